@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestAlertsHaveARunbook checks that each alert says what has happened, links to its entry in the
-// runbook, and has a unit test, and that the runbook has no entry for an alert that is gone.
+// TestAlertsHaveARunbook checks that each alert has a summary, a link to its entry in the runbook,
+// and a unit test. It also checks that every entry of the runbook belongs to an alert.
 func TestAlertsHaveARunbook(t *testing.T) {
 	const page, runbook = "https://github.com/penstock/penstock/blob/main/", "docs/guides/runbook.md"
 	text, err := os.ReadFile("deploy/prometheus/penstock.rules.yaml")

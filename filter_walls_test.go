@@ -19,14 +19,15 @@ import (
 // filterBytesMax is how large the filter may be. Envoy compiles it at its start, a second for each MB on its main thread.
 const filterBytesMax = 3_880_000
 
-// filterParts is how many KB of code the packages had in the filter when it had 3.56 MB: what a failure is compared with.
+// filterParts is how many KB of code the packages had in the filter when it had 3.56 MB. A failure
+// shows the difference to these sizes.
 var filterParts = map[string]int{"runtime": 1152, "core": 448, "filter": 68, "internal_strconv": 50, "type_": 47,
 	"net_netip": 44, "slices": 41, "internal_runtime_maps": 38, "strings": 26, "wire": 22, "internal_sync": 21, "internal": 21,
 	"internal_bisect": 18, "main": 18, "strconv": 18, "internal_poll": 16, "unique": 16, "syscall": 14, "internal_godebug": 11,
 	"sync": 11, "encoding_base64": 9, "proxywasm": 9, "unicode": 8, "internal_runtime_atomic": 5, "os": 5, "unicode_utf8": 4}
 
-// filterWithout are functions that must not be in the filter, and why. Dependencies alone do not say: the SDK imports fmt
-// for what the filter does not call.
+// filterWithout are functions that must not be in the filter, and why. The list of dependencies
+// does not show that: the SDK imports fmt for functions that the filter does not call.
 var filterWithout = []struct{ name, why string }{
 	{`^fmt\.(Sprint|Fprint|Append|Errorf)`, "0.4 MB with reflect: write texts with strconv"},
 	{`^reflect\.(Value|.*rtype)`, "0.1 MB and whatever it keeps in"},
@@ -121,7 +122,8 @@ func grown(functions map[string]int) string {
 	return b.String()
 }
 
-// packageOf returns the last word of the package of a function, by the linker's name for it: "core", "internal_strconv".
+// packageOf returns the package of a function from its linker symbol, in the form of its last word:
+// "core", "internal_strconv".
 func packageOf(function string) string {
 	path, _, _ := strings.Cut(function, "_go.shape") // of a generic function the types are in the name
 	if at := strings.LastIndex(path, "/"); at >= 0 {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFailuresRunOnceMore gives tools/gotest.sh the outputs of go test, and compares what it leaves
-// to run once more, and whether it fails.
+// TestFailuresRunOnceMore runs tools/gotest.sh with several outputs of go test. It compares the
+// tests that the script repeats, and whether it fails.
 func TestFailuresRunOnceMore(t *testing.T) {
 	t.Parallel()
 	const one, two, pkg = "--- FAIL: TestOne (0.00s)\n", "--- FAIL: TestTwo (0.00s)\n", "FAIL\texample.com/p\t1s\n"

@@ -41,16 +41,17 @@ var slimLibrary = map[string]struct{ imports, body string }{
 	"SortedKeys":  {"slices maps", `return slices.Sorted(maps.Keys(of))`},
 }
 
-// slimParts are the functions of core/slim that have no counterpart in the standard library, or, like
-// NewError, only keep it from being inlined. The others, and their callers, are made of them.
+// slimParts are the functions of core/slim that are not compared with the standard library. They
+// have no counterpart there, or, like NewError, only prevent inlining. The other functions of
+// core/slim use them.
 var slimParts = []string{"NewError", "LowerByte", "UpperByte", "Digits", "IsDigit", "Unescape", "IsHex", "HexValue"}
 
 // shortPriceMax is the price in KB from which -short leaves a function out.
 const shortPriceMax = 8
 
 // TestSlimIsWorthItsPrice builds the filter with the library's function in place of each function
-// of core/slim. The filter must be larger then, by what the function's comment says. Each build takes
-// about a second, so -short measures only the functions that are closest to saving nothing.
+// of core/slim. The filter must then be larger, by the price in the function's comment. Each build
+// takes about a second, so -short measures only the functions that are closest to saving nothing.
 func TestSlimIsWorthItsPrice(t *testing.T) {
 	ours := len(buildFilter(t, "-s -w"))
 	functions := slimFunctions(t)

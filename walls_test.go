@@ -26,8 +26,8 @@ const module = "github.com/penstock/penstock"
 // wasip1 are the variables with which the go command builds the filter.
 var wasip1 = []string{"GOOS=wasip1", "GOARCH=wasm"}
 
-// imports says what each folder may import of ours. A folder not listed is a finding: say where it
-// belongs first.
+// imports lists the packages of this module that each folder may import. A folder that is not
+// listed is an error: add it here first.
 var imports = map[string][]string{
 	"core/slim":              {},
 	"core/counter":           {"core/slim"},
@@ -174,7 +174,7 @@ var imports = map[string][]string{
 	"e2e":       {},
 }
 
-// listed is what `go list -json` says of a package.
+// listed is the output of `go list -json` for a package.
 type listed struct {
 	ImportPath, Dir, Doc      string
 	Standard                  bool
@@ -412,8 +412,8 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 // goFile finds the names of Go files in comments: see serve.go.
 var goFile = regexp.MustCompile(`\b[a-z0-9_]+\.go\b`)
 
-// TestCommentsNameFilesThatAreThere looks at nothing but the name: a comment may speak of another
-// package's file.
+// TestCommentsNameFilesThatAreThere compares only the names of files, because a comment may name a
+// file of another package.
 func TestCommentsNameFilesThatAreThere(t *testing.T) {
 	there := map[string]bool{}
 	all := sources(t, func(string) bool { return true })

@@ -45,7 +45,7 @@ func envoyStart(o options, out *section) error {
 }
 
 // startOnce starts an Envoy, sends it requests for a second, and stops it. cpu is its CPU time
-// until it was ready, which says more than the elapsed time on a loaded machine.
+// until it was ready, which is more meaningful than the elapsed time on a loaded machine.
 func (b *bench) startOnce(s envoySetting) (took, cpu time.Duration, memory float64, err error) {
 	p, url, _, took, err := startEnvoy(b, s)
 	if err != nil {

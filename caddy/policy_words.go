@@ -77,8 +77,8 @@ type PolicyWords struct {
 	// both (the default), or `none`.
 	Headers policyfile.Words `json:"headers,omitempty"`
 
-	// Which decisions are reported as events to the log `penstock.events`, and what an event shows
-	// of its request. An empty block reports every denial. Default: none.
+	// Which decisions are reported as events to the log `penstock.events`, and which parts of a
+	// request an event shows. An empty block reports every denial. Default: none.
 	Events *policyfile.Events `json:"events,omitempty"`
 }
 

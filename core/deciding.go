@@ -35,9 +35,9 @@ func (p *Plan) decidingUse(d *Decision) int {
 	return same
 }
 
-// Reported returns what a report of a decision shows beside the decision itself: the limit that
-// denies the request or is shown, also if clients do not see it, nil if there is none; and the
-// pattern of the deciding rule that the path matches, "" if there is none. Both stay valid.
+// Reported returns two properties of a decision for reports. The limit is the one that denies the
+// request or is shown, even if clients do not see it, or nil. The pattern is the one of the
+// deciding rule that the path matches, or "". Both stay valid.
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {

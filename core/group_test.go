@@ -99,7 +99,7 @@ func TestBlockIsStrongest(t *testing.T) {
 	}
 }
 
-// TestMissing tests what a rule counts by when its header is missing or empty.
+// TestMissing tests the counter of a rule whose header is missing or empty.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		missing policy.Missing

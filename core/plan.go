@@ -27,7 +27,7 @@ type Plan struct {
 	rulesets []*Ruleset
 	who      identify.Client // as found by the policy being added
 	client   policy.Identity // as found by the first policy added
-	records  records         // what the directory says about the client
+	records  records         // the client's records in the directory
 	// credentials are the credentials that were read, with their states.
 	credentials []CredentialUse
 	// badCredential is the state of the credential because of which the request is denied.
@@ -57,13 +57,13 @@ type Plan struct {
 	replaced []*rule
 	parts    []part   // of descriptors
 	trace    *trace   // for Explain; nil without Trace
-	rotation sharding // set if a rule with shards is in play, otherwise nil
-	// endpoint is set while a rule is being put in play: it is the endpoint for the current reading
-	// of the path. At other times it is "".
+	rotation sharding // set if a rule with shards applies, otherwise nil
+	// endpoint is the endpoint for the current reading of the path while a rule is added to the
+	// plan. At other times it is "".
 	endpoint string
 }
 
-// use is a rule in play in a request.
+// use is a rule that applies to a request.
 type use struct {
 	_ slim.Incomparable
 

@@ -71,8 +71,9 @@ func (p *process) refuse() {
 	}
 }
 
-// TestAlertsFire provokes what the alert rules are about, on real servers. Unit tests of the rules
-// cover the two that need a flood: PenstockDirectoryOverloads and PenstockUncheckedCredentials.
+// TestAlertsFire provokes the conditions of the alert rules on real servers. Unit tests of the
+// rules cover the two that need a flood: PenstockDirectoryOverloads and
+// PenstockUncheckedCredentials.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	keys := newKeysFile(t, map[string]string{"ann": ""})

@@ -67,8 +67,8 @@ func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	})
 }
 
-// TestDirectoryBehindEnvoy tells the stories below, each at a site of one Envoy with a bridge and a
-// Redis of its own.
+// TestDirectoryBehindEnvoy runs the stories below, each at a separate site of one Envoy with its
+// own bridge and Redis.
 func TestDirectoryBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	stories := []struct {
@@ -104,7 +104,7 @@ func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// anew asks over a connection of its own, which may be that of any worker.
+// anew sends a request over a new connection, which any worker may get.
 func (d *directedEnvoy) anew(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
@@ -119,8 +119,9 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	return a.status
 }
 
-// holds asks again and again, so that denials are remembered, until a user is answered with a status,
-// and logs after which time. A second is what is promised; the machine may be busy. Then it holds.
+// holds sends requests of a user, so that denials are remembered, until one is answered with a
+// status, and logs the time. The promise is one second, but a busy machine may take longer. Then it
+// holds.
 func (d *directedEnvoy) holds(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()
@@ -146,8 +147,8 @@ func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 	return ""
 }
 
-// changesHold checks that what a command says of a client applies behind Envoy, soon: a block, also of a
-// client without a limit and of one whose denial is remembered, limits of its own, a tier, an
+// changesHold checks that each change by a command soon takes effect behind Envoy: a block, also of
+// a client without a limit and of one whose denial is remembered, a client's own limits, a tier, an
 // exemption, a block of a network.
 func changesHold(t *testing.T, d *directedEnvoy) {
 	var before []int
@@ -258,8 +259,8 @@ func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	t.Logf("200 denials without an admission after %v", time.Since(began))
 }
 
-// blocksOutliveRedisAndTheBridge checks that what the bridge knows of a client stays in
-// force without Redis, and what the filter knows without the bridge. A new client is served.
+// blocksOutliveRedisAndTheBridge checks that the bridge's records stay in force without Redis, and
+// the filter's records without the bridge. A new client is served.
 func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	d.edit(t, "block", "header.x-user:bob")
 	d.holds(t, "a blocked client is denied", "/free", "bob", 403)

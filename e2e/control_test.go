@@ -59,7 +59,7 @@ func startControl(t *testing.T, database, redis, token string, args ...string) *
 // readiness is the answer of /readyz.
 type readiness struct{ Database, Schema, Redis, Publisher string }
 
-// ready asks /readyz. The status is 0 if nobody answers.
+// ready asks /readyz. The status is 0 if there is no answer.
 func (c *controlPlane) ready() (status int, r readiness) {
 	response, err := http.Get("http://" + c.address + "/readyz")
 	if err != nil {
@@ -124,8 +124,8 @@ func startControlled(t *testing.T, redis string) *process {
 	return startCaddy(t, caddyfile, "PENSTOCK_REDIS="+redis)
 }
 
-// TestControlPlane walks a control plane over Caddy through what may fail: a control plane is
-// killed, Redis is emptied, PostgreSQL is killed. What is enforced goes on through all of it.
+// TestControlPlane tests a control plane over Caddy in several faults: a control plane is killed,
+// Redis is emptied, PostgreSQL is killed. Limits stay in force in all of them.
 func TestControlPlane(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Start(t), redistest.Start(t)

@@ -75,7 +75,8 @@ func (s *site) survivesPanic(t *testing.T, path, where string) answer {
 	return a
 }
 
-// survivesFatal ends the filter in its worker, twice. Envoy restarts it, as failure_policy says.
+// survivesFatal ends the filter in its worker, twice. Envoy restarts the filter because of its
+// failure_policy.
 func (s *site) survivesFatal(t *testing.T) {
 	for range 2 {
 		reloads := s.envoy.stat("wasm.penstock.vm_reload_success")

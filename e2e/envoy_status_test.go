@@ -33,7 +33,7 @@ type ownLimits struct {
 }
 
 // TestEnvoyClientsSeeTheirLimits: with the route of the guide, each client sees what its next request
-// finds, however it is identified, and is not charged. What a client says of its own address has no
+// finds, however it is identified, and is not charged. An address that a client sends itself has no
 // effect.
 func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	}
 }
 
-// seesItsLimits compares what a client sees with what its requests find.
+// seesItsLimits compares the limits that a client can read with those that its requests meet.
 func (s *site) seesItsLimits(t *testing.T, client string, limit int, fields []string) {
 	t.Helper()
 	look := func(more ...string) (own ownLimits) {

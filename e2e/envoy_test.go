@@ -42,8 +42,8 @@ type site struct {
 	cluster string
 	// named is the cluster that the filter calls; "" is the bridge's.
 	named string
-	// filter is the filter in YAML, with WASM_CONFIG for the configuration of the .wasm and
-	// RPC_CLUSTER for the cluster of the bridge's gRPC; "" is wasmFilter.
+	// filter is the filter in YAML. In it, WASM_CONFIG stands for the configuration of the .wasm,
+	// and RPC_CLUSTER for the cluster of the bridge's gRPC service. "" means wasmFilter.
 	filter string
 	// rpcCluster is the cluster of the bridge's gRPC in YAML, with NAME and SOCKET as in cluster;
 	// "" is http2Cluster.

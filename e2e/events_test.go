@@ -45,7 +45,8 @@ func readEvents(t *testing.T, path string) (all []eventLine) {
 	return all
 }
 
-// deniedBy returns how many denials of a client the events of a file report, and the last of them.
+// deniedBy returns the number of a client's denials in the events of a file, and the last of these
+// events.
 func deniedBy(t *testing.T, path, client string) (n int, last eventLine) {
 	t.Helper()
 	for _, e := range readEvents(t, path) {

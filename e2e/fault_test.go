@@ -29,8 +29,8 @@ type cell struct {
 	Decided, Uncounted, Unavailable, Broken map[string]int
 	// SlowestMillis is the longest wait for an answer during the fault.
 	SlowestMillis int64
-	// Over and Under are the numbers of requests, by path, that were admitted by a decision beyond
-	// the limits, and that are missing up to the limits.
+	// Over is the number of requests, by path, that decisions admitted beyond the limits. Under is
+	// the number by which the admitted requests fall short of the limits.
 	Over, Under map[string]int
 	// Lost is the number of requests of the whole run that were not decided, by path. Unexplained
 	// counts those of them that were sent before the fault or after the recovery.

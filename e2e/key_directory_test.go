@@ -55,7 +55,7 @@ func startKeyed(t *testing.T, n int, text, fileEntries string) *keyed {
 	return k
 }
 
-// keysMade is what a command that makes or shows keys prints with --json.
+// keysMade is the output of a command that makes or shows keys, with --json.
 type keysMade struct {
 	Key   string
 	After string
@@ -81,8 +81,8 @@ func (k *keyed) change(node *process, args ...string) (shown keysMade) {
 	return shown
 }
 
-// holds waits until every node answers a key with a status. A second is what is promised; the machine may
-// be busy.
+// holds waits until every node answers a key with a status. The promise is one second, but a busy
+// machine may take longer.
 func (k *keyed) holds(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
@@ -155,7 +155,7 @@ func (k *keyed) holdsNoKey(keys ...string) {
 	}
 }
 
-// operates checks what the commands print, and what they reject.
+// operates checks the output of the commands, and the arguments that they reject.
 func (k *keyed) operates() {
 	t := k.t
 	var page keysMade
@@ -187,8 +187,8 @@ func (k *keyed) operates() {
 	k.run(nil, append([]string{"rotate", "acme"}, why...)...).mustFail(t, "--overlap is missing")
 }
 
-// TestKeysOfAFileAndOfTheDirectory tests that the file says what holds for a key that is in both, that an
-// import makes the directory say what the file says, and that it may be repeated.
+// TestKeysOfAFileAndOfTheDirectory tests that the file takes precedence for a key that is in both,
+// that an import copies the entries of the file to the directory, and that it may be repeated.
 func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	t.Parallel()
 	sum := func(name string) string {
@@ -222,8 +222,9 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	k.run(nil, "import", imported, "--reason", "a test").mustFail(t, "with another record")
 }
 
-// TestKeysWhileRedisIsAway tests that a key that a node has seen stays valid while Redis is away, and that
-// a key that it has not seen is not: the request is denied or counted by its address, as on_invalid says.
+// TestKeysWhileRedisIsAway tests that a key that a node has read before stays valid while Redis
+// does not answer, and that any other key is invalid: on_invalid determines whether the request is
+// denied or counted by its address.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for _, onInvalid := range []string{"deny", "next"} {
@@ -247,8 +248,8 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMadeUpKeys tests that keys that nobody made take bounded memory and reads, and that a valid
-// key is served beside them or told to try again.
+// TestAFloodOfMadeUpKeys tests that keys that do not exist take bounded memory and reads, and that
+// a request with a valid key is served meanwhile, or answered 503.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 1, strings.Replace(directedKeys, "limit: 50/31d", "limit: 1000000/31d", 1), "")

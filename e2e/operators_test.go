@@ -31,7 +31,7 @@ type allFronts struct {
 	site   *site
 	bridge *bridge
 	redis  *redistest.Server
-	// targets are the flags by which a command asks Caddy, the bridge and Redis.
+	// targets are the flags that make Caddy, the bridge or Redis the target of a command.
 	targets map[string][]string
 }
 
@@ -106,8 +106,8 @@ func remaining(report map[string]any) any {
 	return counters[0].(map[string]any)["remaining"]
 }
 
-// TestCommandsAnswerAlikeEverywhere tests that what a command says of a client is the same from a
-// Caddy, from a bridge and from Redis, and that a reset by each holds in front of Envoy.
+// TestCommandsAnswerAlikeEverywhere tests that a command prints the same about a client from a
+// Caddy, from a bridge and from Redis, and that a reset by each takes effect in Envoy.
 func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, "directory: true\n"+strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
@@ -152,7 +152,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	f.recordsAreTheSame()
 }
 
-// usageIsTheSame checks that every target tells what ann has used, also as a table.
+// usageIsTheSame checks that every target reports the units that ann has used, also as a table.
 func (f *allFronts) usageIsTheSame() {
 	f.t.Helper()
 	if counter := f.same("usage", "header.x-user:ann", "--json", "--rule", "api")["counters"].([]any)[0].(map[string]any); counter["used"] != 3.0 {
@@ -216,7 +216,8 @@ func (f *allFronts) keysAreTheSame() {
 	}
 }
 
-// TestABridgeWithoutADirectory tests that a command about records reports what a bridge needs for them.
+// TestABridgeWithoutADirectory tests that a command about records names the setting that the bridge
+// lacks.
 func TestABridgeWithoutADirectory(t *testing.T) {
 	t.Parallel()
 	operators := socket(t)
@@ -281,8 +282,8 @@ func (f *allFronts) state(target, front string) (state string, problems []string
 	return "", nil
 }
 
-// TestTheFleetIsSeen tests that a Caddy and a bridge over one Redis are listed wherever one asks, with
-// their policies and problems, and that top adds up what both denied.
+// TestTheFleetIsSeen tests that every target lists a Caddy and a bridge over one Redis, with their
+// policies and problems, and that top adds up the denials of both.
 func TestTheFleetIsSeen(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))

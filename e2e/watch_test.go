@@ -32,7 +32,8 @@ import (
 // deployed is the folder of the dashboard and of the alert rules.
 const deployed = "../deploy/"
 
-// scrapePause is how long tests wait before they ask Prometheus again, which scrapes every second.
+// scrapePause is how long tests wait before they query Prometheus again, which scrapes every
+// second.
 const scrapePause = 200 * time.Millisecond
 
 // watchedPolicy is a policy whose requests have most kinds of outcomes.
@@ -72,7 +73,7 @@ type monitor struct {
 }
 
 // startPrometheus runs Prometheus with the example configuration, on Caddys and bridges, every
-// second. It changes the rules as edit says.
+// second. It applies edit to the rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
 	dir, list := t.TempDir(), func(addresses []string) string { return "'" + strings.Join(addresses, "', '") + "'" }

@@ -154,7 +154,7 @@ local function sliding_log()
     s.used, s.marked = s.used + n, true
   end
 
-  -- unmark refunds units to the mark that find read, and returns their number.
+  -- unmark refunds units to the mark that find has read, and returns the number of units.
   function log.unmark(s, n)
     n = math.min(n, s.found_units)
     s.used, s.found_left = s.used - n, s.found_units - n

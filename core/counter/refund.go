@@ -38,7 +38,8 @@ package counter
 // are.
 const DipsMax = 8
 
-// Dip records an instant and the parts that the bucket lacked at it. The zero Dip means none.
+// Dip records an instant and the number of parts that the bucket lacked at that instant. The zero
+// Dip means none.
 type Dip struct {
 	At      Micros
 	Missing int64

@@ -2,8 +2,8 @@
 
 package policy
 
-// Events says which decisions are reported as events, and what an event shows of its request. The
-// zero Events reports nothing.
+// Events defines which decisions are reported as events, and which parts of a request an event
+// shows. The zero Events reports nothing.
 type Events struct {
 	Denied bool
 	// AdmittedPPM is how many of a million admitted requests are reported, drawn at random.
@@ -31,7 +31,7 @@ const (
 	EventIPv6Bits = 48
 )
 
-// PathShown is what an event shows of a path.
+// PathShown is the part of a path that an event shows.
 type PathShown uint8
 
 // What an event shows of a path.

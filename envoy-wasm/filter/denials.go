@@ -9,12 +9,13 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The bridge does not see the requests that the filter denies without asking. If it reports denials
-// as events, it says so in its answers, and the filter reports these denials to it once a second:
-// one item for each client and rule, with the first request and the number of denials.
+// The bridge does not see the requests that the filter denies without asking. If the bridge reports
+// denials as events, it requests them in its answers, and the filter reports these denials to it
+// once a second: one item for each client and rule, with the first request and the number of
+// denials.
 
 const (
-	// denialsMax bounds the items of one second. Further denials are counted only.
+	// denialsMax bounds the items of one second. Further denials are only counted.
 	denialsMax = 256
 	// reportEvery is how long denials are gathered.
 	reportEvery = counter.Second
@@ -66,7 +67,7 @@ func (f *Filter) gatherDenial(a *asking, d *core.Decision) {
 	r.first = one
 }
 
-// reportDenials reports what was gathered, once the bridge can be asked.
+// reportDenials reports the gathered denials when the bridge can be called.
 //
 //go:noinline
 func (f *Filter) reportDenials() {

@@ -12,12 +12,13 @@ import (
 )
 
 // recordTrusted is how long a request may be decided here by a record or the verdict on a credential,
-// or by a remembered denial or held units of its client. It counts from when the question was sent that brought the record. Then
-// the bridge is asked again, even if the client has no limit. So a change holds within a second.
+// or by a remembered denial or held units of its client. It counts from when the question was sent
+// that brought the record. After that, the filter asks the bridge again, even if the client has no
+// limit. So a change holds within a second.
 const recordTrusted = counter.Second / 2
 
-// Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new one
-// takes that of the client that was asked about least recently. If the texts of new records exceed
+// Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new
+// client takes the place of the client with the oldest record. If the texts of new records exceed
 // recordTextMax, all are forgotten: a record takes up to 16 bytes for each byte of its text.
 const (
 	recordsKept   = 1 << 12 // 160 KB
@@ -34,7 +35,7 @@ type directory struct {
 	text   int // length of all texts that were taken
 }
 
-// knownRecord is what the bridge said about one client.
+// knownRecord is the record of one client, or its absence, as the bridge sent it.
 type knownRecord struct {
 	client      uint64 // keyed hash of the client's name
 	fingerprint uint64

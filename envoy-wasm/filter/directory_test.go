@@ -23,7 +23,7 @@ func directed(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// patron is a filter with the policy directed, and what its bridge says.
+// patron is a filter with the policy directed, and the answers of its bridge.
 type patron struct {
 	*envoy
 	f     *Filter
@@ -78,13 +78,14 @@ func (p *patron) decides(path, user string) int {
 	return p.status(id)
 }
 
-// asks sends a request that the bridge must be asked about, answers it, and returns the status.
+// asks sends a request about which the filter must ask the bridge, answers the question, and
+// returns the status.
 func (p *patron) asks(path, user string, a wire.Answer) int {
 	p.t.Helper()
 	return p.asksFor(path, user, 0, a)
 }
 
-// asksFor is asks for an answer that comes after a while.
+// asksFor is like asks, with an answer that arrives after a while.
 func (p *patron) asksFor(path, user string, while counter.Micros, a wire.Answer) int {
 	p.t.Helper()
 	id := p.ask(path, user)
@@ -104,8 +105,8 @@ func (p *patron) asksFor(path, user string, while counter.Micros, a wire.Answer)
 
 var blocked = &corepolicy.ClientRecord{Blocked: true}
 
-// TestRecordsAreTrustedForHalfASecond: a client without a limit is asked about first. The filter then
-// decides by its records for half a second, and asks again.
+// TestRecordsAreTrustedForHalfASecond: the filter first asks the bridge about a client, even if it
+// has no limit. The filter then decides by its records for half a second, and asks again.
 func TestRecordsAreTrustedForHalfASecond(t *testing.T) {
 	p := newPatron(t)
 	if got := p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil)); got != 200 {
@@ -132,8 +133,8 @@ func TestRecordsAreTrustedForHalfASecond(t *testing.T) {
 	}
 }
 
-// TestADenialOfAnOldRecord: a denial is remembered for no longer than the client's record. Then the
-// bridge is asked, and its record decides.
+// TestADenialOfAnOldRecord: a denial is remembered for no longer than the client's record. After
+// that, the filter asks the bridge, and decides by the new record.
 func TestADenialOfAnOldRecord(t *testing.T) {
 	p := newPatron(t)
 	if got := p.asks("/api/x", "ann", recorded(over(), counter.Minute, nil, nil)); got != 429 {
@@ -148,8 +149,8 @@ func TestADenialOfAnOldRecord(t *testing.T) {
 	}
 }
 
-// TestALateRecord: a record counts from when the bridge was asked, so one that comes late is old, or
-// is for what is left of half a second.
+// TestALateRecord: the half second of a record begins with the question, so a record that arrives
+// late is valid only for the rest of that time, or not at all.
 func TestALateRecord(t *testing.T) {
 	p := newPatron(t)
 	p.asksFor("/free", "ann", recordTrusted-1, recorded(wire.Answer{}, counter.Minute, nil, nil))
@@ -335,7 +336,7 @@ var (
 
 // TestVerdictsAreTrustedForHalfASecond: under a policy with a directory, which may have the key, the
 // filter decides by a verdict for half a second, also if other requests have renewed the records of the
-// client, and also by a denial. Then the bridge is asked.
+// client, and also by a denial. After that, the filter asks the bridge.
 func TestVerdictsAreTrustedForHalfASecond(t *testing.T) {
 	p := newHolder(t)
 	p.asks("/api/x", "one", keyed(counter.Minute, validKey))
@@ -362,8 +363,8 @@ func TestVerdictsAreTrustedForHalfASecond(t *testing.T) {
 	p.asks("/api/x", "late", keyed(counter.Minute, revokedKey))
 }
 
-// TestOldVerdictsWithoutTheBridge: without the bridge, an old verdict decides for as long as the bridge
-// has said, and a verdict that the bridge gave for lack of knowledge is not remembered.
+// TestOldVerdictsWithoutTheBridge: without the bridge, an old verdict decides until the end that
+// the bridge has set. A verdict that the bridge gave without having read the key is not remembered.
 func TestOldVerdictsWithoutTheBridge(t *testing.T) {
 	p := newHolder(t)
 	p.asks("/api/x", "one", keyed(10*counter.Second, revokedKey))

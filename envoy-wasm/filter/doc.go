@@ -14,9 +14,10 @@
 // a denial of one of them applies to the others that wait (see gate).
 //
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The
-// filter decides by them itself for half a second, and then asks again, whatever it remembers. The
-// same holds for the bridge's verdict on a credential, which may be a key of the directory. So a block
-// and a revocation hold within a second. Without the bridge, old records decide.
+// filter uses them for half a second, and then asks the bridge again, even if it could decide from
+// memory. The same holds for the bridge's verdict on a credential, which may be a key of the
+// directory. So a block and a revocation hold within a second. Without the bridge, old records
+// decide.
 //
 // Each call has a deadline. If the bridge does not answer in time, on_error of the policy decides,
 // and requests that it lets through are still limited. No request waits longer than about three

@@ -55,7 +55,7 @@ const LeasingHeader = wire.LeasingHeader
 // NodesHeader is the header with the number of nodes that share the bridge's store.
 const NodesHeader = wire.NodesHeader
 
-// DenialsHeader is the header by which a bridge says that it wants reports of denials.
+// DenialsHeader is the header by which a bridge requests reports of denials.
 const DenialsHeader = wire.DenialsHeader
 
 // Reply is an answer of the bridge.

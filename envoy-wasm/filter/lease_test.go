@@ -404,7 +404,7 @@ func TestTheClockOfLeases(t *testing.T) {
 	if b.requests(300, counter.Millisecond); b.counts[CounterLeased] == leased {
 		t.Error("never leased again")
 	}
-	b.now += counter.Hour // then forward, on both clocks: the held units are too old
+	b.now += counter.Hour // then both clocks move forward, and the held units are too old
 	leased = b.counts[CounterLeased]
 	if b.request(); b.counts[CounterLeased] != leased {
 		t.Error("used an hour later")

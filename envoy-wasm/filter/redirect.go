@@ -2,7 +2,7 @@
 
 package filter
 
-// If the route says so, Envoy handles an upstream's redirect itself. The stream ends without a
+// If the route enables it, Envoy handles an upstream's redirect itself. The stream ends without a
 // response. Immediately afterwards, in the same worker, another stream begins with another path.
 // Both streams are one request of one client, so the request is decided once, by the path that the
 // client requested.

@@ -75,7 +75,7 @@ func (c claims) text(path string) (string, error) {
 	return "", fmt.Errorf("claim %q is neither a word nor a whole number", path)
 }
 
-// instant returns a NumericDate in microseconds; ok is false if the claim is not there.
+// instant returns a NumericDate in microseconds; ok is false if the claim is missing.
 func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	value, ok := c[name]
 	if !ok {

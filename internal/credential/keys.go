@@ -77,8 +77,8 @@ type KeysOptions struct {
 	File string
 	// Source finds keys instead of a file.
 	Source KeySource
-	// Directory has keys that are in neither of them looked up in the directory of each request. A
-	// key that is in both is as the file or the source says.
+	// Directory has keys that are in neither of them looked up in the directory of each request.
+	// For a key that is in both, the file or the source takes precedence over the directory.
 	Directory bool
 
 	Now    func() time.Time // nil means time.Now

@@ -426,9 +426,9 @@ func (d *fromDirectory) FindKey(hash [32]byte, _ counter.Micros) (*policy.Identi
 	return d.who, policy.CredentialValid, true
 }
 
-// TestKeysOfADirectory tests that a key of the file is as the file says, whatever the directory says,
-// that all others are as the directory says, and that a key is invalid as long as the directory cannot
-// tell. A known key costs no allocation.
+// TestKeysOfADirectory tests that the file decides about a key that it contains, that the directory
+// decides about all other keys, and that a key is invalid as long as the directory cannot read it.
+// A known key costs no allocation.
 func TestKeysOfADirectory(t *testing.T) {
 	const other = "pk_another_key_of_the_directory"
 	who := &policy.Identity{Kind: "user", ID: "ann", User: "ann", APIKey: "k"}

@@ -39,7 +39,7 @@ type KeyEdit struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
 
-	// Record is the record of the new key, for create. Its name is Name.
+	// Record is the record of the new key, for create. Record.Name must be Name.
 	Record *KeyRecord `json:"record,omitempty"`
 	// Import lets create add a key to a name that already has keys. If the key already exists,
 	// nothing changes.

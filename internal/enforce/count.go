@@ -8,9 +8,9 @@ import (
 )
 
 // Count updates the metrics for the plan's request, for each policy version that decided it, and
-// reports the decision as an event if the deciding policy says so. It counts the outcome of each
-// rule, the state of each credential, and costs that could not be read from a trusted peer's header.
-// It also counts the client of a denied request, for [Enforcer.CountDenials].
+// reports the decision as an event if the deciding policy requires it. It counts the outcome of
+// each rule, the state of each credential, and costs that could not be read from a trusted peer's
+// header. It also counts the client of a denied request, for [Enforcer.CountDenials].
 func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Version) {
 	e.outages.decided(plan)
 	e.countDenial(plan)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// Report makes the enforcer hand decisions to a log of events, as the policies say. It must be
+// Report makes the enforcer pass the decisions that policies report to a log of events. It must be
 // called before the first request. A nil log reports nothing.
 func (e *Enforcer) Report(log *events.Log) {
 	e.events = log
@@ -31,7 +31,7 @@ func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Ve
 	}
 }
 
-// reportBy reports the decision if the policy that made it says so.
+// reportBy reports the decision if the policy that made it requires it.
 func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	v, denied := deciding(plan, d, versions), d.Denied()
 	switch {

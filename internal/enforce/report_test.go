@@ -67,7 +67,7 @@ func newReportTest(t testing.TB, policies ...string) *reportTest {
 	return r
 }
 
-// ask decides a request of a client, and hands the decision over.
+// ask decides a request of a client, and reports the decision.
 func (r *reportTest) ask(path string, denies bool) core.Decision {
 	r.store.denies = denies
 	r.plan.Reset()
@@ -93,7 +93,8 @@ func (r *reportTest) events() (all []events.Event) {
 	return all
 }
 
-// TestReport: the policy that made the decision says whether it is reported, and what is shown.
+// TestReport: the policy that made the decision determines whether it is reported, and what the
+// event shows.
 func TestReport(t *testing.T) {
 	const rules = "rules: [{name: api, match: {path: /api/*}, limit: 5/1m}, {name: all, per: [], limit: 5/1h}]"
 	for name, c := range map[string]struct {

@@ -129,7 +129,7 @@ const (
 const Forms = "stdout, a path with a slash, syslog, syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT or none"
 
 // Open opens a sink: standard output, the path of a file, or a syslog server. The sink is nil for
-// [ToNone]. The error says what to write instead.
+// [ToNone]. The error names the valid forms.
 func Open(to string) (Sink, io.Closer, error) {
 	switch scheme, rest, _ := strings.Cut(to, ":"); {
 	case to == ToNone:

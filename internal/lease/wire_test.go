@@ -71,7 +71,7 @@ func (w *world) store(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// ask has the node make a call for a request, or in advance if its cost is 0.
+// ask makes the node send a call for a request, or in advance if the cost is 0.
 func (w *world) ask(i int, q waiter) {
 	n := w.nodes[i]
 	a, ok := n.counter.Ask(w.clock(n), q.limit, q.cost)

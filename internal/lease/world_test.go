@@ -218,7 +218,7 @@ func (w *world) serve(i int) {
 	}
 }
 
-// overdue has the first waiting request make another call if the one under way takes too long.
+// overdue makes the first waiting request send another call if the current one takes too long.
 func (w *world) overdue(i int, n *node) {
 	if w.nodes[i] != n || len(n.waiting) == 0 {
 		return

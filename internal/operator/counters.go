@@ -189,7 +189,7 @@ type visit struct {
 	found *Report
 }
 
-// visit applies op to every counter of the client that wants accepts.
+// visit applies op to every counter of the client for which wants returns true.
 func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
 ) (*Report, error) {
 	if d.Policies == nil {
@@ -281,8 +281,8 @@ func checkTier(tier string, policies []Policy) error {
 		slices.Compact(known))}
 }
 
-// ask applies the operation to the plan's counters that wants accepts, and adds the results to the
-// report.
+// ask applies the operation to those counters of the plan for which wants returns true, and adds
+// the results to the report.
 func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
 	var checks []counter.Check
 	var counters []core.Counter

@@ -80,7 +80,7 @@ type Document struct {
 	// configuration of the process has a directory, it applies to every policy.
 	Directory bool `json:"directory,omitempty"`
 
-	// Which decisions are reported as events, and what an event shows of its request. An empty
+	// Which decisions are reported as events, and which parts of a request an event shows. An empty
 	// block reports every denial. Default: none.
 	Events *Events `json:"events,omitempty"`
 

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Events says which decisions are reported as events, and what an event shows of its request. Every
-// field is optional: an empty block reports every denial.
+// Events defines which decisions are reported as events, and which parts of a request an event
+// shows. Every field is optional: an empty block reports every denial.
 type Events struct {
 	// Which denials are reported: `all` (the default) or `none`.
 	Denied string `json:"denied,omitempty"`

@@ -14,5 +14,5 @@
 //
 // # When not to use it
 //
-// For an operator, who names the client instead of being it: see package operator.
+// Operators ask about clients by name, and use package operator.
 package status

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// Answer is the JSON that a client gets. The zero Answer tells of no policy.
+// Answer is the JSON that a client gets. The zero Answer covers no policy.
 type Answer struct {
 	Client    string  `json:"client"`
 	Identity  string  `json:"identity"`
@@ -28,7 +28,7 @@ type Answer struct {
 	denied bool // a credential is not valid
 }
 
-// Limit is what is left of one limit.
+// Limit is the state of one limit.
 type Limit struct {
 	Policy     string `json:"policy"`
 	Limit      int64  `json:"limit"`
@@ -61,7 +61,7 @@ func (a *Answer) Write(w http.ResponseWriter) error {
 // Challenge is the WWW-Authenticate field for a client whose credential was rejected.
 const Challenge = `Bearer error="invalid_token"`
 
-// Looker reads what is left. Plan is working memory, which the caller may reuse.
+// Looker reads the state of limits. Plan is working memory, which the caller may reuse.
 type Looker struct {
 	Store     counter.Store
 	Directory *directory.Directory // nil without one

@@ -20,7 +20,7 @@ type Version struct {
 	ID       string
 	Document *policyfile.Document
 	Ruleset  *core.Ruleset
-	// Events says which decisions of the version are reported.
+	// Events defines which decisions of the version are reported.
 	Events policy.Events
 	// Outcomes, Endpoints, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules

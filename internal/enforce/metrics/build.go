@@ -13,7 +13,7 @@ import (
 // module is the path of Penstock in the build information of a program.
 const module = "github.com/penstock/penstock"
 
-// Build returns the metrics that say which build runs where: penstock_build_info and
+// Build returns the metrics that identify the build and the node: penstock_build_info and
 // penstock_node_info, both always 1. front is the front that the process is: caddy or bridge.
 func Build(front string) []prometheus.Collector {
 	version, revision, goVersion := "unknown", "", ""
@@ -34,8 +34,8 @@ func Build(front string) []prometheus.Collector {
 	}
 }
 
-// buildOf returns the version of Penstock in a program. The program may be a Caddy of somebody else,
-// in which Penstock is a module; then the revision is unknown.
+// buildOf returns the version of Penstock in a program. If the program is a Caddy that uses
+// Penstock as a module, the revision is unknown.
 func buildOf(info *debug.BuildInfo) (version, revision, goVersion string) {
 	if info.Main.Path == module {
 		for _, setting := range info.Settings {

@@ -47,7 +47,7 @@ type End string
 // The ends of a job.
 const (
 	Settled End = "settled"
-	Owed    End = "owed" // the store did not answer, and will be charged when it does
+	Owed    End = "owed" // the store did not answer; the charge is made when it answers again
 	// the store did not answer; it might have executed the job, so the job is not tried again
 	Failed   End = "failed"
 	Dropped  End = "dropped"  // the queue is full or stopped

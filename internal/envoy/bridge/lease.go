@@ -138,8 +138,8 @@ func (q *question) fetched(err error) {
 	}
 }
 
-// takeBack refunds unused units. The answer says whether the receipt is good; the store is called
-// later.
+// takeBack refunds unused units. The answer reports whether the receipt is valid; the store is
+// called later.
 func (q *question) takeBack() {
 	defer q.rescue()
 	b, units := q.bridge, q.item.Refund.Units

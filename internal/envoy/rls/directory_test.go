@@ -154,8 +154,8 @@ rules: [{name: api, limit: 1/1m fixed_window, tiers: {gold: 5/1m fixed_window}}]
 `
 
 // TestKeysOfDescriptors: a descriptor is decided by the key that its entry names, the key's client and
-// the record of that client. A key that is revoked, or that nobody made, is denied. Without Redis, a key
-// that was read stays as it was, and another is denied.
+// the record of that client. A key that is revoked, or that does not exist, is denied. Without
+// Redis, a key that was read stays as it was, and another is denied.
 func TestKeysOfDescriptors(t *testing.T) {
 	document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(holders))
 	if err != nil {

@@ -73,7 +73,7 @@ func TestEdge(t *testing.T) {
 	}
 }
 
-// TestCounters checks which descriptors share a counter, and what responses say about limits.
+// TestCounters checks which descriptors share a counter, and the header fields of responses.
 func TestCounters(t *testing.T) {
 	text, err := os.ReadFile("testdata/edge.yaml")
 	if err != nil {

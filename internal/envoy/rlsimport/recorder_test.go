@@ -106,7 +106,7 @@ func (a *recorder) start(r *recording) {
 }
 
 // play sends one sequence with empty counters. It reports whether each part between waits took
-// place within one second, and no longer window ended in the meantime.
+// place within one second, and whether no window of a minute or more ended in the meantime.
 func (a *recorder) play(s *sequence) (within bool) {
 	a.Helper()
 	longer := time.Minute

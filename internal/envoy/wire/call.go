@@ -67,7 +67,7 @@ const (
 	KindDenied
 )
 
-// DenialsHeader is the header, in lower case, in which a bridge says that it wants [KindDenied].
+// DenialsHeader is the header, in lower case, in which a bridge requests items of [KindDenied].
 const DenialsHeader = "x-penstock-denials"
 
 // Item is a question, a settlement or a refund. Kind determines which of the other fields are set.

@@ -159,9 +159,9 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// or tallies the store's answer. If there is none, it answers the call from memory, or returns the
-// error. It uses t if t is not nil. unsent reports that the store has certainly not executed the
-// call; the admitted units then become a debt.
+// or calls tally for an answer of the store. If the store has not answered, it answers the call
+// from memory, or returns the error. It uses t if t is not nil. unsent reports that the store has
+// certainly not executed the call; the admitted units then become a debt.
 func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

@@ -203,10 +203,10 @@ func spanOf(l *counter.Limit) time.Duration {
 	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
 }
 
-// tally counts in memory, too, the units that the shared store has charged to counters with a
-// tally, or refunded. If the limit is used up in memory, the request is denied, because this
-// process admitted units that the store had not recorded when it answered. The store's charges for
-// the request are not refunded.
+// tally updates the counters in memory for those counters of the call that have a tally: it adds
+// the units that the shared store has charged, and subtracts refunds. If the limit is used up in
+// memory, the request is denied, because this process admitted units that the store had not
+// recorded when it answered. The store's charges for the request are not refunded.
 func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.tallies.count.Load() == 0 {
 		return

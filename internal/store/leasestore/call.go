@@ -112,9 +112,9 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s.lookAfter(p.shard, h)
 }
 
-// returned passes the outcome of a call to a counter and decides the waiting requests as
-// [Store.serve] says. If the call failed and was overtaken by a newer call, the requests wait for
-// the newer one. The caller holds the lock.
+// returned passes the outcome of a call to a counter and decides the waiting requests with
+// [Store.serve]. If the call failed and was overtaken by a newer call, the requests wait for the
+// newer one. The caller holds the lock.
 func (s *Store) returned(h *held, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
 	switch {
 	case err == nil:

@@ -91,7 +91,8 @@ type answer struct {
 	asksUntil  counter.Micros // on this process's clock; asks counts calls until then
 }
 
-// passed marks an answer that is not a denial. As a denied cost, it exceeds every cost.
+// passed marks an answer that is not a denial. It is stored as the lowest denied cost, and exceeds
+// every cost.
 const passed = counter.CountMax + 2
 
 // set holds the answers of keys that share a place in the table.

@@ -20,7 +20,7 @@ const TimeoutDefault = 50 * time.Millisecond
 type Options struct {
 	// DenialsMax is the number of counters whose answers are remembered. 0 means DenialsMaxDefault.
 	// The greatest value is DenialsMaxBound. The number is rounded down to a power of two, but is
-	// at least four. A negative number means that no denial is remembered.
+	// at least four. A negative number means that denials are not remembered.
 	DenialsMax int
 	// CountersMax is the greatest number of counters that can hold units. 0 means
 	// CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least 1024.
@@ -41,7 +41,7 @@ type Store struct {
 	now     func() counter.Micros
 	timeout time.Duration
 	seeds
-	denials  *denials  // nil: no denial is remembered
+	denials  *denials  // nil if denials are not remembered
 	counters *counters // that may hold units
 	absences *absences // of penalties
 	usage    *usage    // of counters
@@ -200,8 +200,8 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 }
 
 // denyFromMemory answers a call from memory if a remembered denial denies it. If mayLook is true,
-// it returns false for two kinds of calls, which then go to the store: the one call that renews a
-// denial early, and a few calls with a check that has no remembered answer.
+// it returns false for some calls, so that they go to the store. One call renews a remembered
+// denial early, and a few calls ask about checks without a remembered answer.
 func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result, mayLook bool) bool {
 	if s.denials == nil {
 		return false

@@ -33,9 +33,9 @@ type place struct {
 	barred bool
 }
 
-// The numbers of records that the hand passes for a newcomer. Two would suffice to remove as many
-// counters as are created; with more, fresh counters are removed earlier. In a full store the hand
-// passes looksFull records before the newcomer gets an overflow counter.
+// The numbers of records that the eviction hand examines for each new counter. With two, as many
+// counters would be removed as are created. A greater number removes ended counters earlier. In a
+// full store the hand passes looksFull records before the newcomer gets an overflow counter.
 const (
 	looksRoom = 4
 	looksFull = 32

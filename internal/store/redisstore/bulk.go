@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scanCount is how many keys a server is asked to look at in one call of Keys.
+// scanCount is the number of keys that a server examines in one call of Keys.
 const scanCount = 1000
 
 // SetValues sets values of keys, in one pipeline for each server. A nil value removes the key. It
@@ -64,8 +64,8 @@ func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []strin
 	return nil
 }
 
-// ErrPosition is wrapped by each error that says a position is not one that Scan returned, or that its
-// server is no longer among those of the store.
+// ErrPosition is wrapped by the error for a position that Scan has not returned, or whose server is
+// no longer one of the store's.
 var ErrPosition = errors.New("no position of this store")
 
 // Scan returns keys that match a pattern, after a position that the call before returned. The position

@@ -52,7 +52,7 @@ func TestLazyConnCloseEndsTheDial(t *testing.T) {
 	}
 }
 
-// TestLazyConnSaysWhatItHasNotWritten: the error of a Write says so if nothing of a batch was
+// TestLazyConnSaysWhatItHasNotWritten: the error of a Write reports that nothing of a batch was
 // written, so that its units are charged later.
 func TestLazyConnSaysWhatItHasNotWritten(t *testing.T) {
 	near, far := net.Pipe()

@@ -119,7 +119,7 @@ func TestSlowIsNoOutage(t *testing.T) {
 // TestCallsWithoutAConnectionAreUnsent: a call that times out while its connection is set up was
 // certainly not executed, so its units are charged later.
 func TestCallsWithoutAConnectionAreUnsent(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // connections are established, and nobody answers
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // connections are established, but no answer is sent
 	if err != nil {
 		t.Fatal(err)
 	}

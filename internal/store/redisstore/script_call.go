@@ -323,7 +323,7 @@ func (r *reply) number() int64 {
 func (r *reply) slot(l *counter.Limit) counter.Slot {
 	s := counter.State{At: counter.Micros(r.number()), Used: r.number(), Aux: r.number()}
 	if l.Algorithm() == counter.TokenBucket && s.At != 0 && s.Aux < 1 {
-		r.bad = true // the missing amount is in parts of a token, and core divides by them
+		r.bad = true // Aux is the number of parts in a token, by which core divides
 	}
 	if strings.HasPrefix(r.rest, ",") {
 		r.rest = r.rest[1:]

@@ -27,7 +27,7 @@ const (
 	// infoPatience is how long a caller of ServerInfos waits for a reading. It exceeds infoTimeout,
 	// because a busy process may be late itself.
 	infoPatience = 2 * time.Second
-	// infoFigureMax is the greatest figure that is believed. Greater ones are unknown.
+	// infoFigureMax is the greatest figure that is accepted. Greater ones are unknown.
 	infoFigureMax = 1 << 62
 )
 
@@ -70,7 +70,7 @@ var infoFields = map[string]Figure{
 	"cluster_slots_pfail": SlotsSuspected, "cluster_slots_fail": SlotsFailed,
 }
 
-// ServerInfo is what a server reported about itself.
+// ServerInfo holds the figures that a server has reported about itself.
 type ServerInfo struct {
 	Addr string // host:port, or the path of a socket, as in [ServerStats]
 	Up   bool   // it answered, even if only to deny INFO
@@ -83,7 +83,7 @@ type ServerInfo struct {
 type infoReader struct {
 	mu      sync.Mutex
 	closed  bool
-	reading chan struct{} // closed when the reading under way has ended; nil: none is
+	reading chan struct{} // closed when the current reading has ended; nil if there is none
 	read    time.Time     // when the latest reading began
 	infos   []ServerInfo
 	beyond  int
@@ -92,8 +92,9 @@ type infoReader struct {
 
 // ServerInfos returns what the servers report about themselves, ordered by address, and how many
 // servers are beyond [InfoServersMax]. It reads them if the latest reading is [InfoEvery] old, in a
-// goroutine of its own, and waits for that goroutine for at most two seconds. So nothing is read
-// unless somebody asks, however many ask. It is for metrics, never for a request.
+// goroutine of its own, and waits for that goroutine for at most two seconds. So the servers are
+// read only if a caller needs the figures, and once for all callers. It is for metrics, never for a
+// request.
 func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	r := &s.infos
 	r.mu.Lock()
@@ -175,8 +176,8 @@ func (n *node) readInfo() ServerInfo {
 	return info
 }
 
-// parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted: what is no
-// number in a sensible range stays unknown.
+// parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted: a figure
+// that is not a number in a sensible range stays unknown.
 func (info *ServerInfo) parse(text string) {
 	written, sent := math.NaN(), math.NaN() // the master's offset, and that of the replica that lags most
 	for line := range strings.Lines(text) {

@@ -23,7 +23,7 @@ func infoOf(t *testing.T, s *Store, now time.Time) ServerInfo {
 	return infos[0]
 }
 
-// TestServerInfoIsThatOfTheServer sets what can be set at a server, and reads it.
+// TestServerInfoIsThatOfTheServer changes settings of a server, and compares the reported figures.
 func TestServerInfoIsThatOfTheServer(t *testing.T) {
 	server := redistest.Start(t)
 	configure(t, server, "config", "set", "maxmemory", "64mb", "maxclients", "777")
@@ -51,8 +51,8 @@ func TestServerInfoIsThatOfTheServer(t *testing.T) {
 	}
 }
 
-// TestServersAreReadOnceInAWhile: however often the metrics are read, the server is asked once in
-// five seconds, and never if nobody reads them.
+// TestServersAreReadOnceInAWhile: however often the metrics are read, the server is read at most
+// once in five seconds, and never if the metrics are not read.
 func TestServersAreReadOnceInAWhile(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
@@ -94,8 +94,8 @@ func TestServerInfoOfAServerThatIsAway(t *testing.T) {
 	}
 }
 
-// TestServerInfoWithoutTheRight: the server is up, its figures are unknown, and the log says so
-// once.
+// TestServerInfoWithoutTheRight: the server is up, its figures are unknown, and the log reports
+// that once.
 func TestServerInfoWithoutTheRight(t *testing.T) {
 	server := redistest.Start(t)
 	configure(t, server, append(append([]any{"acl", "setuser", "me", "on", ">secret"}, leastPrivilege()...), "-info")...)
@@ -132,8 +132,8 @@ func TestServerInfoInACluster(t *testing.T) {
 	})
 }
 
-// TestServerInfoOfManyServers: what is beyond the bound is counted. It stands for a cluster of more
-// masters, since options name 64 addresses at most.
+// TestServerInfoOfManyServers: the servers beyond the bound are counted. It stands for a cluster of
+// more masters, since options name 64 addresses at most.
 func TestServerInfoOfManyServers(t *testing.T) {
 	server := redistest.StartTCP(t)
 	s := open(t, Options{URL: server.URL()})

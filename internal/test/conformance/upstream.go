@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// saysField is the header that tells the upstream what to answer.
+// saysField is the header field that prescribes the upstream's answer.
 const saysField = "X-Corpus-Says"
 
-// Upstream answers requests of [Request.Send] as they say.
+// Upstream answers requests of [Request.Send] as a header field of theirs prescribes.
 func Upstream() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := base64.RawURLEncoding.DecodeString(r.Header.Get(saysField))

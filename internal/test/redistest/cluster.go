@@ -209,7 +209,8 @@ func (c *Cluster) Master(slot int) *Server {
 }
 
 // Replica returns a replica of a node that answers, according to the first other node that answers.
-// It waits for one: a restarted node counts as failed until the other nodes have heard from it.
+// It waits for one: a restarted node counts as failed until the other nodes have received a message
+// from it.
 func (c *Cluster) Replica(master *Server) (replica *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, master.Addr+" has a replica", func() bool {

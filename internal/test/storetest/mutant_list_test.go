@@ -85,7 +85,7 @@ func chargeLooks(_ *Model, c *corecounter.Check) {
 	}
 }
 
-// keepLooks stores every counter as it was advanced, whatever Decide says.
+// keepLooks stores every counter as advanced, even if Decide reports that nothing is to be stored.
 func keepLooks(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return trusting(m, checks, results)
 }

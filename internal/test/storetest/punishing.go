@@ -279,8 +279,8 @@ func askPenaltyClockBack(e *examiner) {
 	w.imposed(w.offend(2), 5*corecounter.Minute, 2)
 	e.after(30 * corecounter.Minute) // a little ahead: the penalty is in force until then
 	w.imposed(w.current(), 6*corecounter.Minute, 2)
-	// Ahead by more than the longest penalty: the penalty is shortened to that, and the violations
-	// move to now.
+	// If the penalty is ahead of the clock by more than the longest penalty, it is shortened to
+	// that length, and the violations move to the present.
 	e.after(-3 * corecounter.Hour)
 	w.imposed(w.current(), 20*corecounter.Minute, 2)
 	r, _ := w.guard(1)
