@@ -115,8 +115,8 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	}
 	admitted, used, lost, experience := int(got.admitted.Load()), 0, 0, time.Now()
 	eventually.Until(t, patience, "what was not used is back", func() bool {
-		// While units are held, OpLook reports the remaining units as seen by one worker, which is
-		// too many. The gauge can lag behind.
+		// While other workers hold units, OpLook reports too many remaining units, because it
+		// reports the view of one worker. The gauge can lag behind.
 		if s.counter("units_in_hand") > 0 {
 			experience = time.Now()
 		}

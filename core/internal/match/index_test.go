@@ -82,7 +82,7 @@ func checkPathObviously(t *testing.T, m *policy.Match, c *Condition, r *Request)
 	if c.EveryReading {
 		want = every
 	}
-	if r.Long { // only a condition that accepts every path holds
+	if r.Long { // a long path fulfills only conditions that accept every path
 		want = c.parts&partPath == 0
 	}
 	if got := c.holdsParts(r, partPath); got != want {

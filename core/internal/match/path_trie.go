@@ -213,7 +213,7 @@ func (t *prefixTable) set(prefix string, number int32) {
 // pathSearch holds the working memory of a search, reused between requests.
 type pathSearch struct {
 	now, next []int32 // active nodes for this segment and the next
-	open      []int32 // active many nodes, which stay active
+	open      []int32 // active nodes of ** patterns, which stay active
 	lists     []int32 // found
 	seen      stamps
 }

@@ -91,8 +91,7 @@ func corrected(c *counter.Call) End {
 	return Settled
 }
 
-// ask sends to the store the checks of each job without an end. The function of returns a job's
-// checks.
+// ask sends the checks of the unfinished jobs to the store. The function of returns a job's checks.
 func (b *batch) ask(of func(Job) []counter.Check) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0

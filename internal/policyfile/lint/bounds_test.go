@@ -82,8 +82,7 @@ func TestManyRulesInBracketsFit(t *testing.T) {
 	}
 }
 
-// TestHostileDocuments: hostile documents are rejected before they take more time than reading
-// them.
+// TestHostileDocuments: a hostile document is rejected in about the time that it takes to read it.
 func TestHostileDocuments(t *testing.T) {
 	many := 200_000
 	for name, hostile := range map[string]struct {

@@ -39,7 +39,7 @@ func eachAsked(change func(m *Model, c *corecounter.Check)) takeFunc {
 	})
 }
 
-// eachPenalty is asking with a changed penalty.
+// eachPenalty returns a take function that changes the penalty of each check first.
 func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	return asking(func(_ *Model, checks []corecounter.Check) {
 		for i := range checks {
