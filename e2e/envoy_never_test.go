@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestNeverOverAcrossFronts: two Envoys with two workers each and two Caddys share one policy and
-// one Redis. Under concurrent load they admit exactly the limit between them. The deadlines are
+// TestNeverOverAcrossFronts: two Envoys with the filter, one with the native module, each with two
+// workers, and two Caddys share one policy and one Redis. Under concurrent load they admit exactly the limit between them. The deadlines are
 // long, since a request that is answered too late is charged but not admitted.
 func TestNeverOverAcrossFronts(t *testing.T) {
 	t.Parallel()
@@ -30,6 +30,8 @@ func TestNeverOverAcrossFronts(t *testing.T) {
 		file.edit(policy)
 		addresses = append(addresses, startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path).address)
 	}
+	_, native := startModule(t, module(t), nil, policy+inRedis(redis))
+	addresses = append(addresses, native[0].address)
 	starting.Wait()
 	for _, s := range []*site{one, two} {
 		s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")

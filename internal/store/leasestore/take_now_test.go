@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/racescale"
+)
+
+// TestTakeNowNeverAsks: TakeNow answers from the hand and from remembered denials, as Take would, and
+// charges nothing where the inner store must be asked.
+func TestTakeNowNeverAsks(t *testing.T) {
+	p, l := open(t, Options{}), limittest.New(t, "100000/31d fixed_window")
+	c, results := leasedOf("a", l, 1), make([]counter.Result, 1)
+	checks := []counter.Check{c}
+	if p.TakeNow(checks, results) || p.inner.calls.Load() != 0 {
+		t.Fatal("a counter without units was decided, or the store was asked")
+	}
+	for p.Stats().InHand < 100 {
+		p.clock.Add(100)
+		p.ask(c)
+	}
+	for range p.Stats().InHand {
+		if !p.TakeNow(checks, results) || results[0].Granted != 1 {
+			t.Fatalf("%+v with units in hand", results[0])
+		}
+	}
+	one := counter.Check{Key: []byte("b"), Limit: limittest.New(t, "1/31d fixed_window"), Cost: 1}
+	p.ask(one)
+	p.ask(one) // denied, which is remembered
+	calls := p.inner.calls.Load()
+	if !p.TakeNow([]counter.Check{one}, results) || !results[0].Denied || p.inner.calls.Load() != calls {
+		t.Errorf("a remembered denial: %+v", results[0])
+	}
+}
+
+func TestTakeNowDoesNotAllocate(t *testing.T) {
+	s, checks := handy(t, 2)
+	results, decided := make([]counter.Result, 2), 0
+	takes := racescale.Fewer(10_000)
+	n := testing.AllocsPerRun(takes, func() {
+		if s.TakeNow(checks, results) {
+			decided++
+		}
+	})
+	if n != 0 || decided < takes*9/10 {
+		t.Errorf("%v allocations a request, want none; %d of %d were decided", n, decided, takes)
+	}
+}
