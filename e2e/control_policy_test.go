@@ -158,6 +158,33 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 		t.Error(out)
 	}
 
+	p.explains()
+	in("3")
+	p.withstands(nodes)
+}
+
+// explains explains a request of a client that has a limit of its own in the directory.
+func (p *policyPlane) explains() {
+	t := p.t
+	t.Helper()
+	if status, text := p.send("POST", "/v1/clients/header.x-user:ann/edits", `{"action":"set-limit","rule":"api","limits":["70/1h"],"reason":"a test"}`); status != http.StatusOK {
+		t.Fatal(text)
+	}
+	if out := p.policy("explain", "--path", "/api", "--header", "X-User: ann").mustSucceed(t); !strings.Contains(out, "70/1h") {
+		t.Errorf("a client with an override: %s", out)
+	}
+	if out := p.policy("explain", "--path", "/api", "--header", "X-User: bob", "--revision", "2").mustSucceed(t); !strings.Contains(out, "5/1h") {
+		t.Errorf("a client without one, in revision 2: %s", out)
+	}
+	if out := p.policy("explain", "--header", "X-User: mallory").mustSucceed(t); !strings.Contains(out, "blocked") {
+		t.Errorf("a client that a rule blocks: %s", out)
+	}
+}
+
+// withstands forges the policy in Redis, and starts a node without Redis.
+func (p *policyPlane) withstands(nodes []*process) {
+	t := p.t
+	t.Helper()
 	text := p.redis.Client().Get(t.Context(), publishedKey).Val()
 	p.kill() // it would replace a forged policy within two seconds
 	refused := nodes[0].edits("shop", "refused")
@@ -170,10 +197,12 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	}
 	p.redis.Client().Publish(t.Context(), "rl1:~policies", "shop")
 	eventually.Until(t, controlPatience, "a forged policy is counted", func() bool { return nodes[0].edits("shop", "refused") > refused })
+	if got := nodes[0].limit("bob"); got != "3" {
+		t.Errorf("after a forged policy, the limit is %s", got)
+	}
 	if !strings.Contains(nodes[0].log.String(), "is not signed by a key that this node trusts") {
 		t.Error("the log does not tell of a forged policy")
 	}
-	in("3")
 
 	p.redis.Kill()
 	nodes[1].kill()

@@ -41,7 +41,8 @@ func newControlPolicy() *cobra.Command {
 		Long: "Write, compare and publish the policies of a control plane, through its API. A write makes a revision and publishes nothing.\n" +
 			"If the control plane has one policy, --name may be left out.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newPolicyPut(), newPolicyGet(), newPolicyList(), newPolicyDiff(), newPolicyRollBack(), newPolicyPublish(), newControlPolicyKey())
+	cmd.AddCommand(newPolicyPut(), newPolicyGet(), newPolicyList(), newPolicyDiff(), newPolicyRollBack(), newPolicyPublish(), newPolicyExplain(),
+		newControlPolicyKey())
 	return cmd
 }
 

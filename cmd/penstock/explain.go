@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -37,6 +38,7 @@ type question struct {
 	named                              operator.Words
 	store                              storeFlags
 	asJSON                             bool
+	control                            *controlled // nil: the policy is a file
 }
 
 func newExplain() *cobra.Command {
@@ -61,6 +63,12 @@ func newExplain() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&q.policy, "policy", "", "the policy file; - is YAML on the standard input")
 	flags.StringVar(&q.name, "name", "", "the namespace of counters, if the policy file does not name it but the Caddyfile does")
+	q.register(flags)
+	return cmd
+}
+
+// register registers the flags that say what the request is.
+func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
 	flags.StringVar(&q.host, "host", "localhost", "the request's host")
@@ -75,7 +83,6 @@ func newExplain() *cobra.Command {
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
 	flags.BoolVar(&q.asJSON, "json", false, "print JSON")
 	q.store.register(flags, "the Redis to read counters from")
-	return cmd
 }
 
 func (q *question) explain(cmd *cobra.Command) error {
@@ -83,7 +90,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	document, err := readPolicy(q.policy, cmd.InOrStdin())
+	document, err := q.document(cmd)
 	if err != nil {
 		return err
 	}
@@ -114,8 +121,12 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	var plan core.Plan
-	plan.Trace()
-	plan.Add(rules, asked)
+	if err := q.control.plan(cmd.Context(), &plan, func() {
+		plan.Trace()
+		plan.Add(rules, asked)
+	}); err != nil {
+		return err
+	}
 	if err := look(cmd.Context(), store, &plan); err != nil {
 		return err
 	}
@@ -134,6 +145,14 @@ func (q *question) explain(cmd *cobra.Command) error {
 	out.SetIndent("", "  ")
 	out.SetEscapeHTML(false)
 	return out.Encode(told)
+}
+
+// document returns the policy that is explained.
+func (q *question) document(cmd *cobra.Command) (*policyfile.Document, error) {
+	if q.control != nil {
+		return q.control.document(cmd.Context())
+	}
+	return readPolicy(q.policy, cmd.InOrStdin())
 }
 
 // verifiers opens the verifiers of the policy. If the client is named, they need no credential.

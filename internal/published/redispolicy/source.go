@@ -167,9 +167,8 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if c, ok := m.Trial(); ok {
 		return c.Document
 	}
-	idle, off := *m.Now.Document, false
-	idle.Enabled = &off
-	return &idle
+	off := false // the same whatever is in force, so that an edit of that is not one of the candidate
+	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 
 // hand remembers what is handed on.
