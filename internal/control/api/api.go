@@ -14,7 +14,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/reports"
 )
 
 // Bounds of the API.
@@ -28,24 +30,29 @@ const (
 // Options configures the API.
 type Options struct {
 	Ledger *ledger.Ledger
-	Logger *slog.Logger
+	// Ingester takes what nodes send, and Reports reads it.
+	Ingester *ingest.Ingester
+	Reports  *reports.Reports
+	Logger   *slog.Logger
 	// Ready returns the state of what the process needs, for /readyz.
 	Ready func(context.Context) Readiness
 }
 
 // API is the handler of all paths.
 type API struct {
-	ledger *ledger.Ledger
-	logger *slog.Logger
-	ready  func(context.Context) Readiness
-	huma   huma.API
-	turns  chan struct{} // holds a value for each request under way
-	mux    *http.ServeMux
+	ledger   *ledger.Ledger
+	ingester *ingest.Ingester
+	reports  *reports.Reports
+	logger   *slog.Logger
+	ready    func(context.Context) Readiness
+	huma     huma.API
+	turns    chan struct{} // holds a value for each request under way
+	mux      *http.ServeMux
 }
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, logger: o.Logger, ready: o.Ready, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, tiers and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
@@ -58,6 +65,8 @@ func New(o Options) *API {
 	a.changeOperations()
 	a.tierOperations()
 	a.tokenOperations()
+	a.batchOperations()
+	a.reportOperations()
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	return a
@@ -98,9 +107,17 @@ func operation(method, path, id, summary string, role ledger.Role, statuses ...i
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return huma.Operation{Method: method, Path: path, OperationID: id, Summary: summary,
-		Description: "Needs the role " + string(role) + " or one above.", MaxBodyBytes: bodyBytesMax,
+		Description: needs(role), MaxBodyBytes: bodyBytesMax,
 		Errors:   append([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable}, statuses...),
 		Metadata: map[string]any{roleKey: role}}
+}
+
+// needs describes who may call an operation.
+func needs(role ledger.Role) string {
+	if role == ledger.Node {
+		return "Needs a token of the role node."
+	}
+	return "Needs the role " + string(role) + " or one above."
 }
 
 // caller is the context key of who calls.

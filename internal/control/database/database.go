@@ -66,13 +66,21 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Newest returns the version of the schema that this program needs.
+// Newest returns the version of the schema that this program needs: the number of the last step.
+// Numbers may be left out.
 func Newest() (version int64) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		panic(err) // the pattern is constant
 	}
-	return int64(len(files))
+	for _, file := range files {
+		number, err := goose.NumericComponent(file)
+		if err != nil {
+			panic(err) // the names are constant
+		}
+		version = max(version, number)
+	}
+	return version
 }
 
 // Version returns the version of the schema, or 0 if there is none.

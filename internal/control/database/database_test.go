@@ -46,9 +46,13 @@ func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 	if err := Check(t.Context(), pools[0]); err != nil {
 		t.Fatal(err)
 	}
-	var rows int64
-	if err := pools[0].QueryRow(t.Context(), "SELECT count(*) FROM schema_versions WHERE version_id > 0").Scan(&rows); err != nil || rows != Newest() {
-		t.Errorf("%d rows of versions, %v; want %d", rows, err, Newest())
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows int
+	if err := pools[0].QueryRow(t.Context(), "SELECT count(*) FROM schema_versions WHERE version_id > 0").Scan(&rows); err != nil || rows != len(files) {
+		t.Errorf("%d rows of versions, %v; want %d", rows, err, len(files))
 	}
 }
 
