@@ -58,10 +58,15 @@ var imports = map[string][]string{
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {
-		"internal/control/api", "internal/control/database", "internal/control/ledger", "internal/control/publish",
-		"internal/directory/redisdir", "internal/store/redisstore",
+		"internal/control/api", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/publish",
+		"internal/control/reports", "internal/control/retain", "internal/directory/redisdir", "internal/store/redisstore",
 	},
-	"internal/control/api":      {"core/policy", "internal/control/ledger", "internal/directory"},
+	"internal/control/api": {
+		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
+	},
+	"internal/control/ingest":   {"internal/events", "internal/feed"},
+	"internal/control/reports":  {},
+	"internal/control/retain":   {},
 	"internal/control/database": {},
 	"internal/control/ledger":   {"core/policy", "internal/directory"},
 	"internal/control/localpg":  {},
@@ -78,8 +83,11 @@ var imports = map[string][]string{
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/events":           {"core/counter", "core/policy"},
+	"internal/feed":             {"internal/events", "internal/meter"},
+	"internal/meter":            {},
 	"internal/enforce": {
 		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk", "internal/events",
+		"internal/meter",
 	},
 	"internal/enforce/live": {
 		"core", "core/policy", "internal/credential", "internal/enforce/metrics",
@@ -89,7 +97,7 @@ var imports = map[string][]string{
 	"internal/enforce/throttle": {"core", "core/counter"},
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/feed", "internal/policyfile",
 		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
 	},
 	"internal/usage":         {},
@@ -100,7 +108,7 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/operator",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/meter", "internal/operator",
 		"internal/policyfile", "internal/status",
 		"internal/policyfile/lint",
 	},
@@ -127,7 +135,7 @@ var imports = map[string][]string{
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
-		"internal/enforce/topk", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
+		"internal/enforce/topk", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/status", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
 		"internal/usage/inflate",
@@ -136,7 +144,8 @@ var imports = map[string][]string{
 		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
 		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/envoy/rlsimport", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
+		"internal/control/reports", "internal/control/retain",
+		"internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},

@@ -34,7 +34,13 @@ type controlPlane struct {
 // otherwise the process makes the first one.
 func startControl(t *testing.T, database, redis, token string) *controlPlane {
 	t.Helper()
-	c := &controlPlane{address: freeport.Address(t), token: token}
+	return startControlAt(t, freeport.Address(t), database, redis, token)
+}
+
+// startControlAt is startControl with an address.
+func startControlAt(t *testing.T, address, database, redis, token string) *controlPlane {
+	t.Helper()
+	c := &controlPlane{address: address, token: token}
 	file := filepath.Join(t.TempDir(), "token")
 	command := exec.Command(penstockProgram(t), "control", "serve", "--listen", c.address, "--first-token-file", file)
 	command.Env = append(os.Environ(), "PENSTOCK_DATABASE="+database, "REDIS_URL="+redis)

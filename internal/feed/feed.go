@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,14 +32,28 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// Options configures a feed. URL, Token and Folder are required.
+// Target is where a feed sends to.
+type Target struct {
+	URL   string                 // of the control plane, such as http://127.0.0.1:7070
+	Token func() (string, error) // returns the token of the node, before each try
+}
+
+// check returns what is wrong with the target.
+func (t *Target) check() error {
+	base, err := url.Parse(t.URL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
+		return fmt.Errorf("the control plane %q is no URL: write http://127.0.0.1:7070, without a user or a query", t.URL)
+	}
+	return nil
+}
+
+// Options configures a feed. Target and Folder are required.
 type Options struct {
-	URL      string                 // of the control plane, such as http://127.0.0.1:7070
-	Token    func() (string, error) // returns the token of the node, before each try
-	Folder   string                 // of the spool
-	BytesMax int64                  // of the spool; 0 means SpoolBytesDefault
-	Node     string                 // the name of this process in usage
-	Meter    *meter.Meter           // may be nil
+	Target
+	Folder   string       // of the spool
+	BytesMax int64        // of the spool; 0 means SpoolBytesDefault
+	Node     string       // the name of this process in usage
+	Meter    *meter.Meter // may be nil
 	Logger   *slog.Logger
 	Client   *http.Client // nil means one of its own
 }
@@ -48,11 +61,11 @@ type Options struct {
 // Feed sends events and usage. It is a sink of events. Create one with [Open].
 type Feed struct {
 	options Options
-	target  string // with the feed, without the number
-	base    string
+	target  atomic.Pointer[Target]
 	spool   *spool
 	id      string
 	wake    chan struct{}
+	unmeter func()
 	end     context.CancelFunc
 	ending  atomic.Bool
 	running sync.WaitGroup
@@ -67,39 +80,63 @@ type Feed struct {
 
 // Open opens the spool, turns the meter on, and begins to send.
 func Open(o Options) (*Feed, error) {
-	base, err := url.Parse(o.URL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
-		return nil, fmt.Errorf("the control plane %q is no URL: write http://127.0.0.1:7070, without a user or a query", o.URL)
+	if err := o.Check(); err != nil {
+		return nil, err
 	}
-	switch {
-	case o.Folder == "":
-		return nil, errors.New("the spool of what is sent to the control plane is missing: name a folder on this machine's disk")
-	case o.BytesMax == 0:
+	if o.BytesMax == 0 {
 		o.BytesMax = SpoolBytesDefault
-	case o.BytesMax < SpoolBytesMin:
-		return nil, fmt.Errorf("a spool of %d bytes is too small: write %d or more", o.BytesMax, SpoolBytesMin)
 	}
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: sendTime}
 	}
-	f := &Feed{options: o, base: strings.TrimSuffix(o.URL, "/"), wake: make(chan struct{}, 1)}
+	f := &Feed{options: o, wake: make(chan struct{}, 1)}
+	f.target.Store(&o.Target)
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Check returns what is wrong with the options, without opening anything.
+func (o *Options) Check() error {
+	switch {
+	case o.Folder == "":
+		return errors.New("the spool of what is sent to the control plane is missing: name a folder on this machine's disk")
+	case o.BytesMax != 0 && o.BytesMax < SpoolBytesMin:
+		return fmt.Errorf("a spool of %d bytes is too small: write %d or more", o.BytesMax, SpoolBytesMin)
+	}
+	return o.check()
+}
+
+// begin opens the spool, turns the meter on, and begins to send.
+func (f *Feed) begin() (err error) {
 	var random [FeedBytes/2 - 6]byte
 	if _, err := rand.Read(random[:]); err != nil {
-		return nil, err
+		return err
 	}
 	// Feeds of later processes sort behind, so that batches are sent in the order of their time.
 	f.id = fmt.Sprintf("%012x", time.Now().UnixMilli()&(1<<48-1)) + hex.EncodeToString(random[:])
-	if f.spool, err = openSpool(o.Folder, o.BytesMax); err != nil {
-		return nil, err
+	if f.spool, err = openSpool(f.options.Folder, f.options.BytesMax); err != nil {
+		return err
 	}
-	if o.Meter != nil {
-		o.Meter.Switch(true)
+	f.unmeter = func() {}
+	if f.options.Meter != nil {
+		f.unmeter = f.options.Meter.Use()
 	}
 	ctx, end := context.WithCancel(context.Background())
 	f.end = end
 	f.running.Go(func() { f.send(ctx) })
 	f.running.Go(func() { f.measure(ctx) })
-	return f, nil
+	return nil
+}
+
+// Redirect makes the feed send to another control plane, or with another token.
+func (f *Feed) Redirect(to Target) error {
+	if err := to.check(); err != nil {
+		return err
+	}
+	f.target.Store(&to)
+	return nil
 }
 
 // Write implements [events.Sink].
@@ -181,14 +218,12 @@ func (f *Feed) measured(at time.Time) {
 }
 
 // Close writes the last usage to the spool, sends what it can within two seconds, and leaves the rest
-// to the next process. The meter is off afterwards.
+// to the next process. The feed no longer uses the meter.
 func (f *Feed) Close() error {
 	if f.ending.Swap(true) {
 		return nil
 	}
-	if f.options.Meter != nil {
-		f.options.Meter.Switch(false)
-	}
+	f.unmeter()
 	f.end()
 	f.running.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
@@ -216,4 +251,10 @@ func (f *Feed) Figures() (figures Figures) {
 	figures = Figures{Sent: f.sent.Load(), Rejected: f.rejected.Load(), Failed: f.failed.Load()}
 	figures.Waiting, figures.SpoolBytes = f.spool.state()
 	return figures
+}
+
+// Add adds the figures of another feed.
+func (f *Figures) Add(o Figures) {
+	f.Sent, f.Rejected, f.Failed = f.Sent+o.Sent, f.Rejected+o.Rejected, f.Failed+o.Failed
+	f.Waiting, f.SpoolBytes = f.Waiting+o.Waiting, f.SpoolBytes+o.SpoolBytes
 }

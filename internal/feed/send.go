@@ -110,11 +110,12 @@ func unreadable(status int) bool {
 
 // put sends a batch, and returns the status and the beginning of the answer.
 func (f *Feed) put(ctx context.Context, b *batch, text []byte) (status int, answer string, err error) {
-	token, err := f.options.Token()
+	to := f.target.Load()
+	token, err := to.Token()
 	if err != nil {
 		return 0, "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, f.base+"/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(to.URL, "/")+"/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
 	if err != nil {
 		return 0, "", err
 	}

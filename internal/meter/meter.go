@@ -57,7 +57,7 @@ type Row struct {
 
 // Meter counts. Create one with [New]. A nil *Meter is off. It is safe for concurrent use.
 type Meter struct {
-	on     atomic.Bool
+	users  atomic.Int32 // of what is counted
 	seed   maphash.Seed
 	named  atomic.Int64 // sums of clients by name
 	shards [shardCount]struct {
@@ -69,11 +69,14 @@ type Meter struct {
 // New returns a meter that is off.
 func New() *Meter { return &Meter{seed: maphash.MakeSeed()} }
 
-// Switch turns the meter on or off. What was counted stays.
-func (m *Meter) Switch(on bool) { m.on.Store(on) }
+// Use turns the meter on until done is called, as often as Use was. What was counted stays.
+func (m *Meter) Use() (done func()) {
+	m.users.Add(1)
+	return sync.OnceFunc(func() { m.users.Add(-1) })
+}
 
 // On reports whether the meter counts.
-func (m *Meter) On() bool { return m != nil && m.on.Load() }
+func (m *Meter) On() bool { return m != nil && m.users.Load() > 0 }
 
 // Count adds to the sum of a key.
 func (m *Meter) Count(k *Key, add Sum) {

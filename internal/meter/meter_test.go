@@ -21,7 +21,7 @@ func total(rows []Row) (t Sum) {
 func TestNothingIsCountedTwiceOrLost(t *testing.T) {
 	t.Parallel()
 	m := New()
-	m.Switch(true)
+	m.Use()
 	const goroutines, each = 8, 20_000
 	var counting sync.WaitGroup
 	for g := range goroutines {
@@ -57,7 +57,7 @@ func TestNothingIsCountedTwiceOrLost(t *testing.T) {
 func TestClientsBeyondTheBoundAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	m := New()
-	m.Switch(true)
+	m.Use()
 	for range 2 { // Take makes room again
 		for i := range KeysMax + 1000 {
 			m.Count(&Key{Policy: "p", Rule: "r", Tier: "free", Kind: "user", Client: fmt.Sprint(i)}, Sum{Denied: 1})
@@ -80,7 +80,7 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 	if count(); len(m.Take()) > 0 {
 		t.Error("a meter that is off counts")
 	}
-	m.Switch(true)
+	m.Use()
 	m.Count(&Key{Policy: "p", Rule: "r", Kind: "user", Client: string(name)}, Sum{Admitted: 1, Units: 1})
 	if n := testing.AllocsPerRun(100, count); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -92,7 +92,7 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 
 func BenchmarkCount(b *testing.B) {
 	m := New()
-	m.Switch(true)
+	m.Use()
 	keys := make([]Key, 1024)
 	for i := range keys {
 		keys[i] = Key{Policy: "shop", Rule: "api", Tier: "gold", Kind: "header.x-user", Client: fmt.Sprint("user-", i)}

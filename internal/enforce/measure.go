@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/meter"
+)
+
+// Measure makes the enforcer count what each client uses. It must be called before the first
+// request. A nil meter counts nothing.
+func (e *Enforcer) Measure(m *meter.Meter) { e.meter = m }
+
+// measure counts the units and requests of the plan's client under each rule.
+func (e *Enforcer) measure(plan *core.Plan) {
+	client := plan.Identity()
+	outcomes := plan.Outcomes()
+	for i := range outcomes {
+		one := &outcomes[i]
+		k := meter.Key{Policy: one.Ruleset.Name(), Tier: client.Tier, Kind: client.Kind, Client: client.ID}
+		if one.Index >= 0 {
+			k.Rule = one.Ruleset.RuleName(one.Index)
+		}
+		switch {
+		case metrics.Admits(one.Outcome):
+			e.meter.Count(&k, meter.Sum{Admitted: 1, Units: uint64(max(0, plan.Units(i)))})
+		case metrics.Denies(one.Outcome):
+			e.meter.Count(&k, meter.Sum{Denied: 1})
+		}
+	}
+}
+
+// measureDenials counts n denials that another process decided, and others whose clients it has not
+// kept.
+func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
+	if !e.meter.On() {
+		return
+	}
+	client := plan.Identity()
+	k := meter.Key{Policy: v.Ruleset.Name(), Rule: d.Rule, Tier: client.Tier, Kind: client.Kind, Client: client.ID}
+	e.meter.Count(&k, meter.Sum{Denied: n})
+	if dropped > 0 {
+		e.meter.Count(&meter.Key{Policy: k.Policy}, meter.Sum{Denied: dropped})
+	}
+}
