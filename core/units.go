@@ -17,3 +17,18 @@ func (p *Plan) Units(outcome int) int64 {
 	}
 	return u.rule.cost(&p.who.Request)
 }
+
+// Corrections calls yield with the units by which the final charge of each rule differs from what
+// was reserved, if it does. Call it before Checks.
+func (s *Settlement) Corrections(a Answer, yield func(rs *Ruleset, rule int, units int64)) {
+	for i := range s.rules {
+		r := &s.rules[i]
+		if r.charges[0] == r.charges[1] {
+			continue // filled in by Expect: nothing is charged yet
+		}
+		reserved := s.charges[r.charges[0]].granted
+		if cost, _ := r.after.final(a, reserved); cost != reserved {
+			yield(r.ruleset, int(r.index), cost-reserved)
+		}
+	}
+}

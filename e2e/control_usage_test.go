@@ -87,9 +87,17 @@ const tellingCaddyfile = `{
 	penstock {
 		name shop
 		rule api 5/31d {
+			match path /api
 			cost 2
 		}
+		rule priced 1000/31d {
+			match path /priced
+			cost_after header X-Cost {
+				estimate 10
+			}
+		}
 	}
+	header X-Cost 3
 	respond "ok"
 }
 `
@@ -108,6 +116,15 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	if rows := control.usage("client=header.x-user:ann"); len(rows) != 1 || rows[0] != (usedRow{"header.x-user:ann", "shop", "api", "", 2, 8, 4}) {
 		t.Errorf("the usage of a client is %+v", rows)
 	}
+
+	for range 4 {
+		node.ask(t.Context(), "GET", "/priced", "X-User", "carl")
+	}
+	// The response says 3 units where 10 were reserved.
+	eventually.Until(t, controlPatience, "what responses cost is in the usage", func() bool {
+		rows := control.usage("rule=priced")
+		return len(rows) == 1 && rows[0] == usedRow{"header.x-user:carl", "shop", "priced", "", 4, 0, 12}
+	})
 
 	control.kill()
 	node.statuses("bob", 7)
@@ -163,7 +180,7 @@ func checkReports(t *testing.T, control *controlPlane) {
 		}
 		return got.out
 	}
-	rows, err := csv.NewReader(strings.NewReader(ask("usage", "--format", "csv"))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(ask("usage", "--format", "csv", "--rule", "api"))).ReadAll()
 	if err != nil || len(rows) != 3 || strings.Join(rows[1][1:], " ") != "header.x-user:ann shop api  4 11 8" ||
 		strings.Join(rows[2][1:], " ") != "header.x-user:bob shop api  2 5 4" {
 		t.Errorf("usage as CSV: %q %v", rows, err)
@@ -193,7 +210,7 @@ func checkReports(t *testing.T, control *controlPlane) {
 		for _, sum := range sums.Metrics {
 			units += sum.Units
 		}
-		if units != 12 {
+		if units != 24 {
 			t.Errorf("the sums by %s have %d units", granularity, units)
 		}
 	}

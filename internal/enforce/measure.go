@@ -3,6 +3,8 @@
 package enforce
 
 import (
+	"strings"
+
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/metrics"
@@ -25,11 +27,34 @@ func (e *Enforcer) measure(plan *core.Plan) {
 		}
 		switch {
 		case metrics.Admits(one.Outcome):
-			e.meter.Count(&k, meter.Sum{Admitted: 1, Units: uint64(max(0, plan.Units(i)))})
+			e.meter.Count(&k, meter.Sum{Admitted: 1, Units: plan.Units(i)})
 		case metrics.Denies(one.Outcome):
 			e.meter.Count(&k, meter.Sum{Denied: 1})
 		}
 	}
+}
+
+// Client is a client whose settlement is to be measured. It shares no memory with the plan.
+type Client struct{ Kind, ID, Tier string }
+
+// ClientOf returns the client of a plan; the zero Client if usage is not counted.
+func (e *Enforcer) ClientOf(plan *core.Plan) Client {
+	if !e.meter.On() {
+		return Client{}
+	}
+	of := plan.Identity()
+	return Client{strings.Clone(of.Kind), strings.Clone(of.ID), strings.Clone(of.Tier)}
+}
+
+// MeasureSettled corrects the units of a client by what the response says. It must be called before
+// the settlement's checks are made.
+func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client) {
+	if !e.meter.On() {
+		return
+	}
+	s.Corrections(a, func(rs *core.Ruleset, rule int, units int64) {
+		e.meter.Count(&meter.Key{Policy: rs.Name(), Rule: rs.RuleName(rule), Tier: of.Tier, Kind: of.Kind, Client: of.ID}, meter.Sum{Units: units})
+	})
 }
 
 // measureDenials counts n denials that another process decided, and others whose clients it has not

@@ -70,7 +70,7 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
 		client = row.Kind + ":" + row.Client
 	}
 	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: row.Policy, Rule: row.Rule, Client: client, Tier: row.Tier, Node: node,
-		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: int64(row.Units)})
+		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
 	if err != nil {
 		panic(err) // texts, numbers and a present time can be marshaled
 	}

@@ -40,7 +40,9 @@ type Key struct {
 // Sum is what was counted.
 type Sum struct {
 	Admitted, Denied uint64 // requests
-	Units            uint64 // of admitted requests
+	// Units are those of admitted requests. They are negative if more was given back since the last
+	// Take than charged.
+	Units int64
 }
 
 func (s *Sum) add(o Sum) {

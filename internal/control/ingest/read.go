@@ -84,7 +84,7 @@ func readLine(text []byte) (l feed.Line, err error) {
 			return l, fmt.Errorf("%s %.40q has more than %d bytes, is not UTF-8, or has a NUL", field[0], field[1], textBytesMax)
 		}
 	}
-	for _, n := range [...]int64{l.Count, l.Admitted, l.Denied, l.Units} {
+	for _, n := range [...]int64{l.Count, l.Admitted, l.Denied, max(l.Units, -l.Units)} { // units may be given back
 		if n < 0 || n > countMax {
 			return l, fmt.Errorf("the number %d is not in 0 to %d", n, countMax)
 		}
