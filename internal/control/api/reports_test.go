@@ -43,6 +43,7 @@ func (s *served) walkReports() {
 		}
 	}
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?client="+url.QueryEscape("user:3"), ""), 200, `"units":9`)
+	s.wants(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`)
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?month=1999-01", ""), 200, `"usage":[]`)
 	for _, path := range []string{"/v1/usage?month=now", "/v1/usage?after=nonsense", "/v1/events?kind=admin", "/v1/metrics?granularity=second",
 		"/v1/events?after=" + url.QueryEscape("' OR 1=1"), "/v1/usage?client=%00", "/v1/top?from=yesterday"} {

@@ -153,7 +153,7 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 			query += " AND " + column + " = $" + string(rune('0'+len(args)))
 		}
 	}
-	rows, err := r.Pool.Query(ctx, "SELECT at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(ip::text, ''), method, path, "+
+	rows, err := r.Pool.Query(ctx, "SELECT at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(abbrev(ip), ''), method, path, "+
 		"state, reason, node, seconds, share, events FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+
 		" ORDER BY at DESC, event DESC LIMIT $5", args...)
 	if err != nil {
