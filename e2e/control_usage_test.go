@@ -117,6 +117,10 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 		t.Errorf("the usage of a client is %+v", rows)
 	}
 
+	node.write(strings.Replace(caddyfile, "events", "events {\n\t\t\tip none\n\t\t}", 1))
+	if err := node.reload(); err != nil { // the configuration before has the spool open
+		t.Fatal(err)
+	}
 	for range 4 {
 		node.ask(t.Context(), "GET", "/priced", "X-User", "carl")
 	}

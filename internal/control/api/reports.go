@@ -145,7 +145,27 @@ func (a *API) reportOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/usage", "list-usage", "List what clients used in a month, for billing", ledger.Viewer), a.usage)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/top", "top-violators", "List the clients that were denied most", ledger.Viewer), a.top)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/events", "list-events", "List the events that policies report; a day if no span is said", ledger.Viewer), a.events)
+	huma.Register(a.huma, operation(http.MethodPost, clientPathText+"/forgetting", "forget-usage",
+		"Remove the name of a client from events, usage and denials; sums stay", ledger.Admin), a.forget)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics", "list-metrics", "List sums over all clients; a day if no span is said", ledger.Viewer), a.metrics)
+}
+
+type forgetClient struct {
+	ClientPath
+	Body struct {
+		Reason string `json:"reason" doc:"why, for the history"`
+	}
+}
+
+type forgottenAnswer struct{ Body ledger.Forgotten }
+
+func (a *API) forget(ctx context.Context, in *forgetClient) (*forgottenAnswer, error) {
+	name, err := ledger.Name(in.Client)
+	if err != nil {
+		return nil, a.problem(err)
+	}
+	forgotten, err := a.ledger.Forget(ctx, callerOf(ctx).actor, name, in.Body.Reason)
+	return &forgottenAnswer{forgotten}, a.problem(err)
 }
 
 func (a *API) usage(ctx context.Context, in *usageQuery) (*usageAnswer, error) {

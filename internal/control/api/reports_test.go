@@ -45,6 +45,16 @@ func (s *served) walkReports() {
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?client="+url.QueryEscape("user:3"), ""), 200, `"units":9`)
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`)
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?month=1999-01", ""), 200, `"usage":[]`)
+	s.wants(s.ask(ledger.Editor, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 403)
+	s.wants(s.ask(ledger.Admin, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
+	s.wants(s.ask(ledger.Admin, "POST", client("user:4")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
+	s.wants(s.ask(ledger.Viewer, "GET", client("user:3")+"/changes", ""), 200, `"action":"forget-usage"`, `"reason":"asked for"`)
+	for _, path := range []string{"/v1/usage", "/v1/events", "/v1/top"} {
+		if a := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200); strings.Contains(a.body, "user:3") || !strings.Contains(a.body, "user:2") {
+			s.t.Errorf("after a client was forgotten, %s has %s", path, a.body)
+		}
+	}
+	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?limit=1", ""), 200, `{"client":"","policy":"shop","rule":"api","tier":"gold","admitted":7,"denied":7,"units":18}`)
 	for _, path := range []string{"/v1/usage?month=now", "/v1/usage?after=nonsense", "/v1/events?kind=admin", "/v1/metrics?granularity=second",
 		"/v1/events?after=" + url.QueryEscape("' OR 1=1"), "/v1/usage?client=%00", "/v1/top?from=yesterday"} {
 		s.wants(s.ask(ledger.Viewer, "GET", path, ""), 422)
