@@ -45,6 +45,9 @@ type App struct {
 	// log, under the name `penstock.events`.
 	EventsTo string `json:"events_to,omitempty"`
 
+	// A control plane that is told what happened: events and what each client used. Default: none.
+	Control *Control `json:"control,omitempty"`
+
 	// A policy file (.yaml, .toml or .json) that every handler enforces. A relative path is
 	// relative to the working directory; the Caddyfile makes it relative to the Caddyfile.
 	Policy string `json:"policy,omitempty"`
@@ -71,6 +74,7 @@ type App struct {
 	shadows  *shadows       // nil without candidates
 	logged   sync.Map       // the warnings about access logs, by server and credential
 	reports  eventsOut
+	feedKey  string       // of the feed in use; "" without one
 	sites    sitePolicies // the policies that the handlers of each site enforce
 
 	mu             sync.Mutex               // guards the maps, which change when a policy file is edited
@@ -94,7 +98,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("getting the events app: %w", err)
 	}
 	a.events = events.(*caddyevents.App)
-	err = errors.Join(a.openEvents(), a.openStore())
+	err = errors.Join(a.openEvents(), a.Control.check(a.EventsTo), a.openStore())
 	if err == nil || a.PolicyRedis == nil { // a policy in Redis needs the store
 		err = errors.Join(err, a.addSourced())
 	}
@@ -205,7 +209,7 @@ func (a *App) Start() error {
 	a.store.counting.change(a.counting(), a.logger)
 	a.attachEvents()
 	a.store.join()
-	return a.watch()
+	return errors.Join(a.report(), a.watch())
 }
 
 // Stop stops following policy files. Cleanup releases the store.
@@ -222,7 +226,7 @@ func (a *App) Cleanup() error {
 	if a.shadows != nil {
 		a.shadows.stop()
 	}
-	problems := append(a.forget(), a.closeEvents())
+	problems := append(a.forget(), a.closeEvents(), a.endReport())
 	if a.storeKey != "" {
 		_, err := stores.Delete(a.storeKey)
 		problems = append(problems, err)

@@ -63,6 +63,7 @@ func lineName(state map[string]any, site string) string {
 //	    store  memory|redis ...
 //	    directory
 //	    events_to stdout|<file>|syslog...|none
+//	    control <url> { token_file <file>, spool <folder>, spool_bytes <size> }
 //	    policy <file>
 //	    policy redis <name> { key <public key>, state_dir <folder>, node <name> }
 //	    shadow policy <file>
@@ -83,7 +84,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 		return nil, err
 	}
 	app := &App{Name: document.Name, Policy: b.policy, PolicyRedis: b.published, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
-		EventsTo: b.eventsTo, PolicyWords: wordsOf(document)}
+		EventsTo: b.eventsTo, Control: b.control, PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 

@@ -33,6 +33,7 @@ type block struct {
 	store        *Store
 	directory    *Directory
 	eventsTo     string
+	control      *Control
 	problems     policy.Problems // problems of the Caddyfile syntax; the tree holds the others
 }
 
@@ -128,6 +129,8 @@ func (b *block) word() {
 		b.readDirectory()
 	case word == "events_to":
 		b.readEventsTo()
+	case word == "control":
+		b.readControl()
 	case word == "rule":
 		b.rule()
 	case word == "identify":

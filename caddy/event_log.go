@@ -34,8 +34,12 @@ type eventsOut struct {
 	detach func() // nil until the app starts
 }
 
-// openEvents opens the sink that events_to names. By default, events go to Caddy's log.
+// openEvents opens the sink that events_to names. By default, events go to Caddy's log, or to the control
+// plane if there is one.
 func (a *App) openEvents() (err error) {
+	if a.Control != nil {
+		return nil
+	}
 	a.reports = eventsOut{sink: &caddyLog{a.logger.Named("events")}}
 	if a.EventsTo != "" {
 		a.reports.sink, a.reports.closer, err = events.Open(a.EventsTo)

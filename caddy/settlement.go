@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/usage"
 	"github.com/penstock/penstock/internal/usage/inflate"
@@ -27,9 +28,12 @@ type settlement struct {
 	core.Settlement
 	next    *settlement // of the same response
 	settler *settle.Queue
-	trial   *trial          // the trial to enqueue when the response is known; nil for policies in force
-	ctx     context.Context // of the request
-	checks  []counter.Check
+	// enforcer counts what the client used, which is corrected as its charges are.
+	enforcer *enforce.Enforcer
+	client   enforce.Client
+	trial    *trial          // the trial to enqueue when the response is known; nil for policies in force
+	ctx      context.Context // of the request
+	checks   []counter.Check
 
 	head   bool // a HEAD request, whose response has no body
 	begun  bool
@@ -212,6 +216,7 @@ func (s *settlement) settle() {
 		s.trial.enqueue()
 		return
 	}
+	s.enforcer.MeasureSettled(&s.Settlement, s, &s.client)
 	var unreadable int
 	s.checks, unreadable = s.Checks(s)
 	common.Unreadable.Add(float64(unreadable))

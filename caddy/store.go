@@ -292,6 +292,7 @@ func (s *Store) build(d *Directory) (*pooledStore, error) {
 	enforcer.Log(outages)
 	enforcer.Report(eventLog)
 	enforcer.CountDenials(topDenied)
+	enforcer.Measure(usageMeter)
 	pooled := &pooledStore{Store: opened.Requests, opened: opened, close: opened.Close, enforcer: enforcer,
 		settler: newSettler(opened.Corrections)}
 	if d == nil {

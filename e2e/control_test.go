@@ -31,11 +31,16 @@ type controlPlane struct {
 }
 
 // startControl starts a process over a database and a Redis. A token of the database may be given;
-// otherwise the process makes the first one.
-// args are further flags.
+// otherwise the process makes the first one. args are further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
-	c := &controlPlane{address: freeport.Address(t), token: token}
+	return startControlAt(t, freeport.Address(t), database, redis, token, args...)
+}
+
+// startControlAt is startControl with an address.
+func startControlAt(t *testing.T, address, database, redis, token string, args ...string) *controlPlane {
+	t.Helper()
+	c := &controlPlane{address: address, token: token}
 	file := filepath.Join(t.TempDir(), "token")
 	command := exec.Command(penstockProgram(t), "control", "serve", "--listen", c.address, "--first-token-file", file)
 	command.Env = append(os.Environ(), "PENSTOCK_DATABASE="+database, "REDIS_URL="+redis)

@@ -35,11 +35,21 @@ func (a *admin) topCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "top", Short: "Print the rules and clients with most denials, on all nodes",
 		Long: "Print the rules and clients with most denials, on all nodes that count in the same Redis. Rules are counted since\n" +
 			"each process began. Counts of clients halve hourly, and only some clients are counted: a count is exact, or a range that\n" +
-			"the true number lies in. What a filter in Envoy decides by itself is not counted.", Args: noArgs}
+			"the true number lies in. What a filter in Envoy decides by itself is not counted.\n\n" +
+			"With --control, print the clients with most denials of any span, exactly, with what filters report.", Args: noArgs,
+		Example: "  penstock top\n  penstock top --control https://control:7070 --since 30d --rule api"}
+	var past violators
+	past.register(cmd)
 	n := cmd.Flags().IntP("number", "n", 20, "how many clients, and how many rules")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
 	thisNode := scopeFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := past.check(cmd); err != nil {
+			return err
+		}
+		if past.control.given() {
+			return past.print(cmd.Context(), cmd.OutOrStdout(), *n, *asJSON)
+		}
 		query := scope(*thisNode)
 		query.Set("n", fmt.Sprint(*n))
 		reply, err := a.ask(cmd.Context(), http.MethodGet, "top", query)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -26,15 +27,24 @@ type usageReport struct {
 // request as the command client.
 func (a *admin) usageCommand() *cobra.Command {
 	var which counterFlags
+	var bill billing
 	cmd := &cobra.Command{Use: "usage CLIENT", Short: "Print what a client has used of its limits, without spending anything",
 		Long: "Print what a client has used of each of its limits, how much is left, and when the limit is whole again. Units that a\n" +
 			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. With --json the\n" +
-			"answer is that of \"penstock client --client\". The exit status is 3 if no policy can have the client.",
-		Args: cobra.ExactArgs(1), Example: "  penstock usage user:u_42"}
+			"answer is that of \"penstock client --client\". The exit status is 3 if no policy can have the client.\n\n" +
+			"With --control, print what clients used in a month, for billing: of one, or of all if CLIENT is left out.",
+		Args: cobra.MaximumNArgs(1), Example: "  penstock usage user:u_42\n  penstock usage --control https://control:7070 --month 2026-11 --format csv"}
 	which.register(cmd.Flags())
+	bill.register(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		which.of.words.Client = args[0]
+		if err := bill.check(cmd, args); err != nil {
+			return err
+		}
+		which.of.words.Client = strings.Join(args, "")
+		if bill.control.given() {
+			return bill.print(cmd.Context(), cmd.OutOrStdout(), which.query())
+		}
 		reply, err := a.ask(cmd.Context(), http.MethodGet, "client", which.query())
 		if err != nil {
 			return err

@@ -76,6 +76,7 @@ type bridgeFlags struct {
 	operators    operatorFlags
 	drainDelay   time.Duration
 	events       string
+	feed         feedFlags
 }
 
 func newBridge() *cobra.Command {
@@ -116,6 +117,7 @@ func newBridge() *cobra.Command {
 	flags.IntVar(&f.callsMax, "calls-max", 0, "maximum number of calls in progress; further calls get 503 (1024)")
 	flags.IntVar(&f.waitersMax, "waiting-max", 0, "maximum number of requests that wait for throttle rules (16384)")
 	flags.StringVar(&f.events, "events", "", "where to write the events that the policy reports, as lines of JSON: "+events.Forms+" (stdout)")
+	f.feed.register(flags)
 	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to report that the bridge will stop before it stops")
 	return cmd
 }

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"cmp"
-	"fmt"
 	"log/slog"
 	"os"
 
@@ -21,9 +19,9 @@ func (f *bridgeFlags) openEvents(o *bridge.Options) (closeAll func(), err error)
 	if to == "" {
 		to, place = os.Getenv(eventsVariable), eventsVariable
 	}
-	sink, closer, err := events.Open(cmp.Or(to, events.ToStdout))
+	sink, closer, err := f.openSink(o, to, place)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", place, err)
+		return nil, err
 	}
 	node, _ := os.Hostname() // if it is "", events have no node
 	o.Events = events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {

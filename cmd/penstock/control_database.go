@@ -56,7 +56,7 @@ func newControlToken() *cobra.Command {
 	f.registerDatabase(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "who uses the token, for the history; required")
-	flags.StringVar(&role, "role", string(ledger.Viewer), "viewer, support, editor or admin")
+	flags.StringVar(&role, "role", string(ledger.Viewer), "viewer, support, editor, admin, or node for what sends events and usage")
 	flags.StringVar(&span, "for", "90d", "how long it is valid, at most 730d")
 	flags.StringVar(&reason, "reason", "", "why, for the history; required")
 	return cmd

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package control is the process of a control plane: it keeps the schema of the database current,
-// serves the API, and publishes to Redis.
+// serves the API, publishes to Redis, and takes in what happened.
 //
 // # Promise
 //
@@ -32,8 +32,11 @@ import (
 
 	"github.com/penstock/penstock/internal/control/api"
 	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/control/publish"
+	"github.com/penstock/penstock/internal/control/reports"
+	"github.com/penstock/penstock/internal/control/retain"
 	"github.com/penstock/penstock/internal/control/rollout"
 	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/store/redisstore"
@@ -53,7 +56,7 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields but PolicyKey are required.
+// Options configures a control plane. All fields but PolicyKey and Keep are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
@@ -63,6 +66,8 @@ type Options struct {
 	PolicyKey ed25519.PrivateKey
 	// FirstToken is called with an admin's token when the database has never had a token.
 	FirstToken func(secret string, expires time.Time) error
+	// Keep says how long what happened is kept.
+	Keep retain.Keep
 }
 
 // process is a running control plane.
@@ -100,9 +105,13 @@ func Run(ctx context.Context, o Options) error {
 			return
 		}
 		running.Go(func() { policies.Run(ctx) })
+		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger}
+		running.Go(func() { keeper.Run(ctx) })
 		p.publisher.Run(ctx)
 	})
-	server := &http.Server{Handler: api.New(api.Options{Ledger: p.ledger, Logger: o.Logger, Ready: p.ready, Encode: policies.Encode}), ReadHeaderTimeout: callTime,
+	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
+		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode})
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
 	running.Go(func() {

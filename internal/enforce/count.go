@@ -10,7 +10,8 @@ import (
 // Count updates the metrics for the plan's request, for each policy version that decided it, and
 // reports the decision as an event if the deciding policy requires it. It counts the outcome of
 // each rule, the state of each credential, and costs that could not be read from a trusted peer's
-// header. It also counts the client of a denied request, for [Enforcer.CountDenials].
+// header. It also counts the client of a denied request, for [Enforcer.CountDenials],
+// and what the client used, for [Enforcer.Measure].
 func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Version) {
 	e.outages.decided(plan)
 	e.countDenial(plan)
@@ -22,5 +23,8 @@ func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Ve
 	}
 	if e.events != nil {
 		e.report(plan, d, versions)
+	}
+	if e.meter.On() {
+		e.measure(plan)
 	}
 }

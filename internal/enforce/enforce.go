@@ -29,6 +29,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/meter"
 )
 
 // Enforcer calls one store and updates one set of metrics. It is safe for concurrent use.
@@ -39,6 +40,7 @@ type Enforcer struct {
 	outages *Outages
 	events  *events.Log  // nil: decisions are not reported
 	denied  *topk.Sketch // nil: denied clients are not counted
+	meter   *meter.Meter // nil: usage is not counted
 }
 
 // New returns an enforcer. The caller remains responsible for closing the store.

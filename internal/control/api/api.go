@@ -15,7 +15,9 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/reports"
 )
 
 // Bounds of the API.
@@ -29,7 +31,10 @@ const (
 // Options configures the API.
 type Options struct {
 	Ledger *ledger.Ledger
-	Logger *slog.Logger
+	// Ingester takes what nodes send, and Reports reads it.
+	Ingester *ingest.Ingester
+	Reports  *reports.Reports
+	Logger   *slog.Logger
 	// Ready returns the state of the servers that the process needs, for /readyz.
 	Ready func(context.Context) Readiness
 	// Encode returns why a publication of a policy cannot be published, or nil.
@@ -38,18 +43,20 @@ type Options struct {
 
 // API is the handler of all paths.
 type API struct {
-	ledger *ledger.Ledger
-	logger *slog.Logger
-	ready  func(context.Context) Readiness
-	encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
-	huma   huma.API
-	turns  chan struct{} // holds a value for each request that is being served
-	mux    *http.ServeMux
+	ledger   *ledger.Ledger
+	ingester *ingest.Ingester
+	reports  *reports.Reports
+	logger   *slog.Logger
+	ready    func(context.Context) Readiness
+	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	huma     huma.API
+	turns    chan struct{} // holds a value for each request that is being served
+	mux      *http.ServeMux
 }
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, logger: o.Logger, ready: o.Ready, encode: o.Encode, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, tiers, policies and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
@@ -63,6 +70,8 @@ func New(o Options) *API {
 	a.tierOperations()
 	a.tokenOperations()
 	a.policyOperations()
+	a.batchOperations()
+	a.reportOperations()
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	return a
@@ -103,9 +112,17 @@ func operation(method, path, id, summary string, role ledger.Role, statuses ...i
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return huma.Operation{Method: method, Path: path, OperationID: id, Summary: summary,
-		Description: "Needs the role " + string(role) + " or one above.", MaxBodyBytes: bodyBytesMax,
+		Description: needs(role), MaxBodyBytes: bodyBytesMax,
 		Errors:   append([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable}, statuses...),
 		Metadata: map[string]any{roleKey: role}}
+}
+
+// needs describes who may call an operation.
+func needs(role ledger.Role) string {
+	if role == ledger.Node {
+		return "Needs a token of the role node."
+	}
+	return "Needs the role " + string(role) + " or one above."
 }
 
 // caller is the context key of a called value.

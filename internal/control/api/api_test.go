@@ -20,7 +20,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/reports"
+	"github.com/penstock/penstock/internal/control/retain"
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
@@ -53,7 +56,11 @@ func serve(t *testing.T) *served {
 			t.Fatal(err)
 		}
 	}
-	s.api = New(Options{Ledger: s.ledger, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
+	keeper := retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
+	if err := keeper.Round(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.api = New(Options{Ledger: s.ledger, Ingester: &ingest.Ingester{Pool: pool}, Reports: &reports.Reports{Pool: pool}, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
 		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }})
 	server := httptest.NewServer(s.api)
 	t.Cleanup(server.Close)
@@ -200,6 +207,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 		t.Error("the list of tokens shows a secret")
 	}
 	s.policies()
+	s.walkReports()
 	for path, item := range s.api.OpenAPI().Paths {
 		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if o != nil && !s.seen[o.OperationID] {
@@ -221,6 +229,8 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		method, path, body string
 	}{
 		{ledger.Viewer, "GET", "/v1/clients", ""},
+		{ledger.Viewer, "GET", "/v1/usage", ""},
+		{ledger.Node, "PUT", batchPath(1), `{"time":"2026-11-23T10:00:00Z","kind":"usage","units":1}`},
 		{ledger.Support, "POST", edits, `{"action":"block",` + reason + `}`},
 		{ledger.Support, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],"until":"2999-01-01T00:00:00Z",` + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],` + reason + `}`},
@@ -236,6 +246,9 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		for _, role := range ledger.Roles {
 			want := 200
 			if !role.May(c.least) {
+				want = 403
+			}
+			if role == ledger.Node && c.least != ledger.Node {
 				want = 403
 			}
 			if a := s.ask(role, c.method, c.path, c.body); a.status != want {

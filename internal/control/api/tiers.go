@@ -104,7 +104,7 @@ type newTokenAnswer struct {
 type newToken struct {
 	Body struct {
 		Name      string      `json:"name" doc:"who uses it, for the history"`
-		Role      ledger.Role `json:"role" enum:"viewer,support,editor,admin"`
+		Role      ledger.Role `json:"role" enum:"viewer,support,editor,admin,node"`
 		ExpiresAt time.Time   `json:"expires_at" doc:"at most two years from now"`
 		Reason    string      `json:"reason" doc:"why, for the history"`
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Role determines what a token may do. Each role includes the permissions of the roles before it.
+// Role determines what a token may do. Each role of people includes the permissions of the roles
+// before it. A node may only send what happened, and no other role may.
 type Role string
 
 // The roles.
@@ -28,13 +29,17 @@ const (
 	Support Role = "support" // block, exempt and set limits of single clients, with an end
 	Editor  Role = "editor"  // change clients and tiers
 	Admin   Role = "admin"   // make and revoke tokens
+	Node    Role = "node"    // send what happened, and nothing else
 )
 
-// Roles are all roles, from the least to the greatest.
-var Roles = []Role{Viewer, Support, Editor, Admin}
+// Roles are all roles: those of people from the least to the greatest, then that of nodes.
+var Roles = []Role{Viewer, Support, Editor, Admin, Node}
 
 // May reports whether the role includes the needed one.
 func (r Role) May(needed Role) bool {
+	if r == Node || needed == Node {
+		return r == needed
+	}
 	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
 }
 
@@ -42,7 +47,7 @@ func (r Role) May(needed Role) bool {
 type Token struct {
 	Token     string     `json:"token" doc:"the token's identifier; it is not secret"`
 	Name      string     `json:"name" doc:"who uses it, for the history"`
-	Role      Role       `json:"role" enum:"viewer,support,editor,admin"`
+	Role      Role       `json:"role" enum:"viewer,support,editor,admin,node"`
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy string     `json:"created_by"`
 	ExpiresAt time.Time  `json:"expires_at"`

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/meter"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
@@ -101,6 +102,8 @@ type Options struct {
 	Events *events.Log
 	// Tracer makes the spans of checks. Nil makes none.
 	Tracer *enforce.Tracer
+	// Meter counts what each client uses; nil if nobody asks.
+	Meter *meter.Meter
 	// Registry holds the metrics that /metrics shows. Nil means a new registry.
 	Registry *prometheus.Registry
 	// Logger logs policies and failures, never clients. Nil discards them.
@@ -179,6 +182,7 @@ func New(o Options) (*Bridge, error) {
 	b.enforcer = enforce.New(o.Store, o.Metrics)
 	b.enforcer.Log(o.Outages)
 	b.enforcer.Report(o.Events)
+	b.enforcer.Measure(o.Meter)
 	b.enforcer.CountDenials(b.denied)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())

@@ -20,9 +20,10 @@ var (
 	denialsWanted = []string{"1"}
 )
 
-// askForDenials asks the filter to report its denials, if the policy in force reports them.
+// askForDenials asks the filter to report its denials, if the policy in force reports them or usage
+// is counted.
 func (b *Bridge) askForDenials(header http.Header) {
-	if b.options.Events != nil && b.policy.Current().Events.Denied {
+	if b.options.Meter.On() || b.options.Events != nil && b.policy.Current().Events.Denied {
 		header[denialsHeader] = denialsWanted
 	}
 }

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/control/reports"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// billing is the part of the command usage that asks a control plane.
+type billing struct {
+	control       controlClient
+	month, format string
+}
+
+// billingFlags are the flags that only a control plane understands, and countedFlags those that it
+// does not understand.
+var (
+	billingFlags = []string{"month", "format"}
+	countedFlags = []string{"json", "user", "tier", "tenant", "host"}
+)
+
+func (b *billing) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	b.control.register(flags)
+	flags.StringVar(&b.month, "month", "", "with --control: a `MONTH` of UTC, as 2026-11; the present one if it is left out")
+	flags.StringVar(&b.format, "format", "table", "with --control: table, csv or ndjson")
+}
+
+// check returns what does not go together.
+func (b *billing) check(cmd *cobra.Command, args []string) error {
+	if err := b.control.check(cmd.Flags()); err != nil {
+		return err
+	}
+	if b.control.given() {
+		for _, flag := range countedFlags {
+			if cmd.Flags().Changed(flag) {
+				return fmt.Errorf("--%s has no effect with --control: a client is its argument, and --format ndjson is for programs", flag)
+			}
+		}
+		return nil
+	}
+	for _, flag := range billingFlags {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s goes with --control: give that as well, or leave it out", flag)
+		}
+	}
+	if len(args) == 0 {
+		return errors.New("whose usage? write penstock usage KIND:ID, or --control URL for that of all clients in a month")
+	}
+	return nil
+}
+
+// print prints the usage of a month, page by page. query has the client, the policy and the rule.
+func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) error {
+	w, err := newUsageWriter(b.format, out)
+	if err != nil {
+		return err
+	}
+	query.Set("limit", strconv.Itoa(reports.RowsMax))
+	if b.month != "" {
+		query.Set("month", b.month)
+	}
+	for {
+		var page struct {
+			Month string
+			Usage []reports.Usage
+			Next  string
+		}
+		if _, err := b.control.send(ctx, http.MethodGet, "/v1/usage?"+query.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for i := range page.Usage {
+			if err := w.write(page.Month, &page.Usage[i]); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return w.end()
+		}
+		query.Set("after", page.Next)
+		query.Set("month", page.Month) // also if the month ends meanwhile
+	}
+}
+
+// usageWriter writes rows of usage in one form.
+type usageWriter struct {
+	write func(month string, u *reports.Usage) error
+	end   func() error
+}
+
+var usageColumns = []string{"month", "client", "policy", "rule", "tier", "admitted", "denied", "units"}
+
+func usageFields(month string, u *reports.Usage) []string {
+	n := func(i int64) string { return strconv.FormatInt(i, 10) }
+	return []string{month, u.Client, u.Policy, u.Rule, u.Tier, n(u.Admitted), n(u.Denied), n(u.Units)}
+}
+
+func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
+	switch format {
+	case "table":
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "CLIENT\tPOLICY\tRULE\tTIER\tADMITTED\tDENIED\tUNITS")
+		return &usageWriter{end: table.Flush, write: func(_ string, u *reports.Usage) error {
+			_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", printable(u.Client), printable(u.Policy), printable(u.Rule), printable(u.Tier),
+				u.Admitted, u.Denied, u.Units)
+			return err
+		}}, nil
+	case "csv":
+		w := csv.NewWriter(out)
+		w.UseCRLF = true // RFC 4180
+		if err := w.Write(usageColumns); err != nil {
+			return nil, err
+		}
+		return &usageWriter{end: func() error { w.Flush(); return w.Error() },
+			write: func(month string, u *reports.Usage) error { return w.Write(inert(usageFields(month, u))) }}, nil
+	case "ndjson":
+		e := json.NewEncoder(out)
+		return &usageWriter{end: func() error { return nil }, write: func(month string, u *reports.Usage) error {
+			return e.Encode(struct {
+				Month string `json:"month"`
+				*reports.Usage
+			}{month, u})
+		}}, nil
+	}
+	return nil, fmt.Errorf("there is no --format %q: write table, csv or ndjson", format)
+}
+
+// inert puts an apostrophe before a field that a spreadsheet would take for a formula.
+func inert(fields []string) []string {
+	for i, field := range fields {
+		if field != "" {
+			switch field[0] {
+			case '=', '+', '-', '@', '\t', '\r':
+				fields[i] = "'" + field
+			}
+		}
+	}
+	return fields
+}
+
+// violators is the part of the command top that asks a control plane.
+type violators struct {
+	control     controlClient
+	since, rule string
+}
+
+func (v *violators) register(cmd *cobra.Command) {
+	v.control.register(cmd.Flags())
+	cmd.Flags().StringVar(&v.since, "since", "1d", "with --control: of how long, such as 2h or 30d; whole hours")
+	cmd.Flags().StringVar(&v.rule, "rule", "", "with --control: only denials of this `RULE`")
+}
+
+// check returns what does not go together.
+func (v *violators) check(cmd *cobra.Command) error {
+	if err := v.control.check(cmd.Flags()); err != nil {
+		return err
+	}
+	for _, flag := range []string{"since", "rule"} {
+		if !v.control.given() && cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s goes with --control: give that as well, or leave it out", flag)
+		}
+	}
+	if v.control.given() && cmd.Flags().Changed("this-node") {
+		return errors.New("--this-node has no effect with --control: ask the node itself with --admin or --bridge")
+	}
+	return nil
+}
+
+// print prints the clients that were denied most.
+func (v *violators) print(ctx context.Context, out io.Writer, n int, asJSON bool) error {
+	span, err := policyfile.Span(v.since)
+	if err != nil || span <= 0 {
+		return fmt.Errorf("--since %q is no span: write 2h or 30d", v.since)
+	}
+	query := url.Values{"limit": {strconv.Itoa(n)}, "from": {time.Now().Add(-span).UTC().Format(time.RFC3339)}}
+	if v.rule != "" {
+		query.Set("rule", v.rule)
+	}
+	var answer json.RawMessage
+	if _, err := v.control.send(ctx, http.MethodGet, "/v1/top?"+query.Encode(), nil, &answer); err != nil {
+		return err
+	}
+	if asJSON {
+		_, err = fmt.Fprintf(out, "%s\n", answer)
+		return err
+	}
+	var top struct {
+		From, To time.Time
+		Clients  []reports.Violator
+	}
+	if err := json.Unmarshal(answer, &top); err != nil {
+		return fmt.Errorf("reading who was denied most: %w", err)
+	}
+	if len(top.Clients) == 0 {
+		_, err = fmt.Fprintf(out, "no client was denied since %s\n", top.From.Format(time.RFC3339))
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "DENIED\tCLIENT\tPOLICY\tMOSTLY BY RULE")
+	for _, c := range top.Clients {
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", c.Denied, printable(c.Client), printable(c.Policy), printable(c.Rule))
+	}
+	return table.Flush()
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/reports"
+)
+
+// Page is the part of a query that selects a page of a report.
+type Page struct {
+	After string `query:"after" maxLength:"4096" doc:"the next of the page before"`
+	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+}
+
+// keyOf returns the key that After contains; nil if it is empty.
+func keyOf[K any](after string) (*K, error) {
+	if after == "" {
+		return nil, nil
+	}
+	key := new(K)
+	text, err := base64.RawURLEncoding.DecodeString(after)
+	if err == nil {
+		err = json.Unmarshal(text, key)
+	}
+	if err != nil || len(storable("after", string(text))) > 0 {
+		return nil, huma.Error422UnprocessableEntity("the parameter is not valid",
+			&huma.ErrorDetail{Message: "the value is not the next of a page", Location: "query.after"})
+	}
+	return key, nil
+}
+
+// afterOf returns the value of After for the page that follows a key.
+func afterOf(key any) string {
+	text, err := json.Marshal(key)
+	if err != nil {
+		panic(err) // keys are texts, numbers and times of rows
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// Span is a span of time, as asked for.
+type Span struct {
+	From time.Time `query:"from" doc:"the beginning"`
+	To   time.Time `query:"to" doc:"the end, which is not included; now if it is left out"`
+}
+
+// within returns the span, with a beginning so long before the end if it is left out.
+func (s Span) within(usual time.Duration) (from, to time.Time) {
+	if from, to = s.From.UTC(), s.To.UTC(); s.To.IsZero() {
+		to = time.Now().UTC().Add(time.Minute) // includes the times of nodes whose clock is ahead
+	}
+	if s.From.IsZero() {
+		from = to.Add(-usual)
+	}
+	return from, to
+}
+
+type usageQuery struct {
+	Month  string `query:"month" pattern:"^[0-9]{4}-(0[1-9]|1[0-2])$" doc:"of UTC, as 2026-11; the present one if it is left out"`
+	Client string `query:"client" maxLength:"512" doc:"KIND:ID"`
+	Policy string `query:"policy" maxLength:"255"`
+	Rule   string `query:"rule" maxLength:"255"`
+	Page
+}
+
+// Resolve implements [huma.Resolver].
+func (q *usageQuery) Resolve(huma.Context) []error {
+	return append(append(storable("client", q.Client), storable("policy", q.Policy)...), storable("rule", q.Rule)...)
+}
+
+type usageAnswer struct {
+	Body struct {
+		Month string          `json:"month"`
+		Usage []reports.Usage `json:"usage"`
+		Next  string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+	}
+}
+
+type topQuery struct {
+	Span
+	Policy string `query:"policy" maxLength:"255"`
+	Rule   string `query:"rule" maxLength:"255"`
+	Limit  int    `query:"limit" default:"20" minimum:"1" maximum:"1000"`
+}
+
+// Resolve implements [huma.Resolver].
+func (q *topQuery) Resolve(huma.Context) []error {
+	return append(storable("policy", q.Policy), storable("rule", q.Rule)...)
+}
+
+type topAnswer struct {
+	Body struct {
+		From    time.Time          `json:"from" doc:"the beginning of the hour in which the span begins"`
+		To      time.Time          `json:"to" doc:"the end of the hour in which the span ends"`
+		Clients []reports.Violator `json:"clients" doc:"the one with most denials first"`
+	}
+}
+
+type eventQuery struct {
+	Span
+	Client string `query:"client" maxLength:"512" doc:"KIND:ID"`
+	Rule   string `query:"rule" maxLength:"255"`
+	Kind   string `query:"kind" enum:"denied,admitted,degraded,dropped"`
+	Page
+}
+
+// Resolve implements [huma.Resolver].
+func (q *eventQuery) Resolve(huma.Context) []error {
+	return append(storable("client", q.Client), storable("rule", q.Rule)...)
+}
+
+type eventsAnswer struct {
+	Body struct {
+		Events []reports.Event `json:"events" doc:"the newest first"`
+		Next   string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+	}
+}
+
+type metricQuery struct {
+	Span
+	Granularity string `query:"granularity" enum:"minute,hour,day" default:"hour"`
+	Page
+}
+
+type metricsAnswer struct {
+	Body struct {
+		Metrics []reports.Metric `json:"metrics" doc:"the oldest first"`
+		Next    string           `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+	}
+}
+
+const day = 24 * time.Hour
+
+// reportOperations are those that read what happened.
+func (a *API) reportOperations() {
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/usage", "list-usage", "List what clients used in a month, for billing", ledger.Viewer), a.usage)
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/top", "top-violators", "List the clients that were denied most", ledger.Viewer), a.top)
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/events", "list-events", "List the events that policies report; a day if no span is said", ledger.Viewer), a.events)
+	huma.Register(a.huma, operation(http.MethodPost, clientPathText+"/forgetting", "forget-usage",
+		"Remove the name of a client from events, usage and denials; sums stay", ledger.Admin), a.forget)
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics", "list-metrics", "List sums over all clients; a day if no span is said", ledger.Viewer), a.metrics)
+}
+
+type forgetClient struct {
+	ClientPath
+	Body struct {
+		Reason string `json:"reason" doc:"why, for the history"`
+	}
+}
+
+type forgottenAnswer struct{ Body ledger.Forgotten }
+
+func (a *API) forget(ctx context.Context, in *forgetClient) (*forgottenAnswer, error) {
+	name, err := ledger.Name(in.Client)
+	if err != nil {
+		return nil, a.problem(err)
+	}
+	forgotten, err := a.ledger.Forget(ctx, callerOf(ctx).actor, name, in.Body.Reason)
+	return &forgottenAnswer{forgotten}, a.problem(err)
+}
+
+func (a *API) usage(ctx context.Context, in *usageQuery) (*usageAnswer, error) {
+	after, err := keyOf[reports.UsageKey](in.After)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	from := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	if in.Month != "" {
+		if from, err = time.Parse("2006-01", in.Month); err != nil {
+			return nil, huma.Error422UnprocessableEntity("the parameter is not valid", &huma.ErrorDetail{Message: err.Error(), Location: "query.month"})
+		}
+	}
+	rows, err := a.reports.Usage(ctx, reports.UsageQuery{From: from, To: from.AddDate(0, 1, 0), Client: in.Client, Policy: in.Policy, Rule: in.Rule,
+		After: after, Limit: in.Limit})
+	if err != nil {
+		return nil, a.problem(err)
+	}
+	answer := new(usageAnswer)
+	answer.Body.Month, answer.Body.Usage = from.Format("2006-01"), append([]reports.Usage{}, rows...)
+	if len(rows) == in.Limit {
+		answer.Body.Next = afterOf(rows[len(rows)-1].UsageKey)
+	}
+	return answer, nil
+}
+
+func (a *API) top(ctx context.Context, in *topQuery) (*topAnswer, error) {
+	from, to := in.within(day)
+	from = from.Truncate(time.Hour)
+	if end := to.Truncate(time.Hour); end.Before(to) {
+		to = end.Add(time.Hour)
+	}
+	rows, err := a.reports.Top(ctx, reports.TopQuery{From: from, To: to, Policy: in.Policy, Rule: in.Rule, Limit: in.Limit})
+	if err != nil {
+		return nil, a.problem(err)
+	}
+	answer := new(topAnswer)
+	answer.Body.From, answer.Body.To, answer.Body.Clients = from, to, append([]reports.Violator{}, rows...)
+	return answer, nil
+}
+
+func (a *API) events(ctx context.Context, in *eventQuery) (*eventsAnswer, error) {
+	before, err := keyOf[reports.EventKey](in.After)
+	if err != nil {
+		return nil, err
+	}
+	from, to := in.within(day)
+	rows, err := a.reports.Events(ctx, reports.EventQuery{From: from, To: to, Client: in.Client, Rule: in.Rule, Kind: in.Kind, Before: before, Limit: in.Limit})
+	if err != nil {
+		return nil, a.problem(err)
+	}
+	answer := new(eventsAnswer)
+	answer.Body.Events = append([]reports.Event{}, rows...)
+	if len(rows) == in.Limit {
+		answer.Body.Next = afterOf(rows[len(rows)-1].EventKey)
+	}
+	return answer, nil
+}
+
+func (a *API) metrics(ctx context.Context, in *metricQuery) (*metricsAnswer, error) {
+	after, err := keyOf[reports.MetricKey](in.After)
+	if err != nil {
+		return nil, err
+	}
+	from, to := in.within(day)
+	rows, err := a.reports.Metrics(ctx, reports.MetricQuery{Granularity: in.Granularity, From: from, To: to, After: after, Limit: in.Limit})
+	if err != nil {
+		return nil, a.problem(err)
+	}
+	answer := new(metricsAnswer)
+	answer.Body.Metrics = append([]reports.Metric{}, rows...)
+	if len(rows) == in.Limit {
+		answer.Body.Next = afterOf(rows[len(rows)-1].MetricKey)
+	}
+	return answer, nil
+}

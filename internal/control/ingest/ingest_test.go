@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/retain"
+	"github.com/penstock/penstock/internal/feed"
+	"github.com/penstock/penstock/internal/test/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// open returns a database with the tables and the partitions.
+func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
+	t.Helper()
+	pool, err := database.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := database.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	keeper := retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
+	if err := keeper.Round(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// number returns the one number of a query.
+func number(t testing.TB, pool *pgxpool.Pool, query string) (n int64) {
+	t.Helper()
+	if err := pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// feedName returns the identifier of a feed.
+func feedName(i int) string { return fmt.Sprintf("%032x", i) }
+
+// someLines returns lines of usage and events around an instant, and what they add up to.
+func someLines(random *rand.Rand, now time.Time) (lines []feed.Line, admitted, units, events int64) {
+	for range 1 + random.IntN(50) {
+		at := now.Add(-time.Duration(random.Int64N(int64(40 * time.Hour))))
+		client := fmt.Sprint("user:", random.IntN(20))
+		if random.IntN(2) == 0 {
+			n := 1 + random.Int64N(5)
+			events += n
+			lines = append(lines, feed.Line{Time: at, Kind: "denied", Policy: "shop", Rule: "api", Client: client, IP: "192.0.2.0/24", Status: 429, Count: n})
+			continue
+		}
+		a := random.Int64N(9)
+		admitted, units = admitted+a, units+3*a
+		lines = append(lines, feed.Line{Time: at, Kind: feed.KindUsage, Policy: "shop", Rule: fmt.Sprint("r", random.IntN(3)), Client: client, Admitted: a,
+			Units: 3 * a, Denied: random.Int64N(2)})
+	}
+	return lines, admitted, units, events
+}
+
+// TestEachBatchCountsOnce tests that feeds that send each batch several times at once, to a PostgreSQL
+// that is killed meanwhile, count exactly once on each level of sums.
+func TestEachBatchCountsOnce(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	now := time.Now()
+	pool := open(t, server.URL(), now)
+	i := &Ingester{Pool: pool}
+	seed := uint64(now.UnixNano())
+	var mu sync.Mutex
+	var admitted, units, events int64
+	var feeds sync.WaitGroup
+	half := make(chan struct{}, 4)
+	for f := range 4 {
+		feeds.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(f)))
+			for n := range int64(30) {
+				lines, a, u, e := someLines(random, now)
+				mu.Lock()
+				admitted, units, events = admitted+a, units+u, events+e
+				mu.Unlock()
+				b := Batch{Feed: feedName(f), Number: n + 1, Node: "n", Lines: lines}
+				var twice sync.WaitGroup
+				for range 2 {
+					twice.Go(func() { own := b; own.Lines = append([]feed.Line(nil), lines...); send(t, i, &own) })
+				}
+				twice.Wait()
+				if n == 15 {
+					half <- struct{}{}
+				}
+			}
+		})
+	}
+	<-half
+	server.Kill()
+	server.Restart()
+	feeds.Wait()
+	for query, want := range map[string]int64{
+		"SELECT sum(admitted) FROM client_usage":                                        admitted,
+		"SELECT sum(units) FROM client_usage":                                           units,
+		"SELECT sum(events) FROM rate_limit_events":                                     events,
+		"SELECT sum(units) FROM rate_limit_metrics WHERE granularity = 'minute'":        units,
+		"SELECT sum(units) FROM rate_limit_metrics WHERE granularity = 'hour'":          units,
+		"SELECT sum(units) FROM rate_limit_metrics WHERE granularity = 'day'":           units,
+		"SELECT sum(batches) FROM feeds":                                                4 * 30,
+		"SELECT sum(denied) FROM client_denials":                                        number(t, pool, "SELECT sum(denied) FROM client_usage"),
+		"SELECT count(*) FROM rate_limit_events WHERE ip IS DISTINCT FROM '192.0.2/24'": 0,
+	} {
+		if got := number(t, pool, query); got != want {
+			t.Errorf("seed %d: %s: %d, want %d", seed, query, got, want)
+		}
+	}
+}
+
+// send sends a batch until it is taken, as a node does.
+func send(t testing.TB, i *Ingester, b *Batch) {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err := i.Take(ctx, b)
+		cancel()
+		if err == nil {
+			return
+		}
+		if t.Context().Err() != nil {
+			return
+		}
+	}
+}
+
+// TestTimesBeyondTheBoundsAreMoved tests that a node whose clock is wrong loses nothing and gets no
+// partition of its own.
+func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	pool := open(t, pgtest.Database(t), now)
+	i := &Ingester{Pool: pool}
+	lines := []feed.Line{{Time: now.AddDate(30, 0, 0), Kind: "usage", Units: 1}, {Time: now.AddDate(-30, 0, 0), Kind: "usage", Units: 1},
+		{Time: now.AddDate(-30, 0, 0), Kind: "dropped", Count: 1}, {Time: now, Kind: "usage", Units: 1}}
+	if repeated, err := i.Take(t.Context(), &Batch{Feed: feedName(1), Number: 7, Lines: lines}); repeated || err != nil {
+		t.Fatal(repeated, err)
+	}
+	if repeated, err := i.Take(t.Context(), &Batch{Feed: feedName(1), Number: 6, Lines: lines}); !repeated || err != nil {
+		t.Errorf("an earlier number: %v, %v", repeated, err)
+	}
+	if n := number(t, pool, "SELECT sum(units) FROM client_usage"); n != 3 {
+		t.Errorf("%d units", n)
+	}
+	if n := number(t, pool, "SELECT redated FROM feeds"); n != 3 {
+		t.Errorf("%d lines were moved", n)
+	}
+}
+
+// TestHostileBatchesAreUnreadable tests that what no node sends is denied with its place, and that
+// texts cannot carry control characters or SQL into rows.
+func TestHostileBatchesAreUnreadable(t *testing.T) {
+	t.Parallel()
+	const ok = `{"time":"2026-11-23T10:00:00.000Z","kind":"denied","count":1`
+	for text, want := range map[string]string{
+		"":                                 "is empty",
+		"\n":                               "line 1",
+		"nonsense":                         "line 1",
+		ok + "}\n{}":                       "line 2: the time is missing",
+		ok + `,"kind":"admin"}`:            "no kind",
+		ok + `,"count":-1}`:                "the number -1",
+		ok + `,"units":99999999999999999}`: "the number 9999",
+		ok + `,"ip":"192.0.2.1'; DROP"}`:   "no address",
+		ok + `,"ip":"fe80::1%eth0"}`:       "no address",
+		ok + `,"status":100000}`:           "out of bounds",
+		ok + `,"share":2}`:                 "out of bounds",
+		ok + `,"client":"a\u0000b"}`:       "has a NUL",
+		ok + `,"path":"` + strings.Repeat("x", 513) + `"}`: "has more than 512 bytes",
+		ok + `,"path":"` + strings.Repeat("x", 1<<16):      "line 1",
+		strings.Repeat(ok+"}\n", feed.LinesMax+1):          "more than 5000 lines",
+	} {
+		_, err := Read([]byte(text), false)
+		if unreadable := (*Unreadable)(nil); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80q: %v; want %q", text, err, want)
+		}
+	}
+	if _, err := Read([]byte("nonsense"), true); err == nil || !strings.Contains(err.Error(), "gzip") {
+		t.Errorf("not compressed: %v", err)
+	}
+	pool := open(t, pgtest.Database(t), time.Now())
+	const name = `user:'); DROP TABLE penstock.clients; --\"\u001b[2J`
+	lines, err := Read([]byte(strings.Replace(ok, "2026-11-23T10:00:00.000Z", time.Now().UTC().Format(time.RFC3339), 1)+`,"client":"`+name+`"}`), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Ingester{Pool: pool}).Take(t.Context(), &Batch{Feed: feedName(1), Number: 1, Lines: lines}); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, pool, `SELECT count(*) FROM rate_limit_events WHERE client = E'user:''); DROP TABLE penstock.clients; --"\uFFFD[2J'`); n != 1 {
+		t.Error("the name is not in the table as it should be")
+	}
+}
+
+// BenchmarkEvents measures batches of LinesMax events with the names of 10,000 clients, from the bytes
+// that a node sends to the commit.
+func BenchmarkEvents(b *testing.B) {
+	now := time.Now().UTC()
+	i := &Ingester{Pool: open(b, pgtest.Database(b), now)}
+	var text strings.Builder
+	for n := range feed.LinesMax {
+		fmt.Fprintf(&text, `{"time":%q,"kind":"denied","policy":"shop","version":"0123456789ab","rule":"rule-%d","limit":"100/1m","decision":"denied",`+
+			`"client":"header.x-user:user-%d","tier":"free","ip":"192.0.2.%d","method":"GET","path":"/api/v1/items","node":"web-1","status":429,"count":3}`+"\n",
+			now.Add(-time.Duration(n)*time.Millisecond).Format("2006-01-02T15:04:05.000Z"), n%20, n*7919%10_000, n%256)
+	}
+	body, rows := []byte(text.String()), 0
+	for b.Loop() {
+		lines, err := Read(body, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rows += len(lines)
+		if _, err := i.Take(b.Context(), &Batch{Feed: feedName(1), Number: int64(rows), Lines: lines}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(rows)/b.Elapsed().Seconds(), "rows/s")
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Forgotten says how many rows named a client.
+type Forgotten struct {
+	Events  int64 `json:"events"`
+	Usage   int64 `json:"usage" doc:"rows of days; their sums are kept without the name"`
+	Denials int64 `json:"denials" doc:"rows of hours; their sums are kept without the name"`
+}
+
+// The statements that remove a client's name from what happened. Sums move to the rows without a
+// name, so that totals stay exact.
+const (
+	forgetEvents = "UPDATE rate_limit_events SET client = '', ip = NULL, path = '' WHERE client = $1"
+	moveUsage    = "INSERT INTO client_usage AS t (day, client, policy, rule, tier, admitted, denied, units) " +
+		"SELECT day, '', policy, rule, tier, admitted, denied, units FROM client_usage WHERE client = $1 ORDER BY policy, rule, tier, day " +
+		"ON CONFLICT (client, policy, rule, tier, day) DO UPDATE " +
+		"SET admitted = t.admitted + excluded.admitted, denied = t.denied + excluded.denied, units = t.units + excluded.units"
+	forgetUsage = "DELETE FROM client_usage WHERE client = $1"
+	moveDenials = "INSERT INTO client_denials AS t (at, policy, rule, client, denied) " +
+		"SELECT at, policy, rule, '', denied FROM client_denials WHERE client = $1 ORDER BY at, policy, rule " +
+		"ON CONFLICT (at, policy, rule, client) DO UPDATE SET denied = t.denied + excluded.denied"
+	forgetDenials = "DELETE FROM client_denials WHERE client = $1"
+)
+
+// Forget removes the name of a client from what happened. The record of the client and the history of
+// its changes stay. What nodes have not sent yet comes with the name.
+func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName, reason string) (f Forgotten, err error) {
+	if err := checkReason(reason); err != nil {
+		return f, err
+	}
+	err = l.write(ctx, func(w *writing) error {
+		client := name.String()
+		// No batch may add to the rows between their move and their removal.
+		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_usage, client_denials IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		batch := new(pgx.Batch)
+		for _, one := range []struct {
+			statement string
+			rows      *int64
+		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}} {
+			queued := batch.Queue(one.statement, client)
+			if one.rows != nil {
+				queued.Exec(func(tag pgconn.CommandTag) error { *one.rows = tag.RowsAffected(); return nil })
+			}
+		}
+		if err := w.tx.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+		return w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: client, Action: "forget-usage", Reason: reason})
+	})
+	return f, err
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reports reads what happened from the database: usage for billing, who was denied most,
+// events, and sums over time.
+//
+// # Promise
+//
+// Lists are paged by key. No query reads more than the partitions of its span. Usage and sums are
+// exact, as package ingest adds them up; events are those that policies report.
+//
+// # When not to use it
+//
+// What a client may still use at this moment is in its counters in Redis: ask a proxy.
+package reports
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Reports reads. It is safe for concurrent use.
+type Reports struct{ Pool *pgxpool.Pool }
+
+// RowsMax bounds the rows of a page.
+const RowsMax = 1000
+
+// UsageKey says what a row of usage is of. Rows are in the order of their keys.
+type UsageKey struct {
+	Client string `json:"client" doc:"KIND:ID; empty for clients beyond the bound of a node"`
+	Policy string `json:"policy"`
+	Rule   string `json:"rule" doc:"empty for the policy itself: blocks, credentials and penalties"`
+	Tier   string `json:"tier"`
+}
+
+// Usage is what a client used in a span of days.
+type Usage struct {
+	UsageKey
+	Admitted int64 `json:"admitted" doc:"requests"`
+	Denied   int64 `json:"denied" doc:"requests"`
+	Units    int64 `json:"units" doc:"of the requests that were admitted"`
+}
+
+// UsageQuery selects usage. Empty texts select all.
+type UsageQuery struct {
+	From, To             time.Time // days; To is not included
+	Client, Policy, Rule string
+	After                *UsageKey // nil for the first page
+	Limit                int
+}
+
+// Usage returns the usage of a span, in the order of the keys.
+func (r *Reports) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
+	query, after := "", UsageKey{}
+	if q.After != nil {
+		query, after = "AND (client, policy, rule, tier) > ($7, $8, $9, $10) ", *q.After
+	} else {
+		query = "AND $7 || $8 || $9 || $10 = '' "
+	}
+	rows, err := r.Pool.Query(ctx, "SELECT client, policy, rule, tier, sum(admitted)::bigint, sum(denied)::bigint, sum(units)::bigint FROM client_usage "+
+		"WHERE day >= $1 AND day < $2 AND ($3 = '' OR client = $3) AND ($4 = '' OR policy = $4) AND ($5 = '' OR rule = $5) "+query+
+		"GROUP BY client, policy, rule, tier ORDER BY client, policy, rule, tier LIMIT $6",
+		q.From, q.To, q.Client, q.Policy, q.Rule, q.Limit, after.Client, after.Policy, after.Rule, after.Tier)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Usage, err error) {
+		err = row.Scan(&u.Client, &u.Policy, &u.Rule, &u.Tier, &u.Admitted, &u.Denied, &u.Units)
+		return u, err
+	})
+}
+
+// Violator is a client that was denied.
+type Violator struct {
+	Client string `json:"client" doc:"KIND:ID; empty for clients beyond the bound of a node"`
+	Denied int64  `json:"denied" doc:"requests"`
+	Policy string `json:"policy"`
+	Rule   string `json:"rule" doc:"the rule that denied most of them"`
+}
+
+// TopQuery selects denials. Empty texts select all.
+type TopQuery struct {
+	From, To     time.Time // hours; To is not included
+	Policy, Rule string
+	Limit        int
+}
+
+// Top returns the clients that were denied most, the one with most denials first.
+func (r *Reports) Top(ctx context.Context, q TopQuery) ([]Violator, error) {
+	rows, err := r.Pool.Query(ctx, "WITH by_rule AS (SELECT client, policy, rule, sum(denied)::bigint AS denied FROM client_denials "+
+		"WHERE at >= $1 AND at < $2 AND ($3 = '' OR policy = $3) AND ($4 = '' OR rule = $4) GROUP BY client, policy, rule) "+
+		"SELECT client, sum(denied)::bigint, (array_agg(policy ORDER BY denied DESC, policy, rule))[1], (array_agg(rule ORDER BY denied DESC, policy, rule))[1] "+
+		"FROM by_rule GROUP BY client ORDER BY 2 DESC, client LIMIT $5", q.From, q.To, q.Policy, q.Rule, q.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v Violator, err error) {
+		err = row.Scan(&v.Client, &v.Denied, &v.Policy, &v.Rule)
+		return v, err
+	})
+}
+
+// EventKey is the position of an event. Events are in the order of their keys, the newest first.
+type EventKey struct {
+	At    time.Time `json:"at"`
+	Event int64     `json:"event"`
+}
+
+// Event is an event as a node reported it.
+type Event struct {
+	EventKey
+	Kind     string  `json:"kind"`
+	Policy   string  `json:"policy,omitempty"`
+	Version  string  `json:"version,omitempty"`
+	Rule     string  `json:"rule,omitempty"`
+	Limit    string  `json:"limit,omitempty"`
+	Decision string  `json:"decision,omitempty"`
+	Status   int     `json:"status,omitempty"`
+	Client   string  `json:"client,omitempty"`
+	Tier     string  `json:"tier,omitempty"`
+	IP       string  `json:"ip,omitempty"`
+	Method   string  `json:"method,omitempty"`
+	Path     string  `json:"path,omitempty"`
+	State    string  `json:"state,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
+	Node     string  `json:"node,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"`
+	Share    float32 `json:"share" doc:"of the decisions that are reported"`
+	Count    int64   `json:"count" doc:"how many decisions"`
+}
+
+// EventQuery selects events. Empty texts select all.
+type EventQuery struct {
+	From, To           time.Time // To is not included
+	Client, Rule, Kind string
+	Before             *EventKey // nil for the first page
+	Limit              int
+}
+
+// Events returns events, the newest first.
+func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
+	before := EventKey{At: q.To}
+	if q.Before != nil {
+		before = *q.Before
+	}
+	// A filter that is absent is not in the query, so that each one has a plan with its index.
+	query, args := "", []any{q.From, q.To, before.At, before.Event, q.Limit}
+	for column, value := range map[string]string{"client": q.Client, "rule": q.Rule, "kind": q.Kind} {
+		if value != "" {
+			args = append(args, value)
+			query += " AND " + column + " = $" + string(rune('0'+len(args)))
+		}
+	}
+	rows, err := r.Pool.Query(ctx, "SELECT at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(abbrev(ip), ''), method, path, "+
+		"state, reason, node, seconds, share, events FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+
+		" ORDER BY at DESC, event DESC LIMIT $5", args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+		err = row.Scan(&e.At, &e.Event, &e.Kind, &e.Policy, &e.Version, &e.Rule, &e.Limit, &e.Decision, &e.Status, &e.Client, &e.Tier, &e.IP, &e.Method,
+			&e.Path, &e.State, &e.Reason, &e.Node, &e.Seconds, &e.Share, &e.Count)
+		e.At = e.At.UTC()
+		return e, err
+	})
+}
+
+// MetricKey says what a sum is of. Sums are in the order of their keys.
+type MetricKey struct {
+	At     time.Time `json:"at"`
+	Policy string    `json:"policy"`
+	Rule   string    `json:"rule"`
+	Tier   string    `json:"tier"`
+}
+
+// Metric is a sum over all clients in a minute, an hour or a day.
+type Metric struct {
+	MetricKey
+	Admitted int64 `json:"admitted" doc:"requests"`
+	Denied   int64 `json:"denied" doc:"requests"`
+	Units    int64 `json:"units" doc:"of the requests that were admitted"`
+}
+
+// MetricQuery selects sums.
+type MetricQuery struct {
+	Granularity string // minute, hour or day
+	From, To    time.Time
+	After       *MetricKey // nil for the first page
+	Limit       int
+}
+
+// Metrics returns sums in the order of their keys.
+func (r *Reports) Metrics(ctx context.Context, q MetricQuery) ([]Metric, error) {
+	after := MetricKey{At: time.Unix(0, 0)}
+	if q.After != nil {
+		after = *q.After
+	}
+	rows, err := r.Pool.Query(ctx, "SELECT at, policy, rule, tier, admitted, denied, units FROM rate_limit_metrics "+
+		"WHERE granularity = $1 AND at >= $2 AND at < $3 AND (at, policy, rule, tier) > ($4, $5, $6, $7) ORDER BY at, policy, rule, tier LIMIT $8",
+		q.Granularity, q.From, q.To, after.At, after.Policy, after.Rule, after.Tier, q.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (m Metric, err error) {
+		err = row.Scan(&m.At, &m.Policy, &m.Rule, &m.Tier, &m.Admitted, &m.Denied, &m.Units)
+		m.At = m.At.UTC()
+		return m, err
+	})
+}

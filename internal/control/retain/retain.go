@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package retain makes the partitions of what happened ahead of time, and drops those that are older
+// than they are to be kept.
+//
+// # Promise
+//
+// Each table has a partition for every month from the one before the oldest batch that is taken until
+// [Ahead] months ahead. One process at a time changes partitions. A partition is dropped when all of
+// it is older than its table is kept. There is no default partition: a row for which there is no
+// partition is not taken, and its batch stays with the node.
+//
+// # When not to use it
+//
+// The rows of clients, tiers and changes are kept.
+package retain
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// Ahead is how many months have partitions before they begin.
+	Ahead = 3
+	// behind is how many months before the present one have partitions; batches come up to 30 days late.
+	behind = 2
+	// lock is the key of the advisory lock of whoever changes partitions.
+	lock  = 0x70656e73_0003
+	every = time.Hour
+	// retryEvery is the pause after a failure.
+	retryEvery = 10 * time.Second
+)
+
+// Keep says how long rows are kept. 0 stands for the default.
+type Keep struct {
+	Events  time.Duration // 90 days
+	Denials time.Duration // 13 months
+	Minutes time.Duration // 14 days
+	Hours   time.Duration // 13 months
+	Days    time.Duration // 7 years, and usage
+	Feeds   time.Duration // 400 days after the last batch
+}
+
+const day = 24 * time.Hour
+
+// Defaults are how long rows are kept unless said otherwise.
+var Defaults = Keep{Events: 90 * day, Denials: 396 * day, Minutes: 14 * day, Hours: 396 * day, Days: 7 * 366 * day, Feeds: 400 * day}
+
+// orDefault fills in what is 0.
+func (k Keep) orDefault() Keep {
+	for _, f := range []struct{ of, or *time.Duration }{{&k.Events, &Defaults.Events}, {&k.Denials, &Defaults.Denials},
+		{&k.Minutes, &Defaults.Minutes}, {&k.Hours, &Defaults.Hours}, {&k.Days, &Defaults.Days}, {&k.Feeds, &Defaults.Feeds}} {
+		if *f.of == 0 {
+			*f.of = *f.or
+		}
+	}
+	return k
+}
+
+// table is a table with a partition for each month.
+type table struct {
+	name string
+	keep time.Duration
+}
+
+func (k Keep) tables() []table {
+	return []table{{"rate_limit_events", k.Events}, {"client_denials", k.Denials}, {"client_usage", k.Days}, {"rate_limit_metrics", k.Days}}
+}
+
+// Keeper keeps the partitions. Create one with its fields.
+type Keeper struct {
+	Pool   *pgxpool.Pool
+	Keep   Keep
+	Logger *slog.Logger
+}
+
+// Run keeps the partitions until the context is done.
+func (k *Keeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause := every
+		if err := k.Round(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			k.Logger.Warn("partitions could not be made or dropped; trying again", "error", err)
+			pause = retryEvery
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Round makes the partitions that are missing, and drops what is older than it is kept.
+func (k *Keeper) Round(ctx context.Context, now time.Time) error {
+	keep := k.Keep.orDefault()
+	return pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lock)); err != nil {
+			return err
+		}
+		for _, t := range keep.tables() {
+			if err := t.grow(ctx, tx, now); err != nil {
+				return fmt.Errorf("the partitions of %s: %w", t.name, err)
+			}
+			if err := k.shrink(ctx, tx, t, now); err != nil {
+				return fmt.Errorf("the partitions of %s: %w", t.name, err)
+			}
+		}
+		for granularity, age := range map[string]time.Duration{"minute": keep.Minutes, "hour": keep.Hours} {
+			if _, err := tx.Exec(ctx, "DELETE FROM rate_limit_metrics WHERE granularity = $1 AND at < $2", granularity, now.Add(-age)); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, "DELETE FROM feeds WHERE at < $1", now.Add(-keep.Feeds))
+		return err
+	})
+}
+
+// month returns the first instant of the month n months after that of now.
+func month(now time.Time, n int) time.Time {
+	now = now.UTC()
+	return time.Date(now.Year(), now.Month()+time.Month(n), 1, 0, 0, 0, 0, time.UTC)
+}
+
+const monthForm = "2006_01"
+
+// grow makes the partitions of the months around now.
+func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	for n := -behind; n <= Ahead; n++ {
+		from, to := month(now, n), month(now, n+1)
+		if to.Before(now.Add(-t.keep)) {
+			continue
+		}
+		// The names are constants and digits.
+		partition := t.name + "_" + from.Format(monthForm)
+		var present bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", "penstock."+partition).Scan(&present); err != nil {
+			return err
+		}
+		if present {
+			continue
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", partition, t.name,
+			from.Format(time.DateOnly), to.Format(time.DateOnly))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shrink drops the partitions of which nothing is to be kept.
+func (k *Keeper) shrink(ctx context.Context, tx pgx.Tx, t table, now time.Time) error {
+	rows, err := tx.Query(ctx, "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass", "penstock."+t.name)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		from, err := time.Parse(t.name+"_"+monthForm, name)
+		if err != nil || !month(from, 1).Before(now.Add(-t.keep)) {
+			continue // made by people, or still kept
+		}
+		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {
+			return err
+		}
+		k.Logger.Info("a partition is dropped, because it is older than it is kept", "partition", name, "kept", t.keep)
+	}
+	return nil
+}

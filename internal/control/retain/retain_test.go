@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package retain
+
+import (
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/test/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// TestPartitionsComeAndGo walks a database through a year and a half: at each month there is room from
+// 30 days ago until three months ahead, also if several processes work at once, and what is older than
+// it is kept goes.
+func TestPartitionsComeAndGo(t *testing.T) {
+	t.Parallel()
+	pool, err := database.Open(t.Context(), pgtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := database.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	k := &Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
+	for now := time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC); now.Year() < 2027 || now.Month() < 8; now = now.AddDate(0, 0, 29) {
+		var rounds sync.WaitGroup
+		for range 2 {
+			rounds.Go(func() {
+				if err := k.Round(t.Context(), now); err != nil {
+					t.Error(now, err)
+				}
+			})
+		}
+		rounds.Wait()
+		for _, at := range []time.Time{now.AddDate(0, 0, -30), now, now.AddDate(0, 0, 89)} {
+			if _, err := pool.Exec(t.Context(), "INSERT INTO client_usage VALUES ($1, $2, '', '', '', 1, 0, 1) ON CONFLICT DO NOTHING", at, at.String()); err != nil {
+				t.Fatalf("on %v for %v: %v", now, at, err)
+			}
+			if _, err := pool.Exec(t.Context(), "INSERT INTO client_denials VALUES ($1, '', '', $2, 1) ON CONFLICT DO NOTHING", at, at.String()); err != nil {
+				t.Fatalf("on %v for %v: %v", now, at, err)
+			}
+		}
+		if _, err := pool.Exec(t.Context(), "INSERT INTO rate_limit_metrics VALUES ('minute', $1, '', '', '', 1, 0, 1), ('hour', $1, '', '', '', 1, 0, 1), "+
+			"('day', $1, '', '', '', 1, 0, 1)", now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for query, want := range map[string]int{
+		"SELECT count(*) FROM client_usage WHERE day < '2026-02-02'":                                             3, // usage is kept for 7 years
+		"SELECT count(*) FROM client_denials WHERE at < '2026-06-01'":                                            0, // denials for 13 months
+		"SELECT count(*) FROM rate_limit_metrics WHERE granularity = 'minute' AND at < '2027-07-01'":             0,
+		"SELECT count(*) FROM rate_limit_metrics WHERE granularity = 'hour' AND at < '2026-06-01'":               0,
+		"SELECT count(*) FROM rate_limit_metrics WHERE granularity = 'day' AND at < '2026-06-01'":                5,
+		"SELECT count(*) FROM pg_class WHERE relname IN ('rate_limit_events_2026_01', 'client_denials_2026_01')": 0,
+	} {
+		var n int
+		if err := pool.QueryRow(t.Context(), query).Scan(&n); err != nil || n != want {
+			t.Errorf("%s: %d, %v; want %d", query, n, err, want)
+		}
+	}
+}

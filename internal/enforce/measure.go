@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/meter"
+)
+
+// Measure makes the enforcer count what each client uses. It must be called before the first
+// request. A nil meter counts nothing.
+func (e *Enforcer) Measure(m *meter.Meter) { e.meter = m }
+
+// measure counts the units and requests of the plan's client under each rule.
+func (e *Enforcer) measure(plan *core.Plan) {
+	client := plan.Identity()
+	outcomes := plan.Outcomes()
+	for i := range outcomes {
+		one := &outcomes[i]
+		k := meter.Key{Policy: one.Ruleset.Name(), Tier: client.Tier, Kind: client.Kind, Client: client.ID}
+		if one.Index >= 0 {
+			k.Rule = one.Ruleset.RuleName(one.Index)
+		}
+		switch {
+		case metrics.Admits(one.Outcome):
+			e.meter.Count(&k, meter.Sum{Admitted: 1, Units: plan.Units(i)})
+		case metrics.Denies(one.Outcome):
+			e.meter.Count(&k, meter.Sum{Denied: 1})
+		}
+	}
+}
+
+// Client is a client whose settlement is to be measured. It shares no memory with the plan.
+type Client struct{ Kind, ID, Tier string }
+
+// ClientOf returns the client of a plan; the zero Client if usage is not counted.
+func (e *Enforcer) ClientOf(plan *core.Plan) Client {
+	if !e.meter.On() {
+		return Client{}
+	}
+	of := plan.Identity()
+	return Client{strings.Clone(of.Kind), strings.Clone(of.ID), strings.Clone(of.Tier)}
+}
+
+// MeasureSettled corrects the units of a client by what the response says. It must be called before
+// the settlement's checks are made.
+func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client) {
+	if !e.meter.On() {
+		return
+	}
+	s.Corrections(a, func(rs *core.Ruleset, rule int, units int64) {
+		e.meter.Count(&meter.Key{Policy: rs.Name(), Rule: rs.RuleName(rule), Tier: of.Tier, Kind: of.Kind, Client: of.ID}, meter.Sum{Units: units})
+	})
+}
+
+// measureDenials counts n denials that another process decided, and others whose clients it has not
+// kept.
+func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
+	if !e.meter.On() {
+		return
+	}
+	client := plan.Identity()
+	k := meter.Key{Policy: v.Ruleset.Name(), Rule: d.Rule, Tier: client.Tier, Kind: client.Kind, Client: client.ID}
+	e.meter.Count(&k, meter.Sum{Denied: n})
+	if dropped > 0 {
+		e.meter.Count(&meter.Key{Policy: k.Policy}, meter.Sum{Denied: dropped})
+	}
+}

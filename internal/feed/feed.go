@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/meter"
+)
+
+const (
+	// UsageEvery is how often usage is written to the spool.
+	UsageEvery = 5 * time.Second
+	// SpoolBytesDefault and SpoolBytesMin bound the spool.
+	SpoolBytesDefault = 256 << 20
+	SpoolBytesMin     = 1 << 20
+	// eventsPercent is the share of the spool that events may fill; the rest is for usage.
+	eventsPercent = 90
+	// closeTime is how long a feed that closes goes on sending.
+	closeTime = 2 * time.Second
+)
+
+// Target is where a feed sends to.
+type Target struct {
+	URL   string                 // of the control plane, such as http://127.0.0.1:7070
+	Token func() (string, error) // returns the token of the node, before each try
+}
+
+// check returns what is wrong with the target.
+func (t *Target) check() error {
+	base, err := url.Parse(t.URL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
+		return fmt.Errorf("the control plane %q is no URL: write http://127.0.0.1:7070, without a user or a query", t.URL)
+	}
+	return nil
+}
+
+// Options configures a feed. Target and Folder are required.
+type Options struct {
+	Target
+	Folder   string       // of the spool
+	BytesMax int64        // of the spool; 0 means SpoolBytesDefault
+	Node     string       // the name of this process in usage
+	Meter    *meter.Meter // may be nil
+	Logger   *slog.Logger
+	Client   *http.Client // nil means one of its own
+}
+
+// Feed sends events and usage. It is a sink of events. Create one with [Open].
+type Feed struct {
+	options Options
+	target  atomic.Pointer[Target]
+	spool   *spool
+	id      string
+	wake    chan struct{}
+	unmeter func()
+	end     context.CancelFunc
+	ending  atomic.Bool
+	running sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows: batches are written one after the other
+	last    int64      // the number of the last batch
+	encoder encoder
+
+	sent, rejected, failed atomic.Uint64
+	trouble                atomic.Pointer[string]
+}
+
+// Open opens the spool, turns the meter on, and begins to send.
+func Open(o Options) (*Feed, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.BytesMax == 0 {
+		o.BytesMax = SpoolBytesDefault
+	}
+	if o.Client == nil {
+		o.Client = &http.Client{Timeout: sendTime}
+	}
+	f := &Feed{options: o, wake: make(chan struct{}, 1)}
+	f.target.Store(&o.Target)
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Check returns what is wrong with the options, without opening anything.
+func (o *Options) Check() error {
+	switch {
+	case o.Folder == "":
+		return errors.New("the spool of what is sent to the control plane is missing: name a folder on this machine's disk")
+	case o.BytesMax != 0 && o.BytesMax < SpoolBytesMin:
+		return fmt.Errorf("a spool of %d bytes is too small: write %d or more", o.BytesMax, SpoolBytesMin)
+	}
+	return o.check()
+}
+
+// begin opens the spool, turns the meter on, and begins to send.
+func (f *Feed) begin() (err error) {
+	var random [FeedBytes/2 - 6]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return err
+	}
+	// Feeds of later processes sort behind, so that batches are sent in the order of their time.
+	f.id = fmt.Sprintf("%012x", time.Now().UnixMilli()&(1<<48-1)) + hex.EncodeToString(random[:])
+	if f.spool, err = openSpool(f.options.Folder, f.options.BytesMax); err != nil {
+		return err
+	}
+	f.unmeter = func() {}
+	if f.options.Meter != nil {
+		f.unmeter = f.options.Meter.Use()
+	}
+	ctx, end := context.WithCancel(context.Background())
+	f.end = end
+	f.running.Go(func() { f.send(ctx) })
+	f.running.Go(func() { f.measure(ctx) })
+	return nil
+}
+
+// Redirect makes the feed send to another control plane, or with another token.
+func (f *Feed) Redirect(to Target) error {
+	if err := to.check(); err != nil {
+		return err
+	}
+	f.target.Store(&to)
+	return nil
+}
+
+// Write implements [events.Sink].
+func (f *Feed) Write(all []events.Event) (written int, err error) {
+	for some := range slices.Chunk(all, LinesMax) {
+		err := f.batch(eventsPercent, func(e *encoder) {
+			for i := range some {
+				e.event(&some[i])
+			}
+		})
+		if err != nil {
+			return written, err
+		}
+		written += len(some)
+	}
+	return written, nil
+}
+
+// batch writes a batch to the spool, unless it is full.
+func (f *Feed) batch(percent int64, fill func(*encoder)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.encoder.begin()
+	fill(&f.encoder)
+	text, err := f.encoder.end()
+	if err != nil {
+		return err
+	}
+	if !f.spool.room(int64(len(text)), percent) {
+		return fmt.Errorf("%w: %q has %d bytes; is the control plane away?", errFull, f.options.Folder, f.options.BytesMax)
+	}
+	f.last++
+	if err := f.spool.put(batch{feed: f.id, number: f.last}, text); err != nil {
+		return fmt.Errorf("the spool: %w", err)
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// measure writes usage to the spool at each multiple of UsageEvery, and a last time at the end.
+func (f *Feed) measure(ctx context.Context) {
+	if f.options.Meter == nil {
+		return
+	}
+	for {
+		begun := time.Now().Truncate(UsageEvery)
+		timer := time.NewTimer(time.Until(begun.Add(UsageEvery)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			f.measured(begun)
+			return
+		case <-timer.C:
+			f.measured(begun)
+		}
+	}
+}
+
+// measured writes the usage since the time before. What the spool does not take goes back.
+func (f *Feed) measured(at time.Time) {
+	rows := f.options.Meter.Take()
+	for len(rows) > 0 {
+		some := rows[:min(len(rows), LinesMax)]
+		err := f.batch(100, func(e *encoder) {
+			for i := range some {
+				e.usage(&some[i], at.UTC(), f.options.Node)
+			}
+		})
+		if err != nil {
+			f.options.Meter.Return(rows)
+			f.told(fmt.Errorf("usage stays in memory: %w", err))
+			return
+		}
+		rows = rows[len(some):]
+	}
+}
+
+// Close writes the last usage to the spool, sends what it can within two seconds, and leaves the rest
+// to the next process. The feed no longer uses the meter.
+func (f *Feed) Close() error {
+	if f.ending.Swap(true) {
+		return nil
+	}
+	f.unmeter()
+	f.end()
+	f.running.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	for ctx.Err() == nil {
+		if more, err := f.sendFirst(ctx); !more || err != nil {
+			break
+		}
+	}
+	return f.spool.Close()
+}
+
+// Figures are counts since the feed was opened, and the state of the spool.
+type Figures struct {
+	Sent, Rejected, Failed uint64 // batches; Failed are tries
+	Waiting                int    // batches
+	SpoolBytes             int64
+}
+
+// Figures returns the figures of a feed. Those of a nil *Feed are 0.
+func (f *Feed) Figures() (figures Figures) {
+	if f == nil {
+		return figures
+	}
+	figures = Figures{Sent: f.sent.Load(), Rejected: f.rejected.Load(), Failed: f.failed.Load()}
+	figures.Waiting, figures.SpoolBytes = f.spool.state()
+	return figures
+}
+
+// Add adds the figures of another feed.
+func (f *Figures) Add(o Figures) {
+	f.Sent, f.Rejected, f.Failed = f.Sent+o.Sent, f.Rejected+o.Rejected, f.Failed+o.Failed
+	f.Waiting, f.SpoolBytes = f.Waiting+o.Waiting, f.SpoolBytes+o.SpoolBytes
+}

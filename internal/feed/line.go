@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"time"
+
+	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/meter"
+)
+
+// KindUsage is the kind of a line that says what a client used. The other kinds are those of events.
+const KindUsage = "usage"
+
+// Bounds of a batch, for both sides.
+const (
+	LinesMax = 5000
+	// BytesMax bounds a batch as it is sent, and TextBytesMax as it is after decompression.
+	BytesMax     = 8 << 20
+	TextBytesMax = 32 << 20
+	// FeedBytes is the length of the identifier of a feed: digits and letters a to f.
+	FeedBytes = 32
+)
+
+// Line is one line of a batch: an event, or the usage of one client under one rule.
+type Line struct {
+	Time     time.Time `json:"time"`
+	Kind     string    `json:"kind"`
+	Policy   string    `json:"policy,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Rule     string    `json:"rule,omitempty"`
+	Limit    string    `json:"limit,omitempty"`
+	Decision string    `json:"decision,omitempty"`
+	Client   string    `json:"client,omitempty"` // KIND:ID
+	Tier     string    `json:"tier,omitempty"`
+	IP       string    `json:"ip,omitempty"`
+	Method   string    `json:"method,omitempty"`
+	Path     string    `json:"path,omitempty"`
+	State    string    `json:"state,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Node     string    `json:"node,omitempty"`
+	Status   int       `json:"status,omitempty"`
+	Seconds  float64   `json:"seconds,omitempty"`
+	Share    float64   `json:"share,omitempty"`
+	Count    int64     `json:"count,omitempty"`
+	// of KindUsage
+	Admitted int64 `json:"admitted,omitempty"`
+	Denied   int64 `json:"denied,omitempty"`
+	Units    int64 `json:"units,omitempty"`
+}
+
+// encoder compresses the lines of a batch.
+type encoder struct {
+	text   []byte
+	packed bytes.Buffer
+	gzip   *gzip.Writer
+}
+
+func (e *encoder) begin() { e.text = e.text[:0] }
+
+func (e *encoder) event(of *events.Event) { e.text = append(of.AppendJSON(e.text), '\n') }
+
+// usage appends a row. A name that is not UTF-8 is changed as in events.
+func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
+	client := ""
+	if row.Client != "" {
+		client = row.Kind + ":" + row.Client
+	}
+	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: row.Policy, Rule: row.Rule, Client: client, Tier: row.Tier, Node: node,
+		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
+	if err != nil {
+		panic(err) // texts, numbers and a present time can be marshaled
+	}
+	e.text = append(append(e.text, line...), '\n')
+}
+
+// end returns the compressed batch, which is valid until the next one.
+func (e *encoder) end() ([]byte, error) {
+	e.packed.Reset()
+	if e.gzip == nil {
+		var err error
+		if e.gzip, err = gzip.NewWriterLevel(&e.packed, gzip.BestSpeed); err != nil {
+			return nil, err
+		}
+	} else {
+		e.gzip.Reset(&e.packed)
+	}
+	if _, err := e.gzip.Write(e.text); err != nil {
+		return nil, err
+	}
+	err := e.gzip.Close()
+	return e.packed.Bytes(), err
+}

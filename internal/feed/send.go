@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// sendTime bounds a try.
+	sendTime = 15 * time.Second
+	// pauseFirst and pauseMost bound the pause after a try that failed; each is twice the one before,
+	// give or take a fifth.
+	pauseFirst = 500 * time.Millisecond
+	pauseMost  = 30 * time.Second
+	// answerBytesMax bounds what is read of an answer.
+	answerBytesMax = 4 << 10
+)
+
+// send sends the batches of the spool, the oldest first, until the context is done.
+func (f *Feed) send(ctx context.Context) {
+	pause := pauseFirst
+	for {
+		more, err := f.sendFirst(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.told(err)
+		switch {
+		case err != nil:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause - pause/5 + rand.N(2*pause/5)):
+			}
+			pause = min(2*pause, pauseMost)
+		case more:
+			pause = pauseFirst
+		default:
+			pause = pauseFirst
+			select {
+			case <-ctx.Done():
+				return
+			case <-f.wake:
+			}
+		}
+	}
+}
+
+// told logs the beginning and the end of trouble.
+func (f *Feed) told(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		f.failed.Add(1)
+	}
+	before := f.trouble.Swap(&text)
+	switch was := before != nil && *before != ""; {
+	case text != "" && !was:
+		f.options.Logger.Warn("what happened cannot be sent to the control plane, and waits in the spool; limits go on", "error", text)
+	case text == "" && was:
+		f.options.Logger.Info("what happened is sent to the control plane again")
+	}
+}
+
+// sendFirst sends the oldest batch. more is false if there is none.
+func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
+	b, ok := f.spool.first()
+	if !ok {
+		return false, nil
+	}
+	text, err := f.spool.text(&b)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.options.Logger.Error("a batch is missing in the spool: who removed it?", "file", b.name())
+		return true, f.spool.done(&b)
+	}
+	if err != nil {
+		return true, err
+	}
+	status, answer, err := f.put(ctx, &b, text)
+	switch {
+	case err != nil:
+		return true, err
+	case status == http.StatusOK:
+		f.sent.Add(1)
+		return true, f.spool.done(&b)
+	case unreadable(status):
+		f.rejected.Add(1)
+		f.options.Logger.Error("the control plane rejects a batch, which is kept aside", "file", b.name(), "status", status, "answer", answer)
+		return true, f.spool.reject(&b)
+	}
+	return true, fmt.Errorf("the control plane answered %d: %s", status, answer)
+}
+
+// unreadable reports whether no later try can succeed, because the batch itself is not as the control
+// plane expects.
+func unreadable(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
+}
+
+// put sends a batch, and returns the status and the beginning of the answer.
+func (f *Feed) put(ctx context.Context, b *batch, text []byte) (status int, answer string, err error) {
+	to := f.target.Load()
+	token, err := to.Token()
+	if err != nil {
+		return 0, "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(to.URL, "/")+"/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	r.Header.Set("Content-Encoding", "gzip")
+	r.Header.Set("Penstock-Node", f.options.Node)
+	response, err := f.options.Client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	return response.StatusCode, strings.TrimSpace(string(read)), err
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package meter counts what each client used, for billing.
+//
+// # Promise
+//
+// A [Meter] adds up what it is told, exactly. Each sum is taken once: by [Meter.Take], which begins
+// new sums. It has at most [KeysMax] sums of clients by name. What is counted for further clients is
+// added to one sum without a name for each rule, so that the total stays exact.
+//
+// # Price
+//
+// Counting takes some 60 ns, and no allocation for a client that was counted since the last Take.
+// A sum takes about 200 bytes. A meter that is off counts nothing, and costs one load.
+//
+// # When not to use it
+//
+// The sums are in memory: a process that is killed loses those since the last Take.
+package meter
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// KeysMax bounds the sums of clients by name between two calls of Take.
+const KeysMax = 1 << 16
+
+const shardCount = 16
+
+// Key says what is counted. Policy and Rule must stay valid; the others are copied.
+type Key struct {
+	Policy, Rule string
+	Tier         string
+	Kind, Client string
+}
+
+// Sum is what was counted.
+type Sum struct {
+	Admitted, Denied uint64 // requests
+	// Units are those of admitted requests. They are negative if more was given back since the last
+	// Take than charged.
+	Units int64
+}
+
+func (s *Sum) add(o Sum) {
+	s.Admitted += o.Admitted
+	s.Denied += o.Denied
+	s.Units += o.Units
+}
+
+// Row is a sum with its key.
+type Row struct {
+	Key
+	Sum
+}
+
+// Meter counts. Create one with [New]. A nil *Meter is off. It is safe for concurrent use.
+type Meter struct {
+	users  atomic.Int32 // of what is counted
+	seed   maphash.Seed
+	named  atomic.Int64 // sums of clients by name
+	shards [shardCount]struct {
+		mu   sync.Mutex
+		sums map[Key]*Sum
+	}
+}
+
+// New returns a meter that is off.
+func New() *Meter { return &Meter{seed: maphash.MakeSeed()} }
+
+// Use turns the meter on until done is called, as often as Use was. What was counted stays.
+func (m *Meter) Use() (done func()) {
+	m.users.Add(1)
+	return sync.OnceFunc(func() { m.users.Add(-1) })
+}
+
+// On reports whether the meter counts.
+func (m *Meter) On() bool { return m != nil && m.users.Load() > 0 }
+
+// Count adds to the sum of a key.
+func (m *Meter) Count(k *Key, add Sum) {
+	if m.On() {
+		m.add(k, add)
+	}
+}
+
+func (m *Meter) add(k *Key, add Sum) {
+	s := &m.shards[maphash.String(m.seed, k.Client)%shardCount]
+	s.mu.Lock()
+	if sum := s.sums[*k]; sum != nil {
+		sum.add(add)
+		s.mu.Unlock()
+		return
+	}
+	if k.Client != "" && m.named.Add(1) > KeysMax {
+		m.named.Add(-1)
+		s.mu.Unlock()
+		m.add(&Key{Policy: k.Policy, Rule: k.Rule}, add)
+		return
+	}
+	if s.sums == nil {
+		s.sums = make(map[Key]*Sum)
+	}
+	own := *k
+	own.Tier, own.Kind, own.Client = strings.Clone(k.Tier), strings.Clone(k.Kind), strings.Clone(k.Client)
+	sum := new(Sum) // the parameter itself stays off the heap
+	*sum = add
+	s.sums[own] = sum
+	s.mu.Unlock()
+}
+
+// Take returns all sums, in no order, and begins new ones.
+func (m *Meter) Take() (rows []Row) {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		sums := s.sums
+		s.sums = nil
+		s.mu.Unlock()
+		var named int64
+		for k, sum := range sums {
+			rows = append(rows, Row{k, *sum})
+			if k.Client != "" {
+				named++
+			}
+		}
+		m.named.Add(-named)
+	}
+	return rows
+}
+
+// Return adds rows again that Take has returned, because nobody could take them.
+func (m *Meter) Return(rows []Row) {
+	for i := range rows {
+		m.add(&rows[i].Key, rows[i].Sum)
+	}
+}
