@@ -21,9 +21,9 @@
 //
 // # Price
 //
-// A known client costs a lookup in memory, some 65 ns among 50,000, and no allocation. A client that is seen for
+// A known client costs a lookup in memory, some 50 ns, no lock and no allocation. A client that is seen for
 // the first time waits for one read of the source. A client that is remembered takes about 300
-// bytes.
+// bytes, and 640 with a record.
 //
 // # When not to use it
 //
