@@ -39,7 +39,7 @@ func TestMetricsNeverNameAClient(t *testing.T) {
 	}
 	known := map[string]bool{"policy": true, "rule": true, "outcome": true, "kind": true, "le": true, "result": true,
 		"method": true, "state": true, "version": true, "server": true, "present": true, "candidate": true,
-		"tier": true, "window": true, "revision": true, "goversion": true, "node": true, "front": true, "reason": true}
+		"tier": true, "window": true, "revision": true, "goversion": true, "node": true, "front": true, "reason": true, "endpoint": true}
 	labels := regexp.MustCompile(`(?:\{|",)([a-z_]+)="`).FindAllStringSubmatch(metrics, -1)
 	if len(labels) == 0 {
 		t.Errorf("no labels at all:\n%s", metrics)
