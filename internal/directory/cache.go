@@ -48,7 +48,7 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 const usedMax = 3
 
 // cache holds the entries of the clients that have been used recently. It is safe for concurrent
-// use: each shard has a lock for readers and writers.
+// use. Each shard has a lock, which a lookup of a remembered client does not take.
 //
 // The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one hash
 // evict each other, and neither is taken for the other. The seed is secret, so nobody can choose them.
@@ -62,11 +62,11 @@ type cache struct {
 }
 
 type shard struct {
-	mu      sync.RWMutex
-	entries map[uint64]*entry
-	ring    []*entry
-	hand    int
-	_       [64]byte // keeps the next shard off this cache line
+	table atomic.Pointer[table] // nil without entries; the lock guards changes
+	mu    sync.Mutex
+	ring  []*entry
+	hand  int
+	_     [64]byte // keeps the next shard off this cache line
 }
 
 // newCache returns a cache of at most the given number of entries, rounded up to a multiple of the
@@ -77,7 +77,7 @@ func newCache(most int) *cache {
 
 // hash returns the hash of a name.
 func (c *cache) hash(name policy.ClientName) uint64 {
-	return maphash.String(c.seed, name.ID) ^ bits.RotateLeft64(maphash.String(c.seed, name.Kind), 1)
+	return maphash.String(c.seed, name.ID) ^ bits.RotateLeft64(maphash.String(c.seed, name.Kind), 1) | 1<<63 // never 0
 }
 
 func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
@@ -97,9 +97,12 @@ func (c *cache) find(name policy.ClientName) *entry {
 func (c *cache) peek(name policy.ClientName) *entry {
 	hash := c.hash(name)
 	s := c.shard(hash)
-	s.mu.RLock()
-	e := s.entries[hash]
-	s.mu.RUnlock()
+	if e := s.find(hash); e != nil && e.name == name {
+		return e
+	}
+	s.mu.Lock() // it may have been missed beside a change
+	e := s.find(hash)
+	s.mu.Unlock()
 	if e == nil || e.name != name {
 		return nil
 	}
@@ -114,13 +117,11 @@ func (c *cache) put(e *entry) {
 	s := c.shard(e.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.entries == nil {
-		s.entries = make(map[uint64]*entry)
-	}
-	if old := s.entries[e.hash]; old != nil {
+	if old := s.find(e.hash); old != nil {
 		e.place = old.place
-		s.entries[e.hash], s.ring[e.place] = e, e
+		s.ring[e.place] = e
 		e.used.Store(old.used.Load())
+		s.table.Load().put(e)
 		return
 	}
 	if len(s.ring) < c.most {
@@ -130,7 +131,30 @@ func (c *cache) put(e *entry) {
 		e.place = s.evict()
 		s.ring[e.place] = e
 	}
-	s.entries[e.hash] = e
+	s.add(e)
+}
+
+// find returns the entry of a hash, or nil.
+func (s *shard) find(hash uint64) *entry {
+	if t := s.table.Load(); t != nil {
+		return t.find(hash)
+	}
+	return nil
+}
+
+// add adds an entry that the ring has already to the table, or to a larger one. The caller holds the
+// lock.
+func (s *shard) add(e *entry) {
+	t := s.table.Load()
+	if t != nil && !t.full(len(s.ring)) {
+		t.put(e)
+		return
+	}
+	t = newTable(len(s.ring) + 1)
+	for _, one := range s.ring {
+		t.put(one)
+	}
+	s.table.Store(t)
 }
 
 // evict removes an entry that was not used recently, and returns its place. The caller holds the
@@ -145,7 +169,7 @@ func (s *shard) evict() (place int) {
 		s.hand = (s.hand + 1) % len(s.ring)
 	}
 	place = s.hand
-	delete(s.entries, s.ring[place].hash)
+	s.table.Load().remove(s.ring[place].hash)
 	s.hand = (s.hand + 1) % len(s.ring)
 	return place
 }
@@ -154,9 +178,9 @@ func (s *shard) evict() (place int) {
 func (c *cache) len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
-		s.mu.RLock()
-		n += len(s.entries)
-		s.mu.RUnlock()
+		s.mu.Lock()
+		n += len(s.ring)
+		s.mu.Unlock()
 	}
 	return n
 }

@@ -23,9 +23,9 @@
 //
 // # Price
 //
-// For a known client, a lookup in memory takes about 65 ns among 50,000 clients, and allocates
-// nothing. A client that is seen for the first time waits for one read of the source. A remembered
-// client takes about 300 bytes.
+// For a known client, a lookup in memory takes about 50 ns, no lock, and allocates nothing. A client
+// that is seen for the first time waits for one read of the source. A remembered client takes about
+// 300 bytes, and 640 with a record.
 //
 // # When not to use it
 //

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"sync/atomic"
+)
+
+// table finds entries by the hash of their name, by open addressing with linear probing. One goroutine
+// at a time changes it. Others may find at the same time, without a lock. A find that runs beside a
+// remove may miss an entry that is there, never find a wrong one, since the caller compares the name.
+type table struct {
+	slots []slot // a power of two, at most half of them taken
+}
+
+type slot struct {
+	hash  atomic.Uint64 // 0 if the slot is free
+	entry atomic.Pointer[entry]
+}
+
+// slotsLeast is the number of slots of the smallest table.
+const slotsLeast = 16
+
+// newTable returns a table with room for a number of entries.
+func newTable(entries int) *table {
+	n := slotsLeast
+	for n < 2*entries {
+		n *= 2
+	}
+	return &table{slots: make([]slot, n)}
+}
+
+// full reports whether a further entry needs a larger table.
+func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
+
+// home returns the first slot for a hash. The lowest bits are those of the shard.
+func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
+
+// place returns the slot with a hash, or the free one at which the search ends; nil if it does not.
+func (t *table) place(hash uint64) *slot {
+	at := t.home(hash)
+	for range t.slots {
+		s := &t.slots[at]
+		if has := s.hash.Load(); has == hash || has == 0 {
+			return s
+		}
+		at = (at + 1) & (len(t.slots) - 1)
+	}
+	return nil // only beside changes
+}
+
+// find returns the entry of a hash, or nil.
+func (t *table) find(hash uint64) *entry {
+	if s := t.place(hash); s != nil && s.hash.Load() == hash {
+		return s.entry.Load()
+	}
+	return nil
+}
+
+// put stores an entry in place of that with its hash. The table is not full.
+func (t *table) put(e *entry) {
+	s := t.place(e.hash)
+	s.entry.Store(e) // before the hash, by which it is found
+	s.hash.Store(e.hash)
+}
+
+// remove removes the entry of a hash. It closes the gap, so that searches do not end there.
+func (t *table) remove(hash uint64) {
+	gap, last := t.home(hash), len(t.slots)-1
+	for t.slots[gap].hash.Load() != hash {
+		gap = (gap + 1) & last
+	}
+	for at := (gap + 1) & last; ; at = (at + 1) & last {
+		s := &t.slots[at]
+		moved := s.hash.Load()
+		if moved == 0 {
+			break
+		}
+		if (at-t.home(moved))&last < (at-gap)&last { // its home is behind the gap
+			continue
+		}
+		t.slots[gap].entry.Store(s.entry.Load())
+		t.slots[gap].hash.Store(moved)
+		gap = at
+	}
+	t.slots[gap].hash.Store(0)
+	t.slots[gap].entry.Store(nil)
+}
