@@ -26,6 +26,9 @@ const module = "github.com/penstock/penstock"
 // wasip1 are the variables with which the go command builds the filter.
 var wasip1 = []string{"GOOS=wasip1", "GOARCH=wasm"}
 
+// filterTag is the build tag of the filter.
+const filterTag = "penstock_filter"
+
 // imports says what each folder may import of ours. A folder not listed is a finding: say where it
 // belongs first.
 var imports = map[string][]string{
@@ -183,7 +186,7 @@ func listFor(t *testing.T, environment []string, args ...string) []listed {
 }
 
 func TestImportsPointOneWay(t *testing.T) {
-	for _, p := range append(list(t, "./..."), listFor(t, wasip1, "./envoy-wasm/...")...) {
+	for _, p := range append(list(t, "./..."), listFor(t, wasip1, "-tags", filterTag, "./envoy-wasm/...")...) {
 		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 		if folder == "" {
 			continue
