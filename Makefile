@@ -92,7 +92,7 @@ bin/penstock:
 
 .PHONY: bin/penstock.wasm
 bin/penstock.wasm:
-	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
+	@GOOS=wasip1 GOARCH=wasm $(GO) build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 # The module is the only program that needs a C compiler, so the others are built without one.
 .PHONY: bin/libpenstock.so
@@ -205,7 +205,7 @@ lint: ## gofmt, vet, staticcheck
 	@cd tools && $(GO) build -o ../.cache/staticcheck honnef.co/go/tools/cmd/staticcheck
 	.cache/staticcheck ./...
 	GOOS=wasip1 GOARCH=wasm $(GO) vet ./envoy-wasm/abi
-	GOOS=wasip1 GOARCH=wasm .cache/staticcheck -tests=false -checks inherit,-U1000 ./envoy-wasm/...
+	GOOS=wasip1 GOARCH=wasm .cache/staticcheck -tags penstock_filter -tests=false -checks inherit,-U1000 ./envoy-wasm/...
 
 .PHONY: lint-bench
 lint-bench: ## vet the benchmark; not a part of lint, because it needs its rivals' modules

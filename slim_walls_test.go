@@ -32,6 +32,7 @@ var slimLibrary = map[string]struct{ imports, body string }{
 	"FNV":         {"hash/fnv", `hash := fnv.New64a(); hash.Write([]byte(text)); return hash.Sum64()`},
 	"AppendJSON":  {"encoding/json", `quoted, _ := json.Marshal(text); return append(dst, quoted[1:len(quoted)-1]...)`},
 	"Quote":       {"strconv", `return strconv.Quote(text)`},
+	"AppendHex":   {"encoding/hex", `return hex.AppendEncode(dst, data)`},
 	"SHA256":      {"crypto/sha256", `return sha256.Sum256(data)`},
 	"Order": {"slices", `order := make([]int32, n); for i := range order { order[i] = int32(i) }
 		slices.SortStableFunc(order, func(i, j int32) int { return compare(int(i), int(j)) }); return order`},

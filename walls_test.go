@@ -26,6 +26,9 @@ const module = "github.com/penstock/penstock"
 // wasip1 are the variables with which the go command builds the filter.
 var wasip1 = []string{"GOOS=wasip1", "GOARCH=wasm"}
 
+// filterTag is the build tag of the filter.
+const filterTag = "penstock_filter"
+
 // imports lists the packages of this module that each folder may import. A folder that is not
 // listed is an error: add it here first.
 var imports = map[string][]string{
@@ -217,7 +220,7 @@ func listFor(t *testing.T, environment []string, args ...string) []listed {
 }
 
 func TestImportsPointOneWay(t *testing.T) {
-	for _, p := range append(list(t, "./..."), listFor(t, wasip1, "./envoy-wasm/...")...) {
+	for _, p := range append(list(t, "./..."), listFor(t, wasip1, "-tags", filterTag, "./envoy-wasm/...")...) {
 		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 		if folder == "" {
 			continue

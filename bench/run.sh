@@ -14,8 +14,8 @@ fi
 go build -trimpath -ldflags '-s -w' -o .cache/bench/caddy ./bench/caddy
 go build -o .cache/bench/bench ./bench
 go build -trimpath -ldflags '-s -w' -o .cache/bench/penstock ./cmd/penstock
-GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/penstock.wasm ./envoy-wasm
-GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/vm.wasm ./bench/vm
+GOOS=wasip1 GOARCH=wasm go build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/penstock.wasm ./envoy-wasm
+GOOS=wasip1 GOARCH=wasm go build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/vm.wasm ./bench/vm
 # Rivals are built with the dependencies of their own go.mod, not with Penstock's.
 GOWORK=off go build -C bench/rival -trimpath -ldflags '-s -w' -o ../../.cache/bench/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd
 GOWORK=off go build -C bench/gubernator -trimpath -ldflags '-s -w' -o ../../.cache/bench/gubernator .

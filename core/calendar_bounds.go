@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !penstock_filter
+
 package core
 
 import (
@@ -14,12 +16,6 @@ import (
 type calendar struct {
 	zone  *time.Location // nil is UTC
 	units [counter.CalendarYear + 1]atomic.Pointer[counter.Bounds]
-}
-
-// boundsFinder finds the boundaries of a limit's calendar windows. It is an interface so that a
-// program that calls no store does not link time zones.
-type boundsFinder interface {
-	bounds(l *counter.Limit, now counter.Micros) *counter.Bounds
 }
 
 func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/internal/identify"
 	"github.com/penstock/penstock/core/internal/match"
-	"github.com/penstock/penstock/core/internal/validate"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/core/slim"
 )
@@ -68,26 +67,6 @@ type rule struct {
 	// replaces are the rules that do not apply to requests that this rule applies to.
 	replaces []*rule
 	after    ruleAfter
-}
-
-// Compile validates the whole policy and builds its index. The error is of type [policy.Problems]
-// and holds every problem found. The Ruleset shares no memory with p. Compiling 10,000 rules takes
-// a fraction of a second.
-func Compile(p policy.Policy) (*Ruleset, error) {
-	if wrong := validate.Policy(&p); len(wrong) > 0 {
-		return nil, wrong
-	}
-	rs, err := Assemble(p)
-	if err != nil {
-		return nil, err
-	}
-	rs.calendar = newCalendar(p.Timezone)
-	rs.granting = grantRaiser{}
-	rs.spread(&p)
-	if crowd := rs.findTooManyChecks(&p); len(crowd) > 0 {
-		return nil, crowd
-	}
-	return rs, nil
 }
 
 // errMalformed is the only error of Assemble. Compile reports the details to the author of the

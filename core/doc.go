@@ -13,7 +13,9 @@
 // [counter.Store] into a decision. Package response writes the decision as a response. The
 // algorithms themselves are in package [counter], as pure functions of a counter's [counter.State]
 // and an instant, so all stores decide alike. Time and I/O are passed in as arguments; the package
-// has no goroutines and no clock. The package builds for GOOS=wasip1.
+// has no goroutines and no clock. The package builds for GOOS=wasip1. The build tag
+// penstock_filter leaves out what only a process with a store needs: [Compile], calendars and the
+// text of limits.
 //
 // The files follow these steps: compile.go makes a [Ruleset]; plan.go identifies the client,
 // matches the rules and adds their checks, whose keys key.go builds; decision.go decides; shown.go

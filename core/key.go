@@ -3,7 +3,6 @@
 package core
 
 import (
-	"encoding/hex"
 	"slices"
 
 	"github.com/penstock/penstock/core/internal/identify"
@@ -111,7 +110,7 @@ func (p *Plan) appendCounter(rs *Ruleset, u *use) (ok bool) {
 	if len(p.text)-start > dimensionsBytesMax {
 		sum := slim.SHA256(p.text[start:])
 		p.text = append(p.text[:start], hashedDimensions...)
-		p.text = append(hex.AppendEncode(p.text, sum[:]), '}')
+		p.text = append(slim.AppendHex(p.text, sum[:]), '}')
 	}
 	if u.shards > 0 {
 		r.spread.mark(p, start+1, u)

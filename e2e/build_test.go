@@ -120,7 +120,7 @@ func buildNative(name, source string) func() (string, error) {
 // compileWasm builds the filter, with further flags for go build.
 func compileWasm(name string, flags ...string) (string, error) {
 	path := filepath.Join(built, name)
-	args := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
+	args := append([]string{"build", "-tags", "penstock_filter", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
 	command := exec.Command("go", append(args, "../envoy-wasm")...)
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	return path, run(command)

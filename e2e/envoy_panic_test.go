@@ -14,7 +14,7 @@ import (
 // before. The filter is built with a tag that lets requests provoke panics.
 func TestEnvoyPanics(t *testing.T) {
 	t.Parallel()
-	path, err := compileWasm("provoked.wasm", "-tags", "provoke")
+	path, err := compileWasm("provoked.wasm", "-tags", "penstock_filter,provoke")
 	if err != nil {
 		t.Fatal(err)
 	}

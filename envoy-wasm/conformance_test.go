@@ -23,7 +23,7 @@ import (
 func load(t testing.TB, flags ...string) proxytest.WasmVMContext {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.wasm")
-	args := []string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file}
+	args := []string{"build", "-tags", "penstock_filter", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file}
 	command := exec.Command("go", append(append(args, flags...), ".")...)
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := command.CombinedOutput(); err != nil {

@@ -15,7 +15,7 @@ import (
 // previous one. The VM goes on: the next configuration starts.
 func TestAPanicAtTheStart(t *testing.T) {
 	log.SetOutput(io.Discard)
-	vm := load(t, "-tags", "provoke")
+	vm := load(t, "-tags", "penstock_filter,provoke")
 	for _, start := range []struct {
 		configuration string
 		want          types.OnPluginStartStatus

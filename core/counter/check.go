@@ -2,10 +2,7 @@
 
 package counter
 
-import (
-	"context"
-	"errors"
-)
+import "errors"
 
 // ChecksMax is the greatest number of checks in one call of [Store.Take]. A policy that needs more
 // does not compile.
@@ -160,18 +157,6 @@ type Result struct {
 	// Wait is its remaining time. Denied reports whether it is in force, even if this call imposed
 	// it.
 	Violations int64
-}
-
-// Store keeps counters. Implementations are safe for concurrent use.
-type Store interface {
-	// Take answers each checks[i] in results[i]. It answers them all in one atomic step, by the
-	// store's own clock. It returns at the latest when ctx is done.
-	//
-	// An error means that the store could not answer. The results are then undefined, and each
-	// charge was made at most once. The error wraps [ErrUnavailable] if the store failed,
-	// [ErrOverloaded] if it has too many calls to answer, and [ErrInvalid] if the call is not
-	// valid. A denial is a Result, never an error.
-	Take(ctx context.Context, checks []Check, results []Result) error
 }
 
 // ErrUnavailable is wrapped by every error for a store that could not be reached or did not answer

@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"encoding/hex"
 	"net/netip"
 
 	"github.com/penstock/penstock/core/counter"
@@ -37,7 +36,7 @@ func IdentityOf(kind, id string) Identity {
 	}
 	if len(id) > ValueBytesMax {
 		sum := slim.SHA256([]byte(id))
-		kind, id = kind+HashSuffix, hex.EncodeToString(sum[:])
+		kind, id = kind+HashSuffix, string(slim.AppendHex(nil, sum[:]))
 	}
 	return Identity{Kind: kind, ID: id}
 }

@@ -25,26 +25,6 @@ const EveryRule = "*"
 // Unlimited, in place of limits, means that a client has no limit.
 const Unlimited = "unlimited"
 
-// ParseLimitSet parses limits that replace a rule's: either only [Unlimited], or 1 to
-// [OverrideLimitsMax] limits in the syntax of [counter.ParseLimit].
-func ParseLimitSet(texts []string) (set LimitSet, err error) {
-	switch {
-	case len(texts) == 0:
-		return LimitSet{}, slim.NewError("has no limits: write " + slim.Quote(Unlimited) + " if there are none")
-	case len(texts) > OverrideLimitsMax:
-		return LimitSet{}, slim.NewError("has " + strconv.Itoa(len(texts)) + " limits, more than " + strconv.Itoa(OverrideLimitsMax))
-	case len(texts) == 1 && texts[0] == Unlimited:
-		return LimitSet{Unlimited: true}, nil
-	}
-	set.Limits = make([]counter.Limit, len(texts))
-	for i, text := range texts {
-		if set.Limits[i], err = counter.ParseLimit(text); err != nil {
-			return LimitSet{}, err
-		}
-	}
-	return set, nil
-}
-
 // Overrides are one client's own limits, by the name of the rule whose limits they replace. "*"
 // stands for every other rule whose per includes the client. Overrides are immutable and safe for
 // concurrent use. A nil *Overrides is empty.

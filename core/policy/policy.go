@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/core/counter"
 )
@@ -33,7 +32,7 @@ type Policy struct {
 	// order.
 	User, Tenant, Tier []Source
 	Penalty            *counter.Penalty // nil: denials have no consequence
-	Timezone           *time.Location   // of calendar windows; nil means UTC
+	Timezone           *Zone            // of calendar windows; nil means UTC
 	Lease              Lease            // of rules that do not set Lease; LeaseInherit means off
 	// Directory reports whether clients can have records in a directory, which name tiers and
 	// tenants.

@@ -4,5 +4,5 @@
 
 package slim
 
-// SHA256 returns the SHA-256 of data. See sha256Pure. Price: 151 KB.
+// SHA256 returns the SHA-256 of data. See sha256Pure. Price: 505 KB.
 func SHA256(data []byte) [32]byte { return sha256Pure(data) }

@@ -3,7 +3,6 @@
 package identify
 
 import (
-	"encoding/hex"
 	mathbits "math/bits"
 	"net/netip"
 	"strconv"
@@ -259,7 +258,7 @@ func appendHalf(dst []byte, high uint64, bits int) []byte {
 // AppendHash appends the hash that replaces a value over the length bound.
 func AppendHash(dst []byte, value string) []byte {
 	sum := slim.SHA256(unsafe.Slice(unsafe.StringData(value), len(value)))
-	return hex.AppendEncode(dst, sum[:])
+	return slim.AppendHex(dst, sum[:])
 }
 
 // HeaderLabel returns the kind of an identity from a request header.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !penstock_filter
+
+package counter
+
+import "context"
+
+// Store keeps counters. Implementations are safe for concurrent use.
+type Store interface {
+	// Take answers each checks[i] in results[i]. It answers them all in one atomic step, by the
+	// store's own clock. It returns at the latest when ctx is done.
+	//
+	// An error means that the store could not answer. The results are then undefined, and each
+	// charge was made at most once. The error wraps [ErrUnavailable] if the store failed,
+	// [ErrOverloaded] if it has too many calls to answer, and [ErrInvalid] if the call is not
+	// valid. A denial is a Result, never an error.
+	Take(ctx context.Context, checks []Check, results []Result) error
+}
+
+// Call is one call of [Store.Take] in a batch.
+type Call struct {
+	Checks  []Check
+	Results []Result
+	Err     error // the error that Take would have returned
+}
+
+// Batcher is a [Store] that can answer several calls together, at a lower cost than one at a time.
+type Batcher interface {
+	Store
+	// TakeAll answers each call as Take would, independently of the others and in any order, and
+	// sets its Err. It returns at the latest when ctx is done.
+	TakeAll(ctx context.Context, calls []Call)
+}
