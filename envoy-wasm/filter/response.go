@@ -105,12 +105,11 @@ func statusOf(headers [][2]string) int {
 // settles at once, because a stream can last for hours.
 func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	d := s.due
-	d.status = status
 	if s.aborts() {
-		d.status, d.unread = 0, true
-		s.settle()
+		s.abandon()
 		return
 	}
+	d.status = status
 	d.learn(headers)
 	bodied := !ends && !s.head && status >= 200 && status != 204 && status != 304
 	d.awaits = bodied && lines(headers, "content-length") == nil && d.Awaits(d)
@@ -204,11 +203,10 @@ func (s *Stream) ResponseTrailers(trailers [][2]string) {
 	}
 }
 
-// settle reports the response to the bridge once, if that changes the charge. A response that never
-// began changes nothing.
+// settle reports the response to the bridge once, if that changes the charge.
 func (s *Stream) settle() {
 	d := s.due
-	if d == nil || !s.responded {
+	if d == nil {
 		return
 	}
 	s.due = nil
