@@ -51,7 +51,8 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 //go:noinline
 func (f *Filter) forget(d *due) {
 	if len(f.dues) < dueMax {
-		*d = due{Settlement: d.Settlement, headers: d.headers[:0], numbers: d.numbers[:0]}
+		d.receipt, d.status, d.tap, d.awaits, d.unread, d.cut = "", 0, nil, false, false, false
+		d.headers, d.numbers = d.headers[:0], d.numbers[:0]
 		f.dues = append(f.dues, d)
 	}
 }
@@ -91,6 +92,8 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 	return s.merged(headers)
 }
 
+//
+//go:noinline
 func statusOf(headers [][2]string) int {
 	for i := range headers {
 		if headers[i][0] == ":status" {
