@@ -163,7 +163,7 @@ const attackCaddyfile = `{
 	}
 	STORE
 }
-http://:SITE, https://localhost:SECURE {
+http://:SITE, https://localhost:SECURE, https://limited.example:SECURE {
 	tls internal
 	POLICY
 	reverse_proxy UPSTREAM

@@ -140,7 +140,8 @@ func (f *Filter) send() {
 			next = new(flight)
 		}
 		now := f.elapsed()
-		*next = flight{items: next.items[:0], sent: now, looked: now}
+		next.items, next.sent, next.looked = next.items[:0], now, now
+		next.waited, next.leasing, next.over, next.late = 0, false, false, false
 		c.filling = next
 		f.fillBatch()
 		if len(next.items) == 0 {

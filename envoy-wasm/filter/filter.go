@@ -92,6 +92,7 @@ func (f *Filter) Start() error {
 // Tick ends the waits whose time is over, and polls for a new policy when it is due.
 func (f *Filter) Tick() {
 	defer f.guard()
+	f.ended.abandon() // a redirect would have continued it by now
 	defer f.slow()
 	f.tellOfMore()
 	f.expire()

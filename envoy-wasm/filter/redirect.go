@@ -31,3 +31,15 @@ func (s *Stream) goOn(before *Stream) Action {
 	s.f.host.Count(CounterRedirected)
 	return Continue
 }
+
+// abandon settles a request whose client did not wait for the end of the response, or left before a
+// response began and was not continued by another stream. The upstream may have done its work, so
+// the cost is the number read so far, or the policy's unread.
+func (s *Stream) abandon() {
+	if s == nil || s.due == nil {
+		return
+	}
+	s.due.cut = true
+	s.due.learn(nil)
+	s.settle()
+}

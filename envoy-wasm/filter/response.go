@@ -52,7 +52,8 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 //go:noinline
 func (f *Filter) forget(d *due) {
 	if len(f.dues) < dueMax {
-		*d = due{Settlement: d.Settlement, headers: d.headers[:0], numbers: d.numbers[:0]}
+		d.receipt, d.status, d.tap, d.awaits, d.unread, d.cut = "", 0, nil, false, false, false
+		d.headers, d.numbers = d.headers[:0], d.numbers[:0]
 		f.dues = append(f.dues, d)
 	}
 }
@@ -92,6 +93,8 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 	return response.Merge(&s.fields, s.remaining, headers)
 }
 
+//
+//go:noinline
 func statusOf(headers [][2]string) int {
 	for i := range headers {
 		if headers[i][0] == ":status" {
@@ -106,12 +109,11 @@ func statusOf(headers [][2]string) int {
 // settles at once, because a stream can last for hours.
 func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	d := s.due
-	d.status = status
 	if s.aborts() {
-		d.status, d.unread = 0, true
-		s.settle()
+		s.abandon()
 		return
 	}
+	d.status = status
 	d.learn(headers)
 	bodied := !ends && !s.head && status >= 200 && status != 204 && status != 304
 	d.awaits = bodied && response.Lines(headers, "content-length") == nil && d.Awaits(d)
@@ -205,11 +207,10 @@ func (s *Stream) ResponseTrailers(trailers [][2]string) {
 	}
 }
 
-// settle reports the response to the bridge once, if that changes the charge. A response that never
-// began changes nothing.
+// settle reports the response to the bridge once, if that changes the charge.
 func (s *Stream) settle() {
 	d := s.due
-	if d == nil || !s.responded {
+	if d == nil {
 		return
 	}
 	s.due = nil

@@ -151,16 +151,34 @@ func settles(t *testing.T, c upstreamResponse) {
 	}
 }
 
-// TestNothingToSettle: without a response or a receipt, the reserved units remain charged.
+// TestAClientThatDoesNotWaitForTheResponse: if a client leaves before the response begins, its
+// request costs unread, which is reported with the next request or tick.
+func TestAClientThatDoesNotWaitForTheResponse(t *testing.T) {
+	want := &wire.Settle{Headers: []wire.Field{{Name: "X-Cost", Text: ">"}}}
+	for name, then := range map[string]func(*envoy, *Filter){
+		"a tick":          func(_ *envoy, f *Filter) { f.Tick() },
+		"another request": func(_ *envoy, f *Filter) { f.NewStream(2).RequestHeaders(get("/other")) },
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, costs(t, byHeader))
+		s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+		s.Done() // reset by the client
+		then(e, f)
+		got := settled(t, e, f)
+		if got != nil {
+			got.Receipt = ""
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}
+
+// TestNothingToSettle: without a receipt, the reserved units remain charged.
 func TestNothingToSettle(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
-	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
-	s.Done() // reset by the client
-	if got := settled(t, e, f); got != nil {
-		t.Errorf("of no response the bridge is told %+v", got)
-	}
-	s = admitted(t, e, f, 2, left(90), get("/api/x"))
+	s := admitted(t, e, f, 2, left(90), get("/api/x"))
 	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
 	if got := settled(t, e, f); got != nil {
 		t.Errorf("without a receipt the bridge is told %+v", got)

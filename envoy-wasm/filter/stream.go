@@ -102,14 +102,15 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	a := f.ask()
 	s.asking, a.policy = a, f.policy
 	a.attrs.take(f.host, f.policy, headers, f.config.Appended)
-	if ask := &a.attrs.ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
-		return s.badTarget()
-	}
 	s.origin = a.attrs.origin
 	if before := s.before; before != nil && before.origin == s.origin && f.redirected() {
 		return s.goOn(before)
 	}
+	s.before.abandon()
 	s.before = nil
+	if ask := &a.attrs.ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
+		return s.badTarget()
+	}
 	s.head, s.hurried = a.attrs.ask.Method == "HEAD", a.attrs.hurried
 	if f.arrive(s) {
 		return Pause
@@ -372,12 +373,10 @@ func (s *Stream) Done() {
 	case arrived, queued, waiting, throttleQueued:
 		s.release()
 	case decided:
-		if d := s.due; d != nil {
-			d.cut = true
-			d.learn(nil)
-		}
-		s.settle() // for a truncated body, the cost is the number read so far, or the policy's unread
-		if !s.answered && !s.responded {
+		if s.responded {
+			s.abandon()
+		} else if !s.answered {
+			s.f.ended.abandon()
 			s.f.ended = s
 		}
 	}

@@ -100,24 +100,29 @@ var processMeter = sync.OnceValue(func() *meter { return newMeter(runtime.GOMAXP
 // bucket is the instant at which a debt is paid off.
 type bucket struct{ atomic.Int64 }
 
-// owed returns the time until the debt is paid off. A negative result is the time since then. An
-// instant beyond the maximum was written before the clock was set back, and counts as no debt.
+// lateMax bounds how much older the instant of one caller is than that of another one. A token is
+// charged at the instant at which its request was read, and may have waited since then.
+const lateMax = 2 * waitMax
+
+// owed returns the time until the debt is paid off, at most most. A negative result is the time
+// since then. An instant beyond the maximum by more than lateMax was written before the clock was
+// set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
-	if ahead := counter.Micros(b.Load()) - now; ahead <= most {
-		return ahead
+	if ahead := counter.Micros(b.Load()) - now; ahead <= most+lateMax {
+		return min(ahead, most)
 	}
 	return 0
 }
 
-// pay adds an amount to the debt, but at most so that the debt is most.
+// pay adds an amount to the debt, but at most so that the debt is most. It never reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
 		begin := counter.Micros(before)
-		if begin < now || begin-now > most {
+		if begin < now || begin-now > most+lateMax {
 			begin = now
 		}
-		if b.CompareAndSwap(before, int64(min(begin+amount, now+most))) {
+		if b.CompareAndSwap(before, int64(max(begin, min(begin+amount, now+most)))) {
 			return
 		}
 	}
@@ -200,8 +205,10 @@ const (
 	waitMax = counter.Second
 	// waitersMax is the greatest number of waiting tokens.
 	waitersMax = 4096
-	// keptForClean is the part of a call's time that is reserved for clean addresses.
+	// keptForClean is the part of a call's time that is reserved for clean addresses. The others
+	// have at most hurriedMax of the rest.
 	keptForClean = 7 * counter.Millisecond
+	hurriedMax   = counter.Millisecond
 )
 
 // gate admits at most as many concurrent callers as it has slots, in order of arrival.
@@ -275,7 +282,7 @@ func (q *inquiry) left() counter.Micros {
 	case q.gate == &q.meter.gates[0]:
 		return *q.asker.Left
 	default:
-		return *q.asker.Left - keptForClean
+		return min(*q.asker.Left-keptForClean, hurriedMax)
 	}
 }
 
@@ -290,8 +297,10 @@ func (q *inquiry) enter(now counter.Micros) bool {
 	q.waited = q.elapsed() - start
 	switch {
 	case !entered:
-	// Earlier tokens have used up the address's time in the meantime.
-	case q.waited > 0 && !q.admitted(now+q.waited):
+	// In the meantime, earlier tokens have used up the address's time, or have shown that it is not
+	// clean and should not have waited here for so long. Otherwise 200 tokens that arrive together
+	// from an address without a debt would delay all clean addresses.
+	case q.waited > 0 && (!q.admitted(now+q.waited) || q.gate != gate && q.waited > q.left()):
 		gate.leave()
 	default:
 		q.gate, q.costMax = gate, costMax

@@ -50,13 +50,14 @@ func TestAnAddressHasABudget(t *testing.T) {
 	if got := m.spends(client(2), meterNow+counter.Second, ms+freeOfCharge); got != 10 {
 		t.Errorf("another address: %d, want 10", got)
 	}
-	if got := m.spends(client(3), meterNow, costMax); got != 3 {
+	const later = meterNow + 10*counter.Second
+	if got := m.spends(client(3), later, costMax); got != 3 {
 		t.Errorf("%d of the dearest tokens, want 3", got)
 	}
-	if ok, _ := m.admits(client(3), meterNow+owedMax*counter.Second+1); !ok {
+	if ok, _ := m.admits(client(3), later+owedMax*counter.Second+1); !ok {
 		t.Error("an address is not listened to for longer than that it cannot owe more")
 	}
-	if got := m.spends(client(4), meterNow, freeOfCharge); got != 1_000_000 {
+	if got := m.spends(client(4), later, freeOfCharge); got != 1_000_000 {
 		t.Errorf("tokens that cost next to nothing: %d", got)
 	}
 }
@@ -182,6 +183,33 @@ func TestAMeterAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
+// TestALateChargeKeepsTheDebt: tokens that are verified at the same time are charged in any order,
+// and read the debt at slightly different instants. None of them clears a debt that is at its
+// maximum. Otherwise an address that keeps all processors busy would be clean again.
+func TestALateChargeKeepsTheDebt(t *testing.T) {
+	const late = 50 * counter.Millisecond
+	m := newMeter(2)
+	for range 100 {
+		m.charge(client(1), meterNow, costMax, true)
+		m.charge(client(2), meterNow, costMax, false)
+	}
+	check := func(when string) {
+		if _, clean := m.admits(client(1), meterNow-late); clean {
+			t.Errorf("%s, the address with many signed tokens is clean", when)
+		}
+		if ok, _ := m.admits(client(2), meterNow-late); ok {
+			t.Errorf("%s, a token of the address with garbage tokens may be verified", when)
+		}
+	}
+	check("for a request that was read earlier")
+	m.charge(client(1), meterNow-late, costMax, true)
+	m.charge(client(2), meterNow-late, costMax, false)
+	check("after a late charge")
+	if owed := m.total.owed(meterNow, owedMax*totalOwed); owed != owedMax*totalOwed {
+		t.Errorf("all addresses together owe %d µs", owed)
+	}
+}
+
 // TestAGate: the gate admits as many callers as it has slots. Others wait in order, at most for the
 // time that they pass.
 func TestAGate(t *testing.T) {
@@ -216,6 +244,36 @@ func TestAGate(t *testing.T) {
 		g.waiting.Store(waitersMax)
 		if g.enter(0); g.enter(counter.Second) {
 			t.Error("one more waits than may")
+		}
+	})
+}
+
+// TestTokensThatArriveTogetherDelayNobody: many new tokens arrive at once from an address that was
+// clean until then. When the first have shown what they cost, the others do not keep their places
+// before the token of a clean address.
+func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, begin := newMeter(2), time.Now()
+		verify := func(n int) (checked bool) {
+			left := 100 * counter.Millisecond
+			q := &inquiry{asker: &policy.Asker{Addr: client(n), Left: &left}, meter: m,
+				elapsed: func() counter.Micros { return counter.Micros(time.Since(begin).Microseconds()) }}
+			if !q.begin(meterNow, 800) || !q.enter(meterNow) {
+				return false
+			}
+			time.Sleep(time.Millisecond)
+			q.leave()
+			q.end(meterNow+q.elapsed(), true)
+			return true
+		}
+		var others sync.WaitGroup
+		defer others.Wait()
+		for range 400 {
+			others.Go(func() { verify(1) })
+		}
+		synctest.Wait()
+		if !verify(2) || time.Since(begin) > 15*time.Millisecond { // of 20 ms, at two processors, and its own
+			t.Errorf("a token of another address has waited %v", time.Since(begin))
 		}
 	})
 }
@@ -342,6 +400,12 @@ func TestTimeThatRequestsShare(t *testing.T) {
 	}
 	if want := 9; clean != want || left > 0 {
 		t.Errorf("%d tokens of clean addresses were verified, want %d; %d µs are left", clean, want, left)
+	}
+	// However long a call waits for clean addresses, the others have hurriedMax.
+	left = 100 * counter.Millisecond
+	q := inquiry{asker: &policy.Asker{Left: &left}, meter: j.meter, gate: &j.meter.gates[1]}
+	if got := q.left(); got != hurriedMax {
+		t.Errorf("an address that is not clean has %d µs of %d, want %d", got, left, hurriedMax)
 	}
 }
 

@@ -5,13 +5,17 @@ package rls
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/limittest"
 )
 
 // hanging is a store that answers when the test permits it.
@@ -73,24 +77,28 @@ func TestABoundIsThereWithoutBeingSaid(t *testing.T) {
 }
 
 // TestTheAnswerComesBeforeEnvoyGivesUp: the store has half of Envoy's remaining time, and is not
-// called if too little is left.
+// called if too little is left. Unknown tokens have most of that half, within bounds.
 func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 	for _, c := range []struct {
 		left, most time.Duration // 0 means that Envoy sends no deadline
+		verify     time.Duration
 		timely     bool
-	}{{0, waitDefault, true}, {time.Second, 500 * time.Millisecond, true}, {time.Millisecond, 0, false}, {-time.Second, 0, false}} {
-		ctx := t.Context()
-		if c.left != 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, c.left)
+	}{{0, waitDefault, verifyMax, true}, {time.Second, 500 * time.Millisecond, verifyMax, true}, {100 * time.Millisecond, 50 * time.Millisecond, 40 * time.Millisecond, true},
+		{20 * time.Millisecond, 10 * time.Millisecond, verifyMin, true}, {time.Millisecond, 0, 0, false}, {-time.Second, 0, 0, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			if c.left != 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.left)
+				defer cancel()
+			}
+			until, cancel, verify, timely := hurried(ctx)
 			defer cancel()
-		}
-		until, cancel, timely := hurried(ctx)
-		defer cancel()
-		deadline, ok := until.Deadline()
-		if timely != c.timely || timely && (!ok || time.Until(deadline) > c.most) {
-			t.Errorf("%v left: %v until %v, want at most %v", c.left, timely, time.Until(deadline), c.most)
-		}
+			deadline, ok := until.Deadline()
+			if timely != c.timely || timely && (!ok || time.Until(deadline) != c.most) || time.Duration(verify)*time.Microsecond != c.verify {
+				t.Errorf("%v left: %v until %v, want %v; %d µs for tokens, want %v", c.left, timely, time.Until(deadline), c.most, verify, c.verify)
+			}
+		})
 	}
 	s := serve(t, rules(t, perAddress), nil)
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
@@ -118,5 +126,35 @@ func TestOneSourceLeavesPlaces(t *testing.T) {
 	}
 	if _, ok := s.under.take(of("192.0.2.2"), 20); taken != 10 || !ok {
 		t.Errorf("one source has %d of 20 places, another one has one: %v", taken, ok)
+	}
+}
+
+// patientVerifier keeps how much time it has for a token.
+type patientVerifier struct{ left counter.Micros }
+
+func (*patientVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
+	return nil, policy.CredentialAbsent
+}
+
+func (v *patientVerifier) VerifyFor(asker *policy.Asker, _ string) (*policy.Identity, policy.CredentialState) {
+	v.left = *asker.Left
+	return nil, policy.CredentialInvalid
+}
+
+// TestAnUnknownTokenHasTheTimeThatEnvoyGives: on a busy machine, a valid token that nobody has seen
+// waits for a processor, and is denied only if Envoy does not give it the time.
+func TestAnUnknownTokenHasTheTimeThatEnvoyGives(t *testing.T) {
+	v := new(patientVerifier)
+	rs, err := core.Compile(policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
+		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: v, From: []policy.CredentialSource{{Kind: policy.FromBearer}}}, {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	_, err = serve(t, rs, nil).Service.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop",
+		Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("authorization", "Bearer token")}})
+	if got := time.Duration(v.left) * time.Microsecond; err != nil || got != verifyMax {
+		t.Errorf("a token has %v, want %v; %v", got, verifyMax, err)
 	}
 }

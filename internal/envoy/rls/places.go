@@ -9,6 +9,8 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/penstock/penstock/core/counter"
 )
 
 const (
@@ -16,6 +18,11 @@ const (
 	waitDefault = 200 * time.Millisecond
 	// leftMin is the time until Envoy's deadline below which a request is not decided.
 	leftMin = 2 * time.Millisecond
+	// verifyMin and verifyMax bound the time for unknown tokens of one request. By default, Envoy
+	// waits 20 ms for an answer, which leaves verifyMin. A request that waits for a processor keeps
+	// its place: with verifyMax, 40,000 new tokens a second would take all places.
+	verifyMin = 8 * time.Millisecond
+	verifyMax = 100 * time.Millisecond
 	// sourceBuckets is the number of groups into which requests are hashed by their descriptors.
 	sourceBuckets = 1024
 )
@@ -53,16 +60,17 @@ func (p *places) leave(bucket *atomic.Int32) {
 }
 
 // hurried returns a context that ends at half of Envoy's remaining time, so that the service
-// answers before Envoy gives up. ok is false if too little time is left.
-func hurried(ctx context.Context) (until context.Context, cancel context.CancelFunc, ok bool) {
+// answers before Envoy gives up, and how long the verification of unknown tokens may take: four
+// fifths of that half, within verifyMin and verifyMax. ok is false if too little time is left.
+func hurried(ctx context.Context) (until context.Context, cancel context.CancelFunc, verify counter.Micros, ok bool) {
 	wait := waitDefault
 	if deadline, given := ctx.Deadline(); given {
 		left := time.Until(deadline)
 		if left < leftMin {
-			return ctx, func() {}, false
+			return ctx, func() {}, 0, false
 		}
 		wait = left / 2
 	}
 	until, cancel = context.WithTimeout(ctx, wait)
-	return until, cancel, true
+	return until, cancel, counter.Micros(max(verifyMin, min(wait*4/5, verifyMax)) / time.Microsecond), true
 }

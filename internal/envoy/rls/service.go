@@ -45,11 +45,6 @@ const (
 // admit them too.
 const RequestsMaxDefault = 1 << 12
 
-// verifyTime is how long the verification of unknown tokens of one request may take. By default,
-// Envoy waits 20 ms for the answer and then admits the request. A token beyond verifyTime counts as
-// invalid until it is sent again.
-const verifyTime = 8 * counter.Millisecond
-
 // Options configures [New].
 type Options struct {
 	// Ruleset returns the policy in force and whether its rules cover the domain. If they do not,
@@ -179,7 +174,7 @@ type call struct {
 	reports      []counter.Check
 	results      []counter.Result
 	body         []byte
-	left         counter.Micros // what is left of verifyTime
+	left         counter.Micros // what is left of the time for tokens
 	span         enforce.Span
 }
 
@@ -204,7 +199,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	}()
 	bucket, ok := s.under.take(request, s.options.RequestsMax)
 	defer s.under.leave(bucket)
-	until, cancel, timely := hurried(ctx)
+	until, cancel, verify, timely := hurried(ctx)
 	defer cancel()
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
@@ -231,6 +226,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return response, err
 	}
+	c.left = verify
 	return s.decide(until, c, clients, request), nil
 }
 
@@ -329,7 +325,6 @@ func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
 
 // decide calls the store and returns the response. clients is the policy's directory, or nil.
 func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
-	c.left = verifyTime
 	c.plan.Hurry(&c.left)
 	c.resolve(ctx, clients)
 	checks := c.plan.Checks()

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// abortAttacks abort requests over HTTP/2, and requests whose cost the response reports. HTTP/1.1
+// is in bodyAttacks, and HTTP/3 in http3Attacks.
+var abortAttacks = []attack{
+	{name: "unfinished bodies over HTTP 2 under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: unfinishedStreams, plain: wholeBody},
+	{name: "unfinished bodies over HTTP 2 under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: unfinishedStreams, plain: wholeBody},
+	{name: "unfinished bodies over HTTP 2 of requests with a cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: unfinishedStreams},
+	{name: "unfinished bodies of requests with a cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: unfinishedBodies},
+	{name: "malformed chunks under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: malformedChunks, plain: wholeBody},
+	{name: "malformed chunks under count_if", path: "/count", limit: 5, loses: true, fronts: []string{caddyMemory, caddyRedis}, run: malformedChunks, plain: wholeBody},
+}
+
+// unfinishedStreams aborts requests in every way that HTTP/2 has.
+func unfinishedStreams(a *attackRun) {
+	for range 4 {
+		for _, length := range [][]string{{"content-length", "10"}, {"content-length", "2"}, nil} {
+			for _, leave := range []func(s *streams){
+				func(s *streams) { _ = s.framer.WriteRSTStream(1, http2.ErrCodeCancel) },
+				func(s *streams) { _ = s.framer.WriteRSTStream(1, http2.ErrCodeNo) },
+				func(s *streams) { _ = s.framer.WriteData(1, true, nil) }, // the body has another length
+				func(s *streams) { _ = s.framer.WriteGoAway(0, http2.ErrCodeInternal, nil) },
+				func(s *streams) { _ = s.framer.WriteWindowUpdate(1, 1<<31-1) }, // an error of the stream
+				func(s *streams) { _ = s.framer.WriteRawFrame(http2.FrameData, 0x8, 1, []byte{0xff, 'x'}) },
+				func(s *streams) {}, // the connection is closed
+			} {
+				a.unfinishedStream(length, leave)
+			}
+		}
+	}
+}
+
+// unfinishedStream sends the start of a request with a body, and leaves it.
+func (a *attackRun) unfinishedStream(length []string, leave func(s *streams)) {
+	a.sent++
+	s, err := a.newStreams()
+	if err != nil {
+		a.Fatal(err)
+	}
+	defer s.Close()
+	go func() { _, _ = io.Copy(io.Discard, s.Conn) }()
+	_ = s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true,
+		BlockFragment: s.block(http.MethodPost, a.attack.path, a.host, length...)})
+	_ = s.framer.WriteData(1, false, []byte("abc"))
+	<-time.After(unfinishedFor)
+	leave(s)
+	<-time.After(unfinishedFor)
+}
+
+// malformedChunks sends bodies whose chunks cannot be read to the end.
+func malformedChunks(a *attackRun) {
+	for _, chunks := range []string{"3\r\nabc\r\nzz\r\n", "3\r\nabc\r\n-1\r\n", "3\r\nabcdef\r\n0\r\n\r\n", "fffffffffffffffff\r\nabc", "3\r\nabc\r\n0\r\nX: y", "3;" + string(make([]byte, 8<<10)) + "\r\nabc"} {
+		for range 2 {
+			a.send(a.request(http.MethodPost, a.attack.path, "Transfer-Encoding: chunked\r\n")+chunks, 2*unfinishedFor)
+		}
+	}
+}
