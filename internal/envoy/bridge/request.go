@@ -187,6 +187,7 @@ func (q *question) failed(d *core.Decision, err error) {
 		q.bridge.logger.Error("the store rejected a question", "error", err)
 	}
 	q.count(d)
+	q.tryOut(d)
 }
 
 // complete fills in the answer of a decided request.
@@ -195,19 +196,21 @@ func (q *question) complete(d *core.Decision) {
 		// The filter does not know about credentials that were not verified for lack of time.
 		q.answer.Status = wire.StatusBusy
 		q.count(d)
+		q.tryOut(d)
 		return
 	}
 	q.answer.Results = q.plan.AppendUnsharded(q.answer.Results[:0])
 	// Otherwise the later call, which waits, is counted.
-	if d.Delay == 0 || q.item.Kind != wire.KindAsk {
+	decided := d.Delay == 0 || q.item.Kind != wire.KindAsk
+	if decided {
 		q.count(d)
 	}
 	q.judge()
-	if d.Denied() {
-		return
-	}
-	if q.plan.Settlement(&q.settlement) {
+	if !d.Denied() && q.plan.Settlement(&q.settlement) {
 		q.answer.Receipt = q.bridge.sealer.seal(q.version.ID, &q.settlement, q.version.Ruleset, q.now)
+	}
+	if decided {
+		q.tryOut(d)
 	}
 }
 
