@@ -112,6 +112,7 @@ var imports = map[string][]string{
 		"internal/policyfile",
 		"internal/policyfile/lint",
 	},
+	"internal/enforce/shadow":   {"core", "core/counter", "core/policy", "internal/directory", "internal/enforce/live"},
 	"internal/enforce/throttle": {"core", "core/counter"},
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
@@ -125,7 +126,7 @@ var imports = map[string][]string{
 	"internal/envoy/ecds":    {},
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
-		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
+		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow",
 		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/meter", "internal/operator",
 		"internal/policyfile", "internal/status",
 		"internal/policyfile/lint",
@@ -150,7 +151,7 @@ var imports = map[string][]string{
 	"envoy-wasm":     {"core/compact", "core/counter", "core/slim", "envoy-wasm/abi", "envoy-wasm/filter"},
 	"internal/envoy/rls": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
-		"internal/enforce/metrics",
+		"internal/enforce/metrics", "internal/enforce/shadow",
 	},
 	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/test/eventually": {},
@@ -166,7 +167,7 @@ var imports = map[string][]string{
 	"internal/test/racescale":  {},
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
-		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
+		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow", "internal/enforce/throttle",
 		"internal/enforce/topk", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy", "internal/status", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",

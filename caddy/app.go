@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/shadow"
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
@@ -71,7 +72,7 @@ type App struct {
 	shared   bool // other processes use the same counters
 	policies []*live.Policy
 	tried    []*live.Policy // candidate policies of the app
-	shadows  *shadows       // nil without candidates
+	shadows  *shadow.Runner // nil without candidates
 	logged   sync.Map       // the warnings about access logs, by server and credential
 	reports  eventsOut
 	feedKey  string       // of the feed in use; "" without one
@@ -224,7 +225,7 @@ func (a *App) Cleanup() error {
 	a.unwatch()
 	// The field stays set because requests of this configuration may still be running.
 	if a.shadows != nil {
-		a.shadows.stop()
+		a.shadows.Stop()
 	}
 	problems := append(a.forget(), a.closeEvents(), a.endReport())
 	if a.storeKey != "" {

@@ -3,7 +3,6 @@
 package penstockcaddy
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
@@ -17,16 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/memstore"
 )
-
-// panicking is a store whose calls panic.
-type panicking struct{}
-
-func (panicking) Take(context.Context, []counter.Check, []counter.Result) error { panic("the store") }
 
 func policyOf(t *testing.T, text string) *live.Policy {
 	t.Helper()
@@ -41,13 +34,6 @@ func policyOf(t *testing.T, text string) *live.Policy {
 	return p
 }
 
-// TestAPanicInATrialEndsTheTrial: without a recover, the panic would end the process.
-func TestAPanicInATrialEndsTheTrial(t *testing.T) {
-	s := &shadows{store: panicking{}, queue: make(chan *trial, 1)}
-	s.try(policyOf(t, "name: candidate\nrules: [{name: a, limit: 1/1m}]"), httptest.NewRequest("GET", "/", nil), false)
-	s.run(<-s.queue)
-}
-
 // TestARequestOutlivesItsConfiguration: a request that is running when its configuration ends is
 // completed, and its trial counts as untried.
 func TestARequestOutlivesItsConfiguration(t *testing.T) {
@@ -55,7 +41,7 @@ func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &App{logger: zap.NewNop(), shadows: startShadows(memory, nil)}
+	a := &App{logger: zap.NewNop(), shadows: startShadows(memory), store: new(pooledStore)}
 	h := &Handler{app: a, tried: []*live.Policy{policyOf(t, "name: outlived\nrules: [{name: a, limit: 1/1m}]")}}
 	if err := a.Cleanup(); err != nil {
 		t.Fatal(err)

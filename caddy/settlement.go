@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/enforce/shadow"
 	"github.com/penstock/penstock/internal/usage"
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
@@ -31,7 +32,7 @@ type settlement struct {
 	// enforcer counts what the client used, which is corrected as its charges are.
 	enforcer *enforce.Enforcer
 	client   enforce.Client
-	trial    *trial          // the trial to enqueue when the response is known; nil for policies in force
+	trial    *shadow.Trial   // the trial to start when the response is known; nil for policies in force
 	ctx      context.Context // of the request
 	checks   []counter.Check
 
@@ -208,12 +209,12 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	}
 }
 
-// settle sends the corrections to the store's queue, or enqueues the trial that waits for the
+// settle sends the corrections to the store's queue, or starts the trial that waits for the
 // response.
 func (s *settlement) settle() {
 	if s.trial != nil {
 		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server reuses its own
-		s.trial.enqueue()
+		s.trial.Start()
 		return
 	}
 	s.enforcer.MeasureSettled(&s.Settlement, s, &s.client)

@@ -47,6 +47,9 @@ type Options struct {
 	PolicyFile string               // a policy file, reloaded when it changes
 	Policy     *policyfile.Document // a policy that does not change
 	Source     live.Source          // any other source of a policy
+	// ShadowPolicyFile is a policy file to try out beside the policy in force, followed like it. "" is
+	// none.
+	ShadowPolicyFile string
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
@@ -116,12 +119,14 @@ type Bridge struct {
 	enforcer     *enforce.Enforcer
 	logger       *slog.Logger
 	policy       *live.Policy
+	candidate    *candidate // nil if no policy is tried out
 	metrics      *bridgeMetrics
-	calls        sync.Pool    // of *call
-	under        atomic.Int64 // calls being decided that do not wait for a throttle rule
-	receiving    atomic.Int64 // calls being received
-	bodies       atomic.Int64 // bytes of all bodies, except the first bodyFree of each
-	asking       atomic.Int64 // questions being decided
+	verifiers    *live.Verifiers // of the policy and the candidate
+	calls        sync.Pool       // of *call
+	under        atomic.Int64    // calls being decided that do not wait for a throttle rule
+	receiving    atomic.Int64    // calls being received
+	bodies       atomic.Int64    // bytes of all bodies, except the first bodyFree of each
+	asking       atomic.Int64    // questions being decided
 	sealer       *sealer
 	receiptsRoam bool // other bridges can open the receipts and count in the same store
 	settling     *settle.Queue
@@ -176,7 +181,7 @@ func New(o Options) (*Bridge, error) {
 	}
 	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{}),
-		statuses: &statusBounds{seed: maphash.MakeSeed()}}
+		statuses: &statusBounds{seed: maphash.MakeSeed()}, verifiers: live.NewVerifiers(o.Logger)}
 	sharesSecret := o.ShareSecret != nil && o.Token == ""
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)
@@ -197,6 +202,9 @@ func New(o Options) (*Bridge, error) {
 	if err := b.openPolicy(); err != nil {
 		return nil, errors.Join(err, b.closeDirectory())
 	}
+	if err := b.openCandidate(); err != nil {
+		return nil, errors.Join(err, b.policy.Close(), b.closeDirectory())
+	}
 	if sharesSecret {
 		b.running.Go(func() { b.shareSecret(b.ending) })
 	}
@@ -213,9 +221,9 @@ func (o *Options) sources() (n int) {
 	return n
 }
 
-// Reload reads the policy file now. If the file has an error, Reload returns it and the previous
-// policy stays in force.
-func (b *Bridge) Reload() error { return b.policy.Reload() }
+// Reload reads the policy file now, and that of the shadow policy. If a file has an error, Reload
+// returns it and the previous policy stays in force.
+func (b *Bridge) Reload() error { return errors.Join(b.policy.Reload(), b.candidate.reload()) }
 
 // Leave makes /readyz report that the bridge will stop, so that no new callers are sent to it.
 // Calls are answered as before. Over HTTP/1.1, each response closes its connection.
@@ -234,7 +242,7 @@ func (b *Bridge) Close() error {
 	if !b.settling.Stop(settle.Deadline) {
 		late = errors.New("some settlements were not completed: the reserved units stay charged")
 	}
-	return errors.Join(late, b.policy.Close(), b.closeDirectory())
+	return errors.Join(late, b.candidate.close(), b.policy.Close(), b.closeDirectory())
 }
 
 func micros(t time.Time) counter.Micros { return counter.Micros(t.UnixMicro()) }

@@ -80,7 +80,7 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 			return formOf(v).directory
 		}
 	}
-	return nil
+	return o.b.candidate.directoryOf(rs)
 }
 
 // lookups is the directory as the plan of one question uses it. It keeps the records that were

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/enforce/shadow"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -32,6 +33,7 @@ type bridgeMetrics struct {
 	answered                   prometheus.Counter     // of calls
 	rls                        *prometheus.CounterVec // by result
 	unitsLeased, unitsReturned prometheus.Counter
+	tried                      *prometheus.CounterVec // by policy, and by the decisions of the policy in force and of the candidate
 }
 
 // statusNames are those of [wire.Status].
@@ -48,6 +50,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error
 			Help: "Questions and settlements in a call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
 		answers: vec("penstock_bridge_answers_total", "Answers to questions and settlements, by status.", "status"),
 		rls:     vec("penstock_rls_requests_total", "Requests over Envoy's rate limit protocol, by result.", "result"),
+		tried:   shadow.NewTotal(),
 	}
 	m.unitsLeased = prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_bridge_leased_units_total",
 		Help: "Units that filters have taken in advance, or for several requests at once."})
@@ -63,7 +66,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error
 		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
 	receiving := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_receiving",
 		Help: "Calls that have not come whole yet."}, func() float64 { return float64(b.receiving.Load()) })
-	for _, c := range append(append(m.Collectors(), metrics.Build("bridge")...), m.calls, m.questions, m.answers, m.rls, m.unitsLeased, m.unitsReturned, waiting, under, receiving,
+	for _, c := range append(append(m.Collectors(), metrics.Build("bridge")...), m.calls, m.questions, m.answers, m.rls, m.tried, m.unitsLeased, m.unitsReturned, waiting, under, receiving,
 		metrics.Directories(b.directoryInUse)) {
 		if err := registry.Register(c); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 )
@@ -47,11 +48,18 @@ func (b *Bridge) operators() *operator.API {
 		DirectoryRemedy: "write directory: true in its policy, which needs --redis, or ask Redis itself: --redis in place of --bridge", Reload: b.Reload, Node: b.node, Others: b.options.Others}
 }
 
-// operated returns the policy in force, in the form that the operators' API needs.
+// operated returns the policy in force and the candidate, in the form that the operators' API needs.
 func (b *Bridge) operated() []operator.Policy {
-	now := b.policy.Current()
-	return []operator.Policy{{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: b.options.PolicyFile,
-		Rejected: b.policy.Err() != nil}}
+	all := []operator.Policy{operatedOf(b.policy, b.options.PolicyFile)}
+	if b.candidate != nil {
+		all = append(all, operatedOf(b.candidate.policy, b.options.ShadowPolicyFile))
+	}
+	return all
+}
+
+func operatedOf(p *live.Policy, file string) operator.Policy {
+	now := p.Current()
+	return operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: file, Rejected: p.Err() != nil}
 }
 
 // Node returns the bridge as one of the nodes that count in its store.

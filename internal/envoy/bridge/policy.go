@@ -31,7 +31,8 @@ type filterForm struct {
 	version string      // the version that filters know
 	inputs  core.Inputs // the parts of a request that the policy reads
 	traced  core.Inputs // the same and the trace of the request
-	compact []byte      // the policy in the form that filters read
+	compact []byte      // the policy in the form that filters read; nil for a candidate
+	settles bool        // a rule of a candidate may charge by the response
 	// directory is the directory that requests are decided with; nil for a policy without one.
 	directory *directory.Directory
 }
@@ -49,11 +50,7 @@ func (b *Bridge) openPolicy() (err error) {
 	case o.PolicyFile != "":
 		source = live.File(o.PolicyFile)
 	}
-	b.policy, err = live.Open(live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
-		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
-		Verifiers: live.NewVerifiers(o.Logger), Metrics: o.Metrics, Logger: o.Logger,
-		Complete: b.complete, Prepare: b.prepare, Changed: b.changed, Edited: o.Metrics.Reloaded})
-	if err != nil {
+	if b.policy, err = live.Open(b.liveOptions(source)); err != nil {
 		return err
 	}
 	if err := b.policy.Follow(); err != nil {
@@ -76,6 +73,15 @@ func (b *Bridge) complete(d *policyfile.Document) error {
 	}
 	d.Name = cmp.Or(d.Name, unnamed)
 	return b.directed(d)
+}
+
+// liveOptions returns how the bridge keeps a policy in force.
+func (b *Bridge) liveOptions(source live.Source) live.Options {
+	o := &b.options
+	return live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
+		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
+		Verifiers: b.verifiers, Metrics: o.Metrics, Logger: o.Logger,
+		Complete: b.complete, Prepare: b.prepare, Changed: b.changed, Edited: o.Metrics.Reloaded}
 }
 
 // prepare computes the filters' data of a version, and opens the directory if the version needs it.

@@ -192,6 +192,7 @@ func (q *question) failed(d *core.Decision, err error) {
 		q.bridge.logger.Error("the store rejected a question", "error", err)
 	}
 	q.count(d)
+	q.tryOut(d)
 }
 
 // complete fills in the answer of a decided request.
@@ -200,19 +201,21 @@ func (q *question) complete(d *core.Decision) {
 		// The filter cannot tell that a credential was not verified for lack of time.
 		q.answer.Status = wire.StatusBusy
 		q.count(d)
+		q.tryOut(d)
 		return
 	}
 	q.answer.Results = q.plan.AppendUnsharded(q.answer.Results[:0])
 	// A delayed request is counted with its later call, which waits.
-	if d.Delay == 0 || q.item.Kind != wire.KindAsk {
+	decided := d.Delay == 0 || q.item.Kind != wire.KindAsk
+	if decided {
 		q.count(d)
 	}
 	q.judge()
-	if d.Denied() {
-		return
-	}
-	if q.plan.Settlement(&q.settlement) {
+	if !d.Denied() && q.plan.Settlement(&q.settlement) {
 		q.answer.Receipt = q.bridge.sealer.seal(q.version.ID, &q.settlement, q.version.Ruleset, q.now)
+	}
+	if decided {
+		q.tryOut(d)
 	}
 }
 

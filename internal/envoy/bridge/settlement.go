@@ -66,6 +66,9 @@ func (q *question) settle() {
 		q.reject(err.Error(), wire.StatusInvalid)
 		return
 	}
+	if opened.id.process == b.sealer.process {
+		b.candidate.responded(opened.id.number, &q.item.Settle, &j.Settlement)
+	}
 	var unreadable int
 	j.due, unreadable = j.Checks(&settledResponse{&q.item.Settle})
 	if opened.id.process != b.sealer.process {

@@ -26,6 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/enforce/shadow"
 )
 
 // Bounds of a request. Envoy's configuration determines the numbers of descriptors and entries. A
@@ -54,6 +55,9 @@ type Options struct {
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
 	// policy has none. A nil Directory means that no policy has one.
 	Directory func(rs *core.Ruleset) *directory.Directory
+	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. Its
+	// directory is that of Directory. A nil Trial means that there is no candidate.
+	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
 	// Metrics counts store calls. Nil means new metrics that are not exported.
@@ -114,6 +118,9 @@ func New(o Options) *Service {
 	}
 	if o.Directory == nil {
 		o.Directory = func(*core.Ruleset) *directory.Directory { return nil }
+	}
+	if o.Trial == nil {
+		o.Trial = func(bool) *shadow.Trial { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
@@ -340,6 +347,7 @@ func (s *Service) decide(ctx context.Context, c *call, clients *directory.Direct
 		s.report(ctx, c, len(checks) > 0, decision.Denied())
 	}
 	s.options.Observer.Decided(&c.plan, &decision, &c.span, err)
+	s.tryOut(request, c.descriptors, decision.Denied())
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
 }
 

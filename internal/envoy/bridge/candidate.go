@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/shadow"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// A candidate is tried out on the requests that the bridge decides. A filter sends only what the
+// policy in force reads, so a candidate that reads more counts the filter's requests as untried.
+// Requests that a filter decides by itself are not tried out.
+
+// triedBytesMax bounds the values of a request that is kept for a trial. With the bound of the queue,
+// trials take 64 MB at most, and as much again for those that wait for a response. A larger request
+// is untried.
+const triedBytesMax = 16 << 10
+
+// candidate is a policy that is tried out beside the one in force.
+type candidate struct {
+	bridge *Bridge
+	policy *live.Policy
+	runner *shadow.Runner
+	parked parked
+	warned atomic.Pointer[live.Version] // about which a warning was logged
+}
+
+// openCandidate opens the candidate, if there is one. The policy in force is open.
+func (b *Bridge) openCandidate() error {
+	o := &b.options
+	if o.ShadowPolicyFile == "" {
+		return nil
+	}
+	c := &candidate{bridge: b}
+	settings := b.liveOptions(live.File(o.ShadowPolicyFile))
+	settings.FormerMin, settings.FormerMax = 0, 0 // a trial keeps its version itself
+	settings.Complete, settings.Prepare, settings.Changed = c.complete, c.prepare, c.changed
+	var err error
+	if c.policy, err = live.Open(settings); err != nil {
+		return err
+	}
+	if err := c.policy.Follow(); err != nil {
+		return errors.Join(err, c.policy.Close())
+	}
+	c.runner = shadow.Start(shadow.Options{Store: o.Store, Total: b.metrics.tried, Panicked: func(policy string, reason any) {
+		b.logger.Error("a shadow policy has panicked", "policy", policy, "reason", reason, "stack", string(debug.Stack()))
+	}})
+	b.candidate = c
+	return nil
+}
+
+// close ends the trials. It does nothing without a candidate.
+func (c *candidate) close() error {
+	if c == nil {
+		return nil
+	}
+	c.runner.Stop()
+	c.parked.dropAll()
+	return c.policy.Close()
+}
+
+// reload reads the candidate's file now. It does nothing without a candidate.
+func (c *candidate) reload() error {
+	if c == nil {
+		return nil
+	}
+	return c.policy.Reload()
+}
+
+// complete gives the candidate a namespace of its own.
+func (c *candidate) complete(d *policyfile.Document) error {
+	d.Name = cmp.Or(d.Name, c.bridge.policy.Current().Document.Name) + shadow.Suffix
+	return c.bridge.directed(d)
+}
+
+// prepare finds what the candidate reads of a request and of a response.
+func (c *candidate) prepare(v *live.Version) error {
+	source, err := v.Document.Policy()
+	if err != nil {
+		return err
+	}
+	form := &filterForm{inputs: core.InputsOf(&source), settles: slices.ContainsFunc(source.Rules, func(r policy.Rule) bool {
+		return r.CostAfter != nil || len(r.CountIf)+len(r.RefundOn) > 0
+	})}
+	v.Front = form
+	if source.Directory {
+		form.directory, err = c.bridge.openDirectory()
+	}
+	return err
+}
+
+// changed shows the version that has come into force.
+func (c *candidate) changed(_, now *live.Version) {
+	c.bridge.metrics.Policies.Show(c, now.Document, func() error {
+		if c.policy == nil {
+			return nil // it is being opened
+		}
+		return c.policy.Err()
+	})
+}
+
+// directoryOf returns the directory that a version of the candidate is decided with, or nil.
+func (c *candidate) directoryOf(rs *core.Ruleset) *directory.Directory {
+	if c == nil {
+		return nil
+	}
+	for _, v := range c.policy.Known() {
+		if v.Ruleset == rs {
+			return formOf(v).directory
+		}
+	}
+	return nil
+}
+
+// Trial begins a trial of a request that does not come from a filter. It returns nil if there is no
+// candidate.
+func (o *Observer) Trial(denied bool) *shadow.Trial {
+	c := o.b.candidate
+	if c == nil {
+		return nil
+	}
+	return c.runner.Begin(c.policy.Current(), denied)
+}
+
+// tryOut has the candidate decide the question's request, in the background. If the filter will
+// report the response and the candidate may charge by it, the trial waits for the report.
+func (q *question) tryOut(d *core.Decision) {
+	c := q.bridge.candidate
+	if c == nil {
+		return
+	}
+	t := c.runner.Begin(c.policy.Current(), d.Denied())
+	kept := keep(c, q.request)
+	if kept == nil {
+		t.Drop()
+		return
+	}
+	t.Source = kept
+	if q.answer.Receipt != "" && kept.reads != nil && formOf(t.Version).settles {
+		c.parked.park(receiptNumber(q.answer.Receipt), t, q.now)
+		return
+	}
+	t.Start()
+}
+
+// receiptNumber returns the number of a receipt of this process.
+func receiptNumber(receipt string) uint64 {
+	return binary.BigEndian.Uint64([]byte(receipt[1+len(process{}):][:8]))
+}
+
+// kept is a copy of a request, which a worker reads after the call has been answered.
+type kept struct {
+	candidate *candidate
+	request   policy.Attributes
+	reads     *core.Inputs // what the filter sent; nil if all is known that can be
+	response  *keptResponse
+}
+
+// keep copies a request. It returns nil if the request is too large.
+func keep(c *candidate, request policy.Attributes) *kept {
+	switch from := request.(type) {
+	case *wire.View:
+		view := &wire.View{Ask: cloneAsk(from.Ask), Inputs: from.Inputs, At: from.At}
+		if view.Ask != nil {
+			return &kept{candidate: c, request: view, reads: from.Inputs}
+		}
+	case *described: // it belongs to no call
+		if from.size() <= triedBytesMax {
+			return &kept{candidate: c, request: from}
+		}
+	}
+	return nil
+}
+
+// Plan implements [shadow.Source].
+func (k *kept) Plan(t *shadow.Trial) bool {
+	form := formOf(t.Version)
+	if k.reads != nil {
+		if missing := unread(&form.inputs, k.reads); len(missing) > 0 {
+			k.candidate.warn(t.Version, missing)
+			return false
+		}
+	}
+	t.Add(k.request, form.directory)
+	var needs core.Settlement
+	if t.Denied || !t.Plan.Expect(&needs) {
+		return true
+	}
+	if k.response == nil || !k.response.covers(&needs) {
+		return false
+	}
+	t.Response = k.response
+	return true
+}
+
+// Release implements [shadow.Source].
+func (k *kept) Release() {}
+
+// unread returns what needs has and sent has not.
+func unread(needs, sent *core.Inputs) (missing []string) {
+	for _, name := range needs.Headers {
+		if !slices.Contains(sent.Headers, name) {
+			missing = append(missing, "header "+name)
+		}
+	}
+	for _, name := range needs.Attrs {
+		if !slices.Contains(sent.Attrs, name) {
+			missing = append(missing, "attr:"+name)
+		}
+	}
+	if needs.Query && !sent.Query {
+		missing = append(missing, "the query")
+	}
+	return missing
+}
+
+// warn logs once for each version of the candidate that filters do not send what it reads.
+func (c *candidate) warn(v *live.Version, missing []string) {
+	if c.warned.Swap(v) != v {
+		c.bridge.logger.Warn("the shadow policy reads what the policy in force does not, so filters do not send it and their requests "+
+			"count as untried: let a rule of the policy in force read it, as with action log_only", "policy", v.Document.Name,
+			"reads", strings.Join(missing, ", "))
+	}
+}
+
+// cloneAsk copies the values of a question, which share the memory of their call. It returns nil if
+// they are too large.
+func cloneAsk(from *wire.Ask) *wire.Ask {
+	size := len(from.Path) + len(from.Method) + len(from.Host) + len(from.Query)
+	for _, values := range [][]wire.Value{from.Headers, from.Attrs} {
+		for i := range values {
+			size += len(values[i].Text)
+		}
+	}
+	if size > triedBytesMax {
+		return nil
+	}
+	var text strings.Builder
+	text.Grow(size)
+	clone := func(part string) string {
+		before := text.Len()
+		text.WriteString(part)
+		return text.String()[before:]
+	}
+	cloneAll := func(from []wire.Value) []wire.Value {
+		all := make([]wire.Value, len(from))
+		for i, v := range from {
+			all[i] = wire.Value{Text: clone(v.Text), Given: v.Given}
+		}
+		return all
+	}
+	return &wire.Ask{Path: clone(from.Path), Method: clone(from.Method), Host: clone(from.Host), Query: clone(from.Query),
+		Peer: from.Peer, Remote: from.Remote, Headers: cloneAll(from.Headers), Attrs: cloneAll(from.Attrs)}
+}
+
+// size returns the bytes of the request's values.
+func (d *described) size() int {
+	size := len(d.asked.Path) + len(d.asked.Method) + len(d.asked.Host)
+	for _, values := range []map[string]string{d.Headers, d.Attrs} {
+		for name, value := range values {
+			size += len(name) + len(value)
+		}
+	}
+	return size
+}
+
+var _ shadow.Source = (*kept)(nil)

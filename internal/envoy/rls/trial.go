@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/shadow"
+)
+
+// triedBytesMax bounds the size of a request that is kept for a trial. A larger request is untried.
+const triedBytesMax = 16 << 10
+
+// tryOut has the candidate decide the request, in the background. Descriptors with a limit of their
+// own are left out, because a candidate does not change those limits. Nothing is tried out for a
+// domain without a policy.
+func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor, denied bool) {
+	if len(decided) == 0 {
+		return
+	}
+	t := s.options.Trial(denied)
+	if t == nil {
+		return
+	}
+	if proto.Size(request) > triedBytesMax {
+		t.Drop()
+		return
+	}
+	t.Source = &tried{service: s, request: request, at: decided[0].Attributes.Now()}
+	t.Start()
+}
+
+// tried is a request that a candidate decides. Nothing else uses its memory after the answer.
+type tried struct {
+	service *Service
+	request *pb.RateLimitRequest
+	at      counter.Micros
+}
+
+// Plan implements [shadow.Source].
+func (s *tried) Plan(t *shadow.Trial) bool {
+	sources := s.request.GetDescriptors()
+	descriptions, descriptors := make([]description, len(sources)), make([]core.Descriptor, 0, len(sources))
+	for i, source := range sources {
+		if source.GetLimit() != nil {
+			continue
+		}
+		d := &descriptions[i]
+		d.read(s.request.GetDomain(), source, s.at)
+		descriptors = append(descriptors, core.Descriptor{Attributes: d, Hits: max(1, int64(s.request.GetHitsAddend()))})
+		readHits(&descriptors[len(descriptors)-1], source)
+	}
+	t.AddDescriptors(descriptors, s.service.options.Directory(t.Version.Ruleset))
+	return true
+}
+
+// Release implements [shadow.Source].
+func (s *tried) Release() {}
+
+var _ shadow.Source = (*tried)(nil)
