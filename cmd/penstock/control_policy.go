@@ -32,7 +32,6 @@ const controlDefault = "http://127.0.0.1:7070"
 type policyCommand struct {
 	controlClient
 	name, reason string
-	asJSON       bool
 }
 
 // newControlPolicy returns the commands of policies. They call the API.

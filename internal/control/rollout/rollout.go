@@ -166,7 +166,7 @@ func (r *Rollout) publish(ctx context.Context, p *ledger.Policy) error {
 	mine := []ed25519.PublicKey{r.Key.Public().(ed25519.PublicKey)}
 	if m, err := published.Open(present, p.Policy, mine); err == nil && m.Generation >= p.Generation {
 		if m.Generation > p.Generation {
-			return fmt.Errorf("Redis has the generation %d, and this database %d: the database was restored from a backup; publish the policy anew",
+			return fmt.Errorf("generation %d is in Redis, and %d in this database: the database was restored from a backup; publish the policy anew",
 				m.Generation, p.Generation)
 		}
 		r.written[p.Policy] = p.Generation
