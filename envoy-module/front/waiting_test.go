@@ -3,10 +3,13 @@
 package front
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -43,5 +46,38 @@ func TestAFullQueueDenies(t *testing.T) {
 	s.Release()
 	if *waker != (countingWaker{waits: 1, unwaits: 1}) {
 		t.Errorf("%+v, want one wait that has ended", *waker)
+	}
+}
+
+// TestUnknownClientsAreReadTogether tests that made-up names do not take the goroutines that ask the
+// store for a read of the directory each: requests of others would wait for all these reads.
+func TestUnknownClientsAreReadTogether(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+
+		"directory: {}\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
+	ask(t, f, request("/", "x-user", "first"))
+	redis.Pause()
+	const clients = 4 * askersMax
+	var bells []*bell
+	arrive := func(i int) {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/", "x-user", fmt.Sprintf("u%d", i))...)
+		if v := s.Decide(fmt.Sprintf("192.0.2.%d:4711", i), nobody{}, b); v != Wait {
+			t.Fatalf("verdict %d", v)
+		}
+		bells = append(bells, b)
+		t.Cleanup(s.Release)
+	}
+	arrive(0)
+	eventually.Until(t, 30*time.Second, "the first client is in the read under way", func() bool { return f.store.directory.Waiting() == 0 })
+	for i := range clients {
+		arrive(1 + i)
+	}
+	if n := f.store.directory.Waiting(); n != clients {
+		t.Errorf("%d clients wait for the next read, want %d", n, clients)
+	}
+	redis.Resume()
+	for _, b := range bells {
+		<-b.rung
 	}
 }

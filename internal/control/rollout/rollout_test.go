@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -119,6 +120,12 @@ func TestDenialsCountFromTheFirstReport(t *testing.T) {
 		record("b", "old", fleet.Rule{Rule: "api", Denied: 900}))
 	weighs(1, 0, 0, record("a", "new", fleet.Rule{Rule: "api", Admitted: 1000, Denied: 500}), record("b", "new", fleet.Rule{Rule: "api", Denied: 900}))
 	weighs(0, 0, 0, record("a", "old", fleet.Rule{Rule: "api", Admitted: 5000, Denied: 5000}))
+	for i := range 3 * fleet.NodesMax {
+		weighs(0, 0, 0, record(fmt.Sprint("made up ", i), "new"))
+	}
+	if n := len(tr.first); n > fleet.NodesMax {
+		t.Errorf("%d nodes are remembered, and at most %d are read", n, fleet.NodesMax)
+	}
 	if got := Share(30, 90); got != ledger.Percent(25) {
 		t.Errorf("30 of 120 are %v", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/fleet"
@@ -89,7 +90,7 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 
 // sum returns what the nodes of a version have decided since they reported it first.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
-	byRule := map[string]uint64{}
+	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
 		if !enforces(record, policy, version) {
 			continue
@@ -100,6 +101,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 				now[rule.Rule] = count{rule.Admitted, rule.Denied}
 			}
 		}
+		present[record.ID] = true
 		first, known := t.first[record.ID]
 		if !known {
 			t.first[record.ID] = now
@@ -111,6 +113,9 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 			denied += n.denied - min(n.denied, before.denied)
 			byRule[rule] += n.admitted - min(n.admitted, before.admitted)
 		}
+	}
+	if len(t.first) > fleet.NodesMax { // processes have ended, or somebody makes up nodes in Redis
+		maps.DeleteFunc(t.first, func(node string, _ counts) bool { return !present[node] })
 	}
 	for _, n := range byRule {
 		admitted = max(admitted, n)

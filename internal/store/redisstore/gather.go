@@ -136,50 +136,54 @@ func (t *splitCall) newRefund() *splitCall {
 	return refund
 }
 
-// recordDenials records violations of a penalty in another slot, which the step that found them
-// could not record. It uses a separate call and does not wait for it. A penalty that the violation
-// causes therefore starts with a later request. If the call is lost, the violation is lost too, in
-// the client's favor.
+// recordDenials records violations of a penalty that the steps which denied could not record, because
+// the penalty is on another server, or is there, too, while a ring changes. It uses a separate call
+// for each server and does not wait for it. A penalty that the violation causes therefore starts with
+// a later request. If the call is lost, the violation is lost too, in the client's favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
-		if p := &t.checks[i]; p.Penalty != nil && p.Op == counter.OpTake {
-			if denials := t.denialsToRecord(i + 1); len(denials) > 0 {
-				s.sendDenials(p, denials)
+		if c := &t.checks[i]; c.Penalty == nil || c.Op != counter.OpTake {
+			continue
+		}
+		for _, p := range t.parts {
+			if p.divided || p.indexOf(i) < 0 {
+				continue
+			}
+			if denials := t.denialsToRecord(i+1, p); len(denials) > 0 {
+				s.sendDenials(p.place, &t.checks[i], denials)
 			}
 		}
 	}
 }
 
-// denialsToRecord returns the denials that other parts must report to a penalty. guard is the
-// position of the penalty's check, counted from 1. If a penalty denies the call, denialsToRecord
-// returns none.
-func (t *splitCall) denialsToRecord(guard int) (denials []denial) {
-	home := t.partOf(guard - 1)
+// denialsToRecord returns the denials that must be reported to a penalty in a part, which are those
+// that the part itself did not find. guard is the position of the penalty's check, counted from 1.
+// If a penalty denies the call, denialsToRecord returns none.
+func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 	for i := range t.checks {
 		c, r := &t.checks[i], &t.results[i]
 		switch {
 		case c.Penalty != nil && denies(c, r):
 			return nil
-		case c.Guard == guard && denies(c, r) && r.Wait != counter.Never && t.partOf(i) != home:
+		case c.Guard == guard && denies(c, r) && r.Wait != counter.Never && !home.finds(i):
 			denials = append(denials, denial{r.Wait, c.Violation})
 		}
 	}
 	return denials
 }
 
-// partOf returns the part that contains a check.
-func (t *splitCall) partOf(check int) *part {
-	for _, p := range t.parts {
-		if !p.divided && slices.Contains(p.places, check) {
-			return p
-		}
-	}
-	return nil
+// indexOf returns the index in the part of a check of the call, -1 if the part does not contain it.
+func (p *part) indexOf(check int) int { return slices.Index(p.places, check) }
+
+// finds reports whether the part contains a check of the call, and its server denied it.
+func (p *part) finds(check int) bool {
+	i := p.indexOf(check)
+	return i >= 0 && denies(&p.checks[i], &p.results[i])
 }
 
-// sendDenials sends the denials to the server of a penalty without waiting for the answer.
-func (s *Store) sendDenials(check *counter.Check, denials []denial) {
-	n := s.nodeOf(s.placeOf(check.Key))
+// sendDenials sends the denials to a server of a penalty without waiting for the answer.
+func (s *Store) sendDenials(place int, check *counter.Check, denials []denial) {
+	n := s.nodeOf(place)
 	if n == nil {
 		return
 	}

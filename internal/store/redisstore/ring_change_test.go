@@ -161,6 +161,61 @@ func movedKey(t *testing.T, s *Store) string {
 	return ""
 }
 
+// TestViolationsOfMovedCounters tests that a denial that only the server of before finds is a violation
+// of a penalty on another server, and that nodes of two consecutive steps count violations together.
+func TestViolationsOfMovedCounters(t *testing.T) {
+	t.Parallel()
+	three := startRing(t, 3)
+	for _, tt := range []struct {
+		name        string
+		before, now []*redistest.Server
+		suits       func(s *Store, penalty, limit []byte) bool
+	}{
+		{"the limit comes to the server of the penalty", three, three[:2], func(s *Store, penalty, limit []byte) bool {
+			_, penaltyMoves := s.placeBefore(penalty)
+			_, limitMoves := s.placeBefore(limit)
+			return !penaltyMoves && limitMoves && s.placeOf(penalty) == s.placeOf(limit)
+		}},
+		{"the limit leaves the server of the penalty", three[:2], three, func(s *Store, penalty, limit []byte) bool {
+			_, penaltyMoves := s.placeBefore(penalty)
+			place, limitMoves := s.placeBefore(limit)
+			return !penaltyMoves && limitMoves && s.placeOf(penalty) == place
+		}},
+		{"the penalty moves", three[:2], three, func(s *Store, penalty, limit []byte) bool {
+			from, penaltyMoves := s.placeBefore(penalty)
+			_, limitMoves := s.placeBefore(limit)
+			return penaltyMoves && !limitMoves && s.placeOf(limit) != from
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			old, both, changed := ringsOf(t, tt.before, tt.now)
+			checks := request(t)
+			for i := 0; ; i++ {
+				checks[0].Key = fmt.Appendf(nil, "rl1:%d:~penalty:{p%d}", len(tt.name), i%100)
+				checks[1].Key = fmt.Appendf(nil, "rl1:%d:{l%d}:3600s:fw", len(tt.name), i)
+				if tt.suits(both, checks[0].Key, checks[1].Key) {
+					break
+				}
+				if i == 100_000 {
+					t.Fatal("there are no such keys")
+				}
+			}
+			ask(t, old, checks...)
+			if r := ask(t, both, checks...); !r[1].Denied {
+				t.Fatalf("%+v, want a denial by the limit", r)
+			}
+			look := checks[0]
+			look.Op = counter.OpLook
+			for name, s := range map[string]*Store{"before": old, "both": both, "changed": changed} {
+				waitUntil(t, "the penalty holds for a node of the step "+name, func() bool { return ask(t, s, look)[0].Denied })
+				if r := ask(t, s, look); r[0].Violations != 1 {
+					t.Errorf("%s: %d violations, want 1", name, r[0].Violations)
+				}
+			}
+		})
+	}
+}
+
 // TestRingsCountTogether names which nodes may run at the same time.
 func TestRingsCountTogether(t *testing.T) {
 	const old, both, changed, other = "a:1,b:1", "a:1,b:1,c:1 before a:1,b:1", "a:1,b:1,c:1", "a:1,c:1"
