@@ -181,6 +181,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	s.wants(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"m",`+reason+`}`, "If-Match", read.header.Get("ETag")), 412, "has changed since")
 	s.wants(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{},`+reason+`}`), 428, "If-Match")
 	s.wants(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{},`+reason+`}`, "If-Match", "17"), 422, "header.If-Match")
+	s.wants(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"n",`+reason+`}`, "If-Match", ""), 422, "write a value, or leave the header out")
 	s.wants(s.ask(ledger.Support, "POST", client("ip:192.0.2.0/24")+"/edits", `{"action":"block","until":"2999-01-01T00:00:00Z",`+reason+`}`), 200, `"client":"ip:192.0.2.0/24"`)
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1", ""), 200, `"next":"ip:192.0.2.0/24"`)
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1&after="+url.QueryEscape("ip:192.0.2.0/24"), ""), 200, `"client":"user:ann"`)

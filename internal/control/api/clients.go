@@ -27,6 +27,18 @@ type Conditions struct {
 	IfNoneMatch string `header:"If-None-Match" doc:"* if there must be no record yet"`
 }
 
+// Resolve implements [huma.Resolver]. A condition without a value is an error: a caller whose ETag is
+// empty by mistake would otherwise write without one.
+func (*Conditions) Resolve(ctx huma.Context) (problems []error) {
+	ctx.EachHeader(func(name, value string) {
+		if value == "" && (strings.EqualFold(name, "If-Match") || strings.EqualFold(name, "If-None-Match")) {
+			problems = append(problems, &huma.ErrorDetail{Message: "write a value, or leave the header out",
+				Location: "header." + name, Value: value})
+		}
+	})
+	return problems
+}
+
 // require returns the condition in the header fields.
 func (c Conditions) require() (require ledger.If, err error) {
 	if c.IfNoneMatch != "" && c.IfNoneMatch != "*" {
