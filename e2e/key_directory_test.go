@@ -167,6 +167,20 @@ func (k *keyed) operates() {
 	if len(page.Keys) != 1 || page.Keys[0].Record.Client != "user:u_42" || page.Keys[0].State != "revoked" {
 		t.Errorf("the last page is %+v", page)
 	}
+	for _, node := range []*process{k.nodes[0], nil} {
+		k.run(node, "list", "--json", "--client", "api_key:acme", "-n", "2").read(t, &page)
+		if len(page.Keys) != 3 || page.Keys[0].Record.Client != "api_key:acme" || page.Keys[2].Record.Client != "api_key:acme" {
+			t.Errorf("the keys of the client api_key:acme are %+v", page)
+		}
+		if out := k.run(node, "list", "--client", "user:u_42").mustSucceed(t); !strings.Contains(out, "u_42-ci") || strings.Contains(out, "acme") {
+			t.Errorf("the keys of the client user:u_42 are %q", out)
+		}
+		if out := k.run(node, "list", "--client", "user:nobody").mustSucceed(t); out != "there are no keys\n" {
+			t.Errorf("the keys of a client without keys are %q", out)
+		}
+		k.run(node, "list", "--client", "tenant:t").mustFail(t, `client "tenant:t" cannot have a key`)
+		k.run(node, "list", "--client", "").mustFail(t, "--client is empty")
+	}
 	if out := k.run(k.nodes[1], "show", "acme").mustSucceed(t); strings.Count(out, "lapsed") != 2 || !strings.Contains(out, "gold") {
 		t.Errorf("show prints %q", out)
 	}

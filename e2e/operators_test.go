@@ -207,6 +207,13 @@ func (f *allFronts) recordsAreTheSame() {
 func (f *allFronts) keysAreTheSame() {
 	f.t.Helper()
 	f.targets["Redis"] = []string{"--redis", f.redis.URL()}
+	f.ask("Redis", "key", "create", "--client", "user:u_42", "--reason", "x").mustSucceed(f.t)
+	f.ask("Redis", "key", "create", "--client", "user:u_43", "--reason", "x").mustSucceed(f.t)
+	for target := range f.targets {
+		if out := f.ask(target, "key", "list", "--client", "user:u_43").mustSucceed(f.t); strings.Contains(out, "u_42") || !strings.Contains(out, "user:u_43") {
+			f.t.Errorf("%s lists the keys of user:u_43 as %q", target, out)
+		}
+	}
 	for target := range f.targets {
 		name := "of-" + strings.ToLower(target)
 		f.ask(target, "key", "create", "--client", "user:"+name, "--reason", "x").mustSucceed(f.t)

@@ -208,7 +208,7 @@ func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Com
 func (k *keyEdits) show() *cobra.Command {
 	return &cobra.Command{Use: "show NAME", Short: "Print the keys of a name in the directory, without the keys themselves",
 		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-			shown, err := k.lookUpKeys(cmd.Context(), args[0], "", 0)
+			shown, err := k.lookUpKeys(cmd.Context(), args[0], directory.KeyQuery{})
 			if err != nil {
 				return err
 			}
@@ -216,24 +216,39 @@ func (k *keyEdits) show() *cobra.Command {
 		}}
 }
 
-// list returns the command that prints a page of all keys.
+// list returns the command that prints a page of all keys, or of those of a client.
 func (k *keyEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the keys of the directory by name, page by page", Args: noArgs}
-	n := cmd.Flags().IntP("number", "n", 100, "about how many keys")
-	after := cmd.Flags().String("after", "", "begin after this name, which the previous page printed")
+	var query directory.KeyQuery
+	flags := cmd.Flags()
+	flags.StringVar(&query.Client, "client", "", "only the keys that identify this client: api_key:NAME or user:ID")
+	flags.IntVarP(&query.Most, "number", "n", 100, "about how many keys")
+	flags.StringVar(&query.After, "after", "", "begin after this name, which the previous page printed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		shown, err := k.lookUpKeys(cmd.Context(), "", *after, *n)
+		if flags.Changed("client") && query.Client == "" {
+			return errors.New("--client is empty; write --client api_key:acme or --client user:u_42, or leave it out for all keys")
+		}
+		if err := directory.CheckUTF8("client", query.Client); err != nil {
+			return err
+		}
+		shown, err := k.lookUpKeys(cmd.Context(), "", query)
 		if err != nil {
 			return err
 		}
-		return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) {
-			writeKeys(w, shown)
-			if shown.After != "" {
-				fmt.Fprintf(w, "there are more: --after %q\n", shown.After)
-			}
-		})
+		return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { writeKeyPage(w, shown) })
 	}
 	return cmd
+}
+
+// writeKeyPage prints a page of keys for people. A page of one client's keys may be empty although
+// more keys follow.
+func writeKeyPage(w io.Writer, shown *directory.KeysShown) {
+	if len(shown.Keys) > 0 || shown.After == "" {
+		writeKeys(w, shown)
+	}
+	if shown.After != "" {
+		fmt.Fprintf(w, "there are more: --after %q\n", shown.After)
+	}
 }
 
 // applyKey makes an edit of keys.
@@ -249,16 +264,16 @@ func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*direc
 	return decoded[directory.KeysShown](k.admin.post(ctx, "key", edit))
 }
 
-// lookUpKeys returns the keys of a name, or a page of all.
-func (k *keyEdits) lookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
+// lookUpKeys returns the keys of a name, or a page of those that the query selects.
+func (k *keyEdits) lookUpKeys(ctx context.Context, name string, page directory.KeyQuery) (*directory.KeysShown, error) {
 	query := url.Values{}
-	for word, value := range map[string]string{"name": name, "after": after} {
+	for word, value := range map[string]string{"name": name, "client": page.Client, "after": page.After} {
 		if value != "" {
 			query.Set(word, value)
 		}
 	}
-	if n != 0 {
-		query.Set("n", fmt.Sprint(n))
+	if page.Most != 0 {
+		query.Set("n", fmt.Sprint(page.Most))
 	}
 	return decoded[directory.KeysShown](k.admin.ask(ctx, http.MethodGet, "keys", query))
 }

@@ -454,30 +454,3 @@ func (e *Editor) KeysOf(ctx context.Context, name string) (*KeysShown, error) {
 	}
 	return &KeysShown{Keys: keys}, err
 }
-
-// KeyPageMax is the greatest number of keys on a page.
-const KeyPageMax = 1000
-
-// KeyPage returns a page of all keys in the order of their names, beginning after one. It has about
-// the given number of keys, because keys of one name stay together.
-func (e *Editor) KeyPage(ctx context.Context, after string, most int) (*KeysShown, error) {
-	if most < 1 || most > KeyPageMax {
-		return nil, wrong("%d keys on a page are not between 1 and %d", most, KeyPageMax)
-	}
-	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
-	if err != nil {
-		return nil, err
-	}
-	page, shown := names, new(KeysShown)
-	if len(names) > most {
-		n := most
-		for n < len(names) && names[n].Name == names[n-1].Name {
-			n++
-		}
-		if page = names[:n]; n < len(names) {
-			shown.After = names[n-1].Name
-		}
-	}
-	shown.Keys, err = e.readKeys(ctx, page)
-	return shown, err
-}

@@ -49,7 +49,7 @@ func lifeOfAKey(t *testing.T, source directory.Source) {
 	editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
 	becomes(t, d, "first", policy.CredentialRevoked)
 	becomes(t, d, "next", policy.CredentialRevoked)
-	if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), "", 10); err != nil || len(page.Keys) != 2 {
+	if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), directory.KeyQuery{Most: 10}); err != nil || len(page.Keys) != 2 {
 		t.Errorf("the list has %+v, %v", page, err)
 	}
 	editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})

@@ -120,7 +120,7 @@ func TestKeyEditsAreInForce(t *testing.T) {
 		becomes(t, d, "first", policy.CredentialRevoked)
 		editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})
 		becomes(t, d, "first", policy.CredentialUnknown)
-		if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), "", 10); err != nil || len(page.Keys) != 0 {
+		if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), directory.KeyQuery{Most: 10}); err != nil || len(page.Keys) != 0 {
 			t.Errorf("after all is forgotten: %+v, %v", page, err)
 		}
 		history, err := source.History(t.Context(), policy.ClientName{Kind: "user", ID: "u_42"}, 100)
@@ -172,10 +172,56 @@ func TestWrongKeyEdits(t *testing.T) {
 			t.Errorf("%s of %.20q: %v, want %q", c.edit.Action, c.edit.Name, err, c.want)
 		}
 	}
-	page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), "", 10)
+	page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), directory.KeyQuery{Most: 10})
 	if err != nil || len(page.Keys) != 1 || page.Keys[0].State != "valid" {
 		t.Errorf("the keys are %+v, %v", page, err)
 	}
+}
+
+// TestKeysOfAClient tests that a list of one client's keys has all of them and no other key, page by
+// page, although many other keys are between them.
+func TestKeysOfAClient(t *testing.T) {
+	sources(t, func(t *testing.T, source directory.Source) {
+		var want []string
+		for i := range 30 {
+			name, client := fmt.Sprintf("k%02d", i), "user:other"
+			if i%4 == 0 {
+				client = "user:ann"
+			}
+			editKeys(t, source, creation(name, client, name))
+			if i%4 == 0 {
+				_, hash := hashOf(name + " again")
+				editKeys(t, source, directory.KeyEdit{Action: directory.KeyRotate, Name: name, Hash: hash, Until: time.Now().Add(time.Hour)})
+				want = append(want, name, name)
+			}
+		}
+		editKeys(t, source, creation("ann", "api_key:ann", "of another kind"))
+		editor := directory.Editor{Source: source}
+		for _, most := range []int{1, 3, 4, 1000} {
+			var got []string
+			for pages, after := 0, ""; pages == 0 || after != ""; pages++ {
+				page, err := editor.KeyPage(t.Context(), directory.KeyQuery{Client: "user:ann", After: after, Most: most})
+				if err != nil || len(page.Keys) > most+1 {
+					t.Fatalf("a page of %d keys, %v", len(page.Keys), err)
+				}
+				for _, key := range page.Keys {
+					if key.Record.Client != "user:ann" {
+						t.Errorf("a key of %s is listed", key.Record.Client)
+					}
+					got = append(got, key.Record.Name)
+				}
+				after = page.After
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("pages of %d have %v, want %v", most, got, want)
+			}
+		}
+		for _, client := range []string{"tenant:t", "ip:192.0.2.1", "ann", "user:"} {
+			if _, err := editor.KeyPage(t.Context(), directory.KeyQuery{Client: client, Most: 1}); !errors.Is(err, directory.ErrEdit) {
+				t.Errorf("the keys of %q: %v", client, err)
+			}
+		}
+	})
 }
 
 // TestKeyPages tests that a list is read page by page in the order of the names, that keys of one name
@@ -195,7 +241,7 @@ func TestKeyPages(t *testing.T) {
 		editor := directory.Editor{Source: source}
 		var got []string
 		for pages, after := 0, ""; pages == 0 || after != ""; pages++ {
-			page, err := editor.KeyPage(t.Context(), after, 5)
+			page, err := editor.KeyPage(t.Context(), directory.KeyQuery{After: after, Most: 5})
 			if err != nil || len(page.Keys) > 6 {
 				t.Fatalf("a page of %d keys, %v", len(page.Keys), err)
 			}

@@ -206,16 +206,16 @@ func (a *API) editKeys(r *request) (any, error) {
 	return shown, err
 }
 
-// showKeys returns the API keys of a name, or a page of all.
+// showKeys returns the API keys of a name, or a page of all or of those of a client.
 func (a *API) showKeys(r *request) (any, error) {
-	if err := r.only("name", "after", "n"); err != nil {
+	if err := r.only("name", "client", "after", "n"); err != nil {
 		return nil, err
 	}
 	n, err := r.number(directory.KeyPageMax)
 	if err != nil {
 		return nil, err
 	}
-	return a.Desk.LookUpKeys(r.ctx, r.query.Get("name"), r.query.Get("after"), n)
+	return a.Desk.LookUpKeys(r.ctx, r.query.Get("name"), directory.KeyQuery{Client: r.query.Get("client"), After: r.query.Get("after"), Most: n})
 }
 
 // showRecord returns a client's record and its latest changes.

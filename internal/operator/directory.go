@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -99,20 +100,22 @@ func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory
 // keysDefault is the number of keys on a page by default.
 const keysDefault = 100
 
-// LookUpKeys returns the API keys of a name. Without a name, it returns a page of up to n keys,
-// beginning after the name after. n = 0 means the default.
-func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
+// LookUpKeys returns the API keys of a name. Without a name, it returns a page of the keys that the
+// query selects. Most = 0 means the default.
+func (d *Desk) LookUpKeys(ctx context.Context, name string, query directory.KeyQuery) (*directory.KeysShown, error) {
 	editor, err := d.editor()
 	if err != nil {
 		return nil, err
 	}
 	switch {
+	case name != "" && query.Client != "":
+		return nil, fmt.Errorf("%w: name=%.100q and client=%.100q both select keys; keep one", directory.ErrEdit, name, query.Client)
 	case name != "":
 		return editor.KeysOf(ctx, name)
-	case n == 0:
-		n = keysDefault
+	case query.Most == 0:
+		query.Most = keysDefault
 	}
-	return editor.KeyPage(ctx, after, n)
+	return editor.KeyPage(ctx, query)
 }
 
 // LookUp returns a client's record and up to n of its latest changes. n = 0 means the default.

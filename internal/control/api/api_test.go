@@ -268,6 +268,39 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	}
 }
 
+// TestWideNetworksNeedAnAdmin tests that only an admin may block or exempt a network that is wider
+// than /8 or /19, whether by an edit or as a whole record, and that the error names the bound.
+func TestWideNetworksNeedAnAdmin(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const until = `"until":"2999-01-01T00:00:00Z",`
+	for network, wide := range map[string]string{"0.0.0.0/0": "/8", "10.0.0.0/7": "/8", "11.9.9.9/7": "/8", "::/0": "/19",
+		"2000::/18": "/19", "10.0.0.0/8": "", "192.0.2.7": "", "2001::/19": "", "2001:db8::1": ""} {
+		path := client("ip:" + network)
+		for _, role := range []ledger.Role{ledger.Support, ledger.Editor, ledger.Admin} {
+			for _, action := range []string{"block", "exempt"} {
+				a := s.ask(role, "POST", path+"/edits", `{"action":"`+action+`",`+until+reason+`}`)
+				switch denied := wide != "" && role != ledger.Admin; {
+				case denied && (a.status != 403 || !strings.Contains(a.body, "is wider than "+wide+":") || !strings.Contains(a.body, "role admin")):
+					t.Errorf("%s of %s as %s: %d %s", action, network, role, a.status, a.body)
+				case !denied && a.status != 200:
+					t.Errorf("%s of %s as %s: %d %s", action, network, role, a.status, a.body)
+				}
+			}
+		}
+		if wide == "" {
+			continue
+		}
+		s.wants(s.ask(ledger.Support, "POST", path+"/edits", `{"action":"unexempt",`+reason+`}`), 200)
+		read := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200)
+		match := []string{"If-Match", read.header.Get("ETag")}
+		for _, record := range []string{`{"exempt":{}}`, `{"block":{}}`} {
+			s.wants(s.ask(ledger.Editor, "PUT", path, `{"record":`+record+`,`+reason+`}`, match...), 403, "is wider than "+wide)
+		}
+		s.wants(s.ask(ledger.Editor, "PUT", path, `{"record":{"note":"n"},`+reason+`}`, match...), 200)
+	}
+}
+
 // TestHostileWrites sends requests that an attacker might send. It tests that each is answered with
 // a status below 500, that nothing outside the body is stored, and that stored values are those
 // that were sent.

@@ -117,10 +117,13 @@ func (a *API) clientOperations() {
 			}
 			return &clientAnswer{etag(found.Revision), found}, nil
 		})
-	huma.Register(a.huma, operation(http.MethodPut, clientPathText, "put-client", "Replace a client's record", ledger.Editor, 412, 428), a.putClient)
+	put := operation(http.MethodPut, clientPathText, "put-client", "Replace a client's record", ledger.Editor, 412, 428)
+	put.Description += wideNeeds
+	huma.Register(a.huma, put, a.putClient)
 	huma.Register(a.huma, operation(http.MethodPatch, clientPathText, "patch-client", "Replace tier, tenant or note of a client", ledger.Editor, 412), a.patchClient)
-	huma.Register(a.huma, operation(http.MethodPost, clientPathText+"/edits", "edit-client", "Make one edit of a client, as penstock client does", ledger.Support, 412),
-		a.editClient)
+	edit := operation(http.MethodPost, clientPathText+"/edits", "edit-client", "Make one edit of a client, as penstock client does", ledger.Support, 412)
+	edit.Description += wideNeeds
+	huma.Register(a.huma, edit, a.editClient)
 }
 
 func (a *API) listClients(ctx context.Context, in *clientsQuery) (*clientsAnswer, error) {
@@ -162,7 +165,13 @@ func (a *API) putClient(ctx context.Context, in *putClient) (*changedAnswer, err
 	if require == (ledger.If{}) {
 		return nil, huma.NewError(http.StatusPreconditionRequired, `replacing a record needs If-Match: "REVISION", or If-None-Match: * if there is none yet`)
 	}
-	return a.changed(a.ledger.Replace(ctx, callerOf(ctx).actor, in.Client, &in.Body.Record, in.Body.Reason, require))
+	by := callerOf(ctx)
+	if record := &in.Body.Record; record.Block != nil || record.Exempt != nil {
+		if err := mayConcern(by, in.Client); err != nil {
+			return nil, err
+		}
+	}
+	return a.changed(a.ledger.Replace(ctx, by.actor, in.Client, &in.Body.Record, in.Body.Reason, require))
 }
 
 type patchClient struct {
@@ -214,6 +223,11 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 	b, by := &in.Body, callerOf(ctx)
 	if why := beyondSupport(b.Action, b.Until); why != "" && !by.role.May(ledger.Editor) {
 		return nil, huma.Error403Forbidden(denied(by.role, ledger.Editor) + why)
+	}
+	if b.Action == directory.ActionBlock || b.Action == directory.ActionExempt {
+		if err := mayConcern(by, in.Client); err != nil {
+			return nil, err
+		}
 	}
 	if len(b.Limits) > 0 {
 		if _, err := policy.ParseLimitSet(b.Limits); err != nil {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// A block or an exemption of a network with a shorter prefix than these needs the role admin, because
+// it concerns a large part of all addresses. Networks of IPv4 in IPv6 are not valid names.
+const (
+	wideBelow4 = 8
+	wideBelow6 = 19
+)
+
+// wideNeeds is the part of the description of an operation that can block or exempt a network.
+var wideNeeds = fmt.Sprintf(" A block or an exemption of a network wider than /%d (IPv4) or /%d (IPv6) needs the role admin.", wideBelow4, wideBelow6)
+
+// mayConcern returns the answer to a caller who may not block or exempt the client, because it is a
+// wide network. A name that is not valid is left to the ledger.
+func mayConcern(by called, client string) error {
+	name, err := directory.ParseName(client)
+	if err != nil || name.Kind != directory.KindNetwork {
+		return nil
+	}
+	network, err := directory.ParseNetwork(name.ID)
+	if err != nil {
+		return nil
+	}
+	least := wideBelow6
+	if network.Addr().Is4() {
+		least = wideBelow4
+	}
+	if network.Bits() >= least || by.role.May(ledger.Admin) {
+		return nil
+	}
+	return huma.Error403Forbidden(denied(by.role, ledger.Admin) + fmt.Sprintf("; the network %q is wider than /%d: name smaller networks, "+
+		"or ask an admin", name.ID, least))
+}
