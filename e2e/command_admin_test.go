@@ -17,7 +17,9 @@ import (
 const operated = `{
 	admin ADMIN
 	penstock {
-		store redis {env.PENSTOCK_REDIS}
+		store redis {env.PENSTOCK_REDIS} {
+			timeout 5s
+		}
 	}
 }
 :SITE {

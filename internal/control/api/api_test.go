@@ -225,6 +225,9 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	s := serve(t)
 	s.tokens[""] = ""
 	edits := client("user:bob") + "/edits"
+	until := func(days int) string {
+		return `"until":"` + time.Now().AddDate(0, 0, days).UTC().Format(time.RFC3339) + `",`
+	}
 	for _, c := range []struct {
 		least              ledger.Role
 		method, path, body string
@@ -233,9 +236,11 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		{ledger.Viewer, "GET", "/v1/usage", ""},
 		{ledger.Node, "PUT", batchPath(1), `{"time":"2026-11-23T10:00:00Z","kind":"usage","units":1}`},
 		{ledger.Support, "POST", edits, `{"action":"block",` + reason + `}`},
-		{ledger.Support, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],"until":"2999-01-01T00:00:00Z",` + reason + `}`},
+		{ledger.Support, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],` + until(30) + reason + `}`},
+		{ledger.Editor, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],` + until(32) + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],` + reason + `}`},
-		{ledger.Support, "POST", edits, `{"action":"exempt","until":"2999-01-01T00:00:00Z",` + reason + `}`},
+		{ledger.Support, "POST", edits, `{"action":"exempt",` + until(30) + reason + `}`},
+		{ledger.Editor, "POST", edits, `{"action":"exempt",` + until(32) + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"exempt",` + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"set-tenant","tenant":"t",` + reason + `}`},
 		{ledger.Editor, "PATCH", client("user:bob"), `{"note":"n",` + reason + `}`},

@@ -209,7 +209,10 @@ type editClient struct {
 	}
 }
 
-// The edits that the role support may make. Those in the second list need an end.
+// supportSpan is how far ahead the role support may set the end of an exemption or a limit.
+const supportSpan = 31 * 24 * time.Hour
+
+// The edits that the role support may make. Those in the second list need an end within supportSpan.
 var (
 	supported        = []directory.Action{directory.ActionBlock, directory.ActionUnblock, directory.ActionUnexempt, directory.ActionUnsetLimits, directory.ActionNote}
 	supportedWithEnd = []directory.Action{directory.ActionExempt, directory.ActionSetLimits}
@@ -221,7 +224,7 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 		return nil, err
 	}
 	b, by := &in.Body, callerOf(ctx)
-	if why := beyondSupport(b.Action, b.Until); why != "" && !by.role.May(ledger.Editor) {
+	if why := beyondSupport(b.Action, b.Until, time.Now()); why != "" && !by.role.May(ledger.Editor) {
 		return nil, huma.Error403Forbidden(denied(by.role, ledger.Editor) + why)
 	}
 	if b.Action == directory.ActionBlock || b.Action == directory.ActionExempt {
@@ -240,16 +243,18 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 }
 
 // beyondSupport returns the reason why the role support may not make an edit, or "" if it may.
-func beyondSupport(action directory.Action, until time.Time) string {
+func beyondSupport(action directory.Action, until, now time.Time) string {
 	for _, may := range supported {
 		if action == may {
 			return ""
 		}
 	}
 	for _, may := range supportedWithEnd {
-		if action == may && until.IsZero() {
-			return "; with an end, the role support is enough"
-		} else if action == may {
+		switch {
+		case action != may:
+		case until.IsZero() || until.After(now.Add(supportSpan)):
+			return "; with an end within 31 days, the role support is enough"
+		default:
 			return ""
 		}
 	}
