@@ -23,7 +23,7 @@ func TestADecisionInMemoryAllocatesLittle(t *testing.T) {
 		}
 		s.Release()
 	})
-	if n > allocsMax {
+	if n > allocsMax && racescale.Fewer(2) == 2 { // the race detector empties pools at random
 		t.Errorf("%v allocations a request, want at most %d", n, allocsMax)
 	}
 }

@@ -71,8 +71,9 @@ func TestManyRecords(t *testing.T) {
 	t.Logf("a remembered client takes %.0f bytes of heap", float64(heap()-none)/float64(active))
 	later := contact(t, d, 0, active, manyAtOnce, "u_%d")
 	t.Logf("and later: p99 %v", later.at(99))
-	if again := d.Figures().Reads.Load() - reads; again != 0 {
-		t.Errorf("%d reads for clients that were seen before", again)
+	// A late read is repeated, and the repetition may end after the clients have been answered.
+	if again := d.Figures().Reads.Load() - reads; again > uint64(1+active/1000) {
+		t.Errorf("%d reads for %d clients that were seen before", again, active)
 	}
 	if undirected := d.Figures().Undirected.Load() + d.Figures().Overloads.Load(); undirected != 0 {
 		t.Errorf("%d clients were decided without their records", undirected)

@@ -32,7 +32,12 @@ func TestTakeNowNeverAsks(t *testing.T) {
 	p.ask(one)
 	p.ask(one) // denied, which is remembered
 	calls := p.inner.calls.Load()
-	if !p.TakeNow([]counter.Check{one}, results) || !results[0].Denied || p.inner.calls.Load() != calls {
+	// A few calls, chosen at random, are left to Take, which asks about what is not remembered.
+	decided := false
+	for range 5 {
+		decided = decided || p.TakeNow([]counter.Check{one}, results)
+	}
+	if !decided || !results[0].Denied || p.inner.calls.Load() != calls {
 		t.Errorf("a remembered denial: %+v", results[0])
 	}
 }
