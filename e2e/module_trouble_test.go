@@ -162,3 +162,30 @@ func TestModulePanics(t *testing.T) {
 		t.Errorf("the log does not name the panic:\n%s", log)
 	}
 }
+
+// TestModuleClientsLeaveBeforeTheResponse tests that a client pays the greatest cost for a request
+// that it leaves before the response begins. The upstream may have done its work by then.
+func TestModuleClientsLeaveBeforeTheResponse(t *testing.T) {
+	t.Parallel()
+	served := make(chan struct{}, 64)
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			served <- struct{}{}
+			<-r.Context().Done()
+		}
+		w.Header().Set("X-Cost", "50")
+	})
+	_, sites := startModule(t, module(t), slow, "name: shop\non_error: deny\n"+
+		"rules: [{name: all, limit: 100/31d, cost_after: {header: X-Cost, estimate: 1, default: 1, max: 50}}]\n")
+	s := sites[0]
+	impatient := &http.Client{Timeout: 200 * time.Millisecond}
+	for range 20 {
+		if _, err := ask(impatient, "http://"+s.address+"/slow"); err == nil {
+			break // denied at once
+		}
+	}
+	// The charge of a request may be corrected after the next one has been admitted.
+	if n := len(served); n < 2 || n > 3 {
+		t.Errorf("%d requests of at most 50 units each were served under a limit of 100", n)
+	}
+}

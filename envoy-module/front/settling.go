@@ -21,7 +21,8 @@ type Settling struct {
 	holds    atomic.Int32 // the hooks and the store's queue of settlements
 
 	head, hurried bool // of the request
-	begun, sent   bool
+	sent          bool
+	passed        bool // the request was passed on to the upstream
 	fields        response.Fields
 	remaining     int64
 }
@@ -55,6 +56,9 @@ func (s *Stream) expect() {
 func (s *Stream) Settling() *Settling {
 	t := s.settling
 	s.settling = nil
+	if t != nil {
+		t.passed = true
+	}
 	return t
 }
 
@@ -66,7 +70,6 @@ func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 	if status >= 100 && status < 200 && status != 101 {
 		return nil, false // an interim response: the final one follows
 	}
-	t.begun = true
 	due := t.response.Begin(&exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
 		Aborted: exchange.Aborts(b.Details, b.Complete, t.hurried), Inflater: inflate.Bodies{}})
 	if cost, known := t.response.Cost(); known {
@@ -103,12 +106,13 @@ func (t *Settling) Trailers(trailers [][2]string) {
 	}
 }
 
-// End ends the response. If its end was not read, its cost is the number read so far, or the
-// policy's unread. The charge of a request without a response stays as it is.
+// End ends the response. If its end was not read, or if it has not begun, the cost is the number
+// read so far, or the policy's unread: the upstream may have done its work. The charge of a request
+// that did not reach the upstream stays as it is.
 func (t *Settling) End() {
 	defer t.Release()
 	defer t.guard()
-	if !t.sent && t.begun {
+	if !t.sent && t.passed {
 		t.response.Cut()
 		t.settle()
 	}
@@ -139,7 +143,7 @@ func (t *Settling) Release() {
 	}
 	f := t.front
 	t.response.Forget()
-	t.front, t.checks, t.begun, t.sent = nil, nil, false, false
+	t.front, t.checks, t.passed, t.sent = nil, nil, false, false
 	settlings.Put(t)
 	f.leave()
 }
