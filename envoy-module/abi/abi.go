@@ -38,7 +38,10 @@ var process = front.NewProcess(newLogger())
 // wait for each other and for the goroutines that ask the store if there were fewer processors.
 //
 //export penstockInit
-func penstockInit(workers C.uint32_t) {
+func penstockInit(workers C.uint32_t, validates C.bool) {
+	if validates {
+		process.Validates()
+	}
 	if most := int(workers) + 1; runtime.GOMAXPROCS(0) < most {
 		runtime.GOMAXPROCS(most)
 	}
