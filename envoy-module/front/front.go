@@ -41,6 +41,11 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	if err := f.openPolicy(); err != nil {
 		return nil, errors.Join(err, p.closeStore(shared))
 	}
+	limit, err := parseMemory(s.MemoryLimit)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	p.memory.hold(f, limit)
 	return f, nil
 }
 
@@ -84,6 +89,9 @@ func (f *Front) Denies() bool { return f.policy.Current().Ruleset.OnError() == c
 // Reload loads the policy file now, and returns why it is rejected.
 func (f *Front) Reload() error { return f.policy.Reload() }
 
+// Front returns the front of a request.
+func (s *Stream) Front() *Front { return s.front }
+
 // enter notes that a request waits.
 func (f *Front) enter() {
 	f.mu.Lock()
@@ -110,6 +118,7 @@ func (f *Front) Close() error {
 	f.mu.Unlock()
 	problems := []error{f.policy.Unfollow()}
 	<-f.idle
+	f.process.memory.release(f)
 	return errors.Join(append(problems, f.policy.Close(), f.process.closeStore(f.store))...)
 }
 

@@ -31,6 +31,7 @@ type Process struct {
 	verifiers *live.Verifiers
 	lines     *throttle.Queues
 	denied    *topk.Sketch
+	memory    *memory
 	panics    atomic.Int64
 	quiet     atomic.Int64 // the second in which a panic was last logged
 
@@ -41,7 +42,7 @@ type Process struct {
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	return &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), stores: map[string]*sharedStore{}}
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: map[string]*sharedStore{}}
 }
 
 // Panics returns the number of panics so far. Each was recovered.
@@ -114,13 +115,14 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	shared.enforcer.CountDenials(p.denied)
 	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
 	shared.settler.Panic = p.panicked
-	shared.asker = newAsker(p, shared.enforcer)
-	if s.Directory == nil {
-		return shared, nil
-	}
 	var timeout time.Duration
 	if options.Redis != nil {
 		timeout = options.Redis.Timeout
+	}
+	shared.asker = newAsker(p, shared.enforcer, lateAfter(timeout))
+	go shared.asker.awaitStart(opened.AwaitStart)
+	if s.Directory == nil {
+		return shared, nil
 	}
 	if shared.directory, err = s.Directory.open(p, opened, timeout); err != nil {
 		return nil, errors.Join(err, opened.Close())

@@ -22,7 +22,8 @@ type Settling struct {
 
 	head, hurried bool // of the request
 	sent          bool
-	passed        bool // the request was passed on to the upstream
+	passed        bool            // the request was passed on to the upstream
+	writer        response.Writer // has the text of fields
 	fields        response.Fields
 	remaining     int64
 }
@@ -45,6 +46,8 @@ func (s *Stream) expect() {
 		return
 	}
 	t.front, t.fields, t.remaining = s.front, s.fields, s.remaining
+	t.writer, s.writer = s.writer, t.writer // the fields of the stream are now valid as long as t is
+	s.writer.Shares = true
 	t.holds.Store(1)
 	t.head, t.hurried = s.request.Ask.Method == "HEAD", s.request.Hurried
 	s.front.enter()
@@ -54,6 +57,9 @@ func (s *Stream) expect() {
 // Settling returns the settlement that the response needs, nil if it needs none. It then belongs to
 // the caller.
 func (s *Stream) Settling() *Settling {
+	if s.late { // the goroutine may be writing it, and ends it
+		return nil
+	}
 	t := s.settling
 	s.settling = nil
 	if t != nil {
