@@ -32,6 +32,7 @@ enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
 void CALLBACK(log)(int level, text message);
 bool CALLBACK(log_enabled)(int level);
 uint32_t CALLBACK(get_concurrency)(void);
+bool CALLBACK(is_validation_mode)(void);
 size_t CALLBACK(http_get_headers_size)(void *filter, int kind);
 bool CALLBACK(http_get_headers)(void *filter, int kind, header *into);
 bool CALLBACK(http_get_header)(void *filter, int kind, text name, text *value, size_t index, size_t *count);

@@ -116,7 +116,7 @@ static header *gather(stream *s, int kind, header *usual, size_t *count) {
 }
 
 const char *HOOK(program_init)(void) {
-  penstockInit(CALLBACK(get_concurrency)());
+  penstockInit(CALLBACK(get_concurrency)(), CALLBACK(is_validation_mode)());
   return "v0.2.0";
 }
 

@@ -49,22 +49,24 @@ type Stream struct {
 	// within the hook.
 	Headers [][2]string
 
-	front   *Front
-	version *live.Version
-	request exchange.Request
-	plan    core.Plan
-	writer  response.Writer
-	wait    throttle.Wait
-	waker   Waker
-	ctx     context.Context    // of a wait for a throttle rule
-	cancel  context.CancelFunc // ends that wait; nil without one
-	holds   atomic.Int32       // the hooks and the goroutine that use the stream
+	front     *Front
+	version   *live.Version
+	candidate *live.Version // to try out; nil for none
+	request   exchange.Request
+	plan      core.Plan
+	writer    response.Writer
+	wait      throttle.Wait
+	waker     Waker
+	ctx       context.Context    // of a wait for a throttle rule
+	cancel    context.CancelFunc // ends that wait; nil without one
+	holds     atomic.Int32       // the hooks and the goroutine that use the stream
 
 	verdict   Verdict
 	fields    response.Fields
 	remaining int64
 	response  Response
 	settling  *Settling // nil unless the charge depends on the response
+	tried     *tried    // the trial that waits for the response; nil for none
 
 	provoked string // in tests of panics: where to panic
 }
@@ -101,6 +103,7 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
+	s.candidate, s.tried = nil, nil
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
@@ -112,11 +115,13 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	f := s.front
 	provoke(s, "hook")
 	s.version = f.policy.Current()
-	reads := readsOf(s.version)
+	s.candidate = f.candidate.current()
+	reads := f.readsWith(s.version, s.candidate)
 	q := &s.request
 	q.Take(reads, s.Headers, micros(time.Now()))
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
+		f.process.invalidTargets.Inc()
 		return s.respond(response.BadTarget(), "invalid target")
 	}
 	for _, name := range reads.Attrs {
@@ -125,6 +130,9 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	}
 	q.Own()
 	s.plan.Reset()
+	if s.asksStatus() {
+		return s.tellStatus(waker)
+	}
 	if d := f.store.directory; d != nil {
 		s.plan.UseDirectory(d)
 	}
@@ -180,6 +188,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	}
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
+	s.tryOut(d.Denied())
 	if !d.Denied() {
 		s.expect()
 		return Continue
@@ -189,7 +198,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	return s.respond(r, message)
 }
 
-// respond makes the request be answered in place of the upstream. message is for clients of gRPC.
+// respond answers the request in place of the upstream. message is for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
