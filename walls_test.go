@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rules this repository keeps about itself: which way imports point, what core may use, how
+// The rules that the tests of this folder enforce: which way imports point, what core may use, how
 // large a function may grow, that documents name what exists. Each failure says which rule and
 // where.
 package penstock_test
@@ -245,7 +245,7 @@ func TestImportsPointOneWay(t *testing.T) {
 }
 
 // TestDocumentsNameCommitsThatExist tests that the commits at which tables were measured are in the
-// history. Where git does not have all of it, there is nothing to compare with.
+// history. Without the whole history, there is nothing to compare with.
 func TestDocumentsNameCommitsThatExist(t *testing.T) {
 	if out, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output(); err != nil || string(out) != "false\n" {
 		return

@@ -58,8 +58,8 @@ type Store struct {
 	URL string `json:"url,omitempty"`
 
 	// The topology: `single` (the default), `sentinel`, `cluster`, or `ring`. A ring consists of
-	// independent servers that share the counters among them. Counters are read and charged on
-	// masters only, never on replicas.
+	// independent servers that divide the counters among themselves. Counters are read and charged
+	// on masters only, never on replicas.
 	Mode string `json:"mode,omitempty"`
 
 	// The sentinels, some servers of the cluster, or all servers of the ring, as `host:port`. The
@@ -67,8 +67,8 @@ type Store struct {
 	// the same spelling, in any order.
 	Addrs []string `json:"addrs,omitempty"`
 
-	// The servers of the ring before servers were added or removed, while that change is under way.
-	// A counter that moves is charged on both of its servers.
+	// While the servers of a ring are being changed: the servers before the change. A counter that
+	// moves is charged on both of its servers.
 	AddrsBefore []string `json:"addrs_before,omitempty"`
 
 	// The name of the master in the sentinels' configuration. Required with `sentinel`.

@@ -22,7 +22,8 @@ import (
 // publishedKey is where Redis has the policy shop.
 const publishedKey = "rl1:~policy:{~policy}:shop"
 
-// shopLimit returns the policy shop with a limit. Its rule no denies without Redis, too.
+// shopLimit returns the policy shop with a limit. The rule named no also denies requests while
+// Redis is down.
 func shopLimit(limit string) string {
 	return "name: shop\nidentify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: no, match: {header: {X-User: mallory}}, action: block}, " +
 		"{name: api, limit: " + limit + "}]\n"
@@ -64,7 +65,7 @@ func (p *policyPlane) put(text string) string {
 	return p.policy("put", file, "--reason", "a test").mustSucceed(p.t)
 }
 
-// caddyfile is that of a node.
+// caddyfile is the Caddyfile of a node.
 func (p *policyPlane) caddyfile(node string) string {
 	return `{
 	admin ADMIN
@@ -113,7 +114,7 @@ func (p *policyPlane) module(name string) *site {
 	return sites[0]
 }
 
-// limit returns the limit that a node tells a client.
+// limit returns the limit that a node reports to a client.
 func (p *process) limit(user string) string {
 	return p.ask(p.t.Context(), "GET", "/", "X-User", user).header.Get("X-RateLimit-Limit")
 }

@@ -68,8 +68,8 @@ func (f *allFronts) ask(target string, args ...string) commandResult {
 	return penstock(f.t, append(args, f.targets[target]...)...)
 }
 
-// same runs a command against every target, and fails the test unless the answers are the same, but for
-// the times in them.
+// same runs a command against every target, and fails the test unless the answers are equal except
+// for the times in them.
 func (f *allFronts) same(args ...string) (answer map[string]any) {
 	f.t.Helper()
 	var of string
@@ -87,7 +87,7 @@ func (f *allFronts) same(args ...string) (answer map[string]any) {
 	return answer
 }
 
-// dropTimes removes what passes with time.
+// dropTimes removes the values that change as time passes.
 func dropTimes(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -294,7 +294,8 @@ type topRule struct {
 	Admitted, Denied int
 }
 
-// state returns what a command says of the node of a front: its state, or "" if it is not listed.
+// state returns the state that a command reports for the node of a front, or "" if the node is not
+// listed.
 func (f *allFronts) state(target, front string) (state string, problems []string) {
 	var told nodesReport
 	f.ask(target, "nodes", "--json").read(f.t, &told)

@@ -47,7 +47,8 @@ func penstockInit(workers C.uint32_t, validates C.bool) {
 	}
 }
 
-// penstockOpen opens a configuration. It returns 0 after it has logged what is wrong with it.
+// penstockOpen opens a configuration. For an invalid configuration, it logs every problem and
+// returns 0.
 //
 //export penstockOpen
 func penstockOpen(at *C.char, length C.size_t) (id C.uint64_t) {
@@ -78,7 +79,7 @@ func penstockClose(id C.uint64_t) {
 	closeFront(fronts.take(uint64(id)))
 }
 
-// penstockNoRoutes says that there are no settings of routes.
+// penstockNoRoutes reports that routes have no settings.
 //
 //export penstockNoRoutes
 func penstockNoRoutes() {

@@ -107,7 +107,7 @@ func (s *sharedStore) join() {
 	}
 }
 
-// openStore returns a store with the settings, which closeStore gives back.
+// openStore returns a store with the settings. The caller releases it with closeStore.
 func (p *Process) openStore(s *Settings) (*sharedStore, error) {
 	text, err := json.Marshal(struct {
 		Store     *Store
@@ -169,7 +169,7 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	return shared, nil
 }
 
-// closeStore gives a store back. The last filter closes it, after the charges of its requests are
+// closeStore releases a store. The last filter closes it, after the charges of its requests are
 // corrected.
 func (p *Process) closeStore(s *sharedStore) error {
 	p.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Settings are the configuration of the filter: the words of the Caddy app.
+// Settings are the configuration of the filter. Its fields are named as in the Caddy app.
 type Settings struct {
 	// The namespace of the counters of a policy without a name. Required with a shared store unless
 	// the policy has a name.

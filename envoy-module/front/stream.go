@@ -198,7 +198,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	return s.respond(r, message)
 }
 
-// respond makes the request be answered in place of the upstream. message is for clients of gRPC.
+// respond answers the request in place of the upstream. message is for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
