@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
@@ -137,10 +138,12 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 }
 
 // TestModuleDecidesRedirectsAgain: a request that Envoy redirects internally is a new request for the
-// module. It decides and charges it by its new path.
+// module. It decides and charges it by its new path. The first stream ends without a response, so
+// under cost_after it costs unread.
 func TestModuleDecidesRedirectsAgain(t *testing.T) {
 	t.Parallel()
-	_, sites := startModule(t, module(t), http.HandlerFunc(redirecting), strings.Replace(threeADay, "3/31d", "100/31d", 1))
+	_, sites := startModule(t, module(t), http.HandlerFunc(redirecting), strings.Replace(threeADay, "3/31d", "100/31d", 1),
+		"name: priced\nstatus_path: /limits\nrules: [{name: all, limit: 100/31d, cost_after: {header: X-Cost, estimate: 2, default: 3, max: 10}}]\n")
 	remaining := func(path string) string {
 		a := sites[0].get(t, path)
 		if a.status != http.StatusOK || a.body != "ok" {
@@ -153,4 +156,10 @@ func TestModuleDecidesRedirectsAgain(t *testing.T) {
 			t.Errorf("after %s %s remain, want %s", step.path, got, step.remaining)
 		}
 	}
+	sites[1].get(t, "/redirected/1")
+	var own ownLimits
+	eventually.Until(t, patience, "the first stream costs unread, and the second one the default", func() bool {
+		own = ownLimits{}
+		return json.Unmarshal([]byte(sites[1].get(t, "/limits").body), &own) == nil && len(own.Limits) == 1 && own.Limits[0].Remaining == 100-10-3
+	})
 }
