@@ -22,8 +22,11 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// envoyProgram is the path where tools/setup.sh puts Envoy.
-const envoyProgram = "../.cache/envoy/bin/envoy"
+// envoyVariable is the environment variable that names another Envoy to test with.
+const envoyVariable = "PENSTOCK_ENVOY"
+
+// envoyProgram is the path where tools/setup.sh puts Envoy, unless envoyVariable names another.
+var envoyProgram = either(os.Getenv(envoyVariable), "../.cache/envoy/bin/envoy")
 
 // envoyPatience bounds the start of Envoy, which compiles the filter first while the machine is
 // busy.

@@ -12,7 +12,7 @@
 // # Price
 //
 // Reading a request costs a look-up in a map for each of its headers. It allocates nothing, unless a
-// header that the policy reads has several lines. [Request.Own] allocates once.
+// header that the policy reads has several lines. [Request.Own] reuses its memory.
 //
 // # When not to use it
 //
