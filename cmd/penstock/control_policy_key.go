@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/published"
 )
 
@@ -54,7 +55,7 @@ func readPolicyKey(path string, logger *slog.Logger) (ed25519.PrivateKey, error)
 	if path == "" {
 		return nil, nil
 	}
-	text, err := readSecret(path)
+	text, err := listen.ReadSecret(path)
 	if err != nil {
 		return nil, fmt.Errorf("--policy-key: %w; make one with penstock control policy key FILE", err)
 	}

@@ -173,7 +173,7 @@ type kept struct {
 func keep(c *candidate, request policy.Attributes) *kept {
 	switch from := request.(type) {
 	case *wire.View:
-		view := &wire.View{Ask: cloneAsk(from.Ask), Inputs: from.Inputs, At: from.At}
+		view := &wire.View{Ask: from.Ask.Clone(triedBytesMax), Inputs: from.Inputs, At: from.At}
 		if view.Ask != nil {
 			return &kept{candidate: c, request: view, reads: from.Inputs}
 		}
@@ -234,36 +234,6 @@ func (c *candidate) warn(v *live.Version, missing []string) {
 			"count as untried: let a rule of the policy in force read it, as with action log_only", "policy", v.Document.Name,
 			"reads", strings.Join(missing, ", "))
 	}
-}
-
-// cloneAsk copies the values of a question, which share the memory of their call. It returns nil if
-// they are too large.
-func cloneAsk(from *wire.Ask) *wire.Ask {
-	size := len(from.Path) + len(from.Method) + len(from.Host) + len(from.Query)
-	for _, values := range [][]wire.Value{from.Headers, from.Attrs} {
-		for i := range values {
-			size += len(values[i].Text)
-		}
-	}
-	if size > triedBytesMax {
-		return nil
-	}
-	var text strings.Builder
-	text.Grow(size)
-	clone := func(part string) string {
-		before := text.Len()
-		text.WriteString(part)
-		return text.String()[before:]
-	}
-	cloneAll := func(from []wire.Value) []wire.Value {
-		all := make([]wire.Value, len(from))
-		for i, v := range from {
-			all[i] = wire.Value{Text: clone(v.Text), Given: v.Given}
-		}
-		return all
-	}
-	return &wire.Ask{Path: clone(from.Path), Method: clone(from.Method), Host: clone(from.Host), Query: clone(from.Query),
-		Peer: from.Peer, Remote: from.Remote, Headers: cloneAll(from.Headers), Attrs: cloneAll(from.Attrs)}
 }
 
 // size returns the bytes of the request's values.
