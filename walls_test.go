@@ -65,7 +65,7 @@ var imports = map[string][]string{
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {
-		"internal/control/api", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/publish",
+		"internal/control/api", "internal/control/archive", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/publish",
 		"internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
 		"internal/store/redisstore",
 	},
@@ -73,6 +73,7 @@ var imports = map[string][]string{
 		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
 		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
+	"internal/control/archive":  {"internal/control/retain"},
 	"internal/control/ingest":   {"internal/events", "internal/feed"},
 	"internal/control/reports":  {},
 	"internal/control/retain":   {},
@@ -98,6 +99,7 @@ var imports = map[string][]string{
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/pgtest":      {"internal/control/localpg"},
+	"internal/test/s3test":      {"internal/test/eventually", "internal/test/freeport", "internal/test/module"},
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
@@ -177,7 +179,7 @@ var imports = map[string][]string{
 		"internal/usage/inflate",
 	},
 	"cmd/penstock": {
-		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
+		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
 		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/control/reports", "internal/control/retain",
