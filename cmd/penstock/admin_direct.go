@@ -85,7 +85,7 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 		desk.Policies = func() []operator.Policy { return []operator.Policy{*policy} }
 	}
 	others := func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, store) }
-	return &operator.API{Desk: desk, Front: "Redis", Others: others}, func() { _ = open.Close() }, nil
+	return &operator.API{Desk: desk, Front: "Redis", Others: others, Follow: fleet.In(store)}, func() { _ = open.Close() }, nil
 }
 
 // readPolicy reads the policy file.

@@ -107,6 +107,19 @@ var errNameMissing = errors.New("the policy has no name: others that count in th
 // unnamed is the namespace of a policy without a name that counts only in memory.
 const unnamed = "default"
 
+// eventsIn returns the path of the first events of a policy, or "".
+func eventsIn(d *policyfile.Document) string {
+	if d.Events != nil {
+		return "events"
+	}
+	for i := range d.Rules {
+		if d.Rules[i].Events != nil {
+			return policyfile.Index("rules", i) + ".events"
+		}
+	}
+	return ""
+}
+
 // complete fills in what a policy leaves to the configuration.
 func (s *Settings) complete(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, s.Name)
@@ -118,9 +131,9 @@ func (s *Settings) complete(d *policyfile.Document) error {
 		return policy.Problems{{Path: "directory", Why: "is read by the policy, and this filter has none",
 			Remedy: "write directory: {} in the configuration of the filter", Place: d.Place("directory")}}
 	}
-	if d.Events != nil {
-		return policy.Problems{{Path: "events", Why: "is not supported by the module yet", Remedy: "leave it out, or use the " +
-			"WebAssembly filter", Place: d.Place("events")}}
+	if path := eventsIn(d); path != "" {
+		return policy.Problems{{Path: path, Why: "is not supported by the module yet", Remedy: "leave it out, or use the " +
+			"WebAssembly filter", Place: d.Place(path)}}
 	}
 	d.Directory = s.Directory != nil
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 )
@@ -29,7 +30,7 @@ func api(t testing.TB) *operator.API {
 	t.Cleanup(func() { _ = clients.Close() })
 	desk.Directory = clients
 	return &operator.API{Desk: desk, Front: "Caddy", DirectoryRemedy: "write directory", Reload: func() error { return nil },
-		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{})}, time.Now())}
+		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{}), Events: events.New(events.Options{}).Tail}, time.Now())}
 }
 
 // served sends a request to the API. It fails the test unless the answer is JSON.
@@ -78,6 +79,22 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"GET", "nodes?scope=node", "", 200, ""},
 		{"GET", "nodes?scope=all", "", 400, "scope \"all\" is unknown"},
 		{"POST", "nodes", "", 405, "needs the method GET"},
+		{"GET", "events", "", 200, ""},
+		{"GET", "events?client=ip:192.0.2.0/24&rule=own&scope=node", "", 200, ""},
+		{"GET", "events?rule=apy", "", 200, ""},
+		{"GET", "events?client=ann", "", 422, "has no form KIND:ID"},
+		{"GET", "events?after=x", "", 400, "no place in the events"},
+		{"GET", "events?scope=all", "", 400, "scope \"all\" is unknown"},
+		{"GET", "events?after=a-1&wait=5", "", 400, "is not a number of seconds from 0 to 4"},
+		{"GET", "events?wait=1", "", 400, "wait goes with after"},
+		{"GET", "events?after=a-1&wait=0", "", 200, ""},
+		{"GET", "events?follow=true", "", 400, "is not a parameter"},
+		{"POST", "import", `{"actor":"ops","reason":"x","lines":[{"client":"user:cid","record":{"tier":"none"}}]}`, 200, ""},
+		{"POST", "import", `{"actor":"ops","reason":"x","lines":[{"client":"user:cid","record":{"teir":"none"}}]}`, 200, ""},
+		{"POST", "import", `{"actor":"ops","lines":[]}`, 422, "a reason is missing"},
+		{"POST", "import", `{"actor":"ops","reason":"x","lines":[` + strings.Repeat(`{"record":{}},`, 300) + `{}]}`, 422, "301 records at once are more than 256"},
+		{"POST", "import", `{"actor":"ops","reason":"x","linse":[]}`, 400, "unknown field"},
+		{"POST", "import?replace=true", `{}`, 400, "is not a parameter"},
 		{"POST", "reload", "", 200, ""},
 		{"POST", "edit", "{\"client\":\"user:ann\xff\",\"action\":\"block\",\"reason\":\"abuse\",\"actor\":\"ops\"}", 400, "not UTF-8"},
 		{"GET", "record?client=user:ann%FF", "", 422, "not UTF-8"},
@@ -159,6 +176,11 @@ func FuzzRoutes(f *testing.F) {
 	f.Add("POST", "key", "", strings.Replace(newKey, "create", "rotate", 1))
 	f.Add("GET", "keys", "after=%00%ff&n=7", "")
 	f.Add("GET", "records", "after=%00%ff&n=7&kind=header.%2A&blocked=true", "")
+	f.Add("GET", "events", "client=ip:2001:db8::/64&after=a-18446744073709551615,b-0", "")
+	f.Add("GET", "events", "client=user:"+strings.Repeat("%00", 255)+"&rule=%ff&scope=node", "")
+	f.Add("POST", "import", "", `{"actor":"y","reason":"x","replace":true,"last":true,"lines":[{"client":"ip:10.0.0.0/8","record":{"block":{}}},`+
+		`{"key":"`+hash+`","record":{"name":"a","client":"user:a"}}]}`)
+	f.Add("POST", "import", "", `{"actor":"y","reason":"x","check":true,"lines":[{"client":"user:a","record":null},{"client":"user:\u0000","record":{"v":2}},{}]}`)
 	a := api(f)
 	f.Fuzz(func(t *testing.T, method, name, query, body string) {
 		w := httptest.NewRecorder()
