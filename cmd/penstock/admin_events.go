@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -42,7 +41,6 @@ type follower struct {
 	asJSON   bool
 	out, err io.Writer
 
-	ask   func(ctx context.Context) (*eventsReply, error)
 	told  map[string]bool // the notes that were printed
 	nodes string          // those whose events are printed
 	table bool            // the head of the table was printed
@@ -93,7 +91,10 @@ func (a *admin) eventsCommand() *cobra.Command {
 
 // run prints events until it is interrupted, or only those that nodes remember.
 func (f *follower) run(ctx context.Context) error {
-	done, err := f.open(ctx)
+	if err := f.admin.check(); err != nil {
+		return err
+	}
+	done, err := f.admin.direct.keepOpen(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,33 +143,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// open prepares calls. With --redis, they share their connections.
-func (f *follower) open(ctx context.Context) (done func(), err error) {
-	f.ask = func(ctx context.Context) (*eventsReply, error) {
-		return decoded[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
-	}
-	if err := f.admin.check(); err != nil || !f.admin.direct.redis.given() {
-		return func() {}, err
-	}
-	api, done, err := f.admin.direct.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	f.ask = func(ctx context.Context) (*eventsReply, error) {
-		ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-		defer cancel()
-		return decoded[eventsReply](answered(ctx, api, f.query))
-	}
-	return done, nil
-}
-
-// answered returns the events of Redis as JSON.
-func answered(ctx context.Context, api *operator.API, query url.Values) ([]byte, error) {
-	answer, wrong := api.Answer(ctx, http.MethodGet, "events", query.Encode(), http.NoBody)
-	if wrong != nil {
-		return nil, wrong
-	}
-	return json.Marshal(answer)
+// ask asks for the next events.
+func (f *follower) ask(ctx context.Context) (*eventsReply, error) {
+	return decoded[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
 }
 
 // begin returns the events that nodes remember, once all nodes have sent theirs.

@@ -65,6 +65,14 @@ func (c *clientEdits) export() *cobra.Command {
 				return errors.New("an export reads the directory in Redis, to which the control plane writes: leave out --control, and name a Caddy, " +
 					"a bridge or Redis")
 			}
+			if err := c.admin.check(); err != nil {
+				return err
+			}
+			done, err := c.admin.direct.keepOpen(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			e := &exporting{c: c, out: out, err: cmd.ErrOrStderr(), seen: seenNames{}}
 			if err := e.run(cmd.Context()); err != nil {

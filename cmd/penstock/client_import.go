@@ -85,6 +85,14 @@ func (in *importing) run(ctx context.Context) (err error) {
 	if info, err := in.file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, fmt.Errorf("%q is not a file, and an import reads its lines twice; write them to a file", in.name))
 	}
+	if err := in.admin.check(); err != nil {
+		return err
+	}
+	done, err := in.admin.direct.keepOpen(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	in.part.Check = true
 	if err := in.read(ctx); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
@@ -112,7 +120,7 @@ func (in *importing) run(ctx context.Context) (err error) {
 func (in *importing) read(ctx context.Context) error {
 	in.seen, in.records, in.headed, in.ended, in.counts = seenNames{}, 0, false, false, exportCounts{}
 	scanner := bufio.NewScanner(in.file)
-	scanner.Buffer(make([]byte, 0, 64<<10), importLineBytesMax)
+	scanner.Buffer(make([]byte, 0, 4<<10), importLineBytesMax)
 	line := 0
 	for scanner.Scan() {
 		if line++; line > importLinesMax {

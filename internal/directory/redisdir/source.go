@@ -183,10 +183,14 @@ func (s *Source) announce(ctx context.Context, message string, entries ...direct
 		err = wrong
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w",
-			directory.ErrSource, err)
+		return unannounced(err)
 	}
 	return nil
+}
+
+// unannounced returns the error for a change that is made, but was not announced.
+func unannounced(err error) error {
+	return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w", directory.ErrSource, err)
 }
 
 // swap replaces the value of a key if it is still old. An empty text is no value.

@@ -3,53 +3,78 @@
 package redisdir
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 
 	"github.com/penstock/penstock/internal/directory"
 )
 
-const (
-	// swapsAtOnce is how many records SwapAll replaces at the same time.
-	swapsAtOnce = 16
-	// networkSwapsMax is how often SwapAll tries to replace the value of all networks while others
-	// replace it.
-	networkSwapsMax = 20
-)
+// networkSwapsMax is how often SwapAll tries to replace the value of all networks while others replace
+// it.
+const networkSwapsMax = 20
 
 // SwapAll implements [directory.Source]. Networks are replaced together.
 func (s *Source) SwapAll(ctx context.Context, swaps []directory.Swap) (swapped []bool, err error) {
 	swapped = make([]bool, len(swaps))
 	var networks []directory.Swap
-	var places []int
-	errs := make([]error, len(swaps))
-	free := make(chan struct{}, swapsAtOnce)
-	var running sync.WaitGroup
+	var places, others []int
+	var keys []string
+	var commands [][]any
 	for i := range swaps {
 		one := &swaps[i]
 		if one.Name.Kind == directory.KindNetwork {
 			networks, places = append(networks, *one), append(places, i)
 			continue
 		}
-		free <- struct{}{}
-		running.Go(func() {
-			if swapped[i], errs[i] = s.swap(ctx, recordKey(one.Name), one.Old, one.Text); swapped[i] {
-				errs[i] = s.Announce(ctx, one.Name, one.Entry)
-			}
-			<-free
-		})
+		key := recordKey(one.Name)
+		others, keys, commands = append(others, i), append(keys, key), append(commands, []any{"eval", swapScript, 1, key, one.Old, one.Text})
 	}
-	running.Wait()
-	if err := errors.Join(errs...); err != nil || len(networks) == 0 {
+	replies, errs, err := s.store.DoAll(ctx, keys, commands)
+	var done []*directory.Swap
+	for i, place := range others {
+		if swapped[place] = err == nil && replies[i] == int64(1); swapped[place] {
+			done = append(done, &swaps[place])
+		}
+	}
+	if err := errors.Join(failed(cmp.Or(err, first(errs))), s.announceAll(ctx, done)); err != nil || len(networks) == 0 {
 		return swapped, err
 	}
-	done, err := s.swapNetworksOfAll(ctx, networks)
+	replaced, err := s.swapNetworksOfAll(ctx, networks)
 	for i, place := range places {
-		swapped[place] = done[i]
+		swapped[place] = replaced[i]
 	}
 	return swapped, err
+}
+
+// first returns the first error, or nil.
+func first(errs []error) error {
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
+}
+
+// announceAll announces replacements, each with a message of its own.
+func (s *Source) announceAll(ctx context.Context, done []*directory.Swap) error {
+	var keys []string
+	var commands [][]any
+	for _, one := range done {
+		line, err := json.Marshal(one.Entry)
+		if err != nil {
+			return err
+		}
+		keys, commands = append(keys, historyKey, historyKey), append(commands,
+			[]any{"xadd", historyKey, "maxlen", "~", directory.HistoryMax, "*", "e", line}, []any{"publish", channel, one.Name.String()})
+	}
+	_, errs, err := s.store.DoAll(ctx, keys, commands)
+	if err = cmp.Or(err, first(errs)); err != nil {
+		return unannounced(err)
+	}
+	return nil
 }
 
 // swapNetworksOfAll replaces the records of networks, and publishes one message for all of them.
