@@ -57,28 +57,26 @@ const (
 	newKey = `{"action":"create","name":"acme","hash":"` + hash + `","record":{"name":"acme","client":"api_key:acme"},"reason":"x","actor":"y"}`
 )
 
-func TestRoutesAnswerClearly(t *testing.T) {
-	a := api(t)
-	long := strings.Repeat("x", 70_000)
-	for _, c := range []struct {
-		method, target, body string
-		status               int
-		says                 string
-	}{
-		{"GET", "rules", "", 200, ""},
-		{"GET", "client?client=ip:192.0.2.1", "", 200, ""},
-		{"POST", "edit", `{"client":"user:ann","action":"block","reason":"abuse","actor":"ops"}`, 200, ""},
-		{"GET", "record?client=user:ann", "", 200, ""},
-		{"GET", "records?kind=user&blocked=true&n=1000", "", 200, ""},
-		{"GET", "records?n=1001", "", 400, "is not a number from 1 to 1000"},
-		{"GET", "records?blocked=yes", "", 400, "neither true nor false"},
-		{"GET", "records?kind=usr", "", 422, "is unknown"},
-		{"GET", "records?cursor=7", "", 400, "is not a parameter"},
-		{"GET", "top", "", 200, ""},
-		{"GET", "nodes", "", 200, ""},
-		{"GET", "nodes?scope=node", "", 200, ""},
-		{"GET", "nodes?scope=all", "", 400, "scope \"all\" is unknown"},
-		{"POST", "nodes", "", 405, "needs the method GET"},
+// exchange is a request with the status of its answer and a part of its error.
+type exchange struct {
+	method, target, body string
+	status               int
+	says                 string
+}
+
+func answersClearly(t *testing.T, a *operator.API, all []exchange) {
+	t.Helper()
+	for _, c := range all {
+		status, answer := served(t, a, c.method, c.target, c.body)
+		text, _ := json.Marshal(answer["error"])
+		if status != c.status || !strings.Contains(string(text), c.says) && !strings.Contains(fmt.Sprint(answer["error"]), c.says) {
+			t.Errorf("%s %.60s: %d %.200s, want %d and %q", c.method, c.target, status, text, c.status, c.says)
+		}
+	}
+}
+
+func TestEventsAndImportsAnswerClearly(t *testing.T) {
+	answersClearly(t, api(t), []exchange{
 		{"GET", "events", "", 200, ""},
 		{"GET", "events?client=ip:192.0.2.0/24&rule=own&scope=node", "", 200, ""},
 		{"GET", "events?rule=apy", "", 200, ""},
@@ -95,6 +93,27 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"POST", "import", `{"actor":"ops","reason":"x","lines":[` + strings.Repeat(`{"record":{}},`, 300) + `{}]}`, 422, "301 records at once are more than 256"},
 		{"POST", "import", `{"actor":"ops","reason":"x","linse":[]}`, 400, "unknown field"},
 		{"POST", "import?replace=true", `{}`, 400, "is not a parameter"},
+	})
+}
+
+func TestRoutesAnswerClearly(t *testing.T) {
+	a := api(t)
+	long := strings.Repeat("x", 70_000)
+	answersClearly(t, a, []exchange{
+		{"GET", "rules", "", 200, ""},
+		{"GET", "client?client=ip:192.0.2.1", "", 200, ""},
+		{"POST", "edit", `{"client":"user:ann","action":"block","reason":"abuse","actor":"ops"}`, 200, ""},
+		{"GET", "record?client=user:ann", "", 200, ""},
+		{"GET", "records?kind=user&blocked=true&n=1000", "", 200, ""},
+		{"GET", "records?n=1001", "", 400, "is not a number from 1 to 1000"},
+		{"GET", "records?blocked=yes", "", 400, "neither true nor false"},
+		{"GET", "records?kind=usr", "", 422, "is unknown"},
+		{"GET", "records?cursor=7", "", 400, "is not a parameter"},
+		{"GET", "top", "", 200, ""},
+		{"GET", "nodes", "", 200, ""},
+		{"GET", "nodes?scope=node", "", 200, ""},
+		{"GET", "nodes?scope=all", "", 400, "scope \"all\" is unknown"},
+		{"POST", "nodes", "", 405, "needs the method GET"},
 		{"POST", "reload", "", 200, ""},
 		{"POST", "edit", "{\"client\":\"user:ann\xff\",\"action\":\"block\",\"reason\":\"abuse\",\"actor\":\"ops\"}", 400, "not UTF-8"},
 		{"GET", "record?client=user:ann%FF", "", 422, "not UTF-8"},
@@ -128,13 +147,7 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"POST", "edit", `{"client":"user:ann","action":"block"}`, 422, "a reason is missing"},
 		{"GET", "client?client=ip:192.0.2.1&policy=shap", "", 404, "no policy"},
 		{"GET", "client?client=api_key:acme", "", 404, "identifies clients by ip"},
-	} {
-		status, answer := served(t, a, c.method, c.target, c.body)
-		text, _ := json.Marshal(answer["error"])
-		if status != c.status || !strings.Contains(string(text), c.says) && !strings.Contains(fmt.Sprint(answer["error"]), c.says) {
-			t.Errorf("%s %.60s: %d %.200s, want %d and %q", c.method, c.target, status, text, c.status, c.says)
-		}
-	}
+	})
 	a.Desk.Directory = nil
 	if status, answer := served(t, a, "GET", "record?client=user:ann", ""); status != 404 ||
 		answer["error"] != "this Caddy has no directory of clients; write directory" {
