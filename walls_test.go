@@ -65,8 +65,8 @@ var imports = map[string][]string{
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {
-		"internal/control/api", "internal/control/archive", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/publish",
-		"internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
+		"internal/control/api", "internal/control/archive", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/notify",
+		"internal/control/publish", "internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
 		"internal/store/redisstore",
 	},
 	"internal/control/api": {
@@ -74,6 +74,7 @@ var imports = map[string][]string{
 		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
 	"internal/control/archive":  {"internal/control/retain"},
+	"internal/control/notify":   {},
 	"internal/control/ingest":   {"internal/events", "internal/feed"},
 	"internal/control/reports":  {},
 	"internal/control/retain":   {},
@@ -177,7 +178,7 @@ var imports = map[string][]string{
 	},
 	"cmd/penstock": {
 		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
-		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
+		"internal/control/ledger", "internal/control/localpg", "internal/control/notify", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/control/reports", "internal/control/retain",
 		"internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
