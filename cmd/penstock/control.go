@@ -52,7 +52,8 @@ type controlFlags struct {
 func newControl() *cobra.Command {
 	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive(), newControlThreshold())
+	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive(), newControlThreshold(),
+		newControlImport())
 	return cmd
 }
 

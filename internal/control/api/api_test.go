@@ -380,3 +380,19 @@ func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 		t.Error("docs/reference/control.openapi.json is not what penstock control openapi prints")
 	}
 }
+
+// TestTheGuideHasEveryOperation tests that the guide has a row for each operation of the document.
+func TestTheGuideHasEveryOperation(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../../docs/guides/control-plane.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range New(Options{}).OpenAPI().Paths {
+		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
+			if o != nil && !strings.Contains(string(guide), "`"+o.Method+" "+path+"`") && !strings.Contains(string(guide), "`"+o.Method+" "+path+"?") {
+				t.Errorf("the guide has no %s %s", o.Method, path)
+			}
+		}
+	}
+}
