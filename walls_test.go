@@ -147,7 +147,7 @@ var imports = map[string][]string{
 	"envoy-module":         {"envoy-module/abi"},
 	"envoy-wasm/filter": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "core/slim",
-		"internal/envoy/wire", "internal/lease", "internal/usage",
+		"internal/envoy/exchange", "internal/envoy/wire", "internal/lease",
 	},
 	"envoy-wasm/abi": {},
 	"envoy-wasm":     {"core/compact", "core/counter", "core/slim", "envoy-wasm/abi", "envoy-wasm/filter"},

@@ -47,8 +47,8 @@ func penstockInit(workers C.uint32_t, validates C.bool) {
 	}
 }
 
-// penstockOpen opens a configuration of the filter, or of a route. It returns 0 after it has logged
-// what is wrong with it.
+// penstockOpen opens a configuration of the filter, or of a route. For an invalid configuration, it
+// logs every problem and returns 0.
 //
 //export penstockOpen
 func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
