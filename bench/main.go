@@ -33,7 +33,7 @@ type options struct {
 type comparison struct {
 	name   string
 	run    func(options, *section) error
-	asking bool // it runs only if it is named
+	asking bool // runs only if -only names it
 }
 
 // comparisons are all comparisons, in the order of the document.

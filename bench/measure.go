@@ -49,7 +49,7 @@ type system struct {
 // traffic describes the requests sent to a system.
 type traffic struct {
 	header  string // a header of every request; "" for none
-	script  string // a file for wrk; "" for none
+	script  string // a Lua script for wrk; "" for none
 	refused bool   // answers other than 200 are expected
 }
 
@@ -64,8 +64,8 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// measured runs work, which returns how many requests were answered and their figures, and adds the
-// CPU time per request of every process.
+// measured runs work, and adds the CPU time per request of every process to the figures. work
+// returns the number of answered requests and their figures.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {

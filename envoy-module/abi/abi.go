@@ -38,14 +38,17 @@ var process = front.NewProcess(newLogger())
 // wait for each other and for the goroutines that ask the store if there were fewer processors.
 //
 //export penstockInit
-func penstockInit(workers C.uint32_t) {
+func penstockInit(workers C.uint32_t, validates C.bool) {
+	if validates {
+		process.Validates()
+	}
 	if most := int(workers) + 1; runtime.GOMAXPROCS(0) < most {
 		runtime.GOMAXPROCS(most)
 	}
 }
 
-// penstockOpen opens a configuration of the filter, or of a route. It returns 0 after it has logged
-// what is wrong with it.
+// penstockOpen opens a configuration of the filter, or of a route. For an invalid configuration, it
+// logs every problem and returns 0.
 //
 //export penstockOpen
 func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {

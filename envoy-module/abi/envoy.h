@@ -34,6 +34,7 @@ enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
 WEAK void CALLBACK(log)(int level, text message);
 WEAK bool CALLBACK(log_enabled)(int level);
 WEAK uint32_t CALLBACK(get_concurrency)(void);
+WEAK bool CALLBACK(is_validation_mode)(void);
 WEAK size_t CALLBACK(http_get_headers_size)(void *filter, int kind);
 WEAK bool CALLBACK(http_get_headers)(void *filter, int kind, header *into);
 WEAK bool CALLBACK(http_get_header)(void *filter, int kind, text name, text *value, size_t index, size_t *count);

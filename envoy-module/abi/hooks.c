@@ -131,10 +131,13 @@ static void end(void) {
   penstockExit();
 }
 
+// validates reports whether Envoy only validates its configuration. Older versions do not tell.
+static bool validates(void) { return CALLBACK(is_validation_mode) != NULL && CALLBACK(is_validation_mode)(); }
+
 const char *HOOK(program_init)(void) {
   const char *version = interface_version();
   if (version == NULL) return NULL;
-  penstockInit(CALLBACK(get_concurrency)());
+  penstockInit(CALLBACK(get_concurrency)(), validates());
   atexit(end);
   return version;
 }

@@ -93,8 +93,13 @@ func (b *batch) Panicked(call int, reason any) {
 // resolve has the directory read the clients that it does not know, and plans the request again.
 func (s *Stream) resolve() {
 	if len(s.plan.Unresolved()) > 0 {
-		s.front.store.directory.Resolve(context.Background(), &s.plan, func() { s.plan.Add(s.version.Ruleset, &s.request.View) })
+		s.resolveIn(&s.plan)
 	}
+}
+
+// resolveIn is resolve for a plan that has unresolved clients.
+func (s *Stream) resolveIn(p *core.Plan) {
+	s.front.store.directory.Resolve(context.Background(), p, func() { p.Add(s.version.Ruleset, &s.request.View) })
 }
 
 // conclude decides the request by the store's answer.
@@ -156,4 +161,15 @@ func (s *Stream) queueUp() {
 func (s *Stream) Ask(checks []counter.Check) (core.Decision, bool) {
 	d, err := s.front.store.enforcer.Ask(&s.plan, checks)
 	return d, err == nil
+}
+
+// Replan implements [throttle.Asker].
+func (s *Stream) Replan(p *core.Plan) {
+	if d := s.front.store.directory; d != nil {
+		p.UseDirectory(d)
+	}
+	p.Add(s.version.Ruleset, &s.request.View)
+	if len(p.Unresolved()) > 0 {
+		s.resolveIn(p)
+	}
 }

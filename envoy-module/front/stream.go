@@ -48,20 +48,21 @@ type Stream struct {
 	// within the hook.
 	Headers [][2]string
 
-	front   *Front
-	version *live.Version
-	request exchange.Request
-	plan    core.Plan
-	writer  response.Writer
-	wait    throttle.Wait
-	waker   Waker
-	ctx     context.Context    // of a wait for a throttle rule
-	cancel  context.CancelFunc // ends that wait; nil without one
-	holds   atomic.Int32       // the hooks, the goroutine and the watch that use the stream
-	state   atomic.Uint32      // while it waits
-	unknown bool               // its client was not known when it began to wait
-	late    bool               // the hooks know that it was given up
-	begun   time.Time          // when Decide was called
+	front     *Front
+	version   *live.Version
+	candidate *live.Version // to try out; nil for none
+	request   exchange.Request
+	plan      core.Plan
+	writer    response.Writer
+	wait      throttle.Wait
+	waker     Waker
+	ctx       context.Context    // of a wait for a throttle rule
+	cancel    context.CancelFunc // ends that wait; nil without one
+	holds     atomic.Int32       // the hooks, the goroutine and the watch that use the stream
+	state     atomic.Uint32      // while it waits
+	unknown   bool               // its client was not known when it began to wait
+	late      bool               // the hooks know that it was given up
+	begun     time.Time          // when Decide was called
 
 	// In the list of requests that wait. The lock of the asker guards these fields.
 	next, before  *Stream
@@ -74,6 +75,7 @@ type Stream struct {
 	response  Response
 	denial    response.Response // keeps the memory of response
 	settling  *Settling // nil unless the charge depends on the response
+	tried     *tried    // the trial that waits for the response; nil for none
 
 	provoked string // in tests of panics: where to panic
 }
@@ -111,6 +113,7 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
+	s.candidate, s.tried = nil, nil
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.state.Store(stateWaiting)
 	s.unknown, s.late = false, false
@@ -125,12 +128,14 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	f := s.front
 	provoke(s, "hook")
 	s.version = f.policy.Current()
-	reads := readsOf(s.version)
+	s.candidate = f.candidate.current()
+	reads := f.readsWith(s.version, s.candidate)
 	q := &s.request
 	s.begun = time.Now()
 	q.Take(reads, s.Headers, micros(s.begun))
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
+		f.process.invalidTargets.Inc()
 		return s.respond(response.BadTarget(), "invalid target")
 	}
 	for _, name := range reads.Attrs {
@@ -139,6 +144,9 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	}
 	q.Own()
 	s.plan.Reset()
+	if s.asksStatus() {
+		return s.tellStatus(waker)
+	}
 	if d := f.store.directory; d != nil {
 		s.plan.UseDirectory(d)
 	}
@@ -213,6 +221,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	}
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
+	s.tryOut(d.Denied())
 	if !d.Denied() {
 		s.expect()
 		return Continue
@@ -225,7 +234,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	return s.respond(s.denial, message)
 }
 
-// respond makes the request be answered in place of the upstream. message is for clients of gRPC.
+// respond answers the request in place of the upstream. message is for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond

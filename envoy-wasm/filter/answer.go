@@ -11,6 +11,6 @@ import (
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var r Response
-	s.grpcType = r.Deny(&a.plan, d, a.attrs.contentType, &s.fields)
+	s.grpcType = r.Deny(&a.plan, d, a.attrs.ContentType, &s.fields)
 	s.answer(r)
 }

@@ -160,3 +160,13 @@ func (q *Request) Own() {
 		keep(&q.Ask.Attrs[i].Text)
 	}
 }
+
+// Union returns the inputs of the values and others.
+func (r *Reads) Union(others core.Inputs) core.Inputs {
+	both := func(a, b []string) []string {
+		all := slices.Concat(a, b)
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	return core.Inputs{Headers: both(r.Headers, others.Headers), Attrs: both(r.Attrs, others.Attrs), Query: r.Query || others.Query}
+}
