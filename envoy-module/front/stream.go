@@ -74,8 +74,8 @@ type Stream struct {
 	remaining int64
 	response  Response
 	denial    response.Response // keeps the memory of response
-	settling  *Settling // nil unless the charge depends on the response
-	tried     *tried    // the trial that waits for the response; nil for none
+	settling  *Settling         // nil unless the charge depends on the response
+	tried     *tried            // the trial that waits for the response; nil for none
 
 	provoked string // in tests of panics: where to panic
 }
