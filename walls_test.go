@@ -166,6 +166,7 @@ var imports = map[string][]string{
 	"internal/test/seed":       {},
 	"internal/test/signer":     {},
 	"internal/test/pipetest":   {},
+	"internal/test/puretest":   {},
 	"internal/test/freeport":   {},
 	"internal/test/benchpair":  {},
 	"internal/test/racescale":  {},
