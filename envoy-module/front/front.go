@@ -49,7 +49,7 @@ func (f *Front) openPolicy() (err error) {
 	if f.settings.Policy == "" {
 		source = live.Fixed(f.settings.words)
 	}
-	f.policy, err = live.Open(live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Verifiers: f.process.verifiers,
+	f.policy, err = live.Open(live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Region: f.settings.Region, Verifiers: f.process.verifiers,
 		Metrics: f.process.metrics, Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare,
 		Edited: f.process.metrics.Reloaded})
 	if err != nil {

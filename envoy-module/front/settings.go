@@ -29,6 +29,10 @@ type Settings struct {
 	// is relative to the working directory of Envoy.
 	Policy string `json:"policy,omitempty"`
 
+	// The region of this Envoy: one of those in regions of the policy. Required if the policy has
+	// regions.
+	Region string `json:"region,omitempty"`
+
 	// Whether Envoy appends the address of the connection to X-Forwarded-For. Write false with
 	// skip_xff_append. Default: true.
 	XFFAppended *bool `json:"xff_appended,omitempty"`
@@ -67,7 +71,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	own, rest = syntax.Map(tree.Place), syntax.Map(tree.Place)
 	for _, e := range tree.Entries {
 		switch e.Key {
-		case "name", "store", "directory", "policy", "xff_appended":
+		case "name", "store", "directory", "policy", "region", "xff_appended":
 			own.Entries = append(own.Entries, e)
 		default:
 			rest.Entries = append(rest.Entries, e)
