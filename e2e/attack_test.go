@@ -121,7 +121,7 @@ type outcome struct {
 }
 
 // attacks lists all rows.
-var attacks = slices.Concat(bursts, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
+var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
 
 // TestAttacks runs every attack against every front, one row at a time. After each row, the
 // upstream has received no more of the attacker's requests than the limit, and the attacker is

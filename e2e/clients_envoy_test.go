@@ -192,7 +192,8 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// grantsHold checks that a client that used its limit up is admitted exactly the units of a grant.
+// grantsHold checks that a client that has used up its limit is admitted exactly for the units of a
+// grant.
 func grantsHold(t *testing.T, d *directedEnvoy) {
 	t.Helper()
 	admitted := func(n int) (ok int) {

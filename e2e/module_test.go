@@ -141,7 +141,7 @@ func TestModuleLeases(t *testing.T) {
 	startLoadOn(sites[0].address, 64, &got, times(total)).Wait()
 	calls := redis.Calls("evalsha") - before
 	t.Logf("%d requests, %d calls, %d admitted", total, calls, got.admitted.Load())
-	// Units that were in hand when others were denied come back.
+	// Units that one process holds while others already deny are returned.
 	eventually.Until(t, patience, "the limit is used up", func() bool {
 		startLoadOn(sites[0].address, 1, &got, times(20)).Wait()
 		return got.admitted.Load() >= 3_000
@@ -155,8 +155,8 @@ func TestModuleLeases(t *testing.T) {
 	}
 }
 
-// TestModuleRejectsConfigurations: Envoy does not start with a configuration that is wrong, and its
-// log says what is.
+// TestModuleRejectsConfigurations: Envoy does not start with an invalid configuration, and its log
+// names the mistake.
 func TestModuleRejectsConfigurations(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{

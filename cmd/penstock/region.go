@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/region/loan"
 	"github.com/penstock/penstock/internal/store/redisstore"
@@ -106,14 +107,14 @@ func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net
 	go func() { ended <- server.Serve(listener) }()
 	operators := regionServer(agent.OperatorHandler(f.name), logger)
 	if f.admin != "" {
-		at, beyond, err := entranceOf(f.admin)
+		at, beyond, err := listen.Parse(f.admin)
 		if err == nil && beyond {
 			err = errors.New("other machines could reach it, without TLS; listen on 127.0.0.1 or a Unix socket")
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("--admin-listen: %w", err), server.Close())
 		}
-		own, err := listenOn(at.network, at.address, 0o660)
+		own, err := listen.On(at, 0o660)
 		if err != nil {
 			return errors.Join(fmt.Errorf("--admin-listen: %w", err), server.Close())
 		}

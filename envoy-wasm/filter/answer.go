@@ -12,6 +12,6 @@ import (
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var r Response
-	r, s.grpcType = response.Deny(&a.plan, d, a.attrs.contentType, &s.fields)
+	r, s.grpcType = response.Deny(&a.plan, d, a.attrs.ContentType, &s.fields)
 	s.answer(r)
 }

@@ -10,7 +10,9 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/penstock/penstock/core/counter"
@@ -122,6 +124,65 @@ func checkText(name, value string, most int) error {
 	for _, r := range value {
 		if r < ' ' || r == 0x7f {
 			return fmt.Errorf("%s %.40q has a control character", name, value)
+		}
+	}
+	return nil
+}
+
+// checkWritten is [checkText] for a text that somebody writes now. It also denies the control characters
+// from U+0080 to U+009F, which some terminals obey. Records that have them are read as before.
+func checkWritten(name, value string, most int) error {
+	if err := checkText(name, value, most); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(value, unicode.IsControl) {
+		return fmt.Errorf("%s %.40q has a control character", name, value)
+	}
+	return nil
+}
+
+// CheckReplacement returns what is wrong with a record that is to replace another one, or nil: an end
+// that has passed, unless the record before has it, and control characters.
+func (r *Record) CheckReplacement(before *Record, now time.Time) error {
+	if before == nil {
+		before = new(Record)
+	}
+	for _, text := range []struct{ name, value string }{{"tier", r.Tier}, {"tenant", r.Tenant}, {"note", r.Note}} {
+		if err := checkWritten(text.name, text.value, TextBytesMax); err != nil {
+			return err
+		}
+	}
+	for _, one := range []struct {
+		name         string
+		mark, former *Mark
+	}{{"block", r.Block, before.Block}, {"exempt", r.Exempt, before.Exempt}} {
+		if one.mark == nil {
+			continue
+		}
+		var former time.Time
+		if one.former != nil {
+			former = one.former.Until
+		}
+		if err := checkReplaced(one.name, one.mark.Reason, one.mark.Until, former, now); err != nil {
+			return err
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
+		own := r.Limits[rule]
+		if err := checkReplaced(fmt.Sprintf("limits for rule %q", rule), own.Reason, own.Until, before.Limits[rule].Until, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkReplaced(name, reason string, until, former, now time.Time) error {
+	if err := checkWritten(name+" reason", reason, TextBytesMax); err != nil {
+		return err
+	}
+	if !until.Equal(former) {
+		if err := inFuture(until, now); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func serve(t *testing.T) *served {
 	}
 	s := &served{t: t, ledger: &ledger.Ledger{Pool: pool}, tokens: map[ledger.Role]string{}, seen: map[string]bool{}}
 	for _, role := range ledger.Roles {
-		if s.tokens[role], _, err = s.ledger.NewToken(t.Context(), ledger.Actor{Name: "test"}, string(role), role, time.Hour, "a test"); err != nil {
+		if s.tokens[role], _, err = s.ledger.NewToken(t.Context(), ledger.Actor{Name: "test"}, string(role), role, time.Now().Add(time.Hour), "a test"); err != nil {
 			t.Fatal(err)
 		}
 	}
