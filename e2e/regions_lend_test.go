@@ -83,19 +83,25 @@ func startLending(t *testing.T) *lending {
 // startAgent starts the agent of a region, and waits until it listens.
 func (l *lending) startAgent(name string) {
 	l.t.Helper()
-	args := []string{"region", "--name", name, "--policy", l.policy, "--redis", l.redis[name].URL(), "--listen", l.listen[name],
-		"--admin-listen", "unix:" + l.admin[name], "--tls-cert", filepath.Join(l.folder, "agent.pem"),
+	l.agents[name] = l.startAgentAt(name, l.listen[name], l.admin[name])
+}
+
+func (l *lending) startAgentAt(name, listen, admin string) *server {
+	l.t.Helper()
+	args := []string{"region", "--name", name, "--policy", l.policy, "--redis", l.redis[name].URL(), "--listen", listen,
+		"--admin-listen", "unix:" + admin, "--tls-cert", filepath.Join(l.folder, "agent.pem"),
 		"--tls-key", filepath.Join(l.folder, "agent.key"), "--client-ca", filepath.Join(l.folder, "ca.pem")}
 	for _, peer := range l.names {
 		if way := l.links[[2]string{name, peer}]; way != nil {
 			args = append(args, "--peer", peer+"=https://"+way.proxy.Listen)
 		}
 	}
-	l.agents[name] = startServer(l.t, exec.Command(penstockProgram(l.t), args...))
+	s := startServer(l.t, exec.Command(penstockProgram(l.t), args...))
 	eventually.Until(l.t, patience, "the agent of "+name+" hears its proxies", func() bool {
-		l.agents[name].mustRun()
-		return strings.Contains(penstock(l.t, "regions", "--agent", "unix:"+l.admin[name]).out, name+" hears its proxies")
+		s.mustRun()
+		return strings.Contains(penstock(l.t, "regions", "--agent", "unix:"+admin).out, name+" hears its proxies")
 	})
+	return s
 }
 
 // take sends a client's request to a region, and reports whether it is admitted.
@@ -152,6 +158,7 @@ func (l *lending) cut(cut bool) {
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
 	l := startLending(t)
+	l.startAgentAt("ap", freeport.Address(t), socket(t)) // two agents in a region keep the promise
 	l.all("ap", "ann", 30)
 	l.nothing("ann")
 
@@ -172,6 +179,9 @@ func TestRegionsLend(t *testing.T) {
 	l.nothing("carol")
 	l.nothing("bob")
 
+	eventually.Until(t, patience, "the nodes of eu name their region", func() bool {
+		return strings.Contains(penstock(t, "nodes", "--redis", l.redis["eu"].URL()).out, " in eu")
+	})
 	if shown := penstock(t, "regions", "--agent", "unix:"+l.admin["eu"]).mustSucceed(t); !strings.Contains(shown, "\nus ") ||
 		!strings.Contains(shown, "\nap ") {
 		t.Errorf("penstock regions prints\n%s", shown)

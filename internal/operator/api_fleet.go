@@ -21,7 +21,7 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	all := make([]fleet.Policy, 0, len(policies))
 	for i := range policies {
 		d := policies[i].Document
-		all = append(all, fleet.Policy{Name: d.Name, Version: d.Version(), Rejected: policies[i].Rejected, Published: d.Published()})
+		all = append(all, fleet.Policy{Name: d.Name, Version: d.Version(), Rejected: policies[i].Rejected, Published: d.Published(), Region: d.Region()})
 	}
 	return all
 }

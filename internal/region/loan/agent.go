@@ -21,7 +21,7 @@ const (
 	asksMax     = 256     // questions of this region that are being asked
 	countersMax = 1 << 14 // counters whose last question is remembered, 16 bytes each
 	pauseMin    = 100 * time.Millisecond
-	pauseMax    = 5 * time.Second // after questions that brought nothing
+	pauseMax    = time.Second     // after questions that brought nothing
 	callTime    = 2 * time.Second // of a question to another region, and of a call of the store
 	listenAgain = time.Second
 	earlyMax    = counter.Second // a loan whose lender's clock is further ahead is given back
@@ -65,10 +65,37 @@ type counts struct {
 	questions, repeated, dropped, invalid, lost, lent, lentUnits, backUnits, failed atomic.Uint64
 }
 
-// pause is when a counter may be asked for again.
+// pause is when a counter may be asked for again. Counters with the same hash share one.
 type pause struct {
-	until  atomic.Int64 // in milliseconds
-	length atomic.Int64 // of the pause, in milliseconds
+	mu     sync.Mutex
+	asking bool          // a question is under way
+	short  bool          // the last question was one of a region that denied requests
+	until  time.Time     // the end of the pause
+	length time.Duration // of the pause
+}
+
+// ends reports whether a question may be asked now, and notes that it is. A region that begins to
+// deny requests does not wait for the end of a pause.
+func (p *pause) ends(now time.Time, short bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking || now.Before(p.until) && (!short || p.short) {
+		return false
+	}
+	p.asking, p.short = true, short
+	return true
+}
+
+// begins notes that a question has been asked. The pauses grow while nothing is borrowed.
+func (p *pause) begins(now time.Time, units int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if units > 0 {
+		p.length = pauseMin
+	} else {
+		p.length = min(max(pauseMin, 2*p.length), pauseMax)
+	}
+	p.asking, p.until = false, now.Add(p.length)
 }
 
 // New returns an agent that does nothing yet.
@@ -104,8 +131,7 @@ func (a *Agent) hear(ctx context.Context, message string) {
 		return
 	}
 	p := &a.pauses[maphash.Bytes(a.seed, q.Key)%countersMax]
-	now, until := time.Now().UnixMilli(), p.until.Load()
-	if now < until || !p.until.CompareAndSwap(until, now+callTime.Milliseconds()) {
+	if !p.ends(time.Now(), q.Short) {
 		a.counts.repeated.Add(1)
 		return
 	}
@@ -113,24 +139,14 @@ func (a *Agent) hear(ctx context.Context, message string) {
 	case a.places <- struct{}{}:
 	default:
 		a.counts.dropped.Add(1)
-		p.until.Store(now + pauseMin.Milliseconds())
+		p.begins(time.Now(), 0)
 		return
 	}
 	a.counts.questions.Add(1)
 	a.running.Go(func() {
 		defer func() { <-a.places }()
-		p.rest(a.borrow(ctx, q))
+		p.begins(time.Now(), a.borrow(ctx, q))
 	})
-}
-
-// rest sets when the counter may be asked for again. The pauses grow while nothing is borrowed.
-func (p *pause) rest(units int64) {
-	length := pauseMin.Milliseconds()
-	if units == 0 {
-		length = min(max(length, 2*p.length.Load()), pauseMax.Milliseconds())
-	}
-	p.length.Store(length)
-	p.until.Store(time.Now().UnixMilli() + length)
 }
 
 // borrow asks all other regions, and restores what they lend. It returns the units.

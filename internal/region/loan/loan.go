@@ -17,6 +17,11 @@ import (
 // region keeps the others for its own requests, and lends of them when it is asked again.
 const lentMille = 500
 
+// keptParts is the fraction of its part, one sixteenth, down to which a region lends to one that does
+// not deny requests yet. Otherwise regions that are all short of units would pass the same units
+// around.
+const keptParts = 16
+
 // Question asks a region for units of a counter.
 type Question = regionstore.Question
 
@@ -55,6 +60,15 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: 1, Min: 1, Max: want, ShareMille: lentMille,
 		Bounds: q.Bounds}}
 	var results [1]counter.Result
+	if !q.Short {
+		looks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
+		if err := store.Take(ctx, looks[:], results[:]); err != nil {
+			return Loan{}, err
+		}
+		if results[0].Remaining*keptParts <= part.Capacity() {
+			return Loan{}, nil
+		}
+	}
 	if err := store.Take(ctx, checks[:], results[:]); err != nil {
 		return Loan{}, err
 	}

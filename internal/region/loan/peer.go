@@ -33,9 +33,10 @@ const answerBytesMax = 4 << 10
 
 // Peer is another region. Make one with [NewPeer].
 type Peer struct {
-	Name   string
-	url    string
-	client *http.Client
+	Name string
+	// send sends a message once, and returns the answer.
+	send  func(ctx context.Context, path string, message any) (Loan, error)
+	close func()
 
 	asked, failed, borrowed, units atomic.Uint64
 	answered                       atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
@@ -51,12 +52,13 @@ func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: 16,
 		IdleConnTimeout: 5 * time.Minute, TLSHandshakeTimeout: callTime, HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second,
 			PingTimeout: callTime}}
-	return &Peer{Name: name, url: "https://" + at.Host, client: &http.Client{Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+	c := &caller{name: name, url: "https://" + at.Host, client: &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &Peer{Name: name, send: c.send, close: c.client.CloseIdleConnections}, nil
 }
 
 // Close closes idle connections.
-func (p *Peer) Close() { p.client.CloseIdleConnections() }
+func (p *Peer) Close() { p.close() }
 
 // ask asks the region for units.
 func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
@@ -70,7 +72,11 @@ func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 			p.units.Add(uint64(l.Units))
 		}
 	}()
-	return p.call(ctx, loansPath, q)
+	l, err = p.call(ctx, loansPath, q)
+	if err == nil && l.Units > q.Want {
+		return Loan{}, fmt.Errorf("region %s lends %d units where %d were asked for", p.Name, l.Units, q.Want)
+	}
+	return l, err
 }
 
 // giveBack returns units of a loan to the region, which answers how many it has restored.
@@ -79,19 +85,32 @@ func (p *Peer) giveBack(ctx context.Context, q *Question, rest Loan) (units int6
 	return min(l.Units, rest.Units), err
 }
 
-// call sends a message once.
-func (p *Peer) call(ctx context.Context, path string, message any) (l Loan, err error) {
+func (p *Peer) call(ctx context.Context, path string, message any) (Loan, error) {
+	l, err := p.send(ctx, path, message)
+	if err == nil {
+		p.answered.Store(time.Now().UnixMilli())
+	}
+	return l, err
+}
+
+// caller calls the agent of another region over HTTP.
+type caller struct {
+	name, url string
+	client    *http.Client
+}
+
+func (c *caller) send(ctx context.Context, path string, message any) (l Loan, err error) {
 	body, err := json.Marshal(message)
 	if err != nil {
 		return Loan{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return Loan{}, err
 	}
 	request.GetBody = nil // the transport cannot repeat it
 	request.Header.Set("Content-Type", "application/json")
-	response, err := p.client.Do(request)
+	response, err := c.client.Do(request)
 	if err != nil {
 		return Loan{}, err
 	}
@@ -100,9 +119,8 @@ func (p *Peer) call(ctx context.Context, path string, message any) (l Loan, err 
 	if err != nil {
 		return Loan{}, err
 	}
-	p.answered.Store(time.Now().UnixMilli())
 	if response.StatusCode != http.StatusOK {
-		return Loan{}, fmt.Errorf("region %s answered %s: %.200q", p.Name, response.Status, text)
+		return Loan{}, fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
 		return Loan{}, errors.New("the answer is not a loan")

@@ -61,6 +61,7 @@ type Question struct {
 	Key    []byte          `json:"key"`
 	Limit  string          `json:"limit"` // over all regions
 	Want   int64           `json:"want"`
+	Short  bool            `json:"short,omitempty"`  // requests are denied
 	Bounds *counter.Bounds `json:"bounds,omitempty"` // of a calendar window
 }
 
@@ -130,7 +131,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result) {
 		if r.Remaining*4 > c.Limit.Capacity() && (!r.Denied || r.Wait == counter.Never) {
 			continue
 		}
-		s.ask(c, time.Now().UnixMilli())
+		s.ask(c, r.Denied, time.Now().UnixMilli())
 		if r.Denied && r.LeasedIn == 0 {
 			r.LeasedIn = loanTime // the denial must not be remembered until the window ends
 		}
@@ -138,13 +139,13 @@ func (s *Store) look(checks []counter.Check, results []counter.Result) {
 }
 
 // ask queues a question, unless the counter was asked for a short time ago.
-func (s *Store) ask(c *counter.Check, nowMillis int64) {
+func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
 	last := place.Load()
 	if nowMillis-last < askEvery.Milliseconds() || len(c.Key) > KeyBytesMax || !place.CompareAndSwap(last, nowMillis) {
 		return
 	}
-	question := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Want: c.Cost + c.Limit.Capacity()}
+	question := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Want: c.Cost + c.Limit.Capacity(), Short: short}
 	if c.Bounds != nil {
 		bounds := *c.Bounds
 		question.Bounds = &bounds
