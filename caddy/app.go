@@ -132,7 +132,7 @@ func (a *App) openStore() error {
 		return err
 	}
 	settings.warnOfSecrets(a.logger)
-	a.storeKey, a.store, err = resolved.open(a.Directory)
+	a.storeKey, a.store, err = openStore(resolved, a.Directory)
 	return err
 }
 

@@ -44,17 +44,17 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 	}
 	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, Trial: trial, Logger: a.slogger()}
 	var err error
-	if o.Folder, err = fillIn(p.StateDir, false); err != nil {
+	if o.Folder, err = fillIn(p.StateDir, nil); err != nil {
 		return nil, fmt.Errorf("policy redis %s: state_dir: %w", p.Name, err)
 	}
 	if o.Folder == "" {
 		o.Folder = filepath.Join(caddy.AppDataDir(), "penstock")
 	}
-	if o.Node, err = fillIn(p.Node, false); err != nil {
+	if o.Node, err = fillIn(p.Node, nil); err != nil {
 		return nil, fmt.Errorf("policy redis %s: node: %w", p.Name, err)
 	}
 	for _, text := range p.Keys {
-		filled, err := fillIn(text, false)
+		filled, err := fillIn(text, nil)
 		var key ed25519.PublicKey
 		if err == nil {
 			key, err = published.ParsePublic(filled)

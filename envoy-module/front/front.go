@@ -48,6 +48,11 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	if err := f.openPolicy(); err != nil {
 		return nil, errors.Join(err, p.closeStore(shared))
 	}
+	limit, err := parseMemory(s.MemoryLimit)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	p.memory.hold(f, limit)
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -153,6 +158,9 @@ func (f *Front) Reload() error {
 	return errors.Join(problems...)
 }
 
+// Front returns the front of a request.
+func (s *Stream) Front() *Front { return s.front }
+
 // enter notes that a request waits.
 func (f *Front) enter() {
 	f.mu.Lock()
@@ -180,6 +188,7 @@ func (f *Front) Close() error {
 	problems := []error{f.policy.Unfollow()}
 	f.leaveProcess()
 	<-f.idle
+	f.process.memory.release(f)
 	problems = append(problems, f.candidate.close(), f.policy.Close(), f.process.closeStore(f.store))
 	if f.unreport != nil {
 		problems = append(problems, f.unreport())

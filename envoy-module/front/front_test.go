@@ -77,12 +77,20 @@ func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields respons
 		v = s.Woken()
 	}
 	of, _ := s.Fields()
-	fields, r = *of, *s.Response()
+	fields, r = cloned(of), *s.Response()
 	if settling := s.Settling(); settling != nil {
 		settling.End()
 	}
 	s.Release()
 	return v, fields, r
+}
+
+// cloned returns fields that outlive their stream.
+func cloned(of *response.Fields) (fields response.Fields) {
+	for i, text := range of {
+		fields[i] = strings.Clone(text)
+	}
+	return fields
 }
 
 const three = "name: shop\nrules: [{name: all, limit: 3/31d}]\n"

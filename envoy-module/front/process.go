@@ -38,6 +38,7 @@ type Process struct {
 	verifiers *live.Verifiers
 	lines     *throttle.Queues
 	denied    *topk.Sketch
+	memory    *memory
 	panics    atomic.Int64
 	quiet     atomic.Int64 // the second in which a panic was last logged
 
@@ -57,9 +58,9 @@ type Process struct {
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), stores: map[string]*sharedStore{},
-		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(), invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "penstock_invalid_targets_total",
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: map[string]*sharedStore{},
+		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
+		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
 	p.console = console.New(console.Options{Metrics: p.registry, Panicked: p.panicked, Logger: logger})
 	p.register()
@@ -155,13 +156,14 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	shared.enforcer.CountDenials(p.denied)
 	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
 	shared.settler.Panic = p.panicked
-	shared.asker = newAsker(p, shared.enforcer)
-	if s.Directory == nil {
-		return shared, nil
-	}
 	var timeout time.Duration
 	if options.Redis != nil {
 		timeout = options.Redis.Timeout
+	}
+	shared.asker = newAsker(p, shared.enforcer, lateAfter(timeout))
+	go shared.asker.awaitStart(opened.AwaitStart)
+	if s.Directory == nil {
+		return shared, nil
 	}
 	if shared.directory, err = s.Directory.open(p, opened, timeout); err != nil {
 		return nil, errors.Join(err, opened.Close())

@@ -47,14 +47,14 @@ func (p *PublishedPolicy) check(s *Settings) error {
 // source returns the source of the policy, or of its candidate.
 func (p *PublishedPolicy) source(f *Front, trial bool) (source *redispolicy.Source, err error) {
 	o := redispolicy.Options{Store: f.store.Redis, Policy: p.Name, Trial: trial, Logger: f.process.logger}
-	if o.Folder, err = fillIn(p.StateDir); err != nil {
+	if o.Folder, err = fillIn(p.StateDir, nil); err != nil {
 		return nil, fmt.Errorf("policy_redis: state_dir: %w", err)
 	}
-	if o.Node, err = fillIn(p.Node); err != nil {
+	if o.Node, err = fillIn(p.Node, nil); err != nil {
 		return nil, fmt.Errorf("policy_redis: node: %w", err)
 	}
 	for _, text := range p.Keys {
-		filled, err := fillIn(text)
+		filled, err := fillIn(text, nil)
 		var key ed25519.PublicKey
 		if err == nil {
 			key, err = published.ParsePublic(filled)

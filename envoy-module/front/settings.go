@@ -56,6 +56,10 @@ type Settings struct {
 	// skip_xff_append. Default: true.
 	XFFAppended *bool `json:"xff_appended,omitempty"`
 
+	// The soft limit of the memory of Go in Envoy's process, such as 512MiB. Near it, garbage is
+	// collected more often. The greatest limit of all filters applies. Default: GOMEMLIMIT, or 1GiB.
+	MemoryLimit string `json:"memory_limit,omitempty"`
+
 	// words are a policy that is written in place of a policy file.
 	words *policyfile.Document
 }
@@ -82,6 +86,22 @@ func ReadSettings(text []byte) (*Settings, error) {
 	return s, s.check()
 }
 
+// ReadRouteSettings decodes the configuration of a route, which replaces that of the filter there.
+// It names its store, because a store in memory by default would share no counter with the filter.
+func ReadRouteSettings(text []byte) (*Settings, error) {
+	s, err := ReadSettings(text)
+	if err == nil && s.Store == nil {
+		err = errors.New("store is missing: write the store of the filter, whose counters the route then shares, or type: memory")
+	}
+	if err == nil && (s.Admin != nil || s.EventsTo != "" || s.Control != nil) {
+		err = errors.New("admin, events_to and control are of the whole process: write them in the configuration of the filter")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // split divides the document into the entries of Settings and those of a policy.
 func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	if tree.Kind != syntax.KindMap {
@@ -91,7 +111,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	for _, e := range tree.Entries {
 		switch e.Key {
 		case "name", "store", "directory", "policy", "policy_redis", "admin", "events_to", "control", "status_path",
-			"shadow_policy", "xff_appended":
+			"shadow_policy", "xff_appended", "memory_limit":
 			own.Entries = append(own.Entries, e)
 		default:
 			rest.Entries = append(rest.Entries, e)
@@ -128,6 +148,9 @@ func (s *Settings) check() error {
 	problems = append(problems, s.checkReports())
 	if s.Store != nil {
 		problems = append(problems, s.Store.check()...)
+	}
+	if _, err := parseMemory(s.MemoryLimit); err != nil {
+		problems = append(problems, err)
 	}
 	if s.Directory != nil && s.Directory.ClientsMax < 0 {
 		problems = append(problems, fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", s.Directory.ClientsMax))

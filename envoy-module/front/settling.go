@@ -26,7 +26,8 @@ type Settling struct {
 	settles       bool   // the policy in force may correct its charge; otherwise only the candidate
 	tried         *tried // the trial that waits for the response; nil for none
 	sent          bool
-	passed        bool // the request was passed on to the upstream
+	passed        bool            // the request was passed on to the upstream
+	writer        response.Writer // has the text of fields
 	fields        response.Fields
 	remaining     int64
 }
@@ -50,6 +51,8 @@ func (s *Stream) expect() {
 	}
 	t.tried, s.tried = s.tried, nil
 	t.front, t.fields, t.remaining = s.front, s.fields, s.remaining
+	t.writer, s.writer = s.writer, t.writer // the fields of the stream are now valid as long as t is
+	s.writer.Shares = true
 	t.holds.Store(1)
 	t.client = s.front.store.enforcer.ClientOf(&s.plan)
 	t.head, t.hurried = s.request.Ask.Method == "HEAD", s.request.Hurried
@@ -60,6 +63,9 @@ func (s *Stream) expect() {
 // Settling returns the settlement that the response needs, nil if it needs none. It then belongs to
 // the caller.
 func (s *Stream) Settling() *Settling {
+	if s.late { // the goroutine may be writing it, and ends it
+		return nil
+	}
 	t := s.settling
 	s.settling = nil
 	if t != nil {

@@ -35,7 +35,9 @@ type node struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	opened  chan struct{} // signals the watch that the breaker has opened
-	closing sync.Once
+	// inspected is closed after the first attempt to connect, even a failed one.
+	inspected chan struct{}
+	closing   sync.Once
 	// when the latest answered batch was sent, in nanoseconds since the store was created
 	lastAnswered atomic.Int64
 	// when the first batch that has timed out since the last answer was sent; same clock; 0 if none
@@ -51,12 +53,13 @@ type node struct {
 func newNode(s *Store, a address) *node {
 	settings := &s.settings
 	n := &node{
-		store:    s,
-		address:  a,
-		queue:    newQueue(settings.queueMax, settings.lanes),
-		opened:   make(chan struct{}, 1),
-		checking: make(chan struct{}, 1),
-		reporter: breakerReporter{logger: settings.logger, server: a.String(), start: s.reporter.start},
+		store:     s,
+		address:   a,
+		queue:     newQueue(settings.queueMax, settings.lanes),
+		opened:    make(chan struct{}, 1),
+		checking:  make(chan struct{}, 1),
+		inspected: make(chan struct{}),
+		reporter:  breakerReporter{logger: settings.logger, server: a.String(), start: s.reporter.start},
 	}
 	n.ctx, n.cancel = context.WithCancel(s.ctx)
 	n.breaker.changed = n.breakerChanged
