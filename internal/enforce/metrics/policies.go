@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// limitSeriesMax bounds the series of limits in a process. A policy may have ten thousand rules with
-// a hundred tiers each.
+// limitSeriesMax bounds the series of limits in a process. A policy may have ten thousand rules
+// with a hundred tiers each.
 const limitSeriesMax = 4096
 
 // The metrics of policies.
