@@ -101,7 +101,7 @@ func askDebt(e *examiner) {
 		e.mustDeny(take(key, l, 1))
 		// Forced charges are made even if the call is denied.
 		if r := e.take(take(key, l, 1), force(key+" other", l, 4)); !r[0].Denied || r[1].Granted != 4 {
-			e.Fatalf("%s: forcing beside a refused check: %+v, want 4 recorded", a, r)
+			e.Fatalf("%s: forcing beside a denied check: %+v, want 4 recorded", a, r)
 		}
 	}
 	// Two windows later every debt is paid.
