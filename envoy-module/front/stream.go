@@ -70,11 +70,13 @@ type Stream struct {
 	from          uint8 // the source, modulo sourceCounts
 
 	verdict   Verdict
+	counted   Count
 	fields    response.Fields
 	remaining int64
 	response  Response
-	settling  *Settling // nil unless the charge depends on the response
-	tried     *tried    // the trial that waits for the response; nil for none
+	denial    response.Response // keeps the memory of response
+	settling  *Settling         // nil unless the charge depends on the response
+	tried     *tried            // the trial that waits for the response; nil for none
 
 	provoked string // in tests of panics: where to panic
 }
@@ -112,10 +114,11 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
-	s.candidate, s.tried = nil, nil
+	s.candidate, s.tried, s.counted = nil, nil, CountNone
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.state.Store(stateWaiting)
 	s.unknown, s.late = false, false
+	clear(s.denial.Headers)
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
 }
@@ -134,6 +137,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
 		f.process.invalidTargets.Inc()
+		s.counted = CountInvalidTarget
 		return s.respond(response.BadTarget(), "invalid target")
 	}
 	for _, name := range reads.Attrs {
@@ -219,14 +223,18 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	}
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
+	s.counted = countOf(&d)
 	s.tryOut(d.Denied())
 	if !d.Denied() {
 		s.expect()
 		return Continue
 	}
-	r, _ := response.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
-	_, message := response.GRPCStatus(&d)
-	return s.respond(r, message)
+	s.denial.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
+	message := ""
+	if response.GRPCType(s.request.ContentType) != "" {
+		_, message = response.GRPCStatus(&d)
+	}
+	return s.respond(s.denial, message)
 }
 
 // respond answers the request in place of the upstream. message is for gRPC clients.
@@ -263,7 +271,7 @@ func (s *Stream) rescue(v *Verdict) {
 // fail decides a request after a panic.
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.panicked(reason)
-	s.fields = response.Fields{}
+	s.fields, s.counted = response.Fields{}, CountPanic
 	if s.front.Denies() {
 		return s.respond(response.Unguarded(), "unavailable")
 	}
