@@ -58,8 +58,8 @@ func askLateRefund(e *examiner) {
 		e.left(key, l, 0)
 		e.mustDeny(take(key, l, 1))
 	}
-	// One window later is too late for a fixed window; a microsecond before it would have filled is
-	// not too late for a bucket.
+	// For a fixed window, one window later is too late. For a bucket, a microsecond before it would
+	// have been full is not too late.
 	fixed, bucket := limit(corecounter.FixedWindow, 10, corecounter.Minute), burst(corecounter.TokenBucket, 10, corecounter.Minute, 20)
 	e.after(0)
 	charges := e.take(take("fixed", fixed, 10), take("bucket", bucket, 20))
