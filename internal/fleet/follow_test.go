@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -118,6 +119,29 @@ func TestFollow(t *testing.T) {
 		if ttl := server.Client().PTTL(t.Context(), key).Val(); ttl <= 0 {
 			t.Errorf("the key %q does not expire", key)
 		}
+	}
+}
+
+// TestOwnEventsWithoutRedis tests that a node shows its own events while Redis does not answer, and
+// keeps its place among those of others.
+func TestOwnEventsWithoutRedis(t *testing.T) {
+	store, err := redisstore.New(redisstore.Options{URL: "redis://" + freeport.Address(t), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	w := new(writes)
+	w.deny("api", "user:ann")
+	r := &reader{t: t, store: store, own: reporting(w), query: EventQuery{After: "other-7"}}
+	if page := r.read(); len(page.Events) != 1 || page.Problem == "" || !strings.Contains(page.After, "other-7") {
+		t.Errorf("%+v", page)
+	}
+	if page := r.read(); len(page.Events) != 0 {
+		t.Errorf("once more: %+v", page)
+	}
+	r.own = nil
+	if _, err := Follow(t.Context(), store, nil, &r.query); err == nil {
+		t.Error("nobody answers, and there is no error")
 	}
 }
 
