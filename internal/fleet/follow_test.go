@@ -239,3 +239,21 @@ func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 		}
 	}
 }
+
+// FuzzEventsText tests that no text in Redis makes a page of events panic or moves a place back.
+func FuzzEventsText(f *testing.F) {
+	f.Add([]byte(`{"v":1,"id":"a","filters":[{}],"from":1,"next":3,"numbers":[1,2],"events":[{"kind":"denied","time":"2026-01-01T00:00:00Z"},{}]}`))
+	f.Add([]byte(`{"v":1,"id":"a","filters":[{"client":"ip:::/0"}],"next":18446744073709551615,"numbers":[0],"events":[null]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		page, places := new(EventPage), map[string]uint64{"a": 2}
+		page.addText("a", text, places, &events.Filter{})
+		if places["a"] < 2 || len(places) != 1 {
+			t.Errorf("%q moves the places to %v", text, places)
+		}
+		for i := range page.Events {
+			if line, err := page.Events[i].MarshalJSON(); err != nil || len(line) > events.LineBytesMax {
+				t.Errorf("an event has %d bytes, %v", len(line), err)
+			}
+		}
+	})
+}
