@@ -109,7 +109,7 @@ func TestOrderOfForce(t *testing.T) {
 }
 
 // forcePolicy returns a policy with API keys and with separate limits for two tiers. If listed is
-// set, its exempt lists the key "k".
+// set, the policy exempts the key "k".
 func forcePolicy(t *testing.T, verifier policy.Verifier, listed bool) policy.Policy {
 	t.Helper()
 	p := policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey,
@@ -190,8 +190,8 @@ func TestRequiredRecords(t *testing.T) {
 	}
 }
 
-// TestDenyUnread tests that a front can deny any request whose records it has no time to read, and that
-// a block stays a block.
+// TestDenyUnread tests that a front can deny any request whose records it has no time to read, and
+// that a block stays a block.
 func TestDenyUnread(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api"}}, Limits: limittest.All(t, "5/1m")}}})

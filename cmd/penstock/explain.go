@@ -36,6 +36,7 @@ type question struct {
 	client, remote, now                string
 	headers, attrs                     []string
 	named                              operator.Words
+	region                             regionFlag
 	store                              storeFlags
 	asJSON                             bool
 	control                            *controlled // nil: the policy is a file
@@ -67,7 +68,7 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// register registers the flags that say what the request is.
+// register registers the flags that describe the request.
 func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
@@ -82,6 +83,7 @@ func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.named.Tenant, "tenant", "", "the tenant of the --client")
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
 	flags.BoolVar(&q.asJSON, "json", false, "print JSON")
+	q.region.register(flags)
 	q.store.register(flags, "the Redis to read counters from")
 }
 
@@ -94,7 +96,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := q.nameIt(document); err != nil {
+	if err := errors.Join(q.nameIt(document), q.region.choose(document)); err != nil {
 		return err
 	}
 	store, err := q.store.open(asked.now)
@@ -260,7 +262,7 @@ func (q *question) read() (*asked, time.Time, error) {
 	return a, now, nil
 }
 
-// asked presents the request of the flags to core.
+// asked is the request that the flags describe, in the form that core reads.
 type asked struct {
 	method, path, query, host string
 	headers                   http.Header

@@ -57,8 +57,8 @@ func (e *Editor) KeyPage(ctx context.Context, query KeyQuery) (*KeysShown, error
 	return page, nil
 }
 
-// addOf adds the keys of a client until the page is full. If further keys of the client follow under
-// another name, it returns the name of the last key on the page, and true.
+// addOf adds the keys of a client until the page is full. If further keys of the client follow
+// under another name, it returns the name of the last key on the page, and true.
 func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) (last string, more bool) {
 	for _, k := range keys {
 		if k.Record == nil {
@@ -75,7 +75,7 @@ func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) 
 	return "", false
 }
 
-// keysAfter returns about the given number of keys whose names come after one.
+// keysAfter returns about as many keys as most, whose names sort behind the name after.
 func (e *Editor) keysAfter(ctx context.Context, after string, most int) (*KeysShown, error) {
 	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
 	if err != nil {

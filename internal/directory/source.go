@@ -34,6 +34,13 @@ type Source interface {
 	// Swap replaces a record if its text is still old, and reports whether it was. A nil text
 	// stands for no record. Swap appends the entry to the history, and notifies the followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
+	// SwapAll is Swap for several records, at most one for each name. Other than Swap, it does not make
+	// a generation, so a source that has lost its records stays incomplete until Complete is called.
+	// If it returns an error, some records may have been replaced.
+	SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error)
+	// Complete makes a generation, if there is none, and then notifies the followers that any record
+	// may have changed.
+	Complete(ctx context.Context) error
 	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, sorted.
 	KeyHashes(ctx context.Context, name string) ([]string, error)
 	// KeysAfter returns the keys whose names come after the given one, sorted by name and hash. ""

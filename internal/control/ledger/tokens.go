@@ -62,12 +62,13 @@ const (
 	TokenTimeMax = 2 * 365 * 24 * time.Hour
 	// firstTokenTime is the life of the first token.
 	firstTokenTime = 90 * 24 * time.Hour
-	// tokensMax bounds the table. Expired and revoked tokens count.
+	// tokensMax bounds the table. The bound includes expired and revoked tokens.
 	tokensMax = 10_000
 	idBytes   = 6
 )
 
-// NewToken makes a token that expires at an instant, in whole seconds. The secret is returned once, and only its hash is kept.
+// NewToken makes a token that expires at an instant, in whole seconds. The secret is returned once,
+// and only its hash is kept.
 func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Role, expires time.Time, reason string) (secret string, t Token, err error) {
 	if err := checkReason(reason); err != nil {
 		return "", t, err

@@ -63,7 +63,7 @@ func (e *examiner) mustAdmit(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	r := e.one(c)
 	if r.Denied {
-		e.Fatalf("%s: refused, want admitted; the answer is %+v", name(&c), r)
+		e.Fatalf("%s: denied, want admitted; the answer is %+v", name(&c), r)
 	}
 	return r
 }
@@ -73,7 +73,7 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	r := e.one(c)
 	if !r.Denied || r.Granted != 0 || r.Receipt != 0 {
-		e.Fatalf("%s: want refused with nothing granted; the answer is %+v", name(&c), r)
+		e.Fatalf("%s: want denied with nothing granted; the answer is %+v", name(&c), r)
 	}
 	return r
 }
@@ -145,8 +145,8 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 	return corecounter.Check{Key: []byte(key), Op: op, Penalty: p}
 }
 
-// guarded makes a denial by the check a violation with that ID, recorded for another check of the
-// call.
+// guarded returns the check, changed so that its denial is a violation with the given ID, which the
+// check with the index guard records.
 func guarded(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c
