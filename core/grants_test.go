@@ -101,8 +101,8 @@ func TestGrantsHoldInTheirWindow(t *testing.T) {
 	}
 }
 
-// TestGrantsAdmitExactlyTheirUnits: a client that used its limit up has the units of the grant and no
-// more, with the same counter.
+// TestGrantsAdmitExactlyTheirUnits: a client that has used up its limit gets exactly the units of
+// the grant, in the same counter.
 func TestGrantsAdmitExactlyTheirUnits(t *testing.T) {
 	store := newCounters()
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},

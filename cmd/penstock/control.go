@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control"
 	"github.com/penstock/penstock/internal/control/localpg"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
@@ -195,7 +196,7 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 	if err != nil || mode > 0o777 {
 		return nil, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
 	}
-	at, beyond, err := entranceOf(f.listen)
+	at, beyond, err := listen.Parse(f.listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
@@ -203,7 +204,7 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 		return nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
 			"listen on 127.0.0.1 or a Unix socket behind a proxy with TLS", f.listen)
 	}
-	listener, err := listenOn(at.network, at.address, fs.FileMode(mode))
+	listener, err := listen.On(at, fs.FileMode(mode))
 	if err != nil || config == nil {
 		return listener, err
 	}

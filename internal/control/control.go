@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package control is the process of a control plane: it keeps the schema of the database current,
-// serves the API, publishes to Redis, and takes in what happened.
+// serves the API, publishes to Redis, and stores the events and the usage that nodes send.
 //
 // # Promise
 //
@@ -65,11 +65,11 @@ type Options struct {
 	Redis    *redisstore.Store
 	Listener net.Listener // with TLS, if any
 	Logger   *slog.Logger
-	// PolicyKey signs policies. It may be nil: then none is published.
+	// PolicyKey signs policies. If it is nil, no policy is published.
 	PolicyKey ed25519.PrivateKey
 	// FirstToken is called with an admin's token when the database has never had a token.
 	FirstToken func(secret string, expires time.Time) error
-	// Keep says how long what happened is kept.
+	// Keep holds how long events, usage and sums are kept.
 	Keep retain.Keep
 	// Archive is where months go before they are dropped; nil if there is none.
 	Archive *archive.Bucket

@@ -100,7 +100,7 @@ func (c *cache) peek(name policy.ClientName) *entry {
 	if e := s.find(hash); e != nil && e.name == name {
 		return e
 	}
-	s.mu.Lock() // it may have been missed beside a change
+	s.mu.Lock() // find may have missed it during a change
 	e := s.find(hash)
 	s.mu.Unlock()
 	if e == nil || e.name != name {

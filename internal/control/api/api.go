@@ -31,13 +31,13 @@ const (
 // Options configures the API.
 type Options struct {
 	Ledger *ledger.Ledger
-	// Ingester takes what nodes send, and Reports reads it.
+	// Ingester stores what nodes send, and Reports reads it.
 	Ingester *ingest.Ingester
 	Reports  *reports.Reports
 	Logger   *slog.Logger
 	// Ready returns the state of the servers that the process needs, for /readyz.
 	Ready func(context.Context) Readiness
-	// Encode returns why a publication of a policy cannot be published, or nil.
+	// Encode returns the reason why a publication of a policy cannot be published, or nil.
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool

@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// Directories is a collector of the figures of directories of clients, which it reads at each scrape.
-// The figures of several directories are added up. Without a directory there are none.
+// Directories is a collector of the figures of directories of clients, which it reads at each
+// scrape. The figures of several directories are added up. Without a directory, there are no
+// figures.
 type Directories iter.Seq[*directory.Directory]
 
 var (
