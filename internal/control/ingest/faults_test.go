@@ -21,32 +21,8 @@ func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	t.Parallel()
 	server, now := pgtest.Start(t), time.Now()
 	i := &Ingester{Pool: open(t, server.URL(), now)}
-	random := rand.New(rand.NewPCG(1, uint64(now.UnixNano())))
-	var units, last, failures, taken atomic.Int64
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for n := int64(1); ; n++ {
-			lines, _, u, _ := someLines(random, now)
-			for done := false; !done; {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				b := Batch{Feed: feedName(1), Number: n, Node: "n", Lines: append(lines[:0:0], lines...)}
-				_, err := i.Take(ctx, &b)
-				cancel()
-				if done = err == nil; !done {
-					failures.Add(1)
-				}
-			}
-			units.Add(u)
-			last.Store(n)
-			taken.Add(1)
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	}()
+	n := &sender{i: i, now: now, stop: make(chan struct{}), ended: make(chan struct{})}
+	go n.run()
 	exec := func(statements ...string) {
 		t.Helper()
 		c, err := pgx.Connect(t.Context(), server.URL())
@@ -62,13 +38,13 @@ func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	}
 	fails := func(what string) {
 		t.Helper()
-		before := failures.Load()
-		eventually.Until(t, 60*time.Second, what+": batches are not taken", func() bool { return failures.Load() > before })
+		before := n.failures.Load()
+		eventually.Until(t, 60*time.Second, what+": batches are not taken", func() bool { return n.failures.Load() > before })
 	}
 	goesOn := func(what string) {
 		t.Helper()
-		before := taken.Load()
-		eventually.Until(t, 60*time.Second, what+": batches are taken again", func() bool { return taken.Load() > before+1 })
+		before := n.last.Load()
+		eventually.Until(t, 60*time.Second, what+": batches are taken again", func() bool { return n.last.Load() > before+1 })
 	}
 	goesOn("at first")
 	exec("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
@@ -83,13 +59,45 @@ func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	fails("killed")
 	server.Restart()
 	goesOn("after it was killed")
-	close(stop)
-	<-ended
-	if got := number(t, i.Pool, "SELECT sum(units) FROM client_usage"); got != units.Load() {
-		t.Errorf("%d units are in the table, and %d were sent", got, units.Load())
+	close(n.stop)
+	<-n.ended
+	if got := number(t, i.Pool, "SELECT sum(units) FROM client_usage"); got != n.units.Load() {
+		t.Errorf("%d units are in the table, and %d were sent", got, n.units.Load())
 	}
-	if got := number(t, i.Pool, "SELECT batches FROM feeds"); got != last.Load() {
-		t.Errorf("%d batches are in the table, and %d were sent", got, last.Load())
+	if got := number(t, i.Pool, "SELECT batches FROM feeds"); got != n.last.Load() {
+		t.Errorf("%d batches are in the table, and %d were sent", got, n.last.Load())
+	}
+}
+
+// sender sends batches of one feed, each until it is taken.
+type sender struct {
+	i                     *Ingester
+	now                   time.Time
+	units, last, failures atomic.Int64
+	stop, ended           chan struct{}
+}
+
+func (s *sender) run() {
+	defer close(s.ended)
+	random := rand.New(rand.NewPCG(1, uint64(s.now.UnixNano())))
+	for n := int64(1); ; n++ {
+		lines, _, u, _ := someLines(random, s.now)
+		for done := false; !done; {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			b := Batch{Feed: feedName(1), Number: n, Node: "n", Lines: append(lines[:0:0], lines...)}
+			_, err := s.i.Take(ctx, &b)
+			cancel()
+			if done = err == nil; !done {
+				s.failures.Add(1)
+			}
+		}
+		s.units.Add(u)
+		s.last.Store(n)
+		select {
+		case <-s.stop:
+			return
+		default:
+		}
 	}
 }
 
