@@ -20,6 +20,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/control/notify"
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // webhookFlags say how receivers of thresholds are called, as written.
@@ -49,7 +50,7 @@ func (f *webhookFlags) caller(logger *slog.Logger) (*notify.Caller, error) {
 		}
 		allowed = append(allowed, prefix.Masked())
 	}
-	text, err := readSecret(f.secret)
+	text, err := listen.ReadSecret(f.secret)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-secret: %w; make one with penstock control threshold secret FILE", err)
 	}
