@@ -105,8 +105,8 @@ bin/libpenstock.so:
 	fi
 
 .PHONY: setup
-setup: ## install missing programs that the tests need: redis-server, gcc, PostgreSQL, nginx, Node, Prometheus, and Envoy in .cache/envoy
-	@tools/setup.sh envoy gcc nginx node postgresql prometheus
+setup: ## install missing programs that the tests need: redis-server, gcc, PostgreSQL, nginx, Node, Prometheus, and in .cache Envoy, an S3 server and pyarrow
+	@tools/setup.sh envoy gcc nginx node postgresql prometheus pyarrow versitygw
 
 .PHONY: check
 check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// penstockModule is Penstock's native module, beside which bench/run.sh puts bench/module.
+// penstockModule is Penstock's native module. bench/run.sh builds bench/module into the same
+// folder.
 const penstockModule = modules + "/libpenstock.so"
 
 // filterModule returns a native module with its configuration.

@@ -161,7 +161,8 @@ func judgeWaits(t *testing.T, table []outcome) {
 	for i := range table {
 		bare[table[i].front+table[i].attack.name] = &table[i]
 	}
-	for front, without := range map[string]string{caddyMemory: bareCaddy, caddyRedis: bareCaddy, envoyFilter: bareEnvoy, envoyRLS: bareEnvoy} {
+	for front, without := range map[string]string{caddyMemory: bareCaddy, caddyRedis: bareCaddy, envoyFilter: bareEnvoy, envoyModule: bareEnvoy,
+		envoyRLS: bareEnvoy} {
 		var later []time.Duration
 		for i := range table {
 			o := &table[i]
@@ -218,7 +219,7 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	o.total, o.targets = up.admitted(), up.seen()
 	o.after = by.askTimes(requestsAfter)
 	o.growthKB = growth(before, memory.stop())
-	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic:")
+	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic")
 	o.said = a.said
 	return o
 }

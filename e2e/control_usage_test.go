@@ -124,7 +124,7 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	for range 4 {
 		node.ask(t.Context(), "GET", "/priced", "X-User", "carl")
 	}
-	// The response says 3 units where 10 were reserved.
+	// The response reports 3 units, and 10 were reserved.
 	eventually.Until(t, controlPatience, "what responses cost is in the usage", func() bool {
 		rows := control.usage("rule=priced")
 		return len(rows) == 1 && rows[0] == usedRow{"header.x-user:carl", "shop", "priced", "", 4, 0, 12}

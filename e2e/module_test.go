@@ -21,8 +21,14 @@ func startModule(t testing.TB, library string, upstream http.Handler, settings .
 	for _, text := range settings {
 		sites = append(sites, &site{filter: moduleFilter(text)})
 	}
-	return startEnvoyIn(t, []string{"ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(library)}, "", upstream, sites...), sites
+	return startEnvoyIn(t, []string{searchPath + filepath.Dir(library)}, "", upstream, sites...), sites
 }
+
+// searchPath is the environment variable that tells Envoy where modules are.
+const searchPath = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="
+
+// modulePath returns the environment variable for the module that this run builds.
+func modulePath(t testing.TB) string { return searchPath + filepath.Dir(module(t)) }
 
 // moduleFilter returns the filter in YAML, with its configuration.
 func moduleFilter(settings string) string {
@@ -174,15 +180,20 @@ func TestModuleRejectsConfigurations(t *testing.T) {
 // envoyRejects returns the log of an Envoy that does not start with the module so configured.
 func envoyRejects(t testing.TB, settings string) string {
 	t.Helper()
+	return rejected(t, &site{filter: moduleFilter(settings)})
+}
+
+// rejected returns the log of an Envoy that does not start with a site with the module.
+func rejected(t testing.TB, s *site) string {
+	t.Helper()
 	e := &envoy{admin: "127.0.0.1:0"}
-	s := &site{filter: moduleFilter(settings)}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
 	overwritten(t, file).edit(e.configuration(t, "", "127.0.0.1:1", []*site{s}))
 	command := envoyCommand(t, file, "--mode", "validate")
-	command.Env = append(command.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+filepath.Dir(module(t)))
+	command.Env = append(command.Environ(), modulePath(t))
 	out, err := command.CombinedOutput()
 	if err == nil {
-		t.Errorf("%q is accepted", settings)
+		t.Errorf("%s, %s is accepted", s.filter, s.routes)
 	}
 	return string(out)
 }

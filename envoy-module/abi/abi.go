@@ -204,7 +204,7 @@ func goString(at *C.char, length C.size_t) string {
 	return unsafe.String((*byte)(unsafe.Pointer(at)), int(length))
 }
 
-// readHeaders appends the headers, whose texts are Envoy's.
+// readHeaders appends the headers, whose texts stay in Envoy's memory.
 func readHeaders(into [][2]string, headers *C.header, count C.size_t) [][2]string {
 	for _, h := range unsafe.Slice(headers, int(count)) {
 		into = append(into, [2]string{goString(h.name, h.name_length), goString(h.value, h.value_length)})

@@ -26,8 +26,8 @@ const (
 	// requests at once.
 	askersMax = 16
 	batchMax  = 64
-	// queueTime is how long a request may be in the queue. Then it is denied as overload, because
-	// the store has answered others meanwhile.
+	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,
+	// because the store has answered other requests in the meantime.
 	queueTime = time.Second
 	// startTime is how long the first requests wait for the first connection to the store.
 	startTime = 800 * time.Millisecond

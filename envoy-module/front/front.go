@@ -48,14 +48,14 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	if err := f.openPolicy(); err != nil {
 		return nil, errors.Join(err, p.closeStore(shared))
 	}
-	if err := f.open(); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
 	limit, err := parseMemory(s.MemoryLimit)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	p.memory.hold(f, limit)
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
 }
 

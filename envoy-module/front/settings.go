@@ -97,6 +97,9 @@ func ReadRouteSettings(text []byte) (*Settings, error) {
 	if err == nil && s.Store == nil {
 		err = errors.New("store is missing: write the store of the filter, whose counters the route then shares, or type: memory")
 	}
+	if err == nil && (s.Admin != nil || s.EventsTo != "" || s.Control != nil) {
+		err = errors.New("admin, events_to and control are of the whole process: write them in the configuration of the filter")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -73,8 +73,9 @@ type Stream struct {
 	fields    response.Fields
 	remaining int64
 	response  Response
-	settling  *Settling // nil unless the charge depends on the response
-	tried     *tried    // the trial that waits for the response; nil for none
+	denial    response.Response // keeps the memory of response
+	settling  *Settling         // nil unless the charge depends on the response
+	tried     *tried            // the trial that waits for the response; nil for none
 
 	provoked string // in tests of panics: where to panic
 }
@@ -116,6 +117,7 @@ func (s *Stream) drop() {
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.state.Store(stateWaiting)
 	s.unknown, s.late = false, false
+	clear(s.denial.Headers)
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
 }
@@ -224,9 +226,12 @@ func (s *Stream) complete(d core.Decision) Verdict {
 		s.expect()
 		return Continue
 	}
-	r, _ := response.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
-	_, message := response.GRPCStatus(&d)
-	return s.respond(r, message)
+	s.denial.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
+	message := ""
+	if response.GRPCType(s.request.ContentType) != "" {
+		_, message = response.GRPCStatus(&d)
+	}
+	return s.respond(s.denial, message)
 }
 
 // respond answers the request in place of the upstream. message is for gRPC clients.

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/penstock/penstock/internal/control/api"
+	"github.com/penstock/penstock/internal/control/archive"
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
@@ -56,7 +57,7 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields but PolicyKey and Keep are required.
+// Options configures a control plane. All fields but PolicyKey, Keep and Archive are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
@@ -68,6 +69,8 @@ type Options struct {
 	FirstToken func(secret string, expires time.Time) error
 	// Keep holds how long events, usage and sums are kept.
 	Keep retain.Keep
+	// Archive is where months go before they are dropped; nil if there is none.
+	Archive *archive.Bucket
 }
 
 // process is a running control plane.
@@ -107,6 +110,10 @@ func Run(ctx context.Context, o Options) error {
 		running.Go(func() { policies.Run(ctx) })
 		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger}
 		running.Go(func() { keeper.Run(ctx) })
+		if o.Archive != nil {
+			archiver := &archive.Archiver{Pool: p.pool, Bucket: o.Archive, Keep: o.Keep, Logger: o.Logger}
+			running.Go(func() { archiver.Run(ctx) })
+		}
 		p.publisher.Run(ctx)
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},

@@ -370,7 +370,7 @@ func (d *Directory) look() {
 	}
 }
 
-// lookAtHistory reads the records again that have changed since the last look.
+// lookAtHistory reads every record again that has changed since the last look.
 func (d *Directory) lookAtHistory() bool {
 	ctx, cancel := context.WithTimeout(d.ctx, max(d.timeout, time.Second))
 	defer cancel()

@@ -62,7 +62,7 @@ const (
 	TokenTimeMax = 2 * 365 * 24 * time.Hour
 	// firstTokenTime is the life of the first token.
 	firstTokenTime = 90 * 24 * time.Hour
-	// tokensMax bounds the table. Expired and revoked tokens count.
+	// tokensMax bounds the table. The bound includes expired and revoked tokens.
 	tokensMax = 10_000
 	idBytes   = 6
 )

@@ -155,7 +155,7 @@ func (r *Rollout) round(ctx context.Context, look bool) error {
 // errKey is the error of a process that has no key to sign with.
 var errKey = errors.New("this process has no key to sign policies with: start it with --policy-key FILE")
 
-// publish brings a policy to Redis, unless Redis has it.
+// publish writes a policy to Redis, unless Redis has it already.
 func (r *Rollout) publish(ctx context.Context, p *ledger.Policy) error {
 	if r.Key == nil {
 		return errKey

@@ -89,7 +89,8 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 	return err
 }
 
-// sum returns what the nodes of a version have decided since they reported it first.
+// sum returns how many requests the nodes of a version have decided since each of them first
+// reported it.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
