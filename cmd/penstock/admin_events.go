@@ -193,6 +193,9 @@ func (f *follower) tell(page *eventsReply) {
 	for _, note := range page.Notes {
 		f.note(note)
 	}
+	if page.Problem != "" {
+		f.note("the events are those of one node: " + page.Problem)
+	}
 	for _, others := range []struct {
 		n    int
 		what string

@@ -173,10 +173,10 @@ func await(ctx context.Context, most time.Duration, read func() (*fleet.EventPag
 	}
 }
 
-// notesOn returns a note if no policy has a rule of that name. Blocks of a policy have names such
-// as block[0].
+// notesOn returns a note if no policy has a rule of that name. Events name a block of a policy as
+// block[0], and one of the directory as directory.
 func notesOn(rule string, policies []Policy) []string {
-	if err := checkRule(rule, policies); err != nil && !strings.HasSuffix(rule, "]") {
+	if err := checkRule(rule, policies); err != nil && rule != "directory" && !strings.HasPrefix(rule, "block[") {
 		return []string{err.Error()}
 	}
 	return nil
