@@ -16,18 +16,19 @@ import (
 	"testing"
 )
 
-// filterBytesMax is how large the filter may be. Envoy compiles it at its start, a second for each MB on its main thread.
+// filterBytesMax is the maximum size of the filter. Envoy compiles the filter on its main thread
+// when it starts, which takes a second for each MB.
 const filterBytesMax = 3_530_000
 
-// filterParts is how many KB of code the packages had in the filter when it had 3.56 MB. A failure
-// shows the difference to these sizes.
+// filterParts holds the KB of code of each package in a filter of 3.56 MB. A failure shows the
+// difference to these sizes.
 var filterParts = map[string]int{"runtime": 1152, "core": 448, "filter": 68, "internal_strconv": 50, "type_": 47,
 	"net_netip": 44, "slices": 41, "internal_runtime_maps": 38, "strings": 26, "wire": 22, "internal_sync": 21, "internal": 21,
 	"internal_bisect": 18, "main": 18, "strconv": 18, "internal_poll": 16, "unique": 16, "syscall": 14, "internal_godebug": 11,
 	"sync": 11, "encoding_base64": 9, "proxywasm": 9, "unicode": 8, "internal_runtime_atomic": 5, "os": 5, "unicode_utf8": 4}
 
-// filterWithout are functions that must not be in the filter, and why. The list of dependencies
-// does not show that: the SDK imports fmt for functions that the filter does not call.
+// filterWithout holds functions that must not be in the filter, each with the reason. The list of
+// dependencies does not show that: the SDK imports fmt for functions that the filter does not call.
 var filterWithout = []struct{ name, why string }{
 	{`^fmt\.(Sprint|Fprint|Append|Errorf)`, "0.4 MB with reflect: write texts with strconv"},
 	{`^reflect\.(Value|.*rtype)`, "0.1 MB and whatever it keeps in"},
@@ -99,7 +100,8 @@ func buildFilter(t *testing.T, linker string, flags ...string) []byte {
 	return module
 }
 
-// grown lists packages by how much code they have more than they had, and the largest functions of the first.
+// grown lists the packages that have more code than in filterParts, and the largest functions of
+// the first of them.
 func grown(functions map[string]int) string {
 	packages := map[string]int{}
 	for name, size := range functions {
@@ -126,7 +128,7 @@ func grown(functions map[string]int) string {
 // packageOf returns the package of a function from its linker symbol, in the form of its last word:
 // "core", "internal_strconv".
 func packageOf(function string) string {
-	path, _, _ := strings.Cut(function, "_go.shape") // of a generic function the types are in the name
+	path, _, _ := strings.Cut(function, "_go.shape") // the name of a generic function contains its types
 	if at := strings.LastIndex(path, "/"); at >= 0 {
 		path = path[at+1:]
 	}
@@ -174,7 +176,7 @@ func functionSizes(t *testing.T, module []byte) map[string]int {
 	return functions
 }
 
-// sections is what remains to be read of a module, or of a part of it.
+// sections is the unread rest of a module, or of a part of it.
 type sections struct{ rest []byte }
 
 func (s *sections) take(n int) []byte {

@@ -176,7 +176,7 @@ func (f slimFunction) withLibrary() []byte {
 	return source.Bytes()
 }
 
-// overlay writes the source, and a file for -overlay that has it in place of that of the file.
+// overlay writes the source, and a file for -overlay that replaces the given file by the source.
 func overlay(t *testing.T, file string, source []byte) string {
 	t.Helper()
 	dir := t.TempDir()

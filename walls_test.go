@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rules this repository keeps about itself: which way imports point, what core may use, how
+// The rules that the tests of this folder enforce: which way imports point, what core may use, how
 // large a function may grow, that documents name what exists. Each failure says which rule and
 // where.
 package penstock_test
@@ -52,27 +52,30 @@ var imports = map[string][]string{
 		"core/counter", "internal/store/fallback", "internal/store/leasestore",
 		"internal/store/memstore", "internal/store/redisstore",
 	},
-	"internal/store/memstore":     {"core/counter"},
-	"internal/store/redisstore":   {"core/counter", "lua"},
-	"internal/lease":              {"core/counter"},
-	"internal/region":             {"core/counter"},
-	"internal/store/leasestore":   {"core/counter", "internal/lease"},
-	"internal/store/fallback":     {"core/counter"},
-	"internal/policyfile":         {"core", "core/counter", "core/policy", "internal/policyfile/syntax"},
-	"internal/policyfile/lint":    {"core", "core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
-	"internal/policyfile/syntax":  {"core/policy"},
-	"internal/store/redisadmin":   {"core/counter", "internal/store/redisstore"},
-	"internal/directory":          {"core", "core/counter", "core/policy"},
-	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
+	"internal/store/memstore":       {"core/counter"},
+	"internal/store/redisstore":     {"core/counter", "lua"},
+	"internal/lease":                {"core/counter"},
+	"internal/region":               {"core/counter"},
+	"internal/store/leasestore":     {"core/counter", "internal/lease"},
+	"internal/store/fallback":       {"core/counter"},
+	"internal/policyfile":           {"core", "core/counter", "core/policy", "internal/policyfile/syntax"},
+	"internal/policyfile/ruletable": {"internal/policyfile"},
+	"internal/policyfile/lint":      {"core", "core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
+	"internal/policyfile/syntax":    {"core/policy"},
+	"internal/store/redisadmin":     {"core/counter", "internal/store/redisstore"},
+	"internal/directory":            {"core", "core/counter", "core/policy"},
+	"internal/directory/redisdir":   {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {
-		"internal/control/api", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/publish",
-		"internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
+		"internal/control/api", "internal/control/archive", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/notify",
+		"internal/control/publish", "internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
 		"internal/store/redisstore",
 	},
 	"internal/control/api": {
 		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
 		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
+	"internal/control/archive":  {"internal/control/retain"},
+	"internal/control/notify":   {},
 	"internal/control/ingest":   {"internal/events", "internal/feed"},
 	"internal/control/reports":  {},
 	"internal/control/retain":   {},
@@ -92,11 +95,13 @@ var imports = map[string][]string{
 	"internal/operator": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/fleet", "internal/policyfile",
 	},
+	"internal/listen":           {"internal/policyfile"},
 	"internal/status":           {"core", "core/counter", "core/policy", "internal/directory"},
 	"internal/fleet":            {"internal/enforce/topk", "internal/events", "internal/store/redisstore"},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/pgtest":      {"internal/control/localpg"},
+	"internal/test/s3test":      {"internal/test/eventually", "internal/test/freeport", "internal/test/module"},
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
@@ -127,25 +132,26 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow",
-		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/meter", "internal/operator",
-		"internal/policyfile", "internal/status",
-		"internal/policyfile/lint",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/listen", "internal/meter", "internal/operator",
+		"internal/policyfile", "internal/policyfile/lint", "internal/status",
 	},
 	"internal/envoy/exchange": {
 		"core", "core/counter", "core/policy", "core/response", "core/slim", "internal/envoy/wire", "internal/usage",
 	},
 	"envoy-module/front": {
-		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/directory/redisdir",
-		"internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/exchange", "internal/envoy/wire",
-		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
+		"core", "core/counter", "core/policy", "core/response", "envoy-module/console", "internal/directory", "internal/directory/redisdir",
+		"internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/exchange", "internal/envoy/wire", "internal/events",
+		"internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/policyfile", "internal/policyfile/lint",
+		"internal/policyfile/syntax", "internal/published", "internal/published/redispolicy", "internal/status", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage/inflate",
 	},
-	"envoy-module/abi": {"core/response", "envoy-module/front"},
-	"envoy-module":     {"envoy-module/abi"},
+	"envoy-module/console": {"internal/listen", "internal/operator"},
+	"envoy-module/abi":     {"core/response", "envoy-module/front"},
+	"envoy-module":         {"envoy-module/abi"},
 	"envoy-wasm/filter": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "core/slim",
-		"internal/envoy/wire", "internal/lease", "internal/usage",
+		"internal/envoy/exchange", "internal/envoy/wire", "internal/lease",
 	},
 	"envoy-wasm/abi": {},
 	"envoy-wasm":     {"core/compact", "core/counter", "core/slim", "envoy-wasm/abi", "envoy-wasm/filter"},
@@ -162,6 +168,7 @@ var imports = map[string][]string{
 	"internal/test/seed":       {},
 	"internal/test/signer":     {},
 	"internal/test/pipetest":   {},
+	"internal/test/puretest":   {},
 	"internal/test/freeport":   {},
 	"internal/test/benchpair":  {},
 	"internal/test/racescale":  {},
@@ -174,12 +181,12 @@ var imports = map[string][]string{
 		"internal/usage/inflate",
 	},
 	"cmd/penstock": {
-		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
-		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
+		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
+		"internal/control/ledger", "internal/control/localpg", "internal/control/notify", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/control/reports", "internal/control/retain",
-		"internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
-		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy", "internal/store",
+		"internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/listen", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
+		"internal/policyfile/lint", "internal/policyfile/ruletable", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},
 	"cmd/caddy": {"caddy"},
@@ -243,7 +250,7 @@ func TestImportsPointOneWay(t *testing.T) {
 }
 
 // TestDocumentsNameCommitsThatExist tests that the commits at which tables were measured are in the
-// history. Where git does not have all of it, there is nothing to compare with.
+// history. Without the whole history, there is nothing to compare with.
 func TestDocumentsNameCommitsThatExist(t *testing.T) {
 	if out, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output(); err != nil || string(out) != "false\n" {
 		return

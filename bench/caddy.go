@@ -76,7 +76,7 @@ func always(site string) func(int) string { return func(int) string { return sit
 
 // zoned is a site that caddy-ratelimit limits.
 func zoned(limit int) string {
-	// It keeps a ring of that many events.
+	// caddy-ratelimit remembers that many events in a ring buffer.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",
 		min(limit, 10_000_000))
 }

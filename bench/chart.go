@@ -20,7 +20,7 @@ type chart struct {
 
 type series struct {
 	name   string
-	values []float64 // by step; fewer if the rest was not measured
+	values []float64 // one value for each step; fewer if the remaining steps were not measured
 }
 
 // The size of the chart, and of its plot.

@@ -33,8 +33,8 @@ type contender struct {
 	// unasked reports that the number of admitted requests is not measured, because a baseline
 	// decides nothing.
 	unasked bool
-	// earlier is an earlier measurement on a machine of the same kind, for a rival that is not
-	// installed: the cells of its row after the name.
+	// earlier holds the cells, after the name, of a row that was measured earlier on a machine of
+	// the same kind. It is shown for a rival that is not installed.
 	earlier []string
 	// seen is the measured system; nil if the contender is not installed.
 	seen *system

@@ -18,6 +18,7 @@ const (
 	penstockProgram = ".cache/bench/penstock"
 	penstockWasm    = ".cache/bench/penstock.wasm"
 	vmWasm          = ".cache/bench/vm.wasm"
+	modules         = ".cache/bench/modules"
 )
 
 // envoyPatience bounds how long Envoy may take to compile a filter on a loaded machine.
@@ -107,7 +108,7 @@ func startEnvoy(b *bench, s envoySetting) (p *process, url, admin string, took t
 		return nil, "", "", 0, err
 	}
 	begin := time.Now()
-	p, err = b.start("Envoy", nil, envoyProgram, "-c", file, "--concurrency", strconv.Itoa(s.workers), "--use-dynamic-base-id",
+	p, err = b.start("Envoy", []string{"ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + modules}, envoyProgram, "-c", file, "--concurrency", strconv.Itoa(s.workers), "--use-dynamic-base-id",
 		"--disable-hot-restart", "--log-level", "warning")
 	if err != nil {
 		return nil, "", "", 0, err

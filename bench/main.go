@@ -33,7 +33,7 @@ type options struct {
 type comparison struct {
 	name   string
 	run    func(options, *section) error
-	asking bool // it runs only if it is named
+	asking bool // runs only if -only names it
 }
 
 // comparisons are all comparisons, in the order of the document.
@@ -43,6 +43,13 @@ var comparisons = []comparison{
 	{"attack", attacked, false},
 	{"envoy-direct", envoyDirect, false},
 	{"envoy-proxied", envoyProxied, false},
+	{"module-direct", moduleDirect, false},
+	{"module-proxied", moduleProxied, false},
+	{"module-one", moduleOne, false},
+	{"module-attack", moduleAttack, false},
+	{"module-half", moduleHalf, false},
+	{"module-workers", moduleWorkers, false},
+	{"module-start", moduleStart, false},
 	{"services", servicesCompared, false},
 	{"store", storeThroughput, false},
 	{"local", localCompared, false},

@@ -15,7 +15,7 @@ import (
 // figures are the results of one measurement of a system.
 type figures struct {
 	perSecond float64
-	p50       time.Duration
+	p50, p99  time.Duration
 	cpu       []float64 // microseconds per request, by process
 	calls     float64   // Redis calls per request
 	refused   float64   // the fraction of requests that were denied
@@ -49,7 +49,7 @@ type system struct {
 // traffic describes the requests sent to a system.
 type traffic struct {
 	header  string // a header of every request; "" for none
-	script  string // a file for wrk; "" for none
+	script  string // a Lua script for wrk; "" for none
 	refused bool   // answers other than 200 are expected
 }
 
@@ -64,8 +64,8 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// measured runs work, which returns how many requests were answered and their figures, and adds the
-// CPU time per request of every process.
+// measured runs work, and adds the CPU time per request of every process to the figures. work
+// returns the number of answered requests and their figures.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {
@@ -140,6 +140,7 @@ func interleaved(o options, systems []*system, connections int) error {
 var (
 	requestsLine = regexp.MustCompile(`(\d+) requests in`)
 	medianLine   = regexp.MustCompile(`50%\s+([\d.]+)(us|ms|s)\n`)
+	mostLine     = regexp.MustCompile(`99%\s+([\d.]+)(us|ms|s)\n`)
 	badLine      = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
 	rateLine     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
 )
@@ -161,13 +162,16 @@ func wrk(url string, span time.Duration, connections int, t traffic) (requests i
 	if err != nil {
 		return 0, f, fmt.Errorf("wrk: %w", err)
 	}
-	count, half, rate := requestsLine.FindSubmatch(out), medianLine.FindSubmatch(out), rateLine.FindSubmatch(out)
-	if count == nil || half == nil || rate == nil {
+	count, half, most, rate := requestsLine.FindSubmatch(out), medianLine.FindSubmatch(out), mostLine.FindSubmatch(out), rateLine.FindSubmatch(out)
+	if count == nil || half == nil || most == nil || rate == nil {
 		return 0, f, fmt.Errorf("wrk said:\n%s", out)
 	}
 	requests, _ = strconv.Atoi(string(count[1]))
 	f.perSecond, _ = strconv.ParseFloat(string(rate[1]), 64)
 	if f.p50, err = time.ParseDuration(string(half[1]) + string(half[2])); err != nil {
+		return 0, f, err
+	}
+	if f.p99, err = time.ParseDuration(string(most[1]) + string(most[2])); err != nil {
 		return 0, f, err
 	}
 	if bad := badLine.FindSubmatch(out); bad != nil {
@@ -191,6 +195,7 @@ func of(seen []figures, f func(*figures) float64) float64 {
 
 func perSecond(f *figures) float64  { return f.perSecond }
 func p50Micros(f *figures) float64  { return float64(f.p50.Nanoseconds()) / 1e3 }
+func p99Micros(f *figures) float64  { return float64(f.p99.Nanoseconds()) / 1e3 }
 func totalCPU(f *figures) float64   { return f.total() }
 func redisUsed(f *figures) float64  { return f.calls }
 func firstCPU(f *figures) float64   { return f.cpu[0] }

@@ -16,6 +16,8 @@ go build -o .cache/bench/bench ./bench
 go build -trimpath -ldflags '-s -w' -o .cache/bench/penstock ./cmd/penstock
 GOOS=wasip1 GOARCH=wasm go build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/penstock.wasm ./envoy-wasm
 GOOS=wasip1 GOARCH=wasm go build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/vm.wasm ./bench/vm
+CGO_ENABLED=1 go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/modules/libpenstock.so ./envoy-module
+CGO_ENABLED=1 go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/modules/libbaseline.so ./bench/module
 # Rivals are built with the dependencies of their own go.mod, not with Penstock's.
 GOWORK=off go build -C bench/rival -trimpath -ldflags '-s -w' -o ../../.cache/bench/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd
 GOWORK=off go build -C bench/gubernator -trimpath -ldflags '-s -w' -o ../../.cache/bench/gubernator .

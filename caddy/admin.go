@@ -71,7 +71,7 @@ func (a *App) operators() *operator.API {
 		Reload: a.reload, Node: thisNode, Others: a.store.others(), Follow: a.store.follow()}
 }
 
-// desk returns an operator desk for this configuration.
+// desk returns the operators' view of this configuration.
 func (a *App) desk() *operator.Desk {
 	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: a.operated}
 }

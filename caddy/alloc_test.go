@@ -17,10 +17,10 @@ func TestServingAllocatesLittle(t *testing.T) {
 		count string
 		most  float64
 	}{
-		// The record, the function for placeholders, the header texts, and a new key in the map of
-		// variables.
+		// Four allocations: the record, the function for placeholders, the header texts, and a new
+		// key in the map of variables.
 		"admitted": {"1000000000", 4},
-		// The same, and the length of the body.
+		// The same four, the length of the body, and one more.
 		"refused": {"1", 6},
 	} {
 		t.Run(name, func(t *testing.T) {

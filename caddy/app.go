@@ -46,7 +46,7 @@ type App struct {
 	// log, under the name `penstock.events`.
 	EventsTo string `json:"events_to,omitempty"`
 
-	// A control plane that is told what happened: events and what each client used. Default: none.
+	// The control plane that receives events and the usage of each client. Default: none.
 	Control *Control `json:"control,omitempty"`
 
 	// A policy file (.yaml, .toml or .json) that every handler enforces. A relative path is
@@ -132,7 +132,7 @@ func (a *App) openStore() error {
 		return err
 	}
 	settings.warnOfSecrets(a.logger)
-	a.storeKey, a.store, err = resolved.open(a.Directory)
+	a.storeKey, a.store, err = openStore(resolved, a.Directory)
 	return err
 }
 

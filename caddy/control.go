@@ -15,13 +15,14 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// usageMeter counts what clients use, for all configurations of this process. It is off without a
-// control plane.
+// usageMeter counts what clients use, for all configurations of this process. Control configures
+// the control plane that receives what happened on this node: the events that policies report, and
+// the usage of each client.
 var usageMeter = meter.New()
 
 // Control names a control plane that is told what happened on this node: the events that policies
-// report, and what each client used. What it cannot take yet waits in a folder. No request waits for
-// it.
+// report, and what each client used. Batches that the control plane has not accepted yet wait in a
+// folder. Requests never wait for the control plane.
 type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`
@@ -34,7 +35,7 @@ type Control struct {
 	// the Caddyfile.
 	Spool string `json:"spool,omitempty"`
 
-	// The most bytes that the folder takes, at least 1048576. Default: 268435456.
+	// The maximum size of the folder in bytes, at least 1048576. Default: 268435456.
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
@@ -79,8 +80,8 @@ func (p *pooledFeed) Destruct() error {
 	return p.Close()
 }
 
-// report begins to tell the control plane what happens. The spool is opened when a configuration
-// starts, because only one process may have it open.
+// report starts to send events and usage to the control plane. The spool is opened when a
+// configuration starts, because only one process may have it open.
 func (a *App) report() error {
 	if a.Control == nil {
 		return nil
@@ -103,7 +104,7 @@ func (a *App) report() error {
 	return nil
 }
 
-// endReport leaves the feed to other configurations, or closes it.
+// endReport releases the feed, and closes it if no other configuration uses it.
 func (a *App) endReport() error {
 	if a.feedKey == "" {
 		return nil

@@ -87,11 +87,11 @@ func TestSecretsInURLs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "redis://user:a%20b%40c%2Fd%3Ae%23f@host:6379/0"; resolved.URL != want {
-		t.Errorf("URL: got %q, want %q", resolved.URL, want)
+	if want := "redis://user:a%20b%40c%2Fd%3Ae%23f@host:6379/0"; resolved.Redis.URL != want {
+		t.Errorf("URL: got %q, want %q", resolved.Redis.URL, want)
 	}
-	if resolved.Password != "a b@c/d:e#f" {
-		t.Errorf("password: got %q", resolved.Password)
+	if resolved.Redis.Password != "a b@c/d:e#f" {
+		t.Errorf("password: got %q", resolved.Redis.Password)
 	}
 	if s.literalSecret() {
 		t.Error("a placeholder is no literal secret")

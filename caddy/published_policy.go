@@ -16,27 +16,27 @@ import (
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
-// PublishedPolicy is a policy that a control plane publishes in the Redis of the store. Its last good
-// version is kept on disk, and used at a start while Redis is away.
+// PublishedPolicy is a policy that a control plane publishes in the Redis of the store. Its last
+// valid version is kept on disk, and is used if Redis does not answer at the start.
 type PublishedPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`
 
-	// The public keys of the control plane, of which one must have signed the policy:
-	// `ed25519:…`, as `penstock control policy key` prints it. Several are for the time in which one
-	// replaces another.
+	// The public keys of the control plane, as `penstock control policy key` prints them:
+	// `ed25519:…`. One of them must have signed the policy. List several keys while one replaces
+	// another.
 	Keys []string `json:"keys,omitempty"`
 
-	// The folder in which the last good version is kept. Default: the folder `penstock` in the data
-	// directory of Caddy.
+	// The folder in which the last valid version is kept. Default: the folder `penstock` in the
+	// data directory of Caddy.
 	StateDir string `json:"state_dir,omitempty"`
 
-	// The name of this node, which decides whether it is in a share of the nodes. Default: the name of
-	// the host.
+	// The name of this node. If a candidate is published to a share of the nodes, the name decides
+	// whether this node is among them. Default: the name of the host.
 	Node string `json:"node,omitempty"`
 }
 
-// source returns the source of the policy, or of its candidate.
+// source returns the source of the policy in Redis or, if trial is set, of its candidate.
 func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error) {
 	if a.store.opened.Redis == nil {
 		return nil, fmt.Errorf("policy redis %s: the counters are in memory, and the policy is to come from Redis; write store redis "+
@@ -44,17 +44,17 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 	}
 	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, Trial: trial, Logger: a.slogger()}
 	var err error
-	if o.Folder, err = fillIn(p.StateDir, false); err != nil {
+	if o.Folder, err = fillIn(p.StateDir, nil); err != nil {
 		return nil, fmt.Errorf("policy redis %s: state_dir: %w", p.Name, err)
 	}
 	if o.Folder == "" {
 		o.Folder = filepath.Join(caddy.AppDataDir(), "penstock")
 	}
-	if o.Node, err = fillIn(p.Node, false); err != nil {
+	if o.Node, err = fillIn(p.Node, nil); err != nil {
 		return nil, fmt.Errorf("policy redis %s: node: %w", p.Name, err)
 	}
 	for _, text := range p.Keys {
-		filled, err := fillIn(text, false)
+		filled, err := fillIn(text, nil)
 		var key ed25519.PublicKey
 		if err == nil {
 			key, err = published.ParsePublic(filled)
@@ -67,7 +67,8 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 	return redispolicy.New(o)
 }
 
-// openPublished puts a published policy into force. tried compares its candidates with it.
+// openPublished puts a published policy into force. tried is the policy's candidate, which is
+// evaluated but not enforced.
 func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*policyfile.Document) error) (policy, tried *live.Policy, err error) {
 	source, err := p.source(a, false)
 	if err != nil {
@@ -86,7 +87,7 @@ func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names a file and Redis: keep one")
 
-// idle reports whether a candidate has nothing to try.
+// idle reports whether a candidate is disabled, so that there is nothing to evaluate.
 func idle(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled

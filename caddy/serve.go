@@ -53,7 +53,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
 	s.failure = nil
-	s.useDirectory(h.app.store.directory)
+	useDirectory(&s.plan, h.app.store.directory)
 	s.attrs.reset(r)
 	if !s.attrs.served() {
 		s.release()
@@ -72,7 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		s.release()
 		return rec.observed(w, r, h.tryOut(rec, r, false), next)
 	}
-	s.resolve(h.app.store.directory)
+	s.resolve(&s.plan, h.app.store.directory)
 	if h.lenient != nil {
 		h.warnOfForwarding(r)
 	}

@@ -29,7 +29,7 @@ type settlement struct {
 	core.Settlement
 	next    *settlement // of the same response
 	settler *settle.Queue
-	// enforcer counts what the client used, which is corrected as its charges are.
+	// enforcer counts the client's usage, which is corrected together with its charges.
 	enforcer *enforce.Enforcer
 	client   enforce.Client
 	trial    *shadow.Trial   // the trial to start when the response is known; nil for policies in force

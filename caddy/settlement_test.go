@@ -197,7 +197,7 @@ func TestTheCostOfAnErrorIsReported(t *testing.T) {
 	}
 }
 
-// TestAnAbandonedBody costs the maximum cost, or the cost read so far.
+// TestAnAbandonedBody: a body that its client abandons costs the maximum, or the cost read so far.
 func TestAnAbandonedBody(t *testing.T) {
 	part := func(status int, fields ...string) answering {
 		return func(w http.ResponseWriter, _ *http.Request) error {

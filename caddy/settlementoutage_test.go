@@ -11,9 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTheRealCostCountsWhileRedisIsFrozen: Redis does not answer, so the node decides. The cost
-// that the upstream reports is what is charged: to the node's own share, and to Redis when it
-// answers again.
+// TestTheRealCostCountsWhileRedisIsFrozen: while Redis does not answer, the node decides. The cost
+// that the upstream reports is charged to the node's own share, and to Redis once it answers again.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	redis := redistest.Start(t)
 	s := start(t, `{

@@ -3,17 +3,12 @@
 package penstockcaddy
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +18,13 @@ import (
 
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/store"
-	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 // Store types.
 const (
-	storeMemory = "memory"
-	storeRedis  = "redis"
+	storeMemory = store.TypeMemory
+	storeRedis  = store.TypeRedis
 )
 
 // Store configures where counters are kept. All fields except `type`, `counters_max` and
@@ -58,8 +52,8 @@ type Store struct {
 	URL string `json:"url,omitempty"`
 
 	// The topology: `single` (the default), `sentinel`, `cluster`, or `ring`. A ring consists of
-	// independent servers that share the counters among them. Counters are read and charged on
-	// masters only, never on replicas.
+	// independent servers that divide the counters among themselves. Counters are read and charged
+	// on masters only, never on replicas.
 	Mode string `json:"mode,omitempty"`
 
 	// The sentinels, some servers of the cluster, or all servers of the ring, as `host:port`. The
@@ -67,8 +61,8 @@ type Store struct {
 	// the same spelling, in any order.
 	Addrs []string `json:"addrs,omitempty"`
 
-	// The servers of the ring before servers were added or removed, while that change is under way.
-	// A counter that moves is charged on both of its servers.
+	// While the servers of a ring are being changed: the servers before the change. A counter that
+	// moves is charged on both of its servers.
 	AddrsBefore []string `json:"addrs_before,omitempty"`
 
 	// The name of the master in the sentinels' configuration. Required with `sentinel`.
@@ -121,35 +115,32 @@ type Store struct {
 // shared reports whether several processes count in the store.
 func (s *Store) shared() bool { return s.Type == storeRedis }
 
-// resolve returns the store with defaults applied and placeholders replaced. The error lists all
+// spelling is how a Caddyfile spells a store.
+var spelling = store.Spelling{Redis: "store redis URL", URL: "store redis redis://localhost:6379",
+	Types: "store memory, or store redis redis://localhost:6379"}
+
+// settings returns the settings of the store, with their placeholders.
+func (s *Store) settings() *store.Settings {
+	return &store.Settings{Type: cmp.Or(s.Type, storeMemory), CountersMax: s.CountersMax, BytesMax: s.BytesMax,
+		RememberDenials: s.RememberDenials,
+		Redis: redisstore.Options{
+			URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, AddrsBefore: s.AddrsBefore, Master: s.Master,
+			SentinelUsername: s.SentinelUsername, SentinelPassword: s.SentinelPassword,
+			SentinelPasswordFile: s.SentinelPasswordFile,
+			Username:             s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
+			CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName,
+			Timeout: time.Duration(s.Timeout), QueueMax: s.QueueMax,
+		}}
+}
+
+// misplaced returns an error for each setting that is invalid or does not apply to the store's type.
+func (s *Store) misplaced() []error { return s.settings().Check(spelling) }
+
+// resolve returns the settings of the store with their placeholders replaced. The error lists all
 // problems.
-func (s *Store) resolve() (Store, error) {
-	resolved := *s
-	if resolved.Type == "" {
-		resolved.Type = storeMemory
-	}
-	problems := resolved.misplaced()
-	fill := func(name string, value *string) {
-		text, err := fillIn(*value, name == "url")
-		if err != nil {
-			problems = append(problems, fmt.Errorf("store %s: %s: %w; set the variable, or write the value", resolved.Type,
-				name, err))
-			return
-		}
-		*value = text
-	}
-	for name, value := range resolved.texts() {
-		fill(name, value)
-	}
-	resolved.Addrs = slices.Clone(s.Addrs)
-	for i := range resolved.Addrs {
-		fill("addrs", &resolved.Addrs[i])
-	}
-	resolved.AddrsBefore = slices.Clone(s.AddrsBefore)
-	for i := range resolved.AddrsBefore {
-		fill("addrs_before", &resolved.AddrsBefore[i])
-	}
-	return resolved, errors.Join(problems...)
+func (s *Store) resolve() (*store.Settings, error) {
+	settings := s.settings()
+	return settings, errors.Join(append(s.misplaced(), settings.Fill(fillIn)...)...)
 }
 
 // texts returns pointers to the string settings, by name.
@@ -160,59 +151,20 @@ func (s *Store) texts() map[string]*string {
 		"sentinel_password_file": &s.SentinelPasswordFile}
 }
 
-// fillIn replaces placeholders. A variable that is not set is an error, because an empty password
-// would protect nothing. In a URL, the user and password are escaped.
-func fillIn(text string, isURL bool) (string, error) {
+// fillIn replaces placeholders, and escapes their values unless escape is nil. A variable that is not
+// set is an error, because an empty password would protect nothing.
+func fillIn(text string, escape func(string) string) (string, error) {
 	if !strings.Contains(text, "{") {
 		return text, nil
 	}
 	replacer := caddy.NewReplacer()
 	if _, err := replacer.ReplaceOrErr(text, true, true); err != nil {
-		return "", err
+		return "", fmt.Errorf("%w; set the variable, or write the value", err)
 	}
-	at := strings.LastIndexByte(text, '@')
-	if !isURL || at < 0 {
+	if escape == nil {
 		return replacer.ReplaceAll(text, ""), nil
 	}
-	user, err := replacer.ReplaceFunc(text[:at], func(_ string, value any) (any, error) {
-		return strings.ReplaceAll(url.QueryEscape(caddy.ToString(value)), "+", "%20"), nil
-	})
-	return user + replacer.ReplaceAll(text[at:], ""), err
-}
-
-// misplaced returns an error for each setting that does not apply to the store's type.
-func (s *Store) misplaced() []error {
-	var problems []error
-	switch s.Type {
-	case storeMemory:
-		rest := *s
-		rest.Type, rest.CountersMax, rest.BytesMax = "", 0, 0
-		if !reflect.ValueOf(rest).IsZero() {
-			problems = append(problems, errors.New("store memory: it takes only counters_max and bytes_max; the other "+
-				"fields are those of \"store redis URL\""))
-		}
-		if s.BytesMax != 0 && s.BytesMax < memstore.BytesMaxLeast {
-			problems = append(problems, fmt.Errorf("store memory: bytes_max %d is too little; write %d or more, or leave it out "+
-				"for the default", s.BytesMax, memstore.BytesMaxLeast))
-		}
-		if s.CountersMax < 0 {
-			problems = append(problems, fmt.Errorf("store memory: counters_max %d is negative; leave it out for the default",
-				s.CountersMax))
-		}
-	case storeRedis:
-		if s.URL == "" && len(s.Addrs) == 0 {
-			problems = append(problems, errors.New("store redis: the URL is missing; write store redis redis://localhost:6379"))
-		}
-		if s.CountersMax != 0 || s.BytesMax != 0 {
-			problems = append(problems, errors.New("store redis: counters_max and bytes_max belong to store memory; Redis is "+
-				"bounded by its own maxmemory"))
-		}
-	default:
-		// The type may be a URL with a password by mistake, so the message does not repeat it.
-		problems = append(problems, errors.New("the store's type is neither memory nor redis; write store memory, or store "+
-			"redis redis://localhost:6379"))
-	}
-	return problems
+	return replacer.ReplaceFunc(text, func(_ string, value any) (any, error) { return escape(caddy.ToString(value)), nil })
 }
 
 // literalSecret reports whether the configuration contains a literal password, which Caddy would
@@ -230,59 +182,32 @@ func (s *Store) literalSecret() bool {
 	return false
 }
 
-// open returns a store with the settings, and its key in the pool. It shares a store that is in use
-// with the same settings and file contents. The caller deletes the key from the pool when it is
+// openStore returns a store with the settings, and its key in the pool. It shares a store that is in
+// use with the same settings and file contents. The caller deletes the key from the pool when it is
 // done.
-func (s *Store) open(d *Directory) (string, *pooledStore, error) {
-	text, err := json.Marshal(struct {
-		*Store
-		Directory *Directory
-	}{s, d})
+func openStore(s *store.Settings, d *Directory) (string, *pooledStore, error) {
+	key, err := s.Key()
 	if err != nil {
-		return "", nil, fmt.Errorf("store %s: %w", s.Type, err)
+		return "", nil, err
 	}
-	key := string(text) + s.contents()
-	value, _, err := stores.LoadOrNew(key, func() (caddy.Destructor, error) { return s.build(d) })
+	if d != nil {
+		key += fmt.Sprintf(" with a directory %+v", *d)
+	}
+	value, _, err := stores.LoadOrNew(key, func() (caddy.Destructor, error) { return buildStore(s, d) })
 	if err != nil {
 		return "", nil, err
 	}
 	return key, value.(*pooledStore), nil
 }
 
-// contents returns a hash of the files that the settings name, so that a replaced password or
-// certificate counts as another setting. A file that cannot be read is reported when the store
-// opens.
-func (s *Store) contents() string {
-	all := sha256.New()
-	for _, name := range []string{s.PasswordFile, s.SentinelPasswordFile, s.CA, s.Cert, s.Key} {
-		var content []byte
-		if name != "" {
-			content, _ = os.ReadFile(name)
-		}
-		fmt.Fprintf(all, "%d ", len(content))
-		all.Write(content)
-	}
-	return hex.EncodeToString(all.Sum(nil))
-}
-
-// build opens a new store with the settings.
-func (s *Store) build(d *Directory) (*pooledStore, error) {
+// buildStore opens a new store with the settings.
+func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
 	outages := enforce.NewOutages(storeLogger())
-	options := store.Options{CountersMax: s.CountersMax, BytesMax: int64(s.BytesMax),
-		ForgetDenials: s.RememberDenials != nil && !*s.RememberDenials, Logger: storeLogger(),
-		Failed: func(err error) {
-			common.StoreFailed(err)
-			outages.Failed(err)
-		}}
-	if s.shared() {
-		options.Redis = &redisstore.Options{
-			URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, AddrsBefore: s.AddrsBefore, Master: s.Master,
-			SentinelUsername: s.SentinelUsername, SentinelPassword: s.SentinelPassword,
-			SentinelPasswordFile: s.SentinelPasswordFile,
-			Username:             s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
-			CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName,
-			Timeout: time.Duration(s.Timeout), QueueMax: s.QueueMax,
-		}
+	options := s.Options()
+	options.Logger = storeLogger()
+	options.Failed = func(err error) {
+		common.StoreFailed(err)
+		outages.Failed(err)
 	}
 	opened, err := store.Open(options)
 	if err != nil {
@@ -298,7 +223,7 @@ func (s *Store) build(d *Directory) (*pooledStore, error) {
 	if d == nil {
 		return pooled, nil
 	}
-	if pooled.directory, err = d.open(opened, time.Duration(s.Timeout)); err != nil {
+	if pooled.directory, err = d.open(opened, s.Redis.Timeout); err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
 	pooled.close = func() error { return errors.Join(pooled.directory.Close(), opened.Close()) }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/internal/directory"
 )
 
 // queueing sends requests to a handler in virtual time and records when each is answered.
@@ -100,6 +102,42 @@ func TestRequestsWaitInOrder(t *testing.T) {
 		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 200")
 		q.ask("e", "/")
 		q.want(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "3s d 200", "4s e 200")
+	})
+}
+
+// TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
+// denied at its turn, and takes no unit: a later client of the same limit takes it.
+func TestABlockReachesThoseThatWait(t *testing.T) {
+	queued(t, throttling("10s", 10, ""), func(q *queueing) {
+		memory := new(directory.Memory)
+		clients, err := directory.Open(directory.Options{Source: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.h.app.store.directory = clients
+		defer func() {
+			q.h.app.store.directory = nil
+			if err := clients.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		change := func(action directory.Action) {
+			t.Helper()
+			editor := directory.Editor{Source: memory}
+			if _, err := editor.Apply(t.Context(), directory.Edit{Client: "ip:192.0.2.0/24", Action: action, Actor: "t", Reason: "a test"}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			q.ask(name, "/")
+		}
+		q.want(1500*time.Millisecond, "0s a 200", "1s b 200")
+		change(directory.ActionBlock)
+		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 403", "2s d 403")
+		change(directory.ActionUnblock)
+		q.ask("e", "/")
+		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 403", "2s d 403", "2.5s e 200")
 	})
 }
 

@@ -38,7 +38,7 @@ type Ruleset struct {
 	// rule.rank.
 	precedences []groupOrder
 	calendar    boundsFinder          // nil: the program calls no store
-	granting    granting              // nil, too, in such a program
+	granting    granting              // also nil in such a program
 	families    policy.HeaderFamilies // never 0
 	onError     counter.OnError
 }

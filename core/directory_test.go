@@ -109,7 +109,7 @@ func TestOrderOfForce(t *testing.T) {
 }
 
 // forcePolicy returns a policy with API keys and with separate limits for two tiers. If listed is
-// set, its exempt lists the key "k".
+// set, the policy exempts the key "k".
 func forcePolicy(t *testing.T, verifier policy.Verifier, listed bool) policy.Policy {
 	t.Helper()
 	p := policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey,

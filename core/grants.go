@@ -11,29 +11,30 @@ import (
 
 // A grant raises a limit within one window: the one that contains the instant of the grant. The
 // counter keeps its key, so what was used counts against the raised limit. Stores, leases and
-// fallbacks know only the limit of each check, and need to know nothing of grants.
+// fallbacks see only the limit of each check, so they need no support for grants.
 //
-// Only programs that call a store raise limits. The filter for Envoy does not: the bridge decides the
-// requests of a client with a grant, and leases no units of the limit, since the filter names a lower
-// one.
+// Only programs that call a store raise limits. The filter for Envoy does not raise limits. The
+// bridge decides the requests of a client with a grant, and leases the filter no units of the
+// raised limit.
 //
-// The window is that of the front's clock. If the store's clock differs, the raised limit holds for
-// the difference longer or shorter.
+// The front's clock determines the window. If the store's clock differs from it, the raised limit
+// begins and ends that much earlier or later.
 //
 // A rule with shards has no grants, since its limits are divided.
 
-// granting raises limits. It is an interface so that a program that calls no store does not link it.
+// granting raises limits. It is an interface, so that a program that calls no store does not link
+// the code for grants.
 type granting interface {
 	raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit
 }
 
 type grantRaiser struct{}
 
-// ownGrant is a grant with what its rule's limits are compared with.
+// ownGrant is a grant in the form that is compared with its rule's limits.
 type ownGrant struct {
-	tail string // the end of the keys of the limit; "" for the longest window
-	// raised are the limits that the grant raised last, together with other grants. They refer to
-	// the rule only by name, so that a client does not keep an old policy in memory.
+	tail string // the suffix of the limit's keys; "" for the longest window
+	// raised holds the limits that this grant, together with other grants, raised most recently.
+	// They refer to the rule only by name, so that a client does not keep an old policy in memory.
 	raised atomic.Pointer[[]ruleLimit]
 }
 
@@ -47,11 +48,11 @@ func compileGrants(g *policy.Grants) any {
 	return own
 }
 
-// fixedTail ends the keys of fixed and calendar windows, as [counter.KeyTail] writes them.
+// fixedTail is the suffix of the keys of fixed and calendar windows, as [counter.KeyTail] writes
+// it.
 const fixedTail = ":fw"
 
-// raise returns the limits with the units of those of the client's grants whose window is the
-// present one.
+// raise returns the limits, raised by those of the client's grants whose window is the current one.
 func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit {
 	if r.sharded || len(limits) > counter.ChecksMax {
 		return limits
@@ -102,7 +103,7 @@ func (rs *Ruleset) limitOfGrant(g *policy.Grant, tail string, limits []ruleLimit
 	return at
 }
 
-// sameWindow reports whether the present window of a limit contains the instant of a grant.
+// sameWindow reports whether the current window of a limit contains the instant of a grant.
 func (rs *Ruleset) sameWindow(l *counter.Limit, g *policy.Grant, now counter.Micros) bool {
 	if l.Calendar() == 0 {
 		return now/l.Window() == g.At/l.Window()

@@ -19,7 +19,7 @@ type Inputs struct {
 	Query   bool
 }
 
-// TraceHeader is the header, in canonical form, with the trace of a request by the W3C.
+// TraceHeader is the canonical name of the W3C header that carries the trace of a request.
 const TraceHeader = "Traceparent"
 
 // InputsOf returns what decisions by the policy can read from [policy.Attributes]. A front that

@@ -70,7 +70,7 @@ func (c *counters) take(checks []counter.Check, results []counter.Result) {
 	}
 	counter.Decide(c.now, checks, slots, results)
 	for i := range checks {
-		if slots[i].Write { // like real stores, drop slots that a denial changed
+		if slots[i].Write { // a slot that only a denial changed is dropped, as in real stores
 			c.slots[string(checks[i].Key)] = slots[i]
 		}
 	}

@@ -68,8 +68,8 @@ func (l *ruleLimit) unsharded() *counter.Limit {
 	return &l.limit
 }
 
-// AppendUnsharded appends the results for a reader that does not know about shards, such as the
-// filter for Envoy, nor about grants: no more remains of a limit than the limit without them.
+// AppendUnsharded appends the results for a reader that knows neither shards nor grants, such as
+// the filter for Envoy. The remaining units are then at most the limit without grants.
 func (p *Plan) AppendUnsharded(dst []counter.Result) []counter.Result {
 	first := len(dst)
 	dst = append(dst, p.Results()...)

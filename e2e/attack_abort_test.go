@@ -71,8 +71,8 @@ func malformedChunks(a *attackRun) {
 	}
 }
 
-// chunksReadByEnvoy sends a chunk that is longer than its size says, too. Caddy answers 400. Envoy
-// ignores what is beyond the size and forwards a complete request with the body "abc". If the
+// chunksReadByEnvoy also sends a chunk that is longer than its stated size. Caddy answers 400.
+// Envoy ignores what is beyond the size and forwards a complete request with the body "abc". If the
 // upstream answers 200 to it, count_if does not count it, so it is only sent under refund_on.
 func chunksReadByEnvoy(a *attackRun) {
 	malformedChunks(a)

@@ -14,7 +14,7 @@ import (
 )
 
 // quicFronts lists the fronts that serve HTTP/3.
-var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter}
+var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
 // bursts send many requests of one client at the same time.
 var bursts = []attack{

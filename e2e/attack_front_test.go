@@ -29,6 +29,7 @@ const (
 	caddyMemory   = "Caddy in memory"
 	caddyRedis    = "Caddy over Redis"
 	envoyFilter   = "Envoy filter"
+	envoyModule   = "Envoy native module"
 	envoyRLS      = "Envoy rate limit service"
 	bridgeJSON    = "bridge by JSON"
 	bareCaddy     = "bare Caddy"
@@ -38,10 +39,10 @@ const (
 )
 
 // limiters lists the fronts that a row attacks by default.
-var limiters = []string{caddyMemory, caddyRedis, envoyFilter, envoyRLS, bridgeJSON}
+var limiters = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule, envoyRLS, bridgeJSON}
 
 // settling lists the limiters that see responses.
-var settling = []string{caddyMemory, caddyRedis, envoyFilter}
+var settling = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
 // front is a proxy under attack and the processes that it consists of.
 type front struct {
@@ -78,7 +79,7 @@ func (f *front) ended() (names []string) {
 // logged returns the logs of Penstock's processes, without Envoy's own.
 func (f *front) logged() string {
 	var text strings.Builder
-	for _, name := range []string{"Caddy", "bridge"} {
+	for _, name := range []string{"Caddy", "bridge", moduleProcess} {
 		if s := f.parts[name]; s != nil {
 			text.WriteString(s.log.String())
 		}
@@ -253,6 +254,19 @@ func startAttackedEnvoys(t testing.TB, redis *redistest.Server, hostile *hostile
 	return fronts
 }
 
+// moduleProcess is the name of the process of Envoy with the native module.
+const moduleProcess = "Envoy with the module"
+
+// startAttackedModule runs an Envoy with the native module. It has the default deadlines.
+func startAttackedModule(t testing.TB, redis *redistest.Server, files attackFiles, up *countingUpstream) *front {
+	t.Helper()
+	store := "store: {type: redis, url: \"" + redis.URL() + "\"}\n"
+	plain, strict := &site{filter: moduleFilter(files.policy + store)}, &site{filter: moduleFilter(files.strict + store)}
+	quic := freeport.Address(t)
+	e := startEnvoyWithQUIC(t, quic, up, plain, strict)
+	return &front{name: envoyModule, address: plain.address, strict: strict.address, quic: quic, parts: map[string]*server{moduleProcess: e.server}}
+}
+
 // startFronts starts every front that rows may attack.
 func startFronts(t testing.TB, up *countingUpstream) (fronts []*front) {
 	t.Helper()
@@ -266,6 +280,7 @@ func startFronts(t testing.TB, up *countingUpstream) (fronts []*front) {
 	if *allAttacks {
 		fronts = append(fronts, startAttackedCaddy(t, bareCaddy, "", files, up))
 	}
+	fronts = append(fronts, startAttackedModule(t, redis, files, up))
 	return append(fronts, startAttackedEnvoys(t, redis, hostile, files, up)...)
 }
 

@@ -46,7 +46,8 @@ func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites .
 	program, dir := wasm(t), t.TempDir()
 	e := &envoy{admin: freeport.Address(t)}
 	text := e.configuration(t, program, up.address, sites)
-	filter := strings.NewReplacer("SETTINGS", sites[0].settings(), "WASM_FILE", program).Replace(strings.Replace(wasmFilter, "WASM_CONFIG", wasmConfig, 1))
+	filter := strings.Replace(either(sites[0].filter, wasmFilter), "WASM_CONFIG", wasmConfig, 1)
+	filter = strings.NewReplacer("SETTINGS", sites[0].settings(), "WASM_FILE", program).Replace(filter)
 	cert, key := writeCertificate(t, dir)
 	text = strings.Replace(text, "  clusters:\n", strings.NewReplacer("PORT", portOf(quic), "CERT", cert, "KEY", key, "FILTER", filter).Replace(quicListener)+
 		"  clusters:\n", 1)
@@ -54,7 +55,9 @@ func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites .
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e.server = startServer(t, envoyCommand(t, file))
+	command := envoyCommand(t, file)
+	command.Env = append(os.Environ(), modulePath(t))
+	e.server = startServer(t, command)
 	eventually.Until(t, envoyPatience, "Envoy is ready", func() bool {
 		e.mustRun()
 		response, err := http.Get("http://" + e.admin + "/ready")

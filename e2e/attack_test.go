@@ -121,7 +121,7 @@ type outcome struct {
 }
 
 // attacks lists all rows.
-var attacks = slices.Concat(bursts, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
+var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
 
 // TestAttacks runs every attack against every front, one row at a time. After each row, the
 // upstream has received no more of the attacker's requests than the limit, and the attacker is
@@ -161,7 +161,8 @@ func judgeWaits(t *testing.T, table []outcome) {
 	for i := range table {
 		bare[table[i].front+table[i].attack.name] = &table[i]
 	}
-	for front, without := range map[string]string{caddyMemory: bareCaddy, caddyRedis: bareCaddy, envoyFilter: bareEnvoy, envoyRLS: bareEnvoy} {
+	for front, without := range map[string]string{caddyMemory: bareCaddy, caddyRedis: bareCaddy, envoyFilter: bareEnvoy, envoyModule: bareEnvoy,
+		envoyRLS: bareEnvoy} {
 		var later []time.Duration
 		for i := range table {
 			o := &table[i]
@@ -218,7 +219,7 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	o.total, o.targets = up.admitted(), up.seen()
 	o.after = by.askTimes(requestsAfter)
 	o.growthKB = growth(before, memory.stop())
-	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic:")
+	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic")
 	o.said = a.said
 	return o
 }

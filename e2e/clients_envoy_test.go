@@ -147,9 +147,9 @@ func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 	return ""
 }
 
-// changesHold checks that each change by a command soon takes effect behind Envoy: a block, also of
-// a client without a limit and of one whose denial is remembered, a client's own limits, a tier, an
-// exemption, a block of a network.
+// changesHold checks that each change by a command soon takes effect behind Envoy: a block, own
+// limits, a tier, an exemption, and a block of a network. It also blocks a client without a limit,
+// and one whose denial is remembered.
 func changesHold(t *testing.T, d *directedEnvoy) {
 	var before []int
 	for range 4 {
@@ -192,7 +192,8 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// grantsHold checks that a client that used its limit up is admitted exactly the units of a grant.
+// grantsHold checks that a client that has used up its limit is admitted exactly for the units of a
+// grant.
 func grantsHold(t *testing.T, d *directedEnvoy) {
 	t.Helper()
 	admitted := func(n int) (ok int) {
@@ -288,8 +289,8 @@ func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// aFloodAdmitsNoBlockedClient checks that blocked clients that neither a worker nor
-// the bridge has seen are denied beside thousands of made-up ones.
+// aFloodAdmitsNoBlockedClient checks that blocked clients that neither a worker nor the bridge has
+// seen are denied while thousands of made-up clients send requests.
 func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 	const connections, each, blocked = 20, 150, 20
 	d.bridge.policy.edit(directedEnvoyPolicy + "on_error: deny\n")

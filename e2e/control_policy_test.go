@@ -22,7 +22,8 @@ import (
 // publishedKey is where Redis has the policy shop.
 const publishedKey = "rl1:~policy:{~policy}:shop"
 
-// shopLimit returns the policy shop with a limit. Its rule no denies without Redis, too.
+// shopLimit returns the policy shop with a limit. The rule named no also denies requests while
+// Redis is down.
 func shopLimit(limit string) string {
 	return "name: shop\nidentify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: no, match: {header: {X-User: mallory}}, action: block}, " +
 		"{name: api, limit: " + limit + "}]\n"
@@ -64,7 +65,7 @@ func (p *policyPlane) put(text string) string {
 	return p.policy("put", file, "--reason", "a test").mustSucceed(p.t)
 }
 
-// caddyfile is that of a node.
+// caddyfile is the Caddyfile of a node.
 func (p *policyPlane) caddyfile(node string) string {
 	return `{
 	admin ADMIN
@@ -105,12 +106,20 @@ func (p *policyPlane) bridge() *bridge {
 	return b
 }
 
-// limit returns the limit that a node tells a client.
+// module starts an Envoy with the native module that follows the policy.
+func (p *policyPlane) module(name string) *site {
+	p.t.Helper()
+	_, sites := startModule(p.t, module(p.t), nil, "policy_redis: {name: shop, keys: \""+p.public+"\", state_dir: "+
+		filepath.Join(p.folder, name)+", node: "+name+"}\n"+inRedis(p.redis))
+	return sites[0]
+}
+
+// limit returns the limit that a node reports to a client.
 func (p *process) limit(user string) string {
 	return p.ask(p.t.Context(), "GET", "/", "X-User", user).header.Get("X-RateLimit-Limit")
 }
 
-// TestPoliciesFromTheControlPlane publishes a policy to two Caddys and a bridge. It then walks through
+// TestPoliciesFromTheControlPlane publishes a policy to two Caddys, a bridge and a native module. It then walks through
 // a write that does not compile, a forged policy, an emptied Redis, and a start without Redis.
 func TestPoliciesFromTheControlPlane(t *testing.T) {
 	t.Parallel()
@@ -122,7 +131,7 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.policy("publish", "--shadow", "--reason", "a test").mustFail(t, "no revision is in force yet")
 	p.policy("publish", "--all", "--reason", "a test").mustSucceed(t)
 	eventually.Until(t, controlPatience, "the policy is in Redis", func() bool { return p.redis.Client().Exists(t.Context(), publishedKey).Val() == 1 })
-	nodes, b := []*process{p.node("a"), p.node("b")}, p.bridge()
+	nodes, b, native := []*process{p.node("a"), p.node("b")}, p.bridge(), p.module("m")
 	for i, node := range nodes {
 		if got := node.limit("ann"); got != "3" {
 			t.Errorf("node %d has the limit %q", i, got)
@@ -142,12 +151,13 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	in := func(limit string) {
 		t.Helper()
 		eventually.Until(t, controlPatience, "all nodes have the limit "+limit, func() bool {
-			return nodes[0].limit("bob") == limit && nodes[1].limit("bob") == limit
+			return nodes[0].limit("bob") == limit && nodes[1].limit("bob") == limit &&
+				native.get(t, "/", "X-User", "bob").header.Get("X-RateLimit-Limit") == limit
 		})
 	}
 	in("5")
 	eventually.Until(t, controlPatience, "the bridge has the policy", func() bool { return b.version(t) != before })
-	t.Logf("from the command to two Caddys and a bridge: %v", time.Since(began))
+	t.Logf("from the command to two Caddys, a bridge and a native module: %v", time.Since(began))
 
 	if out := p.policy("diff", "1", "2").mustSucceed(t); !strings.Contains(out, "rules changed: api (limit)") {
 		t.Error(out)

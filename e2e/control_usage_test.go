@@ -52,8 +52,8 @@ func (c *controlPlane) usage(query string) (rows []usedRow) {
 	return answer.Usage
 }
 
-// awaitUsage waits until the sums of all clients under a rule are as wanted, and fails if they become
-// more.
+// awaitUsage waits until the sums of all clients under a rule have the wanted values, and fails if
+// they exceed them.
 func (c *controlPlane) awaitUsage(rule string, want usedRow) {
 	c.t.Helper()
 	var sum usedRow
@@ -118,13 +118,13 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	}
 
 	node.write(strings.Replace(caddyfile, "events", "events {\n\t\t\tip none\n\t\t}", 1))
-	if err := node.reload(); err != nil { // the configuration before has the spool open
+	if err := node.reload(); err != nil { // the previous configuration still has the spool open
 		t.Fatal(err)
 	}
 	for range 4 {
 		node.ask(t.Context(), "GET", "/priced", "X-User", "carl")
 	}
-	// The response says 3 units where 10 were reserved.
+	// The response reports 3 units, and 10 were reserved.
 	eventually.Until(t, controlPatience, "what responses cost is in the usage", func() bool {
 		rows := control.usage("rule=priced")
 		return len(rows) == 1 && rows[0] == usedRow{"header.x-user:carl", "shop", "priced", "", 4, 0, 12}
@@ -134,17 +134,17 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	node.statuses("bob", 7)
 	database.Kill()
 	awaitSpooled(t, spool, "header.x-user:bob", 7)
-	node.kill() // what is in the spool outlives it
+	node.kill() // the contents of the spool outlive the process
 	database.Restart()
 	control = startControlAt(t, control.address, database.URL(), redis.URL(), control.token)
 	node = startCaddy(t, caddyfile)
 	control.awaitUsage("api", usedRow{Admitted: 4, Denied: 13, Units: 8})
-	node.statuses("ann", 5) // the counters were in the memory of the first
+	node.statuses("ann", 5) // the counters were in the memory of the first process
 	control.awaitUsage("api", usedRow{Admitted: 6, Denied: 16, Units: 12})
 	checkReports(t, control)
 }
 
-// awaitSpooled waits until the usage in the spool has so many requests of a client.
+// awaitSpooled waits until the usage in the spool has the given number of requests of a client.
 func awaitSpooled(t *testing.T, spool, client string, requests int) {
 	t.Helper()
 	eventually.Until(t, controlPatience, "usage is in the spool", func() bool {
@@ -220,8 +220,9 @@ func checkReports(t *testing.T, control *controlPlane) {
 	}
 }
 
-// TestABridgeTellsAControlPlane tests that what Envoy's filter and the rate limit service admitted and
-// denied is in PostgreSQL, with the denials that the filter decided by itself.
+// TestABridgeTellsAControlPlane tests that everything that Envoy's filter and the rate limit
+// service admitted and denied is in PostgreSQL, including the denials that the filter decided by
+// itself.
 func TestABridgeTellsAControlPlane(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Start(t), redistest.Start(t)
@@ -245,8 +246,8 @@ func TestABridgeTellsAControlPlane(t *testing.T) {
 	control.awaitUsage("api", usedRow{Admitted: admitted, Denied: requests - admitted, Units: admitted})
 }
 
-// TestATokenOfANodeOnlySends tests that who has the token of a node can read and change nothing, that
-// other tokens cannot send what happened, and that a batch which is no batch changes nothing.
+// TestATokenOfANodeOnlySends tests that the token of a node can read and change nothing. Other
+// tokens cannot send events or usage, and an invalid batch changes nothing.
 func TestATokenOfANodeOnlySends(t *testing.T) {
 	t.Parallel()
 	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "")

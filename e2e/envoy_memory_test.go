@@ -30,18 +30,25 @@ rules:
   - {name: keys, per: [header:X-Device], unverified: true, limit: 10/31d}
 `
 
+// unknownClients returns the number of clients to invent.
+func unknownClients(t testing.TB) int {
+	t.Helper()
+	text := os.Getenv("PENSTOCK_UNKNOWN_CLIENTS")
+	if text == "" {
+		return unknownClientsDefault
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("PENSTOCK_UNKNOWN_CLIENTS: %v", err)
+	}
+	return n
+}
+
 // TestEnvoyMemoryIsFlat: new clients with invalid credentials do not make Envoy's memory grow
 // permanently.
 func TestEnvoyMemoryIsFlat(t *testing.T) {
 	t.Parallel()
-	unknownClients := unknownClientsDefault
-	if text := os.Getenv("PENSTOCK_UNKNOWN_CLIENTS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("PENSTOCK_UNKNOWN_CLIENTS: %v", err)
-		}
-		unknownClients = n
-	}
+	unknownClients := unknownClients(t)
 	s := &site{direct: true, set: longDeadline}
 	e := startEnvoy(t, wasm(t), nil, s)
 	b := newBridge(t, unknownClientsPolicy)

@@ -22,8 +22,11 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// envoyProgram is the path where tools/setup.sh puts Envoy.
-const envoyProgram = "../.cache/envoy/bin/envoy"
+// envoyVariable is the environment variable that names another Envoy to test with.
+const envoyVariable = "PENSTOCK_ENVOY"
+
+// envoyProgram is the path where tools/setup.sh puts Envoy, unless envoyVariable names another.
+var envoyProgram = either(os.Getenv(envoyVariable), "../.cache/envoy/bin/envoy")
 
 // envoyPatience bounds the start of Envoy, which compiles the filter first while the machine is
 // busy.
@@ -127,6 +130,13 @@ func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler
 	command := envoyCommand(t, file)
 	command.Env = append(os.Environ(), env...)
 	e.server = startServer(t, command)
+	e.awaitReady(t)
+	return e
+}
+
+// awaitReady waits until Envoy listens.
+func (e *envoy) awaitReady(t testing.TB) {
+	t.Helper()
 	eventually.Until(t, envoyPatience, "Envoy is ready", func() bool {
 		e.mustRun()
 		response, err := http.Get("http://" + e.admin + "/ready")
@@ -136,7 +146,6 @@ func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler
 		response.Body.Close()
 		return response.StatusCode == http.StatusOK
 	})
-	return e
 }
 
 // envoyCommand returns the command that runs Envoy. The test fails if Envoy is not installed.

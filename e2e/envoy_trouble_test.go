@@ -25,7 +25,7 @@ const longDeadline = "deadline: 10s"
 // than 50 ms.
 const relaxedDeadline = "deadline: 500ms"
 
-// trouble is a failure of the bridge or of the way to it.
+// trouble is a failure of the bridge or of the connection to it.
 type trouble struct {
 	name string
 	site site
@@ -35,8 +35,8 @@ type trouble struct {
 }
 
 // troubles are tested under both on_error modes. Each group has its own Envoy, and the groups run
-// in parallel. The troubles of a group run one after the other, because Envoy's statistics are for
-// all sites together.
+// in parallel. The troubles of a group are tested one after the other, because Envoy's statistics
+// are for all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -98,8 +98,8 @@ func TestEnvoyTroubles(t *testing.T) {
 	}
 }
 
-// tryTroubles starts an Envoy and runs the troubles one after the other. The map held has the
-// policies of filters that are configured with one, by on_error mode.
+// tryTroubles starts an Envoy and tests the troubles one after the other. Some filters are
+// configured with a policy; held has these policies, by on_error mode.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {

@@ -218,6 +218,11 @@ func (s *site) limitsTunnels(t *testing.T, _ *bridge) {
 // passesBodies: a request that exceeds all buffers arrives complete although the bridge is slow to
 // decide, over both versions of HTTP.
 func (s *site) passesBodies(t *testing.T, b *bridge) {
+	s.passesBodiesWhile(t, b.freeze, func() { b.signal(syscall.SIGCONT) })
+}
+
+// passesBodiesWhile sends bodies, each of which begins while decisions are stopped.
+func (s *site) passesBodiesWhile(t *testing.T, stop, resume func()) {
 	const size = 8 << 20
 	body := make([]byte, size)
 	rand.NewChaCha8([32]byte{}).Read(body)
@@ -237,7 +242,7 @@ func (s *site) passesBodies(t *testing.T, b *bridge) {
 			}
 			received := "http." + s.name + ".downstream_cx_rx_bytes_total"
 			before := s.envoy.stat(received)
-			b.freeze()
+			stop()
 			ended := make(chan error, 1)
 			go func() {
 				response, err := client.Do(request)
@@ -252,7 +257,7 @@ func (s *site) passesBodies(t *testing.T, b *bridge) {
 				ended <- err
 			}()
 			eventually.Until(t, patience, "some of the body has come", func() bool { return s.envoy.stat(received) > before+1<<18 })
-			b.signal(syscall.SIGCONT)
+			resume()
 			if err := <-ended; err != nil {
 				t.Errorf("HTTP/2 %t, length told %t: %v", two, reported, err)
 			}

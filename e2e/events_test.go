@@ -25,7 +25,7 @@ type eventLine struct {
 	Seconds                                                                                                 float64
 }
 
-// readEvents reads the events of a file. Every line must be one.
+// readEvents reads the events of a file. The test fails if a line is not an event.
 func readEvents(t *testing.T, path string) (all []eventLine) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -106,7 +106,7 @@ func testResolver() string {
 }
 
 // programs are the patched programs that run on a machine.
-type programs struct{ caddy, penstock, clock string }
+type programs struct{ caddy, penstock, module, clock string }
 
 // buildPrograms builds the programs once. This compiles everything again and takes minutes, so only
 // make faults does it.
@@ -117,10 +117,12 @@ var buildPrograms = sync.OnceValues(func() (*programs, error) {
 		return nil, err
 	}
 	p := &programs{caddy: filepath.Join(dir, "machine-caddy"), penstock: filepath.Join(dir, "machine-penstock"),
-		clock: filepath.Join(dir, "clock.so")}
+		module: filepath.Join(dir, "machine", "libpenstock.so"),
+		clock:  filepath.Join(dir, "clock.so")}
 	for _, command := range []*exec.Cmd{
 		exec.Command("go", "build", "-overlay", overlay, "-o", p.caddy, "../cmd/caddy"),
 		exec.Command("go", "build", "-overlay", overlay, "-o", p.penstock, "../cmd/penstock"),
+		compileMachineModule(overlay, p.module),
 		exec.Command("cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", p.clock, "testdata/clock.c"),
 	} {
 		if out, err := command.CombinedOutput(); err != nil {

@@ -183,6 +183,8 @@ var columns = []column{
 	{name: "Caddy, leased", words: ", lease: auto", prepare: caddies},
 	{name: "Envoy, exact", prepare: envoys},
 	{name: "Envoy, leased", words: ", lease: auto", prepare: envoys},
+	{name: "the module in Envoy, exact", prepare: modules},
+	{name: "the module in Envoy, leased", words: ", lease: auto", prepare: modules},
 }
 
 // policy returns the policy of a column.

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestGrants: a client that used its limit up is granted units. Two nodes together admit exactly so
-// many more requests, and the commands show the grant apart from the limit.
+// TestGrants: a client that has used up its limit is granted units. Two nodes together admit
+// exactly that many more requests, and the commands show the grant separately from the limit.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -21,8 +21,14 @@ func startModule(t testing.TB, library string, upstream http.Handler, settings .
 	for _, text := range settings {
 		sites = append(sites, &site{filter: moduleFilter(text)})
 	}
-	return startEnvoyIn(t, []string{"ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(library)}, "", upstream, sites...), sites
+	return startEnvoyIn(t, []string{searchPath + filepath.Dir(library)}, "", upstream, sites...), sites
 }
+
+// searchPath is the environment variable that tells Envoy where modules are.
+const searchPath = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="
+
+// modulePath returns the environment variable for the module that this run builds.
+func modulePath(t testing.TB) string { return searchPath + filepath.Dir(module(t)) }
 
 // moduleFilter returns the filter in YAML, with its configuration.
 func moduleFilter(settings string) string {
@@ -141,7 +147,7 @@ func TestModuleLeases(t *testing.T) {
 	startLoadOn(sites[0].address, 64, &got, times(total)).Wait()
 	calls := redis.Calls("evalsha") - before
 	t.Logf("%d requests, %d calls, %d admitted", total, calls, got.admitted.Load())
-	// Units that were in hand when others were denied come back.
+	// Units that one process holds while others already deny are returned.
 	eventually.Until(t, patience, "the limit is used up", func() bool {
 		startLoadOn(sites[0].address, 1, &got, times(20)).Wait()
 		return got.admitted.Load() >= 3_000
@@ -155,8 +161,8 @@ func TestModuleLeases(t *testing.T) {
 	}
 }
 
-// TestModuleRejectsConfigurations: Envoy does not start with a configuration that is wrong, and its
-// log says what is.
+// TestModuleRejectsConfigurations: Envoy does not start with an invalid configuration, and its log
+// names the mistake.
 func TestModuleRejectsConfigurations(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{
@@ -174,15 +180,20 @@ func TestModuleRejectsConfigurations(t *testing.T) {
 // envoyRejects returns the log of an Envoy that does not start with the module so configured.
 func envoyRejects(t testing.TB, settings string) string {
 	t.Helper()
+	return rejected(t, &site{filter: moduleFilter(settings)})
+}
+
+// rejected returns the log of an Envoy that does not start with a site with the module.
+func rejected(t testing.TB, s *site) string {
+	t.Helper()
 	e := &envoy{admin: "127.0.0.1:0"}
-	s := &site{filter: moduleFilter(settings)}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
 	overwritten(t, file).edit(e.configuration(t, "", "127.0.0.1:1", []*site{s}))
 	command := envoyCommand(t, file, "--mode", "validate")
-	command.Env = append(command.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+filepath.Dir(module(t)))
+	command.Env = append(command.Environ(), modulePath(t))
 	out, err := command.CombinedOutput()
 	if err == nil {
-		t.Errorf("%q is accepted", settings)
+		t.Errorf("%s, %s is accepted", s.filter, s.routes)
 	}
 	return string(out)
 }

@@ -69,8 +69,8 @@ func TestModulePolicyEdited(t *testing.T) {
 	}
 }
 
-// TestModuleClientsLeave: clients that disconnect while their requests wait for a hung Redis take no
-// request of others with them.
+// TestModuleClientsLeave: if clients disconnect while their requests wait for a hung Redis, no
+// request of another client is lost.
 func TestModuleClientsLeave(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -98,7 +98,7 @@ func TestModuleClientsLeave(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleEnds: Envoy ends at SIGTERM, and gives units that the module holds back to Redis.
+// TestModuleEnds: Envoy ends at SIGTERM, and the units that the module holds are returned to Redis.
 func TestModuleEnds(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -125,8 +125,9 @@ func TestModuleEnds(t *testing.T) {
 	}
 }
 
-// TestModulePanics: after a panic in a hook or in a goroutine, on_error decides the affected request,
-// and Envoy and the limits go on. The module is built with a tag that lets requests provoke panics.
+// TestModulePanics: after a panic in a hook or in a goroutine, on_error decides the affected
+// request, and Envoy and the limits keep working. The module is built with a tag that lets requests
+// provoke panics.
 func TestModulePanics(t *testing.T) {
 	t.Parallel()
 	path, err := compileModule(filepath.Join("provoked", "libpenstock.so"), "-tags", "provoke")
@@ -163,8 +164,8 @@ func TestModulePanics(t *testing.T) {
 	}
 }
 
-// TestModuleClientsLeaveBeforeTheResponse tests that a client pays the greatest cost for a request
-// that it leaves before the response begins. The upstream may have done its work by then.
+// TestModuleClientsLeaveBeforeTheResponse tests that a client pays the maximum cost for a request
+// that it abandons before the response begins. The upstream may have done its work by then.
 func TestModuleClientsLeaveBeforeTheResponse(t *testing.T) {
 	t.Parallel()
 	served := make(chan struct{}, 64)

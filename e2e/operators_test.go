@@ -23,15 +23,17 @@ import (
 // operatorsToken is the token of operators at bridges.
 const operatorsToken = "0123456789abcdef0123"
 
-// allFronts is a Caddy and an Envoy with its bridge that count in one Redis.
+// allFronts is a Caddy, an Envoy with its bridge, and an Envoy with the native module, which count in
+// one Redis.
 type allFronts struct {
 	t      *testing.T
 	caddy  *process
 	file   *policyFile // of Caddy
 	site   *site
 	bridge *bridge
+	native *site
 	redis  *redistest.Server
-	// targets are the flags that make Caddy, the bridge or Redis the target of a command.
+	// targets are the flags that make Caddy, the bridge, the module or Redis the target of a command.
 	targets map[string][]string
 }
 
@@ -47,9 +49,14 @@ func startAllFronts(t *testing.T, policy string) *allFronts {
 		t.Fatal(err)
 	}
 	f.bridge = f.site.startBridge(t, policy, "--redis", f.redis.URL(), "--redis-timeout", "5s", "--admin-listen", admin, "--admin-token-file", token)
+	own, ofModule := renamed(t, filepath.Join(t.TempDir(), "policy.yaml")), freeport.Address(t)
+	own.edit(policy)
+	_, natives := startModule(t, module(t), nil, "policy: "+own.path+"\ndirectory: {}\nadmin: {listen: \""+ofModule+"\", token_file: "+token+"}\n"+inRedis(f.redis))
+	f.native = natives[0]
 	f.targets = map[string][]string{
 		"Caddy":  {"--admin", f.caddy.admin},
 		"bridge": {"--bridge", "http://" + admin, "--bridge-token-file", token},
+		"module": {"--bridge", "http://" + ofModule, "--bridge-token-file", token},
 		"Redis":  {"--redis", f.redis.URL(), "--policy-file", f.file.path},
 	}
 	return f
@@ -61,8 +68,8 @@ func (f *allFronts) ask(target string, args ...string) commandResult {
 	return penstock(f.t, append(args, f.targets[target]...)...)
 }
 
-// same runs a command against every target, and fails the test unless the answers are the same, but for
-// the times in them.
+// same runs a command against every target, and fails the test unless the answers are equal except
+// for the times in them.
 func (f *allFronts) same(args ...string) (answer map[string]any) {
 	f.t.Helper()
 	var of string
@@ -80,7 +87,7 @@ func (f *allFronts) same(args ...string) (answer map[string]any) {
 	return answer
 }
 
-// dropTimes removes what passes with time.
+// dropTimes removes the values that change as time passes.
 func dropTimes(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -107,7 +114,8 @@ func remaining(report map[string]any) any {
 }
 
 // TestCommandsAnswerAlikeEverywhere tests that a command prints the same about a client from a
-// Caddy, from a bridge and from Redis, and that a reset by each takes effect in Envoy.
+// Caddy, from a bridge, from the native module and from Redis, and that a reset by each takes effect
+// in Envoy.
 func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, "directory: true\n"+strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
@@ -126,7 +134,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 		t.Errorf("the penalty is missing: %v", report)
 	}
 	f.usageIsTheSame()
-	for _, target := range []string{"bridge", "Caddy", "Redis"} {
+	for _, target := range []string{"bridge", "Caddy", "module", "Redis"} {
 		f.ask(target, "reset", "--client", ann).mustSucceed(t)
 		f.ask(target, "lift", "--client", ann).mustSucceed(t)
 		if left := remaining(f.same("client", "--client", ann, "--rule", "api")); left != 3.0 {
@@ -147,8 +155,13 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	if line := f.ask("bridge", "reload").mustSucceed(t); !strings.Contains(line, `(policy "shop", version `+f.bridge.version(t)+")") {
 		t.Errorf("reload prints %q", line)
 	}
+	if line := f.ask("module", "reload").mustSucceed(t); !strings.Contains(line, `(policy "shop", version `) {
+		t.Errorf("reload prints %q", line)
+	}
 	f.ask("Redis", "reload").mustFail(t, "ask a running Caddy or bridge")
-	penstock(t, append([]string{"rules"}, f.targets["bridge"][:2]...)...).mustFail(t, "the bridge", "401", "token of operators")
+	for _, target := range []string{"bridge", "module"} {
+		penstock(t, append([]string{"rules"}, f.targets[target][:2]...)...).mustFail(t, "the bridge", "401", "token of operators")
+	}
 	f.recordsAreTheSame()
 }
 
@@ -173,7 +186,7 @@ func (f *allFronts) usageIsTheSame() {
 // recordsAreTheSame makes a change through each target, and compares what all show.
 func (f *allFronts) recordsAreTheSame() {
 	f.t.Helper()
-	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan", "bridge": "header.x-user:eve"} {
+	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan", "bridge": "header.x-user:eve", "module": "header.x-user:fay"} {
 		f.ask(target, "client", "block", user, "--reason", "a test", "--actor", "ops").mustSucceed(f.t)
 		shown := f.same("client", "show", user, "--json")
 		if record, _ := shown["record"].(map[string]any); record["block"] == nil {
@@ -185,17 +198,21 @@ func (f *allFronts) recordsAreTheSame() {
 	eventually.Until(f.t, 20*time.Second, "Envoy denies who was blocked through its bridge", func() bool {
 		return f.site.get(f.t, "/api", "X-User", "eve").status == http.StatusForbidden
 	})
+	eventually.Until(f.t, 20*time.Second, "the module denies who was blocked through it and through the bridge", func() bool {
+		return f.native.get(f.t, "/api", "X-User", "eve").status == http.StatusForbidden &&
+			f.native.get(f.t, "/api", "X-User", "fay").status == http.StatusForbidden
+	})
 	f.ask("bridge", "client", "note", "ip:192.0.2.0/24", "an office", "--reason", "x").mustSucceed(f.t)
-	if all := f.same("client", "list", "--json")["clients"].([]any); len(all) != 4 {
+	if all := f.same("client", "list", "--json")["clients"].([]any); len(all) != 5 {
 		f.t.Errorf("the list is %v", all)
 	}
-	if blocked := f.same("client", "list", "--blocked", "--json", "-n", "1000")["clients"].([]any); len(blocked) != 3 {
+	if blocked := f.same("client", "list", "--blocked", "--json", "-n", "1000")["clients"].([]any); len(blocked) != 4 {
 		f.t.Errorf("the blocked are %v", blocked)
 	}
 	if networks := f.same("client", "list", "--kind", "ip", "--json", "-n", "1")["clients"].([]any); len(networks) != 1 {
 		f.t.Errorf("the networks are %v", networks)
 	}
-	if table := f.ask("bridge", "client", "list").mustSucceed(f.t); !strings.HasPrefix(table, "CLIENT ") || strings.Count(table, "\n") != 5 {
+	if table := f.ask("bridge", "client", "list").mustSucceed(f.t); !strings.HasPrefix(table, "CLIENT ") || strings.Count(table, "\n") != 6 {
 		f.t.Errorf("the table is %q", table)
 	}
 	f.ask("bridge", "client", "list", "--after", "scan:7@elsewhere").mustFail(f.t, "no place in the list", "begin anew")
@@ -277,7 +294,8 @@ type topRule struct {
 	Admitted, Denied int
 }
 
-// state returns what a command says of the node of a front: its state, or "" if it is not listed.
+// state returns the state that a command reports for the node of a front, or "" if the node is not
+// listed.
 func (f *allFronts) state(target, front string) (state string, problems []string) {
 	var told nodesReport
 	f.ask(target, "nodes", "--json").read(f.t, &told)
@@ -289,8 +307,8 @@ func (f *allFronts) state(target, front string) (state string, problems []string
 	return "", nil
 }
 
-// TestTheFleetIsSeen tests that every target lists a Caddy and a bridge over one Redis, with their
-// policies and problems, and that top adds up the denials of both.
+// TestTheFleetIsSeen tests that every target lists a Caddy, a bridge and a native module over one
+// Redis, with their policies and problems, and that top adds up the denials of all.
 func TestTheFleetIsSeen(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
@@ -298,6 +316,9 @@ func TestTheFleetIsSeen(t *testing.T) {
 		f.site.get(t, "/api", "X-User", "ann")
 	}
 	f.caddy.statuses("ann", 2)
+	for range 2 {
+		f.native.get(t, "/api", "X-User", "ann")
+	}
 	last := ""
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -305,26 +326,31 @@ func TestTheFleetIsSeen(t *testing.T) {
 		}
 	})
 	for target := range f.targets {
-		eventually.Until(t, patience, "both nodes are listed through "+target, func() bool {
+		eventually.Until(t, patience, "all nodes are listed through "+target, func() bool {
 			caddy, _ := f.state(target, "caddy")
 			bridge, _ := f.state(target, "bridge")
-			return caddy == "ok" && bridge == "ok"
+			native, _ := f.state(target, "module")
+			return caddy == "ok" && bridge == "ok" && native == "ok"
 		})
 		eventually.Until(t, patience, "top adds up through "+target, func() bool {
 			var top topReport
 			f.ask(target, "top", "--json").read(t, &top)
 			api := slices.IndexFunc(top.Rules, func(r topRule) bool { return r.Rule == "api" })
 			last = fmt.Sprintf("%+v", top)
-			return top.Nodes == 2 && api >= 0 && top.Rules[api].Admitted == 3 && top.Rules[api].Denied >= 1 && len(top.Clients) == 1 &&
-				top.Clients[0].Client == "header.x-user:ann" && top.Clients[0].Refused == 3
+			return top.Nodes == 3 && api >= 0 && top.Rules[api].Admitted == 3 && top.Rules[api].Denied >= 1 && len(top.Clients) == 1 &&
+				top.Clients[0].Client == "header.x-user:ann" && top.Clients[0].Refused == 5
 		})
 	}
 	var alone nodesReport
 	if f.ask("bridge", "nodes", "--json", "--this-node").read(t, &alone); len(alone.Nodes) != 1 || alone.Nodes[0].Front != "bridge" {
 		t.Errorf("this node alone: %+v", alone)
 	}
+	if f.ask("module", "nodes", "--json", "--this-node").read(t, &alone); len(alone.Nodes) != 1 || alone.Nodes[0].Front != "module" ||
+		len(alone.Nodes[0].Policies) != 1 || alone.Nodes[0].Policies[0].Name != "shop" {
+		t.Errorf("this node alone: %+v", alone)
+	}
 	f.ask("Redis", "top", "--this-node").mustFail(t, "is for a running process")
-	if table := f.ask("Redis", "nodes").mustSucceed(t); strings.Count(table, "\n") != 3 || !strings.HasPrefix(table, "NODE") {
+	if table := f.ask("Redis", "nodes").mustSucceed(t); strings.Count(table, "\n") != 4 || !strings.HasPrefix(table, "NODE") {
 		t.Errorf("the table is %q", table)
 	}
 	f.file.edit("name: shop\nrules: nonsense\n")

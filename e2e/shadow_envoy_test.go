@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestShadowBehindEnvoy: beside the filter and beside the rate limit service, a candidate that is
+// TestShadowBehindEnvoy: with the filter and with the rate limit service, a candidate that is
 // stricter for one path and looser for another changes no answer. The bridge counts its decisions.
 func TestShadowBehindEnvoy(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,7 @@ func (m *metered) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
 		}
 		<-h.begun
 		reading.Go(func() {
-			// the stream may break off: the caller checks the charges
+			// the stream may end early; the caller checks the charges
 			_, _ = io.Copy(io.Discard, r.Body)
 			r.Body.Close()
 		})

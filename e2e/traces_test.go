@@ -93,7 +93,7 @@ const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
 
-// handingOver hands the filter Envoy's span. It is in docs/guides/opentelemetry.md.
+// handingOver passes Envoy's span to the filter. It is in docs/guides/opentelemetry.md.
 const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation,
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
@@ -107,9 +107,9 @@ func tracing(collector *otlptest.Receiver, name, filter string) *site {
 			"{pipe: {path: SOCKET}}", "{socket_address: {address: 127.0.0.1, port_value: "+portOf(address)+"}}").Replace(bridgeCluster)}
 }
 
-// TestTracesOfEnvoy: a check is a span in the trace of Envoy, which the bridge sends by OTLP, as its
-// metrics. With the filter it is a child of the request's span, which header_mutation hands over; with
-// Envoy's own filter, a child of the span of the call.
+// TestTracesOfEnvoy: a check is a span in Envoy's trace. The bridge sends the span by OTLP, like
+// its metrics. With the filter, the span is a child of the request's span, which header_mutation
+// passes on. With Envoy's own filter, it is a child of the call's span.
 func TestTracesOfEnvoy(t *testing.T) {
 	t.Parallel()
 	if !strings.Contains(readFile(t, "../docs/guides/opentelemetry.md"), "- "+handingOver) {

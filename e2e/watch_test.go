@@ -76,7 +76,13 @@ type monitor struct {
 // second. It applies edit to the rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
-	dir, list := t.TempDir(), func(addresses []string) string { return "'" + strings.Join(addresses, "', '") + "'" }
+	dir, list := t.TempDir(), func(addresses []string) string {
+		quoted := ""
+		for _, address := range addresses {
+			quoted += "'" + address + "', "
+		}
+		return quoted
+	}
 	addressed := strings.NewReplacer("'caddy-1.internal:2019', 'caddy-2.internal:2019'", list(caddys), "'bridge-1.internal:8441'", list(bridges),
 		"15s", "1s")
 	for name, text := range map[string]string{

@@ -20,7 +20,7 @@ import (
 
 // The modes in which the filter itself is measured from outside. None of them decides anything.
 const (
-	modeNothing = "nothing" // the difference from no filter is the cost of calling a filter
+	modeNothing = "nothing" // calls nothing: the difference from no filter is the cost of calling a filter
 	// reads the request's headers and adds three to the response: the least that a limiter can do
 	modeHeaders = "headers"
 	// calls Envoy as often as Penstock's filter does for a request decided from held units

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // adminTokenVariable is the environment variable with the token of operators.
@@ -74,7 +76,7 @@ func (b *bridgeTarget) token() (string, error) {
 	if b.tokenFile == "" {
 		return os.Getenv(adminTokenVariable), nil
 	}
-	token, err := readSecret(b.tokenFile)
+	token, err := listen.ReadSecret(b.tokenFile)
 	if err != nil {
 		return "", fmt.Errorf("--bridge-token-file: %w", err)
 	}

@@ -90,7 +90,7 @@ func decoded[T any](reply []byte, err error) (*T, error) {
 	return value, json.Unmarshal(reply, value)
 }
 
-// send is ask with a body.
+// send is like ask, for a request with a body.
 func (a *admin) send(ctx context.Context, method, path string, query url.Values, sent io.Reader) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, err

@@ -13,14 +13,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/operator"
 )
 
 // usageReport is the part of a client's report that the command usage prints.
 type usageReport struct {
-	Client    string
-	Counters  []operator.Counter
-	Penalties []operator.Penalty
+	Client      string
+	Profiles    []operator.Profile
+	Counters    []operator.Counter
+	Penalties   []operator.Penalty
+	Denials     []denialReport
+	Record      *directory.Record
+	RecordError string `json:"record_error"`
+}
+
+// denialReport is the part of an event of a denial that the command usage prints.
+type denialReport struct {
+	Time                         time.Time
+	Rule, Decision, Method, Path string
+	Count                        int
 }
 
 // usageCommand returns the command that prints a client's counters for people. It sends the same
@@ -30,8 +42,9 @@ func (a *admin) usageCommand() *cobra.Command {
 	var bill billing
 	cmd := &cobra.Command{Use: "usage CLIENT", Short: "Print what a client has used of its limits, without spending anything",
 		Long: "Print what a client has used of each of its limits, how much is left, and when the limit is whole again. Units that a\n" +
-			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. With --json the\n" +
-			"answer is that of \"penstock client --client\". The exit status is 3 if no policy can have the client.\n\n" +
+			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. The last denials\n" +
+			"and the client's record are below. With --json the answer is that of \"penstock client --client\". The exit status is 3 if\n" +
+			"no policy can have the client.\n\n" +
 			"With --control, print what clients used in a month, for billing: of one, or of all if CLIENT is left out.",
 		Args: cobra.MaximumNArgs(1), Example: "  penstock usage user:u_42\n  penstock usage --control https://control:7070 --month 2026-11 --format csv"}
 	which.register(cmd.Flags())
@@ -65,7 +78,8 @@ func (a *admin) usageCommand() *cobra.Command {
 	return cmd
 }
 
-// print prints the counters as a table, and a line for each penalty in force below.
+// print prints the counters as a table. Below, it prints a line for each penalty in force, the
+// properties of the client and their origin, its last denials, and its record.
 func (r *usageReport) print(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
 		fmt.Fprintf(out, "no limit counts %s\n", printable(r.Client))
@@ -77,7 +91,11 @@ func (r *usageReport) print(out io.Writer, now time.Time) error {
 			if c.Shared {
 				rule += " (shared)"
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(c.Policy), rule, printable(c.Limit), printable(c.Whose), c.Used, c.Remaining,
+			limit := printable(c.Limit)
+			if c.Granted > 0 {
+				limit += fmt.Sprintf(" + %d granted", c.Granted)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(c.Policy), rule, limit, printable(c.Whose), c.Used, c.Remaining,
 				resets(&c, now))
 		}
 		if err := table.Flush(); err != nil {
@@ -90,7 +108,39 @@ func (r *usageReport) print(out io.Writer, now time.Time) error {
 				wait(p.WaitMs), p.Violations)
 		}
 	}
+	r.printOrigin(out)
 	return nil
+}
+
+// printOrigin prints what is known of the client besides its counters.
+func (r *usageReport) printOrigin(out io.Writer) {
+	for i := range r.Profiles {
+		f := &r.Profiles[i]
+		var known []string
+		for _, field := range [][2]string{{"user", f.User}, {"tier", f.Tier}, {"tenant", f.Tenant}, {"state", f.State}, {"from", f.From}} {
+			if field[1] != "" {
+				known = append(known, field[0]+" "+printable(field[1]))
+			}
+		}
+		if len(known) > 0 {
+			fmt.Fprintf(out, "policy %s: %s\n", printable(f.Policy), strings.Join(known, ", "))
+		}
+	}
+	for _, d := range r.Denials {
+		often := ""
+		if d.Count > 1 {
+			often = fmt.Sprintf(", %d times", d.Count)
+		}
+		fmt.Fprintf(out, "%s at %s: rule %s, %s %s%s\n", printable(d.Decision), d.Time.UTC().Format(time.RFC3339), printable(d.Rule),
+			printable(d.Method), printable(d.Path), often)
+	}
+	switch {
+	case r.RecordError != "":
+		fmt.Fprintf(out, "record: %s\n", printable(r.RecordError))
+	case r.Record != nil:
+		fmt.Fprintln(out)
+		writeRecord(out, r.Client, r.Record)
+	}
 }
 
 // resets returns when the whole limit is available again, and when the next unit is admitted if

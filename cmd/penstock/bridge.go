@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/bridge"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
-	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -173,7 +173,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 		return err
 	}
 	o := bridge.Options{PolicyFile: f.policy, ShadowPolicyFile: f.shadow, Policy: document, Token: token, AdminToken: adminToken, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
-		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: called, Hosts: f.hosts, Logger: logger}
+		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: listen.Called, Hosts: f.hosts, Logger: logger}
 	if host, _, err := net.SplitHostPort(f.listen); err == nil {
 		o.Hosts = append(o.Hosts, host)
 	}
@@ -243,34 +243,7 @@ func (f *bridgeFlags) warnOfArguments(logger *slog.Logger) {
 	}
 }
 
-// tokenMin is the least length of a token: 16 random letters and digits are 95 bits.
-const tokenMin = 16
-
 // readToken returns the token of filters, or "" if there is none.
-func (f *bridgeFlags) readToken() (string, error) { return readToken("token", f.token, f.tokenFile) }
-
-// readToken returns the token from a flag or its file, or "" if there is none.
-func readToken(flag, said, file string) (string, error) {
-	token, err := policyfile.Secret(said)
-	if err != nil {
-		return "", fmt.Errorf("--%s: %w", flag, err)
-	}
-	if file != "" {
-		if token != "" {
-			return "", fmt.Errorf("--%s and --%[1]s-file are both given: keep one of them", flag)
-		}
-		if token, err = readSecret(file); err != nil {
-			return "", fmt.Errorf("--%s-file: %w", flag, err)
-		}
-	}
-	if given := said != "" || file != ""; given && len(token) < tokenMin {
-		return "", fmt.Errorf("the token has %d characters, so it can be guessed: make one of at least %d, as with openssl "+
-			"rand -hex 16", len(token), tokenMin)
-	}
-	for _, c := range []byte(token) {
-		if c <= ' ' || c > '~' {
-			return "", errors.New("the token holds a character that a header cannot carry: keep to letters and digits")
-		}
-	}
-	return token, nil
+func (f *bridgeFlags) readToken() (string, error) {
+	return listen.ReadToken("--token", f.token, "--token-file", f.tokenFile)
 }

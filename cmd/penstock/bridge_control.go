@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// feedFlags are the flags of what a bridge tells a control plane, as written.
+// feedFlags are the flags, as written, for sending events and usage to a control plane.
 type feedFlags struct {
 	url, tokenFile, folder string
 	bytesMax               int64
@@ -30,7 +30,8 @@ func (f *feedFlags) register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.bytesMax, "spool-bytes", 0, "the most bytes that the folder takes (268435456)")
 }
 
-// open returns a feed, with a meter in the bridge's options; nil without a control plane.
+// open returns a feed, and adds its meter to the bridge's options. It returns nil if no control
+// plane is named.
 func (f *feedFlags) open(o *bridge.Options, eventsTo string) (*feed.Feed, error) {
 	switch {
 	case f.url == "" && (f.tokenFile != "" || f.folder != "" || f.bytesMax != 0):
@@ -58,7 +59,8 @@ func (f *feedFlags) open(o *bridge.Options, eventsTo string) (*feed.Feed, error)
 	return opened, nil
 }
 
-// openSink returns the sink of events: the control plane, or what --events or its variable says.
+// openSink returns the sink of events: the control plane, or the one that --events or its
+// environment variable names.
 func (f *bridgeFlags) openSink(o *bridge.Options, to, place string) (events.Sink, interface{ Close() error }, error) {
 	told, err := f.feed.open(o, to)
 	if err != nil {

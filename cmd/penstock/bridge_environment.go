@@ -5,10 +5,8 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/big"
-	"os"
 	"strconv"
 	"strings"
 
@@ -78,26 +76,4 @@ func bucket(size, rate string) (string, error) {
 			cmp.Or(digits, "0")+rate[len(whole):])
 	}
 	return fmt.Sprintf("%s/%ss burst %d", exact.Num(), exact.Denom(), tokens), nil
-}
-
-// readSecret reads a file that contains only a secret and line ends.
-func readSecret(name string) (string, error) {
-	const bytesMax = 4096
-	file, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, bytesMax+1))
-	switch {
-	case err != nil:
-		return "", err
-	case len(text) > bytesMax:
-		return "", fmt.Errorf("%q is larger than %d bytes: it is the wrong file", name, bytesMax)
-	}
-	secret := strings.TrimRight(string(text), "\r\n")
-	if secret == "" {
-		return "", fmt.Errorf("%q is empty", name)
-	}
-	return secret, nil
 }

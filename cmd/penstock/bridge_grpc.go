@@ -23,6 +23,7 @@ import (
 
 	"github.com/penstock/penstock/internal/envoy/bridge"
 	"github.com/penstock/penstock/internal/envoy/rls"
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // Limits of the gRPC services.
@@ -78,7 +79,7 @@ func (o *overGRPC) drain() {
 // serveEnvoy serves Envoy's gRPC protocols until it is drained.
 func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (*overGRPC, error) {
 	o := new(overGRPC)
-	if s.rls.network != "" {
+	if s.rls.Network != "" {
 		observer := b.Observer()
 		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Directory: observer.DirectoryOf, Trial: observer.Trial, Store: s.store, Metrics: s.metrics, Outages: s.outages, Tracer: s.tracer,
 			Observer: observer, RequestsMax: requestsOfCall * s.callsMax})
@@ -95,7 +96,7 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 			server.GracefulStop()
 		})
 	}
-	if s.xds.network != "" {
+	if s.xds.Network != "" {
 		server, err := s.serveGRPC(s.xds, s.envoys.Register, 0, ended, logger.With("for", "Envoy's extension discovery"))
 		if err != nil {
 			o.drain()
@@ -113,7 +114,7 @@ const grpcWorkers = 64
 
 // serveGRPC serves gRPC at an entrance. patience is the maximum duration of a request,
 // measured from the arrival of its headers; 0 means no limit. Later errors are sent to ended.
-func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
+func (s *served) serveGRPC(at listen.Address, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
 	options ...grpc.ServerOption) (*grpc.Server, error) {
 	listener, err := s.open(at, grpcConnectionsMax, logger)
 	if err != nil {
@@ -167,9 +168,9 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 		}
 		context.AfterFunc(ctx, func() { g.tokenless.Add(-1) })
 		patience = tokenlessTime
-		v.probe()
+		v.Probe()
 	} else {
-		v.admit()
+		v.Admit()
 	}
 	switch {
 	case patience == 0:
@@ -184,12 +185,10 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 	return timed, nil
 }
 
-// connOf returns the connection of a request, or nil if its listener has no [connLimit].
-func connOf(ctx context.Context) *limitedConn {
+// connOf returns the connection of a request, or nil if its listener has no [listen.Limit].
+func connOf(ctx context.Context) *listen.Conn {
 	if other, ok := peer.FromContext(ctx); ok {
-		if addr, ok := other.Addr.(limitedAddr); ok {
-			return addr.conn
-		}
+		return listen.ConnOf(other.Addr)
 	}
 	return nil
 }

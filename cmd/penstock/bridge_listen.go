@@ -12,7 +12,8 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
+
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // certificates are the paths of PEM files.
@@ -47,13 +48,10 @@ func (c *certificates) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// entrance is an address that the bridge will listen on.
-type entrance struct{ network, address string }
-
 // entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
-	http, rls, xds entrance // an unused one has the network ""
-	admin          entrance
+	http, rls, xds listen.Address // the zero value if it is not used
+	admin          listen.Address
 	tls            *tls.Config
 	mode           fs.FileMode // of Unix sockets
 	guarded        bool        // callers must present a token or a certificate
@@ -73,13 +71,13 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	beyond := false
 	for _, g := range [...]struct {
 		flag, address string
-		entrance      *entrance
+		entrance      *listen.Address
 	}{{"--listen", f.listen, &e.http}, {"--rls-listen", f.rls, &e.rls}, {"--xds-listen", f.xds, &e.xds}} {
 		if g.address == "" && g.entrance != &e.http {
 			continue
 		}
 		var far bool
-		if *g.entrance, far, err = entranceOf(g.address); err != nil {
+		if *g.entrance, far, err = listen.Parse(g.address); err != nil {
 			return e, fmt.Errorf("%s: %w", g.flag, err)
 		}
 		if far && token == "" && !e.certified() {
@@ -105,31 +103,21 @@ func (e *entrances) certified() bool {
 	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// entranceOf parses an address, and reports whether other machines can reach it. It resolves a host
-// name now, so that the bridge listens on the address that was checked.
-func entranceOf(address string) (e entrance, beyond bool, err error) {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		if path == "" {
-			return e, false, errors.New("unix: has no path; write unix:/run/penstock.sock")
-		}
-		return entrance{"unix", path}, false, nil
-	}
-	tcp, err := net.ResolveTCPAddr("tcp", address)
-	if err != nil {
-		return e, false, fmt.Errorf("%w; write host:port, or unix:PATH", err)
-	}
-	network := "tcp"
-	if tcp.IP.To4() != nil {
-		network = "tcp4" // "tcp" would turn 0.0.0.0 into [::], which accepts IPv6 too
-	}
-	return entrance{network, tcp.String()}, !tcp.IP.IsLoopback(), nil
-}
+// The limits of the connections of each address that the bridge listens on.
+const (
+	// httpConnectionsMax is larger than the number of running and waiting calls, because with
+	// HTTP/1.1 each call has its own connection. An idle connection holds some 10 KB.
+	httpConnectionsMax = 1 << 15
+	// grpcConnectionsMax allows one connection for each worker of some hundred Envoys. An idle
+	// connection holds some 80 KB.
+	grpcConnectionsMax = 1 << 12
+)
 
 // open listens, and limits the number of open connections.
-func (e *entrances) open(at entrance, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
-	listener, err := listenOn(at.network, at.address, e.mode)
+func (e *entrances) open(at listen.Address, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
+	listener, err := listen.On(at, e.mode)
 	if err != nil {
 		return nil, err
 	}
-	return newConnLimit(listener, connectionsMax, e.guarded, logger), nil
+	return listen.NewLimit(listener, connectionsMax, e.guarded, logger), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // adminConnectionsMax bounds the connections of operators.
@@ -31,7 +32,7 @@ func (f *operatorFlags) register(flags *pflag.FlagSet) {
 // readToken returns the token of operators, or "" if there is none. It must differ from the token
 // of filters.
 func (f *operatorFlags) readToken(ofFilters string) (string, error) {
-	token, err := readToken("admin-token", f.token, f.tokenFile)
+	token, err := listen.ReadToken("--admin-token", f.token, "--admin-token-file", f.tokenFile)
 	if err == nil && token != "" && token == ofFilters {
 		return "", errors.New("--admin-token is the same as --token, so every filter could reset limits: make another one, as with " +
 			"openssl rand -hex 16")
@@ -47,7 +48,7 @@ func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 	if f.listen == "" {
 		return false, nil
 	}
-	if e.admin, beyond, err = entranceOf(f.listen); err != nil {
+	if e.admin, beyond, err = listen.Parse(f.listen); err != nil {
 		return false, fmt.Errorf("--admin-listen: %w", err)
 	}
 	if beyond && !f.guarded() {
@@ -61,18 +62,18 @@ func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 // TLS.
 func (s *served) serveOperators(b *bridge.Bridge, guarded bool, logger *slog.Logger) (*http.Server, error) {
 	config := s.tls
-	if s.admin.network == "unix" {
+	if s.admin.Network == "unix" {
 		config = nil
 	}
 	server := httpServer(b.AdminHandler(), config, logger)
-	if s.admin.network == "" {
+	if s.admin.Network == "" {
 		return server, nil
 	}
-	listener, err := listenOn(s.admin.network, s.admin.address, s.mode)
+	listener, err := listen.On(s.admin, s.mode)
 	if err != nil {
 		return nil, err
 	}
-	listener = newConnLimit(listener, adminConnectionsMax, guarded, logger)
+	listener = listen.NewLimit(listener, adminConnectionsMax, guarded, logger)
 	go func() {
 		if err := serveHTTP(server, listener); err != nil {
 			logger.Error("operators are no longer served", "error", err)

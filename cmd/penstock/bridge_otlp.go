@@ -15,8 +15,8 @@ import (
 // set.
 const serviceName = "penstock-bridge"
 
-// openSending begins to send spans and metrics, if the environment asks for it, and adds the tracer
-// to the bridge's options. The caller ends it after the bridge.
+// openSending starts to send spans and metrics if environment variables request it, and adds the
+// tracer to the bridge's options. The caller ends it after the bridge.
 func openSending(ctx context.Context, o *bridge.Options) (end func(), err error) {
 	sending, err := otlp.Open(ctx, os.Getenv, serviceName, o.Registry, o.Logger)
 	if err != nil {

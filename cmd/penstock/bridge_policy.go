@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// publishedPrefix begins a --policy that is in Redis.
+// publishedPrefix is the prefix of a --policy that is in Redis.
 const publishedPrefix = "redis:"
 
-// publishedFlags are those of a policy that a control plane publishes.
+// publishedFlags are the flags for a policy that a control plane publishes.
 type publishedFlags struct {
 	keys   []string
 	folder string
@@ -31,7 +31,7 @@ func (f *publishedFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.node, "policy-node", "", "with --policy redis:NAME, the `NAME` of this node for shares of the nodes (the name of the host)")
 }
 
-// check returns what does not go together with the policy.
+// check returns an error if a flag does not apply to the policy.
 func (f *publishedFlags) check(policy string) error {
 	if !strings.HasPrefix(policy, publishedPrefix) && len(f.keys)+len(f.folder)+len(f.node) > 0 {
 		return errors.New("--policy-key, --policy-dir and --policy-node go with --policy redis:NAME: give that, or leave them out")
@@ -39,7 +39,7 @@ func (f *publishedFlags) check(policy string) error {
 	return nil
 }
 
-// source returns the source of a policy in Redis. store is nil without Redis.
+// source returns the source of a policy in Redis. If there is no Redis, store is nil.
 func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *slog.Logger) (*redispolicy.Source, error) {
 	name := strings.TrimPrefix(policy, publishedPrefix)
 	if store == nil {

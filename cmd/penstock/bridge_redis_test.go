@@ -66,7 +66,7 @@ func TestBridgeRefusesModes(t *testing.T) {
 	}
 }
 
-// TestModeFlagWinsOverVariable: a flag overrides a contradicting variable, and the log says so.
+// TestModeFlagWinsOverVariable: a flag overrides a contradicting variable, and the log reports it.
 func TestModeFlagWinsOverVariable(t *testing.T) {
 	for _, c := range []struct{ env, mode, want string }{
 		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2", "ring", "ring a:1 b:2 told"},

@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/envoy/bridge"
 	"github.com/penstock/penstock/internal/envoy/ecds"
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // Limits of the servers.
@@ -138,7 +139,7 @@ func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 // httpServer returns a server for both versions of HTTP on one port. It logs errors of single
 // connections at debug level only, because clients could fill the log with them.
 func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *http.Server {
-	server := &http.Server{Handler: handler, ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	server := &http.Server{Handler: handler, ConnContext: listen.WithConn, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: bridge.CallTime, ReadTimeout: bridge.CallTime, WriteTimeout: bridge.ReplyTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: headerBytesMax, TLSConfig: config, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streamsMax, SendPingTimeout: pingTime, PingTimeout: pongTime, WriteByteTimeout: bridge.ReplyTime}}
@@ -146,28 +147,6 @@ func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *
 	server.Protocols.SetHTTP2(config != nil)
 	server.Protocols.SetUnencryptedHTTP2(config == nil)
 	return server
-}
-
-// visiting is the context key of a call's connection.
-type visiting struct{}
-
-// withVisitor puts the connection into the contexts of its calls, for [called].
-func withVisitor(ctx context.Context, conn net.Conn) context.Context {
-	if addr, ok := conn.RemoteAddr().(limitedAddr); ok {
-		return context.WithValue(ctx, visiting{}, addr.conn)
-	}
-	return ctx
-}
-
-// called marks the connection of an accepted call as established. If known is false, the call is a
-// health check, which does not establish the connection.
-func called(ctx context.Context, known bool) {
-	v, _ := ctx.Value(visiting{}).(*limitedConn)
-	if known {
-		v.admit()
-	} else {
-		v.probe()
-	}
 }
 
 // serveHTTP serves until the server is shut down or fails.
@@ -199,7 +178,7 @@ func (f *bridgeFlags) discovery(e *entrances, token string, logger *slog.Logger)
 		}
 		o.Filter = string(text)
 	}
-	if o.HoldsToken() && token == "" && e.xds.network != "unix" && !e.certified() {
+	if o.HoldsToken() && token == "" && e.xds.Network != "unix" && !e.certified() {
 		return nil, fmt.Errorf("--xds-filter %q holds a token, and --xds-listen %q would send it to every caller: give --token-file, or "+
 			"--tls-cert, --tls-key and --client-ca, or listen on a Unix socket", f.xdsFilter, f.xds)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/operator"
 )
 
@@ -55,7 +56,7 @@ func (c *controlClient) check(flags *pflag.FlagSet) error {
 // token returns the token of the file or the environment.
 func (c *controlClient) token() (string, error) {
 	if c.tokenFile != "" {
-		token, err := readSecret(c.tokenFile)
+		token, err := listen.ReadSecret(c.tokenFile)
 		if err != nil {
 			return "", fmt.Errorf("--control-token-file: %w", err)
 		}
@@ -156,6 +157,9 @@ func (c *controlClient) send(ctx context.Context, method, path string, body []by
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		return response.StatusCode, problemOf(response.Status, text)
+	}
+	if response.StatusCode == http.StatusNoContent {
+		return response.StatusCode, nil
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return response.StatusCode, fmt.Errorf("the answer from %s is not that of a control plane: %w", c.url, err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control"
 	"github.com/penstock/penstock/internal/control/localpg"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
@@ -45,12 +46,15 @@ type controlFlags struct {
 	tokenFile    string
 	folder       string
 	policyKey    string
+	archive      archiveFlags
+	webhooks     webhookFlags
 }
 
 func newControl() *cobra.Command {
 	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy())
+	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive(), newControlThreshold(),
+		newControlImport())
 	return cmd
 }
 
@@ -107,6 +111,8 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers, which must show a certificate")
 	flags.StringVar(&f.policyKey, "policy-key", "", "a `FILE` with the private key that signs policies, made by penstock control policy key")
+	f.archive.register(flags)
+	f.webhooks.register(flags)
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
@@ -139,6 +145,18 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
+	bucket, err := f.archive.bucket()
+	if err != nil {
+		return err
+	}
+	keep, err := f.archive.keep()
+	if err != nil {
+		return err
+	}
+	webhooks, err := f.webhooks.caller(logger)
+	if err != nil {
+		return err
+	}
 	listener, err := f.listener(logger)
 	if err != nil {
 		return err
@@ -147,7 +165,8 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
-	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key, FirstToken: f.showToken})
+	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
+		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
 }
 
 // store returns the Redis that the flags or the environment name.
@@ -177,7 +196,7 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 	if err != nil || mode > 0o777 {
 		return nil, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
 	}
-	at, beyond, err := entranceOf(f.listen)
+	at, beyond, err := listen.Parse(f.listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
@@ -185,7 +204,7 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 		return nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
 			"listen on 127.0.0.1 or a Unix socket behind a proxy with TLS", f.listen)
 	}
-	listener, err := listenOn(at.network, at.address, fs.FileMode(mode))
+	listener, err := listen.On(at, fs.FileMode(mode))
 	if err != nil || config == nil {
 		return listener, err
 	}

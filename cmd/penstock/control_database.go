@@ -46,7 +46,7 @@ func newControlToken() *cobra.Command {
 				return fmt.Errorf("--for %q %w", span, err)
 			}
 			return f.withLedger(cmd.Context(), func(l *ledger.Ledger) error {
-				secret, _, err := l.NewToken(cmd.Context(), ledger.Actor{Name: currentUser(), Origin: "penstock control token"}, name, ledger.Role(role), life, reason)
+				secret, _, err := l.NewToken(cmd.Context(), ledger.Actor{Name: currentUser(), Origin: "penstock control token"}, name, ledger.Role(role), time.Now().Add(life), reason)
 				if err == nil {
 					_, err = fmt.Fprintln(cmd.OutOrStdout(), secret)
 				}

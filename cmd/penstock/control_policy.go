@@ -28,13 +28,13 @@ import (
 // controlDefault is the address of a control plane on the same machine.
 const controlDefault = "http://127.0.0.1:7070"
 
-// policyCommand is what the commands of policies have in common.
+// policyCommand holds what the commands for policies have in common.
 type policyCommand struct {
 	controlClient
 	name, reason string
 }
 
-// newControlPolicy returns the commands of policies. They call the API.
+// newControlPolicy returns the commands for policies. They call the API.
 func newControlPolicy() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Write, compare and publish policies", Args: noArgs,
 		Long: "Write, compare and publish the policies of a control plane, through its API. A write makes a revision and publishes nothing.\n" +
@@ -222,7 +222,7 @@ func orDash(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// candidateText returns the candidate of a policy in words.
+// candidateText describes the candidate of a policy.
 func candidateText(p *ledger.Policy) string {
 	switch {
 	case p.Candidate == 0:

@@ -34,7 +34,7 @@ func newPolicyExplain() *cobra.Command {
 	return cmd
 }
 
-// controlled is a control plane that knows the policy and the clients of a question.
+// controlled is the control plane that has the policy and the records of clients.
 type controlled struct {
 	*policyCommand
 	revision int64
@@ -69,7 +69,8 @@ func (c *controlled) document(ctx context.Context) (*policyfile.Document, error)
 	return d, nil
 }
 
-// plan plans a request, with the records of the control plane. Without one, it only calls add.
+// plan plans a request, with the records of the control plane. Without a control plane, it only
+// calls add.
 func (c *controlled) plan(ctx context.Context, plan *core.Plan, add func()) error {
 	if c == nil {
 		add()

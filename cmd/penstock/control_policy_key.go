@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/published"
 )
 
@@ -35,7 +36,7 @@ func newControlPolicyKey() *cobra.Command {
 		}}
 }
 
-// makePolicyKey writes a new private key to a file that must not be there yet.
+// makePolicyKey writes a new private key to a file that must not exist yet.
 func makePolicyKey(path string) (ed25519.PrivateKey, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -49,12 +50,12 @@ func makePolicyKey(path string) (ed25519.PrivateKey, error) {
 	return key, errors.Join(err, file.Close())
 }
 
-// readPolicyKey reads a private key. Without a path there is none.
+// readPolicyKey reads a private key. An empty path stands for no key.
 func readPolicyKey(path string, logger *slog.Logger) (ed25519.PrivateKey, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := readSecret(path)
+	text, err := listen.ReadSecret(path)
 	if err != nil {
 		return nil, fmt.Errorf("--policy-key: %w; make one with penstock control policy key FILE", err)
 	}

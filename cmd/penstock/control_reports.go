@@ -27,8 +27,8 @@ type billing struct {
 	month, format string
 }
 
-// billingFlags are the flags that only a control plane understands, and countedFlags those that it
-// does not understand.
+// billingFlags are the flags that apply only with a control plane, and countedFlags those that
+// apply only without one.
 var (
 	billingFlags = []string{"month", "format"}
 	countedFlags = []string{"json", "user", "tier", "tenant", "host"}
@@ -41,7 +41,7 @@ func (b *billing) register(cmd *cobra.Command) {
 	flags.StringVar(&b.format, "format", "table", "with --control: table, csv or ndjson")
 }
 
-// check returns what does not go together.
+// check returns an error if the flags contradict each other.
 func (b *billing) check(cmd *cobra.Command, args []string) error {
 	if err := b.control.check(cmd.Flags()); err != nil {
 		return err
@@ -93,11 +93,11 @@ func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) er
 			return w.end()
 		}
 		query.Set("after", page.Next)
-		query.Set("month", page.Month) // also if the month ends meanwhile
+		query.Set("month", page.Month) // also if the month ends between two pages
 	}
 }
 
-// usageWriter writes rows of usage in one form.
+// usageWriter writes rows of usage in one output format.
 type usageWriter struct {
 	write func(month string, u *reports.Usage) error
 	end   func() error
@@ -165,7 +165,7 @@ func (v *violators) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.rule, "rule", "", "with --control: only denials of this `RULE`")
 }
 
-// check returns what does not go together.
+// check returns an error if the flags contradict each other.
 func (v *violators) check(cmd *cobra.Command) error {
 	if err := v.control.check(cmd.Flags()); err != nil {
 		return err

@@ -67,7 +67,7 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// register registers the flags that say what the request is.
+// register registers the flags that describe the request.
 func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
@@ -260,7 +260,7 @@ func (q *question) read() (*asked, time.Time, error) {
 	return a, now, nil
 }
 
-// asked presents the request of the flags to core.
+// asked is the request that the flags describe, in the form that core reads.
 type asked struct {
 	method, path, query, host string
 	headers                   http.Header

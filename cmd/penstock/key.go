@@ -181,7 +181,7 @@ func (k *keyEdits) plain(action directory.KeyAction, use, short string) *cobra.C
 	return k.change(edit, use, short)
 }
 
-// revoke returns the command that withdraws keys.
+// revoke returns the command that revokes keys.
 func (k *keyEdits) revoke() *cobra.Command {
 	edit := &directory.KeyEdit{Action: directory.KeyRevoke}
 	cmd := k.change(edit, "revoke NAME", "Withdraw the keys of a name for good: they are denied with 401")
@@ -189,7 +189,7 @@ func (k *keyEdits) revoke() *cobra.Command {
 	return cmd
 }
 
-// change returns the command of an edit that changes the keys of a name.
+// change returns the command for an edit that changes the keys of a name.
 func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	why(cmd, edit)
@@ -216,7 +216,7 @@ func (k *keyEdits) show() *cobra.Command {
 		}}
 }
 
-// list returns the command that prints a page of all keys, or of those of a client.
+// list returns the command that prints a page of all keys, or of the keys of one client.
 func (k *keyEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the keys of the directory by name, page by page", Args: noArgs}
 	var query directory.KeyQuery

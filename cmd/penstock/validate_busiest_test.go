@@ -9,7 +9,7 @@ import (
 )
 
 // TestValidateNamesTheBusiestRequest: a request of more than 64 checks is denied, so validate names
-// a request that comes close. It says nothing about other policies.
+// a request that comes close. For other policies it prints no such line.
 func TestValidateNamesTheBusiestRequest(t *testing.T) {
 	for rules, want := range map[int]string{
 		1:  "",
@@ -20,7 +20,8 @@ func TestValidateNamesTheBusiestRequest(t *testing.T) {
 		var text strings.Builder
 		text.WriteString("name: shop\nidentify: [{api_key: {keys_file: keys.toml}}, {ip: {}}]\nrules:\n")
 		for i := range rules {
-			// One limit each. Clients of tier gold have one more for all but two of the 33 rules.
+			// One limit each. Clients of the tier gold have one more limit in all but two of the 33
+			// rules.
 			tiers := ""
 			if rules == 33 && i < 31 {
 				tiers = ", tiers: {gold: [1000/1m, 10000/1h]}"

@@ -21,8 +21,8 @@ const (
 	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not know
 	// it would decide without the records of clients.
 	compactHeadDirected = "penstock policy 6\n"
-	// compactHeadTraced is for a policy with Traced, and says whether there is a Directory. A filter
-	// that does not know it would send no traces.
+	// compactHeadTraced is for a policy with Traced, and records whether the policy has a
+	// Directory. A filter that does not know it would send no traces.
 	compactHeadTraced = "penstock policy 7\n"
 )
 

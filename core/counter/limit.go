@@ -127,8 +127,8 @@ func (l *Limit) reduce() error {
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
-		// The burst is less than the count here; otherwise the tick would refill a smaller part of
-		// it. So refill is more than 1,600.
+		// The burst is less than the count here, because one tick refills a smaller part of a
+		// larger burst. So refill is more than 1,600.
 		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
 		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}

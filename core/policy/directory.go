@@ -25,8 +25,9 @@ type Directory interface {
 // KeyDirectory knows API keys. The [Directory] of a plan may implement it. Implementations answer as
 // those of Directory do.
 type KeyDirectory interface {
-	// FindKey returns the owner of the API key with a SHA-256, and the key's state at an instant, as
-	// [Verifier] does. ok is false if the directory does not know yet whether there is such a key.
+	// FindKey returns the owner of the API key with the given SHA-256, and the key's state at an
+	// instant, as [Verifier] does. ok is false if the directory does not know yet whether there is
+	// such a key.
 	FindKey(hash [32]byte, now counter.Micros) (who *Identity, state CredentialState, ok bool)
 }
 

@@ -48,8 +48,8 @@ func newGrants(list []Grant) (*Grants, error) {
 	return &Grants{list: list}, nil
 }
 
-// WithGrants returns the overrides with the grants of the list, or nil if there is neither. o may be
-// nil, and is not changed. WithGrants keeps the list.
+// WithGrants returns the overrides together with the grants in the list, or nil if there are
+// neither. o may be nil, and is not changed. WithGrants retains the list.
 func (o *Overrides) WithGrants(list []Grant) (*Overrides, error) {
 	grants, err := newGrants(list)
 	if err != nil || grants == nil {

@@ -81,7 +81,8 @@ type Asker struct {
 	Unchecked bool
 	// Keys knows API keys besides those of the verifier. It is nil without a directory.
 	Keys KeyDirectory
-	// Unread takes the names of keys that Keys does not know yet, of KindKey. It is nil without Keys.
+	// Unread receives the names, of KindKey, of the keys that Keys has not read yet. It is nil
+	// without Keys.
 	Unread *[]ClientName
 }
 

@@ -30,11 +30,12 @@ func GRPCType(asked string) string {
 	return GRPCContentType(asked)
 }
 
-// Deny returns the response to a denied request, with the given fields about its limits. For a
-// request of gRPC that Envoy does not convert, grpcType is the content type of the response, which
-// Envoy omits if there is no body; otherwise it is "".
-func Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (r Response, grpcType string) {
-	var headers [][2]string
+// Deny makes r the response to a denied request, with the given fields about its limits, whose texts
+// it shares. It reuses the memory of Headers and Body. For a request of gRPC that Envoy does not
+// convert, grpcType is the content type of the response, which Envoy omits if there is no body;
+// otherwise it is "".
+func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
+	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {
 		headers = append(headers, [2]string{"www-authenticate", challenge})
 	}
@@ -43,26 +44,30 @@ func Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (r
 			headers = setField(headers, slim.LowerASCII(f.Name), f.Value)
 		}
 	}
-	r = Response{Status: uint32(d.Status), GRPCStatus: -1}
+	*r = Response{Status: uint32(d.Status), GRPCStatus: -1, Body: r.Body[:0]}
 	switch kind := GRPCType(contentType); kind {
 	case "":
 		headers = setField(headers, "content-type", ContentType(d))
-		r.Body = AppendProblem(nil, plan, d)
+		r.Body = AppendProblem(r.Body, plan, d)
 	case GRPCNative:
 		// Envoy makes a trailers-only response, with the body as the message.
 		code, _ := GRPCStatus(d)
-		r.GRPCStatus, r.Body = int32(code), []byte(Detail(d))
+		r.GRPCStatus, r.Body = int32(code), append(r.Body, Detail(d)...)
 	default:
 		code, message := GRPCStatus(d)
 		r.Status, grpcType = 200, kind
 		headers = setField(headers, "grpc-status", strconv.Itoa(code))
 		headers = setField(headers, "grpc-message", message)
 	}
-	r.Headers = headers
-	for _, f := range Merge(own, d.Remaining, headers) {
-		r.Headers = setField(r.Headers, f[0], f[1])
+	all := *own
+	all.Merge(d.Remaining, false, func(f Field) []string { return Lines(headers, FieldNames[f]) })
+	for i, value := range all {
+		if value != "" {
+			headers = setField(headers, FieldNames[i], value)
+		}
 	}
-	return r, grpcType
+	r.Headers = headers
+	return grpcType
 }
 
 // setField sets a field in a list of headers, replacing one of that name.

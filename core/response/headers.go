@@ -4,6 +4,8 @@ package response
 
 import (
 	"strconv"
+	"strings"
+	"unsafe"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -26,13 +28,17 @@ func Challenge(d *core.Decision) string {
 // Writer writes header fields. The zero Writer is ready to use, and a Writer can be reused to save
 // its buffer. It must not be used concurrently.
 type Writer struct {
+	// Shares makes the fields share the writer's buffer. They are then valid until the next call of
+	// Headers, which allocates nothing once the buffer has grown.
+	Shares bool
+
 	text []byte // the text of all fields of one response
 }
 
 // Headers returns the header fields of the plan's decision, as the table in docs/reference/http.md
 // specifies. Each policy selects its header families, and a family shows the limits of the policies
 // that selected it. The fields of a denial come only from the policy that denies. Headers allocates
-// once.
+// once, unless Shares is set.
 func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	var f Fields
 	x, ietf := p.ShownCheck(d, policy.HeadersX), p.ShownCheck(d, policy.HeadersIETF)
@@ -54,7 +60,10 @@ func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	case d.Outcome == core.OutcomeDenied, d.Outcome == core.OutcomePenalized, d.Outcome == core.OutcomeDegradedDenied && d.RetryAfter > 0:
 		retryAfter = w.field(strconv.AppendInt(w.text, retrySeconds(d), 10))
 	}
-	text := string(w.text)
+	text := unsafe.String(unsafe.SliceData(w.text), len(w.text))
+	if !w.Shares {
+		text = strings.Clone(text)
+	}
 	if x >= 0 {
 		f[FieldLimit] = p.Shown(x, policy.HeadersX).Quota
 		f[FieldRemaining], f[FieldReset], f[FieldCost] = remaining.of(text), reset.of(text), cost.of(text)

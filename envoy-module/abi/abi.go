@@ -38,49 +38,57 @@ var process = front.NewProcess(newLogger())
 // wait for each other and for the goroutines that ask the store if there were fewer processors.
 //
 //export penstockInit
-func penstockInit(workers C.uint32_t) {
+func penstockInit(workers C.uint32_t, validates C.bool) {
+	if validates {
+		process.Validates()
+	}
 	if most := int(workers) + 1; runtime.GOMAXPROCS(0) < most {
 		runtime.GOMAXPROCS(most)
 	}
 }
 
-// penstockOpen opens a configuration. It returns 0 after it has logged what is wrong with it.
+// penstockOpen opens a configuration of the filter, or of a route. For an invalid configuration, it
+// logs every problem and returns 0.
 //
 //export penstockOpen
-func penstockOpen(at *C.char, length C.size_t) (id C.uint64_t) {
+func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			process.Panicked(reason)
 			id = 0
 		}
 	}()
-	settings, err := front.ReadSettings([]byte(goString(at, length)))
+	read, rejected := front.ReadSettings, "the configuration is rejected"
+	if ofRoute {
+		read, rejected = front.ReadRouteSettings, "the configuration of a route is rejected"
+	}
+	settings, err := read([]byte(goString(at, length)))
 	if err != nil {
-		logger.Error("the configuration is rejected", "error", err)
+		logger.Error(rejected, "error", err)
 		return 0
 	}
 	f, err := process.Open(settings)
 	if err != nil {
-		logger.Error("the configuration is rejected", "error", err)
+		logger.Error(rejected, "error", err)
 		return 0
 	}
 	return C.uint64_t(fronts.add(f))
 }
 
-// penstockClose ends a configuration, whose streams have all ended.
+// penstockClose ends a configuration, whose streams have all ended. It does not wait for the end.
 //
 //export penstockClose
 func penstockClose(id C.uint64_t) {
 	defer recovered()
-	closeFront(fronts.take(uint64(id)))
+	closings.close(fronts.take(uint64(id)))
 }
 
-// penstockNoRoutes says that there are no settings of routes.
+// penstockExit waits until configurations that are being closed have returned their units.
 //
-//export penstockNoRoutes
-func penstockNoRoutes() {
+//export penstockExit
+func penstockExit() {
 	defer recovered()
-	logger.Error("the configuration of a route is rejected: the module has no settings of routes; write the paths into the policy")
+	closings.await(exitTime)
 }
 
 // penstockRequest decides a request, or makes it wait.
@@ -105,8 +113,8 @@ func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.c
 //
 //export penstockWoken
 func penstockWoken(s *C.stream) (verdict C.int) {
-	defer undecided(s, fronts.get(uint64(s.front)), &verdict)
 	t := streams.take(uint64(s.waiting))
+	defer undecided(s, t.Front(), &verdict)
 	defer t.Release()
 	t.Provoke("woken")
 	return reply(s, t, t.Woken())
@@ -178,7 +186,7 @@ func undecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 	process.Panicked(reason)
 	*verdict = C.VERDICT_CONTINUE
-	s.count = 0
+	s.count, s.counted = 0, C.uint8_t(front.CountPanic)
 	if f.Denies() {
 		*verdict = writeResponse(s, front.Unguarded())
 	}
@@ -196,7 +204,7 @@ func goString(at *C.char, length C.size_t) string {
 	return unsafe.String((*byte)(unsafe.Pointer(at)), int(length))
 }
 
-// readHeaders appends the headers, whose texts are Envoy's.
+// readHeaders appends the headers, whose texts stay in Envoy's memory.
 func readHeaders(into [][2]string, headers *C.header, count C.size_t) [][2]string {
 	for _, h := range unsafe.Slice(headers, int(count)) {
 		into = append(into, [2]string{goString(h.name, h.name_length), goString(h.value, h.value_length)})

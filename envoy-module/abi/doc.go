@@ -16,5 +16,5 @@
 //
 // # When not to use it
 //
-// What a request is decided by belongs into package front, where it is tested without Envoy.
+// Decide requests in package front, whose tests need no Envoy.
 package abi

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "stream.h"
+#include "version.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +15,14 @@
 // The numbers of headers, fields of a reply, and pieces of a body that need no allocation.
 enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
 
-// A config is one configuration of the filter.
+// A config is one configuration of the filter, or of a route.
 typedef struct {
   uint64_t front;
+  counters counters; // of the filter
 } config;
+
+// The process ends, so that Envoy's log may no longer exist.
+static atomic_bool exiting;
 
 static void release(stream *s) {
   pthread_mutex_lock(&s->lock);
@@ -66,9 +73,13 @@ bool attribute_bool(stream *s, int id, bool *value) {
   return CALLBACK(http_filter_get_attribute_bool)(s->envoy, id, value);
 }
 void write_log(int level, const char *at, size_t length) {
-  CALLBACK(log)(level, (text){at, length});
+  if (atomic_load(&exiting)) {
+    fprintf(stderr, "%.*s\n", (int)length, at);
+  } else {
+    CALLBACK(log)(level, (text){at, length});
+  }
 }
-bool writes_log(int level) { return CALLBACK(log_enabled)(level); }
+bool writes_log(int level) { return atomic_load(&exiting) || CALLBACK(log_enabled)(level); }
 
 // next_field reads the field at a place in a reply and returns the place of the next one.
 static const char *next_field(const char *at, header *h) {
@@ -115,33 +126,53 @@ static header *gather(stream *s, int kind, header *usual, size_t *count) {
   return all;
 }
 
-const char *HOOK(program_init)(void) {
-  penstockInit(CALLBACK(get_concurrency)());
-  return "v0.2.0";
+// end waits for configurations that are being closed. Envoy has dropped them, and exits.
+static void end(void) {
+  atomic_store(&exiting, true);
+  penstockExit();
 }
 
-void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
-  (void)envoy, (void)name;
-  uint64_t front = penstockOpen((char *)settings.at, settings.length);
+// validates reports whether Envoy only validates its configuration. Older versions do not tell.
+static bool validates(void) { return CALLBACK(is_validation_mode) != NULL && CALLBACK(is_validation_mode)(); }
+
+const char *HOOK(program_init)(void) {
+  const char *version = interface_version();
+  if (version == NULL) return NULL;
+  penstockInit(CALLBACK(get_concurrency)(), validates());
+  atexit(end);
+  return version;
+}
+
+static config *open_config(text settings, bool of_route) {
+  uint64_t front = penstockOpen((char *)settings.at, settings.length, of_route);
   if (front == 0) return NULL;
   config *c = malloc(sizeof *c);
   if (c == NULL) abort();
+  memset(c, 0, sizeof *c);
   c->front = front;
   return c;
 }
 
-void HOOK(http_filter_config_destroy)(config *c) {
+static void close_config(config *c) {
   penstockClose(c->front);
   free(c);
 }
 
-void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
-  (void)name, (void)settings;
-  penstockNoRoutes();
-  return NULL;
+void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
+  (void)name;
+  config *c = open_config(settings, false);
+  if (c != NULL) counters_define(&c->counters, envoy);
+  return c;
 }
 
-void HOOK(http_filter_per_route_config_destroy)(void *c) { (void)c; }
+void HOOK(http_filter_config_destroy)(config *c) { close_config(c); }
+
+void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
+  (void)name;
+  return open_config(settings, true);
+}
+
+void HOOK(http_filter_per_route_config_destroy)(config *c) { close_config(c); }
 
 void *HOOK(http_filter_new)(config *c, void *envoy) {
   stream *s = malloc(sizeof *s);
@@ -149,6 +180,7 @@ void *HOOK(http_filter_new)(config *c, void *envoy) {
   memset(s, 0, offsetof(stream, own));
   s->envoy = envoy;
   s->front = c->front;
+  s->counters = &c->counters;
   s->uses = 1;
   s->reply = s->own;
   s->room = REPLY_ROOM;
@@ -169,6 +201,9 @@ void HOOK(http_filter_destroy)(stream *s) {
 size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   s->envoy = envoy;
   s->complete = ends;
+  // The route keeps its configuration as long as the request.
+  const config *route = CALLBACK(get_most_specific_route_config)(envoy);
+  if (route != NULL) s->front = route->front;
   header usual[HEADERS_USUAL];
   size_t count;
   header *all = gather(s, REQUEST_HEADERS, usual, &count);
@@ -177,6 +212,7 @@ size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   if (!CALLBACK(http_filter_get_attribute_string)(envoy, SOURCE_ADDRESS, &source)) source.length = 0;
   int verdict = penstockRequest(s, all, count, (char *)source.at, source.length);
   if (all != usual) free(all);
+  stream_count(s);
   switch (verdict) {
   case VERDICT_RESPOND:
     respond(s);
@@ -193,6 +229,8 @@ void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
   if (s->waiting == 0) return;
   int verdict = penstockWoken(s);
   s->waiting = 0;
+  s->envoy = envoy;
+  stream_count(s);
   if (s->over) return;
   if (verdict == VERDICT_RESPOND) {
     respond(s);

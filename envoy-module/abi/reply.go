@@ -17,6 +17,7 @@ import (
 
 // reply writes what the hooks need after a verdict: the fields to set, or a response.
 func reply(s *C.stream, t *front.Stream, v front.Verdict) C.int {
+	s.counted = C.uint8_t(t.Counted())
 	if v == front.Respond {
 		return writeResponse(s, t.Response())
 	}
@@ -106,8 +107,8 @@ func readField(from []byte) (name, value string, rest []byte) {
 // room returns the room of the stream's reply, to append to.
 func room(s *C.stream) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.room))[:0] }
 
-// keep stores a reply in the stream. If it did not fit into the room, it is in memory of Go and is
-// copied.
+// keep stores a reply in the stream. A reply that did not fit into the room is in Go's memory and
+// is copied.
 func keep(s *C.stream, text []byte, fields int) {
 	s.count, s.length = 0, 0
 	if len(text) == 0 {

@@ -6,7 +6,6 @@ package abi
 
 import (
 	"sync"
-	"time"
 
 	"github.com/penstock/penstock/envoy-module/front"
 )
@@ -51,25 +50,4 @@ func (t *table[T]) take(id uint64) *T {
 	t.slots[id-1] = nil
 	t.free = append(t.free, id)
 	return value
-}
-
-// closeTime is how long Envoy's main thread waits for a configuration to end. Envoy exits after the
-// last one, so it is the time to return leased units. If the store does not answer within it, they
-// stay charged until they expire.
-const closeTime = time.Second
-
-// closeFront ends a configuration.
-func closeFront(f *front.Front) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer recovered()
-		if err := f.Close(); err != nil {
-			logger.Warn("closing a configuration", "error", err)
-		}
-	}()
-	select {
-	case <-done:
-	case <-time.After(closeTime):
-	}
 }

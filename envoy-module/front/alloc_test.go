@@ -3,30 +3,60 @@
 package front
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// allocsMax is the number of allocations of a request that memory decides: one for its texts and one
-// for its fields.
-const allocsMax = 2
+// hot is a limit that no test reaches.
+const hot = "rules: [{name: all, limit: 1000000000/31d}]\n"
 
-func TestADecisionInMemoryAllocatesLittle(t *testing.T) {
-	f := opened(t, "name: shop\nrules: [{name: all, limit: 1000000000/31d}]\n")
-	headers, b := request("/api/items", "user-agent", "curl/8", "accept", "*/*"), newBell()
-	n := testing.AllocsPerRun(racescale.Fewer(10_000), func() {
-		s := f.NewStream()
-		s.Headers = append(s.Headers, headers...)
-		if v := s.Decide(client, nobody{}, b); v != Continue {
-			t.Fatalf("verdict %d", v)
+// TestADecisionInTheHookAllocatesNothing tests the path of requests that memory, units in hand or a
+// remembered denial decides. A denial allocates its response.
+func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
+	redis := redistest.Start(t)
+	over := "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 10s}\n"
+	for _, c := range []struct {
+		what, settings string
+		want           Verdict
+		most           float64
+	}{
+		{"memory", "name: shop\n" + hot, Continue, 0},
+		{"memory, by header", "name: shop\nidentify: [{header: {name: User-Agent, unverified: true}}]\n" + hot, Continue, 0},
+		{"memory, three limits", "name: shop\n" + strings.Replace(hot, "1000000000/31d", "[1000000000/31d, 100000000/1d, 10000000/1h]", 1), Continue, 0},
+		{"units in hand", "name: leased\nlease: auto\n" + hot + over, Continue, 0},
+		{"a remembered denial", "name: denied\nrules: [{name: all, limit: 1/31d}]\n" + over, Respond, deniedAllocs},
+	} {
+		f := opened(t, c.settings)
+		for range 2000 { // until there are units in hand
+			ask(t, f, request("/api/items", "user-agent", "curl/8"))
 		}
-		s.Release()
-	})
-	if n > allocsMax && racescale.Fewer(2) == 2 { // the race detector empties pools at random
-		t.Errorf("%v allocations a request, want at most %d", n, allocsMax)
+		headers, b := request("/api/items", "user-agent", "curl/8", "accept", "*/*"), newBell()
+		asked := 0
+		n := testing.AllocsPerRun(racescale.Fewer(10_000), func() {
+			s := f.NewStream()
+			s.Headers = append(s.Headers, headers...)
+			switch s.Decide(client, nobody{}, b) {
+			case c.want:
+			case Wait:
+				asked++
+				<-b.rung
+			default:
+				t.Fatalf("%s: another verdict", c.what)
+			}
+			s.Release()
+		})
+		t.Logf("%s: %v allocations, %d requests asked the store", c.what, n, asked)
+		if n > c.most && racescale.Fewer(2) == 2 { // the race detector empties pools at random
+			t.Errorf("%s: %v allocations a request, want at most %v", c.what, n, c.most)
+		}
 	}
 }
+
+// deniedAllocs is the number of allocations of the response to a denied request.
+const deniedAllocs = 0
 
 func BenchmarkDecideInMemory(b *testing.B) {
 	f := opened(b, "name: shop\nrules: [{name: all, limit: 1000000000/31d}]\n")

@@ -4,58 +4,109 @@ package front
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce"
-	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
 // Bounds of the requests that wait for the store.
 const (
 	// waitingMax is the number of requests in the queue. Further ones are denied as overload.
 	waitingMax = 8192
+	// crowdedFrom is the number of requests in the queue from which on no source may have more than
+	// sourceMax of them, so that one client cannot fill the queue.
+	crowdedFrom = waitingMax / 4
+	sourceMax   = waitingMax / 8
+	// sourceCounts is the number of counts of sources. Several sources can share one.
+	sourceCounts = 256
 	// askersMax is the number of goroutines that ask the store. Each asks about up to batchMax
 	// requests at once.
 	askersMax = 16
 	batchMax  = 64
+	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,
+	// because the store has answered other requests in the meantime.
+	queueTime = time.Second
+	// startTime is how long the first requests wait for the first connection to the store.
+	startTime = 800 * time.Millisecond
+	// watchEvery is the interval at which the requests that wait are examined.
+	watchEvery = 100 * time.Millisecond
 )
+
+var (
+	errQueued = fmt.Errorf("%w: the request was in the queue of the module for more than %v", counter.ErrOverloaded, queueTime)
+	errFull   = fmt.Errorf("%w: the queue of the module is full", counter.ErrOverloaded)
+	errLate   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrUnavailable)
+)
+
+// lateAfter is how long a request may wait in all, by the timeout of the store. Every store ends a
+// call earlier: see package redisstore and leasestore for their bounds. It is for the case that a
+// store does not keep them.
+func lateAfter(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
 type asker struct {
 	process  *Process
 	enforcer *enforce.Enforcer
+	late     time.Duration
+	started  chan struct{} // closed when the store has tried to connect
 
 	mu      sync.Mutex
 	more    sync.Cond
-	queue   []*Stream
-	first   int // index of the first of the queue
+	waiting waitList
+	sources [sourceCounts]int32 // of the requests in the queue
 	idle    int
-	started int
+	workers int
 	stopped bool
+	watched bool // a call of watch is scheduled
 }
 
-func newAsker(p *Process, e *enforce.Enforcer) *asker {
-	a := &asker{process: p, enforcer: e}
+// waitList is the list of the requests that wait, in the order of their arrival. Those at its front
+// are taken: a goroutine asks about them. The others are in the queue.
+type waitList struct {
+	first, last *Stream
+	queue       *Stream // the first that is not taken
+	queued      int
+}
+
+func newAsker(p *Process, e *enforce.Enforcer, late time.Duration) *asker {
+	a := &asker{process: p, enforcer: e, late: late, started: make(chan struct{})}
 	a.more.L = &a.mu
 	return a
 }
 
-// add adds a request to the queue. It returns false if the queue is full.
+// awaitStart lets the goroutines ask from the moment when the store has tried to connect. Without
+// it, the first requests would fail on a busy machine, because a connection takes longer than the
+// timeout of a call.
+func (a *asker) awaitStart(start func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	start(ctx)
+	close(a.started)
+}
+
+// add adds a request to the queue. It returns false if the queue has no room for it.
 func (a *asker) add(s *Stream) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stopped || len(a.queue)-a.first >= waitingMax {
+	source := &a.sources[s.from]
+	if a.stopped || a.waiting.queued >= waitingMax || a.waiting.queued >= crowdedFrom && *source >= sourceMax {
 		return false
 	}
-	a.queue = append(a.queue, s)
+	*source++
+	a.waiting.push(s)
 	switch {
 	case a.idle > 0:
 		a.more.Signal()
-	case a.started < askersMax:
-		a.started++
+	case a.workers < askersMax:
+		a.workers++
 		go a.work()
+	}
+	if !a.watched {
+		a.watched = true
+		time.AfterFunc(watchEvery, a.watch)
 	}
 	return true
 }
@@ -68,11 +119,11 @@ func (a *asker) stop() {
 	a.more.Broadcast()
 }
 
-// next waits for requests and moves the first of them to into.
+// next waits for requests and appends the first of the queue to into.
 func (a *asker) next(into []*Stream) []*Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for len(a.queue) == a.first {
+	for a.waiting.queue == nil {
 		if a.stopped {
 			return nil
 		}
@@ -80,18 +131,28 @@ func (a *asker) next(into []*Stream) []*Stream {
 		a.more.Wait()
 		a.idle--
 	}
-	n := min(batchMax, len(a.queue)-a.first)
-	into = append(into, a.queue[a.first:a.first+n]...)
-	clear(a.queue[a.first : a.first+n])
-	if a.first += n; a.first == len(a.queue) {
-		a.queue, a.first = a.queue[:0], 0
-	} else if a.first >= waitingMax {
-		a.queue, a.first = append(a.queue[:0], a.queue[a.first:]...), 0
+	for len(into) < batchMax && a.waiting.queue != nil {
+		s := a.waiting.take()
+		a.sources[s.from]--
+		into = append(into, s)
 	}
 	return into
 }
 
+// unlist removes requests from the list, because they are about to be decided. Nil entries are
+// skipped.
+func (a *asker) unlist(all ...*Stream) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range all {
+		if s != nil && s.listed {
+			a.waiting.remove(s)
+		}
+	}
+}
+
 func (a *asker) work() {
+	<-a.started
 	b := batch{asker: a}
 	for {
 		if b.streams = a.next(b.streams[:0]); len(b.streams) == 0 {
@@ -101,126 +162,77 @@ func (a *asker) work() {
 	}
 }
 
-// batch is some requests about which the store is asked together.
-type batch struct {
-	asker   *asker
-	streams []*Stream // nil once decided
-	calls   []counter.Call
-	asked   []int // for each call, the index of its stream
-}
+// watch ends requests that have waited for too long. It runs at intervals while requests wait.
+func (a *asker) watch() { a.endOverdue(time.Now()) }
 
-// run decides the requests.
-func (b *batch) run() {
-	defer func() {
-		if reason := recover(); reason != nil {
-			b.each(func(s *Stream) Verdict { return s.fail(reason) })
-		}
-		clear(b.streams)
-		clear(b.calls)
-		b.calls, b.asked = b.calls[:0], b.asked[:0]
-	}()
-	for i, s := range b.streams {
-		b.begin(i, s)
+// endOverdue ends the requests that have waited for too long at a time.
+func (a *asker) endOverdue(now time.Time) {
+	queued, late := a.overdue(now)
+	for _, s := range queued {
+		a.enforcer.Failed(errQueued)
+		s.decided(s.overloaded(errQueued))
 	}
-	if len(b.calls) == 0 {
-		return
-	}
-	b.asker.enforcer.TakeAll(b.calls, b)
-	for at, i := range b.asked {
-		if s := b.streams[i]; s != nil {
-			b.end(i, s.conclude(b.calls[at].Err))
-		}
+	for _, s := range late {
+		a.enforcer.Failed(errLate)
+		s.giveUp()
 	}
 }
 
-// begin reads the clients of a request that are not known, and adds the request to the calls. A
-// request that needs no call is decided, and one under a throttle rule waits on its own.
-func (b *batch) begin(i int, s *Stream) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			b.end(i, s.fail(reason))
-		}
-	}()
-	s.resolve()
-	switch {
-	case len(s.plan.Checks()) == 0:
-		b.end(i, s.conclude(nil))
-	case len(s.plan.Throttled()) > 0:
-		b.streams[i] = nil
-		go s.queueUp()
-	default:
-		b.calls, b.asked = append(b.calls, counter.Call{Checks: s.plan.Checks(), Results: s.plan.Results()}), append(b.asked, i)
+// overdue removes the requests from the list that have waited for too long: in the queue, or for the
+// store. It schedules the next call of watch if requests still wait.
+func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := a.waiting.first; s != nil && s.taken && now.Sub(s.begun) > a.late; s = a.waiting.first {
+		s.holds.Add(1) // its goroutine uses it, too
+		a.waiting.remove(s)
+		late = append(late, s)
 	}
-}
-
-// end wakes a request that is decided.
-func (b *batch) end(i int, v Verdict) {
-	s := b.streams[i]
-	b.streams[i] = nil
-	s.decided(v)
-}
-
-// each decides all requests that are not decided.
-func (b *batch) each(decide func(*Stream) Verdict) {
-	for i, s := range b.streams {
-		if s != nil {
-			b.end(i, decide(s))
-		}
+	for s := a.waiting.queue; s != nil && now.Sub(s.begun) > queueTime; s = a.waiting.queue {
+		a.sources[s.from]--
+		a.waiting.take()
+		a.waiting.remove(s)
+		queued = append(queued, s)
 	}
-}
-
-// Panicked implements [enforce.Batch].
-func (b *batch) Panicked(call int, reason any) {
-	i := b.asked[call]
-	b.end(i, b.streams[i].fail(reason))
-}
-
-// resolve has the directory read the clients that it does not know, and plans the request again.
-func (s *Stream) resolve() {
-	if len(s.plan.Unresolved()) > 0 {
-		s.front.store.directory.Resolve(context.Background(), &s.plan, func() { s.plan.Add(s.version.Ruleset, &s.request.View) })
+	if a.watched = a.waiting.first != nil; a.watched {
+		time.AfterFunc(watchEvery, a.watch)
 	}
+	return queued, late
 }
 
-// conclude decides the request by the store's answer.
-func (s *Stream) conclude(err error) (v Verdict) {
-	defer s.rescue(&v)
-	s.Provoke("goroutine")
-	if err != nil {
-		return s.complete(s.plan.Fail(err))
+// push appends a request, which is in the queue.
+func (l *waitList) push(s *Stream) {
+	s.listed, s.taken, s.before, s.next = true, false, l.last, nil
+	if l.last == nil {
+		l.first = s
+	} else {
+		l.last.next = s
 	}
-	return s.complete(s.plan.Decide())
-}
-
-// decided wakes the request.
-func (s *Stream) decided(v Verdict) {
-	f := s.front
-	s.verdict = v
-	s.waker.Wake()
-	s.drop()
-	f.leave()
-}
-
-// queueUp decides a request under a throttle rule, which may wait for its turn.
-func (s *Stream) queueUp() {
-	var v Verdict
-	defer func() {
-		if reason := recover(); reason != nil {
-			v = s.fail(reason)
-		}
-		s.decided(v)
-	}()
-	d, end := s.wait.Decide(s.ctx, s.front.process.lines, &s.plan, s.plan.Throttled(), s)
-	if end != throttle.EndNone {
-		s.front.process.metrics.Waits.WithLabelValues(string(end)).Inc()
+	if l.last = s; l.queue == nil {
+		l.queue = s
 	}
-	if end != throttle.EndGone {
-		v = s.complete(d)
-	}
+	l.queued++
 }
 
-// Ask implements [throttle.Asker].
-func (s *Stream) Ask(checks []counter.Check) (core.Decision, bool) {
-	d, err := s.front.store.enforcer.Ask(&s.plan, checks)
-	return d, err == nil
+// take takes the first request of the queue, which stays in the list.
+func (l *waitList) take() *Stream {
+	s := l.queue
+	s.taken, l.queue = true, s.next
+	l.queued--
+	return s
+}
+
+// remove removes a request that is taken.
+func (l *waitList) remove(s *Stream) {
+	if s.before == nil {
+		l.first = s.next
+	} else {
+		s.before.next = s.next
+	}
+	if s.next == nil {
+		l.last = s.before
+	} else {
+		s.next.before = s.before
+	}
+	s.listed, s.before, s.next = false, nil, nil
 }

@@ -5,24 +5,31 @@ package front
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/envoy/exchange"
+	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
 // Front is one configuration of the filter: a policy in force and the store in which it counts. It
 // is safe for concurrent use.
 type Front struct {
-	process  *Process
-	settings *Settings
-	store    *sharedStore
-	policy   *live.Policy
-	streams  sync.Pool // of *Stream
+	process   *Process
+	settings  *Settings
+	store     *sharedStore
+	policy    *live.Policy
+	candidate *candidate // nil if no policy is tried out
+	pair      atomic.Pointer[pair]
+	streams   sync.Pool    // of *Stream
+	release   func()       // of the console; nil without operators
+	unreport  func() error // nil without reports
 
 	mu      sync.Mutex
 	under   int // requests that wait
@@ -41,24 +48,85 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	if err := f.openPolicy(); err != nil {
 		return nil, errors.Join(err, p.closeStore(shared))
 	}
+	limit, err := parseMemory(s.MemoryLimit)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	p.memory.hold(f, limit)
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
+}
+
+// open begins to report decisions, serves operators, and joins the nodes of the store.
+func (f *Front) open() (err error) {
+	p := f.process
+	p.mu.Lock()
+	p.fronts = append(p.fronts, f)
+	p.mu.Unlock()
+	if p.validates {
+		return nil
+	}
+	if f.unreport, err = p.reports.open(f.settings); err != nil {
+		return err
+	}
+	if f.settings.Admin != nil {
+		if f.release, err = p.console.Claim(f.settings.Admin, func() *operator.API { return p.operators(f.store) }); err != nil {
+			return err
+		}
+	}
+	f.store.join()
+	return nil
+}
+
+// leaveProcess ends what open began, except for reports.
+func (f *Front) leaveProcess() {
+	if f.release != nil {
+		f.release()
+	}
+	f.process.metrics.Policies.Hide(f)
+	f.process.mu.Lock()
+	defer f.process.mu.Unlock()
+	f.process.fronts = slices.DeleteFunc(f.process.fronts, func(one *Front) bool { return one == f })
 }
 
 func (f *Front) openPolicy() (err error) {
 	source := live.File(f.settings.Policy)
-	if f.settings.Policy == "" {
+	switch {
+	case f.settings.PolicyRedis != nil:
+		if source, err = f.settings.PolicyRedis.source(f, false); err != nil {
+			return err
+		}
+	case f.settings.Policy == "":
 		source = live.Fixed(f.settings.words)
 	}
-	f.policy, err = live.Open(live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Verifiers: f.process.verifiers,
-		Metrics: f.process.metrics, Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare,
-		Edited: f.process.metrics.Reloaded})
-	if err != nil {
+	if f.policy, err = live.Open(f.liveOptions(source)); err != nil {
 		return err
 	}
 	if err := f.policy.Follow(); err != nil {
 		return errors.Join(err, f.policy.Close())
 	}
+	if err := f.openCandidate(); err != nil {
+		return errors.Join(err, f.policy.Close())
+	}
 	return nil
+}
+
+// liveOptions returns how the front keeps a policy in force.
+func (f *Front) liveOptions(source live.Source) live.Options {
+	return live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Verifiers: f.process.verifiers, Metrics: f.process.metrics,
+		Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.changed}
+}
+
+// changed shows a version that has taken effect.
+func (f *Front) changed(_, now *live.Version) {
+	f.process.metrics.Policies.Show(f, now.Document, func() error {
+		if f.policy == nil {
+			return nil // the policy is being opened
+		}
+		return f.policy.Err()
+	})
 }
 
 // prepare computes what the front keeps with a version of the policy.
@@ -81,8 +149,17 @@ func readsOf(v *live.Version) *exchange.Reads { return v.Front.(*exchange.Reads)
 // Denies reports whether on_error of the policy denies requests that cannot be decided by rules.
 func (f *Front) Denies() bool { return f.policy.Current().Ruleset.OnError() == counter.OnErrorDeny }
 
-// Reload loads the policy file now, and returns why it is rejected.
-func (f *Front) Reload() error { return f.policy.Reload() }
+// Reload loads the policy file now, and that of the shadow policy. It returns why one is rejected.
+func (f *Front) Reload() error {
+	var problems []error
+	for _, p := range f.policies() {
+		problems = append(problems, p.Reload())
+	}
+	return errors.Join(problems...)
+}
+
+// Front returns the front of a request.
+func (s *Stream) Front() *Front { return s.front }
 
 // enter notes that a request waits.
 func (f *Front) enter() {
@@ -109,8 +186,14 @@ func (f *Front) Close() error {
 	}
 	f.mu.Unlock()
 	problems := []error{f.policy.Unfollow()}
+	f.leaveProcess()
 	<-f.idle
-	return errors.Join(append(problems, f.policy.Close(), f.process.closeStore(f.store))...)
+	f.process.memory.release(f)
+	problems = append(problems, f.candidate.close(), f.policy.Close(), f.process.closeStore(f.store))
+	if f.unreport != nil {
+		problems = append(problems, f.unreport())
+	}
+	return errors.Join(problems...)
 }
 
 func micros(t time.Time) counter.Micros { return counter.Micros(t.UnixMicro()) }

@@ -77,12 +77,20 @@ func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields respons
 		v = s.Woken()
 	}
 	of, _ := s.Fields()
-	fields, r = *of, *s.Response()
+	fields, r = cloned(of), *s.Response()
 	if settling := s.Settling(); settling != nil {
 		settling.End()
 	}
 	s.Release()
 	return v, fields, r
+}
+
+// cloned returns fields that outlive their stream.
+func cloned(of *response.Fields) (fields response.Fields) {
+	for i, text := range of {
+		fields[i] = strings.Clone(text)
+	}
+	return fields
 }
 
 const three = "name: shop\nrules: [{name: all, limit: 3/31d}]\n"
@@ -282,14 +290,23 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		"name: shop":                "policy is missing",
 		"policy: x\n" + three:       "write the rules and other settings into the policy file",
 		"policy: x\non_error: deny": "settings of a policy beside it",
-		"events: {}\n" + three:      "not supported by the module yet",
-		three + "store: {url: x}":   "need type: redis",
-		three + "store: {type: x}":  "neither memory nor redis",
-		three + "store: {type: redis, url: \"redis://h\", timeout: soon}":                     "timeout \"soon\"",
-		three + "store: {type: redis, url: \"redis://{env.PENSTOCK_NOT_SET}\"}":               "PENSTOCK_NOT_SET",
-		"rules: [{name: r, limit: 1/1m}]\nstore: {type: redis, url: \"redis://localhost:1\"}": "the policy has no name",
-		"name: a\ndirectory: {clients_max: -1}\nrules: [{name: r, limit: 1/1m}]":              "clients_max -1",
-		"name: a\nidentify: [{attr: xds.route_name}]\nrules: [{name: r, limit: 1/1m}]":        "does not read yet",
+		three + "admin: {}":         "listen is missing",
+		three + "admin: {listen: 127.0.0.1:1, token: short}":                                             "can be guessed",
+		three + "events_to: nowhere":                                                                     "is no place for events",
+		three + "events_to: none\ncontrol: {url: x}":                                                     "keep one",
+		three + "control: {url: \"http://127.0.0.1:1\", spool: x}":                                       "token_file is missing",
+		three + "policy_redis: {name: x}":                                                                "the counters are in memory",
+		three + "status_path: limits":                                                                    "is not a path",
+		"policy: x\npolicy_redis: {name: x}":                                                             "are both given",
+		"policy_redis: {name: x}\nstore: {type: redis, url: \"redis://h\"}":                              "keys are missing",
+		"policy_redis: {name: x, keys: [y]}\nshadow_policy: x\nstore: {type: redis, url: \"redis://h\"}": "leave shadow_policy out",
+		three + "store: {url: x}":                                                                        "need type: redis",
+		three + "store: {type: x}":                                                                       "neither memory nor redis",
+		three + "store: {type: redis, url: \"redis://h\", timeout: soon}":                                "timeout \"soon\"",
+		three + "store: {type: redis, url: \"redis://{env.PENSTOCK_NOT_SET}\"}":                          "PENSTOCK_NOT_SET",
+		"rules: [{name: r, limit: 1/1m}]\nstore: {type: redis, url: \"redis://localhost:1\"}":            "the policy has no name",
+		"name: a\ndirectory: {clients_max: -1}\nrules: [{name: r, limit: 1/1m}]":                         "clients_max -1",
+		"name: a\nidentify: [{attr: xds.route_name}]\nrules: [{name: r, limit: 1/1m}]":                   "does not read yet",
 	} {
 		s, err := ReadSettings([]byte(text))
 		if err == nil {

@@ -12,13 +12,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/envoy-module/console"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/enforce/shadow"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/operator"
+	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
 )
 
@@ -31,18 +38,38 @@ type Process struct {
 	verifiers *live.Verifiers
 	lines     *throttle.Queues
 	denied    *topk.Sketch
+	memory    *memory
 	panics    atomic.Int64
 	quiet     atomic.Int64 // the second in which a panic was last logged
 
+	reports        *reports
+	statuses       *status.Bounds
+	console        *console.Console
+	registry       *prometheus.Registry
+	invalidTargets prometheus.Counter
+	tried          *prometheus.CounterVec // by policy, and by the decisions of the policy in force and of the candidate
+	validates      bool                   // Envoy only checks its configuration
+
 	mu     sync.Mutex
 	stores map[string]*sharedStore // by their settings
+	fronts []*Front                // that are open, the oldest first
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
-	return &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), stores: map[string]*sharedStore{}}
+	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: map[string]*sharedStore{},
+		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
+		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
+			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
+	p.console = console.New(console.Options{Metrics: p.registry, Panicked: p.panicked, Logger: logger})
+	p.register()
+	return p
 }
+
+// Validates makes the process only check configurations: it serves no operators, reports nothing, and
+// is no node. It must be called before Open.
+func (p *Process) Validates() { p.validates = true }
 
 // Panics returns the number of panics so far. Each was recovered.
 func (p *Process) Panics() int64 { return p.panics.Load() }
@@ -68,9 +95,20 @@ type sharedStore struct {
 	directory *directory.Directory // nil without one
 	settler   *settle.Queue
 	asker     *asker
+	node      *fleet.Node
+	joining   sync.Once
+	member    *fleet.Member // nil before join
 }
 
-// openStore returns a store with the settings, which closeStore gives back.
+// join publishes this process to the other nodes that count in the same Redis. Without Redis, it does
+// nothing.
+func (s *sharedStore) join() {
+	if s.Redis != nil {
+		s.joining.Do(func() { s.member = fleet.Join(s.Redis, s.node) })
+	}
+}
+
+// openStore returns a store with the settings. The caller releases it with closeStore.
 func (p *Process) openStore(s *Settings) (*sharedStore, error) {
 	text, err := json.Marshal(struct {
 		Store     *Store
@@ -111,16 +149,21 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	}
 	shared := &sharedStore{Store: opened, enforcer: enforce.New(opened.Requests, p.metrics)}
 	shared.enforcer.Log(outages)
+	shared.enforcer.Report(p.reports.log)
+	shared.enforcer.Measure(p.reports.meter)
+	shared.node = fleet.New(fleet.Sources{Front: frontName, Policies: func() []fleet.Policy { return operator.PoliciesOf(p.operated(shared)) },
+		Totals: p.totals, Denied: p.denied, Problems: opened.Problems, Events: p.reports.log.Tail}, time.Now())
 	shared.enforcer.CountDenials(p.denied)
 	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
 	shared.settler.Panic = p.panicked
-	shared.asker = newAsker(p, shared.enforcer)
-	if s.Directory == nil {
-		return shared, nil
-	}
 	var timeout time.Duration
 	if options.Redis != nil {
 		timeout = options.Redis.Timeout
+	}
+	shared.asker = newAsker(p, shared.enforcer, lateAfter(timeout))
+	go shared.asker.awaitStart(opened.AwaitStart)
+	if s.Directory == nil {
+		return shared, nil
 	}
 	if shared.directory, err = s.Directory.open(p, opened, timeout); err != nil {
 		return nil, errors.Join(err, opened.Close())
@@ -128,7 +171,7 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	return shared, nil
 }
 
-// closeStore gives a store back. The last filter closes it, after the charges of its requests are
+// closeStore releases a store. The last filter closes it, after the charges of its requests are
 // corrected.
 func (p *Process) closeStore(s *sharedStore) error {
 	p.mu.Lock()
@@ -145,6 +188,9 @@ func (p *Process) closeStore(s *sharedStore) error {
 	var problems []error
 	if !s.settler.Stop(settle.Deadline) {
 		problems = append(problems, errors.New("the store closes before all charges were settled: the reserved units stay charged"))
+	}
+	if s.member != nil {
+		s.member.Close()
 	}
 	if s.directory != nil {
 		problems = append(problems, s.directory.Close())

@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/envoy-module/console"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Settings are the configuration of the filter: the words of the Caddy app.
+// Settings are the configuration of the filter. Its fields are named as in the Caddy app.
 type Settings struct {
 	// The namespace of the counters of a policy without a name. Required with a shared store unless
 	// the policy has a name.
@@ -29,9 +31,34 @@ type Settings struct {
 	// is relative to the working directory of Envoy.
 	Policy string `json:"policy,omitempty"`
 
+	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
+	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
+
+	// A policy file to try out beside the policy in force, followed like it. It is counted and decides
+	// nothing. Default: none.
+	ShadowPolicy string `json:"shadow_policy,omitempty"`
+
+	// Where operators and the scrapers of metrics are served. Default: nowhere.
+	Admin *console.Settings `json:"admin,omitempty"`
+
+	// Where the events that policies report are written: `stdout`, the path of a file, with a slash,
+	// `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default: `stdout`.
+	EventsTo string `json:"events_to,omitempty"`
+
+	// A control plane that is told what happened: events and what each client used. Default: none.
+	Control *Control `json:"control,omitempty"`
+
+	// The path at which a client sees its own limits. A GET of it is answered by the filter and charged
+	// nothing. Default: none.
+	StatusPath string `json:"status_path,omitempty"`
+
 	// Whether Envoy appends the address of the connection to X-Forwarded-For. Write false with
 	// skip_xff_append. Default: true.
 	XFFAppended *bool `json:"xff_appended,omitempty"`
+
+	// The soft limit of the memory of Go in Envoy's process, such as 512MiB. Near it, garbage is
+	// collected more often. The greatest limit of all filters applies. Default: GOMEMLIMIT, or 1GiB.
+	MemoryLimit string `json:"memory_limit,omitempty"`
 
 	// words are a policy that is written in place of a policy file.
 	words *policyfile.Document
@@ -59,6 +86,22 @@ func ReadSettings(text []byte) (*Settings, error) {
 	return s, s.check()
 }
 
+// ReadRouteSettings decodes the configuration of a route, which replaces that of the filter there.
+// It names its store, because a store in memory by default would share no counter with the filter.
+func ReadRouteSettings(text []byte) (*Settings, error) {
+	s, err := ReadSettings(text)
+	if err == nil && s.Store == nil {
+		err = errors.New("store is missing: write the store of the filter, whose counters the route then shares, or type: memory")
+	}
+	if err == nil && (s.Admin != nil || s.EventsTo != "" || s.Control != nil) {
+		err = errors.New("admin, events_to and control are of the whole process: write them in the configuration of the filter")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // split divides the document into the entries of Settings and those of a policy.
 func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	if tree.Kind != syntax.KindMap {
@@ -67,7 +110,8 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	own, rest = syntax.Map(tree.Place), syntax.Map(tree.Place)
 	for _, e := range tree.Entries {
 		switch e.Key {
-		case "name", "store", "directory", "policy", "xff_appended":
+		case "name", "store", "directory", "policy", "policy_redis", "admin", "events_to", "control", "status_path",
+			"shadow_policy", "xff_appended", "memory_limit":
 			own.Entries = append(own.Entries, e)
 		default:
 			rest.Entries = append(rest.Entries, e)
@@ -80,19 +124,46 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 func (s *Settings) check() error {
 	var problems []error
 	switch {
-	case s.Policy == "" && len(s.words.Rules) == 0:
+	case s.Policy != "" && s.PolicyRedis != nil:
+		problems = append(problems, fmt.Errorf("policy %q and policy_redis are both given: keep one", s.Policy))
+	case s.Policy == "" && s.PolicyRedis == nil && len(s.words.Rules) == 0:
 		problems = append(problems, errors.New("policy is missing: write the path of a policy file, or rules"))
-	case s.Policy != "" && !reflect.ValueOf(*s.words).IsZero():
+	case (s.Policy != "" || s.PolicyRedis != nil) && !reflect.ValueOf(*s.words).IsZero():
 		problems = append(problems, fmt.Errorf("policy %q is given, and settings of a policy beside it: write the rules and other "+
-			"settings into the policy file", s.Policy))
+			"settings into the policy file", s.source()))
 	}
+	if s.PolicyRedis != nil && s.ShadowPolicy != "" {
+		problems = append(problems, errors.New("shadow_policy and policy_redis are both given: the control plane publishes the policy to try "+
+			"out as well; leave shadow_policy out"))
+	}
+	if s.PolicyRedis != nil {
+		problems = append(problems, s.PolicyRedis.check(s))
+	}
+	if s.StatusPath != "" && (s.StatusPath[0] != '/' || strings.ContainsAny(s.StatusPath, "?#*")) {
+		problems = append(problems, fmt.Errorf("status_path %q is not a path: write one like /limits, without a query", s.StatusPath))
+	}
+	if s.Admin != nil {
+		problems = append(problems, s.Admin.Check())
+	}
+	problems = append(problems, s.checkReports())
 	if s.Store != nil {
 		problems = append(problems, s.Store.check()...)
+	}
+	if _, err := parseMemory(s.MemoryLimit); err != nil {
+		problems = append(problems, err)
 	}
 	if s.Directory != nil && s.Directory.ClientsMax < 0 {
 		problems = append(problems, fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", s.Directory.ClientsMax))
 	}
 	return errors.Join(problems...)
+}
+
+// source names the source of the policy; "" for rules in the configuration.
+func (s *Settings) source() string {
+	if s.PolicyRedis != nil {
+		return "redis:" + s.PolicyRedis.Name
+	}
+	return s.Policy
 }
 
 // shared reports whether other processes count in the store.
@@ -107,19 +178,6 @@ var errNameMissing = errors.New("the policy has no name: others that count in th
 // unnamed is the namespace of a policy without a name that counts only in memory.
 const unnamed = "default"
 
-// eventsIn returns the path of the first events of a policy, or "".
-func eventsIn(d *policyfile.Document) string {
-	if d.Events != nil {
-		return "events"
-	}
-	for i := range d.Rules {
-		if d.Rules[i].Events != nil {
-			return policyfile.Index("rules", i) + ".events"
-		}
-	}
-	return ""
-}
-
 // complete fills in what a policy leaves to the configuration.
 func (s *Settings) complete(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, s.Name)
@@ -130,10 +188,6 @@ func (s *Settings) complete(d *policyfile.Document) error {
 	if (d.Directory || d.KeysInDirectory()) && s.Directory == nil {
 		return policy.Problems{{Path: "directory", Why: "is read by the policy, and this filter has none",
 			Remedy: "write directory: {} in the configuration of the filter", Place: d.Place("directory")}}
-	}
-	if path := eventsIn(d); path != "" {
-		return policy.Problems{{Path: path, Why: "is not supported by the module yet", Remedy: "leave it out, or use the " +
-			"WebAssembly filter", Place: d.Place(path)}}
 	}
 	d.Directory = s.Directory != nil
 	return nil

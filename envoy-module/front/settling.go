@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/envoy/exchange"
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
@@ -18,11 +19,15 @@ type Settling struct {
 	response exchange.Settling
 	front    *Front
 	checks   []counter.Check
-	holds    atomic.Int32 // the hooks and the store's queue of settlements
+	client   enforce.Client // whose use is corrected as its charges are
+	holds    atomic.Int32   // the hooks and the store's queue of settlements
 
-	head, hurried bool // of the request
+	head, hurried bool   // of the request
+	settles       bool   // the policy in force may correct its charge; otherwise only the candidate
+	tried         *tried // the trial that waits for the response; nil for none
 	sent          bool
-	passed        bool // the request was passed on to the upstream
+	passed        bool            // the request was passed on to the upstream
+	writer        response.Writer // has the text of fields
 	fields        response.Fields
 	remaining     int64
 }
@@ -40,12 +45,16 @@ type Beginning struct {
 // expect prepares the settlement of the response, if its cost can change the charge.
 func (s *Stream) expect() {
 	t := settlings.Get().(*Settling)
-	if !s.plan.Settlement(&t.response.Settlement) {
+	if t.settles = s.plan.Settlement(&t.response.Settlement); !t.settles && s.tried == nil {
 		settlings.Put(t)
 		return
 	}
+	t.tried, s.tried = s.tried, nil
 	t.front, t.fields, t.remaining = s.front, s.fields, s.remaining
+	t.writer, s.writer = s.writer, t.writer // the fields of the stream are now valid as long as t is
+	s.writer.Shares = true
 	t.holds.Store(1)
+	t.client = s.front.store.enforcer.ClientOf(&s.plan)
 	t.head, t.hurried = s.request.Ask.Method == "HEAD", s.request.Hurried
 	s.front.enter()
 	s.settling = t
@@ -54,6 +63,9 @@ func (s *Stream) expect() {
 // Settling returns the settlement that the response needs, nil if it needs none. It then belongs to
 // the caller.
 func (s *Stream) Settling() *Settling {
+	if s.late { // the goroutine may be writing it, and ends it
+		return nil
+	}
 	t := s.settling
 	s.settling = nil
 	if t != nil {
@@ -70,40 +82,62 @@ func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 	if status >= 100 && status < 200 && status != 101 {
 		return nil, false // an interim response: the final one follows
 	}
-	due := t.response.Begin(&exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
-		Aborted: exchange.Aborts(b.Details, b.Complete, t.hurried), Inflater: inflate.Bodies{}})
-	if cost, known := t.response.Cost(); known {
-		t.fields.Correct(cost)
+	begins := &exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
+		Aborted: exchange.Aborts(b.Details, b.Complete, t.hurried), Inflater: inflate.Bodies{}}
+	if t.tried != nil && !t.tried.begin(begins) {
+		t.tried = nil
 	}
-	fields = response.Merge(&t.fields, t.remaining, b.Headers)
-	if due {
-		t.settle()
-		return fields, false
+	if t.settles {
+		due := t.response.Begin(begins)
+		if cost, known := t.response.Cost(); known {
+			t.fields.Correct(cost)
+		}
+		if due {
+			t.settle()
+		}
 	}
-	return fields, t.response.Listens()
+	return response.Merge(&t.fields, t.remaining, b.Headers), t.listens()
+}
+
+// listens reports whether Body must see the body.
+func (t *Settling) listens() bool {
+	return t.settles && !t.sent && t.response.Listens() || t.tried != nil && t.tried.Listens()
 }
 
 // Body reads a piece of the body, and reports whether it must see the next one.
 func (t *Settling) Body(piece []byte, ends bool) (listens bool) {
 	defer t.guard()
-	if t.sent {
-		return false
+	if t.tried != nil {
+		t.tried.Body(piece)
 	}
-	t.response.Body(piece)
+	if t.settles && !t.sent {
+		t.response.Body(piece)
+	}
 	if ends {
-		t.settle()
-		return false
+		t.finish()
 	}
-	return t.response.Listens()
+	return t.listens()
+}
+
+// finish ends a response that was read to its end.
+func (t *Settling) finish() {
+	if t.tried != nil {
+		t.tried.trial.Start()
+		t.tried = nil
+	}
+	t.settle()
 }
 
 // Trailers ends the response with its trailers.
 func (t *Settling) Trailers(trailers [][2]string) {
 	defer t.guard()
-	if !t.sent {
-		t.response.Trailers(trailers)
-		t.settle()
+	if t.tried != nil {
+		t.tried.Trailers(trailers)
 	}
+	if t.settles && !t.sent {
+		t.response.Trailers(trailers)
+	}
+	t.finish()
 }
 
 // End ends the response. If its end was not read, or if it has not begun, the cost is the number
@@ -112,7 +146,11 @@ func (t *Settling) Trailers(trailers [][2]string) {
 func (t *Settling) End() {
 	defer t.Release()
 	defer t.guard()
-	if !t.sent && t.passed {
+	if t.tried != nil {
+		t.tried.end(t.passed)
+		t.tried = nil
+	}
+	if t.settles && !t.sent && t.passed {
 		t.response.Cut()
 		t.settle()
 	}
@@ -120,10 +158,11 @@ func (t *Settling) End() {
 
 // settle sends the corrections of the charge to the store's queue, once.
 func (t *Settling) settle() {
-	if t.sent {
+	if !t.settles || t.sent {
 		return
 	}
 	t.sent = true
+	t.front.store.enforcer.MeasureSettled(&t.response.Settlement, &t.response, &t.client)
 	var unreadable int
 	t.checks, unreadable = t.response.Checks(&t.response)
 	t.front.process.metrics.Unreadable.Add(float64(unreadable))
@@ -143,7 +182,7 @@ func (t *Settling) Release() {
 	}
 	f := t.front
 	t.response.Forget()
-	t.front, t.checks, t.passed, t.sent = nil, nil, false, false
+	t.front, t.checks, t.client, t.passed, t.sent = nil, nil, enforce.Client{}, false, false
 	settlings.Put(t)
 	f.leave()
 }

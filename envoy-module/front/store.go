@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 
@@ -14,18 +13,11 @@ import (
 	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store"
-	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// Store types.
-const (
-	storeMemory = "memory"
-	storeRedis  = "redis"
-)
-
-// Store configures where counters are kept, with the words of Caddy's store. A text may contain
-// {env.NAME}, which is replaced by an environment variable of Envoy.
+// Store configures where counters are kept. Its fields are named as in Caddy's store. A text may
+// contain {env.NAME}, which is replaced by an environment variable of Envoy.
 type Store struct {
 	Type                 string           `json:"type,omitempty"`
 	CountersMax          int              `json:"counters_max,omitempty"`
@@ -56,79 +48,52 @@ type Directory struct {
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
+// storeRedis is the type of a store that several processes share.
+const storeRedis = store.TypeRedis
+
+// spelling is how the configuration of the filter spells a store.
+var spelling = store.Spelling{Redis: "type: redis", URL: "url: redis://localhost:6379", Types: "type: memory, or type: redis"}
+
+// settings returns the settings of the store, without defaults.
+func (s *Store) settings() (*store.Settings, error) {
+	settings := &store.Settings{Type: s.Type, CountersMax: s.CountersMax, BytesMax: s.BytesMax, RememberDenials: s.RememberDenials,
+		Redis: redisstore.Options{URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, AddrsBefore: s.AddrsBefore, Master: s.Master,
+			SentinelUsername: s.SentinelUsername, SentinelPassword: s.SentinelPassword, SentinelPasswordFile: s.SentinelPasswordFile,
+			Username: s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
+			CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName, QueueMax: s.QueueMax}}
+	if s.Timeout == "" {
+		return settings, nil
+	}
+	var err error
+	if settings.Redis.Timeout, err = policyfile.Span(s.Timeout); err != nil {
+		err = fmt.Errorf("store: timeout %q: %w", s.Timeout, err)
+	}
+	return settings, err
+}
+
 // check returns an error for each setting that is invalid or does not apply to the store's type.
-func (s *Store) check() (problems []error) {
-	switch s.Type {
-	case "", storeMemory:
-		rest := *s
-		rest.Type, rest.CountersMax, rest.BytesMax = "", 0, 0
-		if !reflect.ValueOf(rest).IsZero() {
-			problems = append(problems, errors.New("store memory: it takes only counters_max and bytes_max; the other fields need "+
-				"type: redis"))
-		}
-		if s.BytesMax != 0 && s.BytesMax < memstore.BytesMaxLeast {
-			problems = append(problems, fmt.Errorf("store memory: bytes_max %d is too little; write %d or more, or leave it out "+
-				"for the default", s.BytesMax, memstore.BytesMaxLeast))
-		}
-		if s.CountersMax < 0 {
-			problems = append(problems, fmt.Errorf("store memory: counters_max %d is negative; leave it out for the default",
-				s.CountersMax))
-		}
-	case storeRedis:
-		if s.URL == "" && len(s.Addrs) == 0 {
-			problems = append(problems, errors.New("store redis: url is missing; write url: redis://localhost:6379"))
-		}
-		if s.CountersMax != 0 || s.BytesMax != 0 {
-			problems = append(problems, errors.New("store redis: counters_max and bytes_max belong to store memory; Redis is "+
-				"bounded by its own maxmemory"))
-		}
-	default:
-		// The type may be a URL with a password by mistake, so the message does not repeat it.
-		problems = append(problems, errors.New("the store's type is neither memory nor redis; write type: redis"))
+func (s *Store) check() []error {
+	settings, err := s.settings()
+	problems := settings.Check(spelling)
+	if err != nil {
+		problems = append(problems, err)
 	}
 	return problems
 }
 
 // options returns the options of the store.
-func (s *Store) options() (o store.Options, err error) {
+func (s *Store) options() (store.Options, error) {
 	if s == nil {
-		return o, nil
+		return store.Options{}, nil
 	}
-	o = store.Options{CountersMax: s.CountersMax, BytesMax: int64(s.BytesMax),
-		ForgetDenials: s.RememberDenials != nil && !*s.RememberDenials}
-	if s.Type != storeRedis {
-		return o, nil
-	}
-	var problems []error
-	text := func(field, value string) string {
-		filled, err := fillIn(value)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("store redis: %s: %w", field, err))
-		}
-		return filled
-	}
-	r := &redisstore.Options{URL: text("url", s.URL), Mode: s.Mode, Master: text("master", s.Master),
-		SentinelUsername: text("sentinel_username", s.SentinelUsername), SentinelPassword: text("sentinel_password", s.SentinelPassword),
-		SentinelPasswordFile: s.SentinelPasswordFile, Username: text("username", s.Username), Password: text("password", s.Password),
-		PasswordFile: s.PasswordFile, CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName, QueueMax: s.QueueMax}
-	for _, addr := range s.Addrs {
-		r.Addrs = append(r.Addrs, text("addrs", addr))
-	}
-	for _, addr := range s.AddrsBefore {
-		r.AddrsBefore = append(r.AddrsBefore, text("addrs_before", addr))
-	}
-	if s.Timeout != "" {
-		if r.Timeout, err = policyfile.Span(s.Timeout); err != nil {
-			problems = append(problems, fmt.Errorf("store redis: timeout %q: %w", s.Timeout, err))
-		}
-	}
-	o.Redis = r
-	return o, errors.Join(problems...)
+	settings, err := s.settings()
+	problems := settings.Fill(fillIn)
+	return settings.Options(), errors.Join(append(problems, err)...)
 }
 
-// fillIn replaces each {env.NAME} in a text. A variable that is not set is an error, because an
-// empty password would protect nothing.
-func fillIn(text string) (string, error) {
+// fillIn replaces each {env.NAME} in a text. It escapes the values unless escape is nil. A variable
+// that is not set is an error, because an empty password would protect nothing.
+func fillIn(text string, escape func(string) string) (string, error) {
 	var filled strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{env.")
@@ -143,6 +108,9 @@ func fillIn(text string) (string, error) {
 		value := os.Getenv(name)
 		if value == "" {
 			return "", fmt.Errorf("environment variable %q is not set: set it for Envoy", name)
+		}
+		if escape != nil {
+			value = escape(value)
 		}
 		filled.WriteString(value)
 		text = after

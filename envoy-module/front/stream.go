@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/throttle"
@@ -49,22 +48,35 @@ type Stream struct {
 	// within the hook.
 	Headers [][2]string
 
-	front   *Front
-	version *live.Version
-	request exchange.Request
-	plan    core.Plan
-	writer  response.Writer
-	wait    throttle.Wait
-	waker   Waker
-	ctx     context.Context    // of a wait for a throttle rule
-	cancel  context.CancelFunc // ends that wait; nil without one
-	holds   atomic.Int32       // the hooks and the goroutine that use the stream
+	front     *Front
+	version   *live.Version
+	candidate *live.Version // to try out; nil for none
+	request   exchange.Request
+	plan      core.Plan
+	writer    response.Writer
+	wait      throttle.Wait
+	waker     Waker
+	ctx       context.Context    // of a wait for a throttle rule
+	cancel    context.CancelFunc // ends that wait; nil without one
+	holds     atomic.Int32       // the hooks, the goroutine and the watch that use the stream
+	state     atomic.Uint32      // while it waits
+	unknown   bool               // its client was not known when it began to wait
+	late      bool               // the hooks know that it was given up
+	begun     time.Time          // when Decide was called
+
+	// In the list of requests that wait. The lock of the asker guards these fields.
+	next, before  *Stream
+	listed, taken bool
+	from          uint8 // the source, modulo sourceCounts
 
 	verdict   Verdict
+	counted   Count
 	fields    response.Fields
 	remaining int64
 	response  Response
-	settling  *Settling // nil unless the charge depends on the response
+	denial    response.Response // keeps the memory of response
+	settling  *Settling         // nil unless the charge depends on the response
+	tried     *tried            // the trial that waits for the response; nil for none
 
 	provoked string // in tests of panics: where to panic
 }
@@ -76,6 +88,7 @@ const headersKept = 256
 func (f *Front) NewStream() *Stream {
 	s := f.streams.Get().(*Stream)
 	s.holds.Store(1)
+	s.writer.Shares = true
 	return s
 }
 
@@ -101,7 +114,11 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
+	s.candidate, s.tried, s.counted = nil, nil, CountNone
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
+	s.state.Store(stateWaiting)
+	s.unknown, s.late = false, false
+	clear(s.denial.Headers)
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
 }
@@ -112,11 +129,15 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	f := s.front
 	provoke(s, "hook")
 	s.version = f.policy.Current()
-	reads := readsOf(s.version)
+	s.candidate = f.candidate.current()
+	reads := f.readsWith(s.version, s.candidate)
 	q := &s.request
-	q.Take(reads, s.Headers, micros(time.Now()))
+	s.begun = time.Now()
+	q.Take(reads, s.Headers, micros(s.begun))
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
+		f.process.invalidTargets.Inc()
+		s.counted = CountInvalidTarget
 		return s.respond(response.BadTarget(), "invalid target")
 	}
 	for _, name := range reads.Attrs {
@@ -125,6 +146,9 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	}
 	q.Own()
 	s.plan.Reset()
+	if s.asksStatus() {
+		return s.tellStatus(waker)
+	}
 	if d := f.store.directory; d != nil {
 		s.plan.UseDirectory(d)
 	}
@@ -149,6 +173,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	if len(s.plan.Throttled()) > 0 {
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 	}
+	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint8(s.plan.Source()%sourceCounts)
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()
 	waker.Waits()
@@ -158,11 +183,29 @@ func (s *Stream) ask(waker Waker) Verdict {
 	waker.Unwaits()
 	s.holds.Add(-1)
 	s.front.leave()
-	return s.complete(s.plan.Fail(counter.ErrOverloaded))
+	s.front.store.enforcer.Failed(errFull)
+	return s.overloaded(errFull)
 }
 
-// Woken returns the verdict on a request that waited.
-func (s *Stream) Woken() Verdict { return s.verdict }
+// overloaded decides a request that cannot wait for the store.
+func (s *Stream) overloaded(err error) Verdict {
+	if len(s.plan.Unresolved()) > 0 {
+		s.plan.DenyUnread() // its client may be blocked
+	}
+	return s.conclude(err)
+}
+
+// Woken returns the verdict on a request that waited. One whose client is not known is denied if it
+// was given up, because the client may be blocked.
+func (s *Stream) Woken() Verdict {
+	if s.late = s.state.Load() == stateLate; !s.late {
+		return s.verdict
+	}
+	if s.unknown || s.front.Denies() {
+		return Respond
+	}
+	return Continue
+}
 
 // Gone notes that the client has left while the request waited. One that waits for a throttle rule
 // leaves its queue, and is charged nothing.
@@ -180,27 +223,42 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	}
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
+	s.counted = countOf(&d)
+	s.tryOut(d.Denied())
 	if !d.Denied() {
 		s.expect()
 		return Continue
 	}
-	r, _ := response.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
-	_, message := response.GRPCStatus(&d)
-	return s.respond(r, message)
+	s.denial.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
+	message := ""
+	if response.GRPCType(s.request.ContentType) != "" {
+		_, message = response.GRPCStatus(&d)
+	}
+	return s.respond(s.denial, message)
 }
 
-// respond makes the request be answered in place of the upstream. message is for clients of gRPC.
+// respond answers the request in place of the upstream. message is for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
 }
 
 // Fields returns the fields about limits to set in the response, and the remaining units that they
-// report.
-func (s *Stream) Fields() (fields *response.Fields, remaining int64) { return &s.fields, s.remaining }
+// report. The fields are valid until Release.
+func (s *Stream) Fields() (fields *response.Fields, remaining int64) {
+	if s.late { // the goroutine may be writing them
+		return new(response.Fields), 0
+	}
+	return &s.fields, s.remaining
+}
 
 // Response returns the response after the verdict Respond.
-func (s *Stream) Response() *Response { return &s.response }
+func (s *Stream) Response() *Response {
+	if s.late {
+		return Unguarded()
+	}
+	return &s.response
+}
 
 // rescue recovers from a panic while a request is decided, and decides it by on_error of the policy.
 // It must be deferred.
@@ -213,7 +271,7 @@ func (s *Stream) rescue(v *Verdict) {
 // fail decides a request after a panic.
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.panicked(reason)
-	s.fields = response.Fields{}
+	s.fields, s.counted = response.Fields{}, CountPanic
 	if s.front.Denies() {
 		return s.respond(response.Unguarded(), "unavailable")
 	}

@@ -49,8 +49,9 @@ func TestAFullQueueDenies(t *testing.T) {
 	}
 }
 
-// TestUnknownClientsAreReadTogether tests that made-up names do not take the goroutines that ask the
-// store for a read of the directory each: requests of others would wait for all these reads.
+// TestUnknownClientsAreReadTogether tests that made-up names do not keep the goroutines that ask
+// the store busy with one read of the directory each: requests of other clients would wait for all
+// these reads.
 func TestUnknownClientsAreReadTogether(t *testing.T) {
 	redis := redistest.Start(t)
 	f := opened(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+

@@ -187,8 +187,8 @@ func Shared(key string) (value []byte, version uint32, err error) {
 	return value, number, err
 }
 
-// Share sets a value that all workers share. It returns an error if another version than the given
-// one is there, unless that is 0.
+// Share sets a value that all workers share. It returns an error if the value has a version other
+// than the given one, unless that is 0.
 func Share(key string, value []byte, version uint32) error {
 	return proxySetSharedData(key, text(value), version).err()
 }

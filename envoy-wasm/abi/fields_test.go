@@ -38,7 +38,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestFieldsCutShort: data with an end missing has not the ABI's form.
+// TestFieldsCutShort: data that is cut short does not have the ABI's form.
 func TestFieldsCutShort(t *testing.T) {
 	for n := range len(encoded) {
 		if fields, ok := decodeFields([]byte(encoded[:n])); ok {

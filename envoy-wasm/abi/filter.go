@@ -18,8 +18,8 @@ type Plugin interface {
 	Tick()
 	// QueueReady is called for items in a queue that the plugin has registered.
 	QueueReady(queue uint32)
-	// Called is called with the answer to a call that HTTPCall has sent. The body has a number of
-	// bytes.
+	// Called is called with the answer to a call that HTTPCall has sent. bodyBytes is the length of
+	// its body.
 	Called(call uint32, bodyBytes int)
 	// NewStream returns the stream for a request.
 	NewStream(id uint32) Stream

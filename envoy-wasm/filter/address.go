@@ -7,6 +7,6 @@ var sourceAddress = []string{"source", "address"}
 // address determines the addresses of the request.
 func (a *attributes) address(h Host, appended bool) {
 	text, _ := h.Property(sourceAddress...)
-	a.origin = hash(a.origin, text)
-	a.ask.SetAddresses(a.view.Inputs.Headers, text, appended)
+	a.origin = hash(hash(fnvOffset, a.ID), text)
+	a.Ask.SetAddresses(a.View.Inputs.Headers, text, appended)
 }

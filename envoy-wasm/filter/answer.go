@@ -4,7 +4,6 @@ package filter
 
 import (
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/core/response"
 )
 
 // deny answers a denied request, with all header fields. The filter's own responses pass through
@@ -12,6 +11,6 @@ import (
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var r Response
-	r, s.grpcType = response.Deny(&a.plan, d, a.attrs.contentType, &s.fields)
+	s.grpcType = r.Deny(&a.plan, d, a.attrs.ContentType, &s.fields)
 	s.answer(r)
 }

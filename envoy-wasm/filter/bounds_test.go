@@ -92,7 +92,7 @@ func TestManyLinesAreJoinedAtOnce(t *testing.T) {
 		a := f.ask()
 		a.attrs.take(e, f.policy, headers, false)
 		runtime.ReadMemStats(&after)
-		if text := a.attrs.ask.Headers[0].Text; !strings.HasPrefix(text, "0aaaaaaaaa, 1aaaaaaaaa, 2a") || len(text) != 12*lines-2 {
+		if text := a.attrs.Ask.Headers[0].Text; !strings.HasPrefix(text, "0aaaaaaaaa, 1aaaaaaaaa, 2a") || len(text) != 12*lines-2 {
 			t.Fatalf("%d lines are joined to %d bytes, %.40q", lines, len(text), text)
 		}
 		return after.TotalAlloc - before.TotalAlloc
@@ -160,12 +160,12 @@ func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 		t.Fatal("not let go of")
 	}
 	a := f.idle[0]
-	for _, v := range a.attrs.ask.Headers[:cap(a.attrs.ask.Headers)] {
+	for _, v := range a.attrs.Ask.Headers[:cap(a.attrs.Ask.Headers)] {
 		if v != (wire.Value{}) {
 			t.Errorf("%q is kept", v.Text)
 		}
 	}
-	if a.attrs.ask.Path != "" || a.policy != nil {
+	if a.attrs.Ask.Path != "" || a.policy != nil {
 		t.Error("the path or the policy is kept")
 	}
 }

@@ -79,8 +79,8 @@ type batchItem struct {
 
 // keep counts the bytes that a waiting request holds.
 func (c *calls) keep(a *asking) {
-	c.held += a.attrs.bytes - a.held
-	a.held = a.attrs.bytes
+	c.held += a.attrs.Bytes - a.held
+	a.held = a.attrs.Bytes
 }
 
 // enqueueForBatch puts the request into the queue for the next call. It returns false if the host

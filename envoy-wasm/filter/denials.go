@@ -56,7 +56,7 @@ func (f *Filter) gatherDenial(a *asking, d *core.Decision) {
 		r.since = f.elapsed()
 	}
 	one := new(extra)
-	one.version, one.next, one.item = a.policy.version, r.first, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.ask, nil)
+	one.version, one.next, one.item = a.policy.version, r.first, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.Ask, nil)
 	one.denials[0].Counter, one.denials[0].Cost, one.denials[0].Check = h, 1, -1
 	results := a.plan.Results()
 	for i := range results {

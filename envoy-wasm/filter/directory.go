@@ -109,5 +109,5 @@ func (a *asking) add(f *Filter, rs *core.Ruleset) {
 		a.plan.UseDirectory(d)
 		f.now = f.host.Now() // the request may have waited since it arrived
 	}
-	a.plan.Add(rs, &a.attrs.view)
+	a.plan.Add(rs, &a.attrs.View)
 }

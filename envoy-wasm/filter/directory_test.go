@@ -191,8 +191,8 @@ func TestOldRecordsWithoutTheBridge(t *testing.T) {
 	}
 }
 
-// TestAnOverloadAdmitsNoUnknownClient: if the bridge has no time, a client whose record is unknown or
-// old is denied also without a limit, and one with a fresh record is served.
+// TestAnOverloadAdmitsNoUnknownClient: if the bridge has no time, a client whose record is unknown
+// or old is denied, even if it has no limit. A client with a fresh record is served.
 func TestAnOverloadAdmitsNoUnknownClient(t *testing.T) {
 	p := newPatron(t)
 	p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil))
@@ -230,7 +230,7 @@ func TestRecordsOfAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded: made-up clients, and records of any length, take a bounded memory. A client
+// TestRecordsAreBounded: made-up clients, and records of any length, take bounded memory. A client
 // that returns is remembered beside them.
 func TestRecordsAreBounded(t *testing.T) {
 	p := newPatron(t)
@@ -334,9 +334,10 @@ var (
 	unknownKey = wire.Way{State: corepolicy.CredentialUnknown}
 )
 
-// TestVerdictsAreTrustedForHalfASecond: under a policy with a directory, which may have the key, the
-// filter decides by a verdict for half a second, also if other requests have renewed the records of the
-// client, and also by a denial. After that, the filter asks the bridge.
+// TestVerdictsAreTrustedForHalfASecond: under a policy with a directory, which may have the key,
+// the filter decides by a verdict for half a second, even if it remembers a denial. Other requests
+// that renew the records of the client do not extend that time. After that, the filter asks the
+// bridge.
 func TestVerdictsAreTrustedForHalfASecond(t *testing.T) {
 	p := newHolder(t)
 	p.asks("/api/x", "one", keyed(counter.Minute, validKey))
@@ -377,8 +378,8 @@ func TestOldVerdictsWithoutTheBridge(t *testing.T) {
 	}
 }
 
-// TestAnOverloadAdmitsNoUnknownKey: if the bridge has no time, a request with a key that is not known is
-// denied, also if the records of its address are.
+// TestAnOverloadAdmitsNoUnknownKey: if the bridge has no time, a request with an unknown key is
+// denied, even if the records of its address are known.
 func TestAnOverloadAdmitsNoUnknownKey(t *testing.T) {
 	p := newHolder(t)
 	p.asks("/api/x", "one", keyed(counter.Minute, validKey))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/exchange"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -109,7 +110,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		e := newEnvoy(t)
 		e.properties["source.address"] = c.source
-		p := &policy{reads: core.Inputs{Headers: []string{"X-Forwarded-For"}}, headers: map[string]int{"x-forwarded-for": 0}}
+		p := &policy{reads: exchange.ReadsOf(core.Inputs{Headers: []string{"X-Forwarded-For"}})}
 		request := get("/")
 		if c.chain != "" {
 			request = get("/", "x-forwarded-for", c.chain)
@@ -120,12 +121,12 @@ func TestAddresses(t *testing.T) {
 			what string
 			addr netip.Addr
 			want string
-		}{{"peer", a.view.Peer(), c.peer}, {"remote", a.view.Remote(), c.remote}} {
+		}{{"peer", a.View.Peer(), c.peer}, {"remote", a.View.Remote(), c.remote}} {
 			if want, _ := netip.ParseAddr(got.want); got.addr != want {
 				t.Errorf("%s: the %s is %v, want %v", name, got.what, got.addr, want)
 			}
 		}
-		if got, given := a.view.Header("X-Forwarded-For"); got != c.chainAfterward || given != (c.chainAfterward != "") {
+		if got, given := a.View.Header("X-Forwarded-For"); got != c.chainAfterward || given != (c.chainAfterward != "") {
 			t.Errorf("%s: the chain is %q (%v), want %q", name, got, given, c.chainAfterward)
 		}
 	}
@@ -153,21 +154,20 @@ func FuzzAddrOf(f *testing.F) {
 
 // TestLinesOfAHeader: header lines are joined as in Caddy, and the host is :authority.
 func TestLinesOfAHeader(t *testing.T) {
-	p := &policy{reads: core.Inputs{Headers: []string{"Cookie", "Host", "X-A", "X-B"}, Query: true},
-		headers: map[string]int{"cookie": 0, "host": 1, "x-a": 2, "x-b": 3}}
+	p := &policy{reads: exchange.ReadsOf(core.Inputs{Headers: []string{"Cookie", "Host", "X-A", "X-B"}, Query: true})}
 	var a attributes
 	a.take(newEnvoy(t), p, get("/p?q=1?", "cookie", "a=1; b=2", "x-a", "1", "cookie", "c=3", "x-a", "2", "host", "other", "x-c", "3"), true)
 	for name, want := range map[string]string{"Cookie": corepolicy.JoinLines("Cookie", []string{"a=1; b=2", "c=3"}),
 		"X-A": corepolicy.JoinLines("X-A", []string{"1", "2"}), "X-B": "", "Host": "", "X-C": ""} {
-		if got, given := a.view.Header(name); got != want || given != (want != "") {
+		if got, given := a.View.Header(name); got != want || given != (want != "") {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if a.view.Host() != "example.com" || a.view.Path() != "/p" || a.view.Query() != "q=1?" {
-		t.Errorf("%q %q %q", a.view.Host(), a.view.Path(), a.view.Query())
+	if a.View.Host() != "example.com" || a.View.Path() != "/p" || a.View.Query() != "q=1?" {
+		t.Errorf("%q %q %q", a.View.Host(), a.View.Path(), a.View.Query())
 	}
 	a.take(newEnvoy(t), p, [][2]string{{"host", "old.example"}, {":path", "/"}}, true)
-	if a.view.Host() != "old.example" {
-		t.Errorf("without :authority the host is %q", a.view.Host())
+	if a.View.Host() != "old.example" {
+		t.Errorf("without :authority the host is %q", a.View.Host())
 	}
 }

@@ -75,7 +75,7 @@ func (s *Stream) appendToBatch() {
 		kind = wire.KindLease
 		c.lease()
 	}
-	c.body = wire.AppendAsk(c.body, kind, &a.attrs.ask, units)
+	c.body = wire.AppendAsk(c.body, kind, &a.attrs.Ask, units)
 	whole = true
 	c.fill(&batchItem{stream: s, gate: s.gate, wants: a.wants, checks: len(a.plan.Checks())})
 	a.wants, s.gate = nil, nil
@@ -103,7 +103,7 @@ func (f *Filter) appendSettlements() {
 			break
 		}
 		settled++
-		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.status, Headers: d.headers, Numbers: d.numbers})
+		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.response.Status(), Headers: d.response.Known(), Numbers: d.numbers})
 		r := batchItem{}
 		if c.filling.leasing {
 			r.due = d

@@ -30,9 +30,9 @@ type Filter struct {
 		under bool
 		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
-	// The following fields are the state of the request that is being decided: the time, whether
-	// one of its credentials has no verdict or an old one, whether a record is unknown or old, or the
-	// verdict on a credential under a policy with a directory, and the fingerprints of the verified
+	// The following fields describe the request that is being decided: the time; whether a
+	// credential has no verdict or an old one; whether a record, or the verdict on a credential
+	// under a policy with a directory, is unknown or old; and the fingerprints of the verified
 	// credentials and of the records. If the request is decided again after the bridge has verified
 	// its credentials, there are also the bridge's verdicts.
 	now            counter.Micros

@@ -220,7 +220,7 @@ const waitedMin = 3 * counter.Second / 2
 //go:noinline
 func (s *Stream) late(now counter.Micros) bool {
 	c, most := &s.f.calls, max(waitedMin, 3*s.f.config.Deadline)
-	return c.failures >= failuresMax || !ahead(s.asking.attrs.view.At+most, now, most)
+	return c.failures >= failuresMax || !ahead(s.asking.attrs.View.At+most, now, most)
 }
 
 // whyLate returns the counter for a request that is late.

@@ -34,7 +34,7 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 		return Continue, false // no recent denials: the checks below would find none
 	}
 	if a.admits && f.stale {
-		a.attrs.ask.Known = 0 // so that the bridge verifies the credentials again
+		a.attrs.Ask.Known = 0 // so that the bridge verifies the credentials again
 		return Continue, false
 	}
 	now := f.elapsed()
@@ -137,7 +137,7 @@ func (a *asking) putBack(now counter.Micros) {
 // fillDenied fills in the results of a request that a recent denial denies.
 func (a *asking) fillDenied(now counter.Micros) {
 	checks, results := a.plan.Checks(), a.plan.Results()
-	at := a.attrs.view.At
+	at := a.attrs.View.At
 	for i := range a.parts {
 		if p := &a.parts[i]; p.verdict == lease.Deny {
 			p.held.counter.Answer(now, checks[i].Cost, lease.Deny, &results[i])
@@ -335,7 +335,7 @@ func (f *Filter) fetch(now counter.Micros, a *asking, check int) {
 	h.pins++
 	next := &extra{version: a.policy.version, wants: []wanted{{held: h, check: check, limit: c.Limit, asking: asking}}}
 	f.leases.units = append(f.leases.units[:0], unitsOf(c, &next.wants[0]))
-	f.extra(next, wire.AppendAsk(nil, wire.KindFetch, &a.attrs.ask, f.leases.units))
+	f.extra(next, wire.AppendAsk(nil, wire.KindFetch, &a.attrs.Ask, f.leases.units))
 }
 
 // extra enqueues an item for the next call.

@@ -312,9 +312,9 @@ func TestReceiptsKeepNoReplies(t *testing.T) {
 func (p *policy) plan(t *testing.T) *core.Plan {
 	t.Helper()
 	var a asking
-	a.attrs.ask = wire.Ask{Path: "/api/x", Method: "GET", Host: "example.com", Peer: netip.MustParseAddr("192.0.2.7")}
-	a.attrs.view = wire.View{Ask: &a.attrs.ask, Inputs: &p.reads}
-	a.plan.Add(p.ruleset, &a.attrs.view)
+	a.attrs.Ask = wire.Ask{Path: "/api/x", Method: "GET", Host: "example.com", Peer: netip.MustParseAddr("192.0.2.7")}
+	a.attrs.View = wire.View{Ask: &a.attrs.Ask, Inputs: &p.reads.Inputs}
+	a.plan.Add(p.ruleset, &a.attrs.View)
 	return &a.plan
 }
 

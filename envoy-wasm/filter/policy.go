@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	corepolicy "github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/exchange"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -16,8 +17,7 @@ type policy struct {
 	version string
 	ruleset *core.Ruleset
 	anybody *core.Ruleset // see anybodys; nil if there would be no difference
-	reads   core.Inputs
-	headers map[string]int // the index in reads of a header, by its name in lower case
+	reads   exchange.Reads
 	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
 	ways   []*remembered
 	inputs uint64 // hash of reads
@@ -33,7 +33,7 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &policy{version: version, reads: core.InputsOf(&source), headers: map[string]int{}}
+	p := &policy{version: version, reads: exchange.ReadsOf(core.InputsOf(&source))}
 	p.ways = make([]*remembered, len(source.Identify))
 	for i := range source.Identify {
 		way := &source.Identify[i]
@@ -47,9 +47,6 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	}
 	if max(len(p.reads.Headers), len(p.reads.Attrs)) > wire.ValuesMax {
 		return nil, slim.NewError("it reads more than 256 headers, or more than 256 attributes, of a request")
-	}
-	for i, name := range p.reads.Headers {
-		p.headers[slim.LowerASCII(name)] = i
 	}
 	if p.reads.Query {
 		p.inputs++

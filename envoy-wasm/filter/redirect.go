@@ -39,7 +39,6 @@ func (s *Stream) abandon() {
 	if s == nil || s.due == nil {
 		return
 	}
-	s.due.cut = true
-	s.due.learn(nil)
+	s.due.response.Cut()
 	s.settle()
 }

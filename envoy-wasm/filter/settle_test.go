@@ -253,7 +253,7 @@ func TestSettlementsAreBounded(t *testing.T) {
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush() // a call is in flight
 	for range settlingMax + 3 {
-		f.enqueueSettlement(&due{receipt: "x", status: 200})
+		f.enqueueSettlement(&due{receipt: "x"})
 	}
 	if e.counts[CounterUnsettled] != 3 || len(f.dues) > dueMax {
 		t.Errorf("%d not told of, %d kept", e.counts[CounterUnsettled], len(f.dues))

@@ -108,10 +108,10 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	}
 	s.before.abandon()
 	s.before = nil
-	if ask := &a.attrs.ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
+	if ask := &a.attrs.Ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
 		return s.badTarget()
 	}
-	s.head, s.hurried = a.attrs.ask.Method == "HEAD", a.attrs.hurried
+	s.head, s.hurried = a.attrs.Ask.Method == "HEAD", a.attrs.Hurried
 	if f.arrive(s) {
 		return Pause
 	}
@@ -183,7 +183,7 @@ func (s *Stream) release() {
 		return
 	}
 	a.plan.Reset()
-	a.attrs.release()
+	a.attrs.Release()
 	a.forget()
 	a.policy = nil
 	s.f.idle = append(s.f.idle, a)
@@ -207,12 +207,12 @@ func (s *Stream) drop() {
 
 // identify makes the plan of the request with the cached verdicts on its credentials.
 func (a *asking) identify(f *Filter) {
-	f.now, f.unsure, f.stale, f.dated, f.known = a.attrs.view.At, false, false, false, 0
+	f.now, f.unsure, f.stale, f.dated, f.known = a.attrs.View.At, false, false, false, 0
 	a.add(f, a.policy.ruleset)
 	if f.dated {
 		f.known = 0 // so that the bridge sends the records
 	}
-	a.attrs.ask.Known, a.unsure, a.dated = f.known, f.unsure, f.dated
+	a.attrs.Ask.Known, a.unsure, a.dated = f.known, f.unsure, f.dated
 	a.narrow, a.alike = a.plan.Narrowest()
 }
 
@@ -222,7 +222,7 @@ func (a *asking) identify(f *Filter) {
 // has then decided for a different client.
 func (a *asking) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
 	now := f.host.Now()
-	a.attrs.view.At = now
+	a.attrs.View.At = now
 	h := verdictReply{plan: &a.plan, ways: v.Ways, until: now + min(counter.Micros(v.TTLMicros), rememberedMax),
 		records: v.Records, asked: now - (f.elapsed() - sent)}
 	f.bridgeVerdicts = &h

@@ -51,7 +51,7 @@ func (s *Stream) askToWait(most counter.Micros) bool {
 		return false
 	}
 	body := wire.AppendCall(nil, a.policy.version)
-	body = wire.AppendAsk(body, wire.KindWait, &a.attrs.ask, nil)
+	body = wire.AppendAsk(body, wire.KindWait, &a.attrs.Ask, nil)
 	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
 		return false
 	}

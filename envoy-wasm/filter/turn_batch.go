@@ -39,7 +39,7 @@ func (a *arrivals) isBurst(now counter.Micros) bool {
 // decided at once.
 func (f *Filter) arrive(s *Stream) bool {
 	a := &f.arrivals
-	if !a.isBurst(s.asking.attrs.view.At) || len(a.waiting) >= arrivedMax || f.full(s.asking) {
+	if !a.isBurst(s.asking.attrs.View.At) || len(a.waiting) >= arrivedMax || f.full(s.asking) {
 		return false
 	}
 	f.calls.keep(s.asking)
@@ -74,7 +74,7 @@ func (s *Stream) decideArrived() {
 	if s.state == arrived {
 		s.state = fresh
 		if a, p := s.asking, s.f.policy; a.policy.inputs == p.inputs {
-			a.policy, a.attrs.view.Inputs = p, &p.reads
+			a.policy, a.attrs.View.Inputs = p, &p.reads.Inputs
 		}
 		s.advance(nil)
 	}

@@ -94,7 +94,7 @@ func TestAVerdictOnTheNextMethod(t *testing.T) {
 	if got := s.ResponseHeaders(nil, true)[0][1]; got != "100" {
 		t.Errorf("limit %s, and the bridge decided by that of premium clients", got)
 	}
-	if s = f.NewStream(3); s.RequestHeaders(both) != Pause || s.asking.attrs.ask.Known == 0 {
+	if s = f.NewStream(3); s.RequestHeaders(both) != Pause || s.asking.attrs.Ask.Known == 0 {
 		t.Error("not remembered")
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package control is the process of a control plane: it keeps the schema of the database current,
-// serves the API, publishes to Redis, and takes in what happened.
+// serves the API, publishes to Redis, and stores the events and the usage that nodes send.
 //
 // # Promise
 //
@@ -31,9 +31,11 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/penstock/penstock/internal/control/api"
+	"github.com/penstock/penstock/internal/control/archive"
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/notify"
 	"github.com/penstock/penstock/internal/control/publish"
 	"github.com/penstock/penstock/internal/control/reports"
 	"github.com/penstock/penstock/internal/control/retain"
@@ -56,18 +58,23 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields but PolicyKey and Keep are required.
+// Options configures a control plane. All fields but PolicyKey, Keep, Archive and
+// Webhooks are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
 	Listener net.Listener // with TLS, if any
 	Logger   *slog.Logger
-	// PolicyKey signs policies. It may be nil: then none is published.
+	// PolicyKey signs policies. If it is nil, no policy is published.
 	PolicyKey ed25519.PrivateKey
 	// FirstToken is called with an admin's token when the database has never had a token.
 	FirstToken func(secret string, expires time.Time) error
-	// Keep says how long what happened is kept.
+	// Keep holds how long events, usage and sums are kept.
 	Keep retain.Keep
+	// Archive is where months go before they are dropped; nil if there is none.
+	Archive *archive.Bucket
+	// Webhooks calls the receivers of thresholds of usage; nil if the process tells none.
+	Webhooks *notify.Caller
 }
 
 // process is a running control plane.
@@ -107,10 +114,18 @@ func Run(ctx context.Context, o Options) error {
 		running.Go(func() { policies.Run(ctx) })
 		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger}
 		running.Go(func() { keeper.Run(ctx) })
+		if o.Archive != nil {
+			archiver := &archive.Archiver{Pool: p.pool, Bucket: o.Archive, Keep: o.Keep, Logger: o.Logger}
+			running.Go(func() { archiver.Run(ctx) })
+		}
+		if o.Webhooks != nil {
+			notifier := &notify.Notifier{Pool: p.pool, Caller: o.Webhooks, Logger: o.Logger}
+			running.Go(func() { notifier.Run(ctx) })
+		}
 		p.publisher.Run(ctx)
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode})
+		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}

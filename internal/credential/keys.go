@@ -75,7 +75,7 @@ type KeysOptions struct {
 	// read again when it changes. An edit with an error is rejected and logged, and the previous
 	// content remains in force.
 	File string
-	// Source finds keys instead of a file.
+	// Source is where keys are found if they are not in a file.
 	Source KeySource
 	// Directory has keys that are in neither of them looked up in the directory of each request.
 	// For a key that is in both, the file or the source takes precedence over the directory.

@@ -205,8 +205,8 @@ const (
 	waitMax = counter.Second
 	// waitersMax is the greatest number of waiting tokens.
 	waitersMax = 4096
-	// keptForClean is the part of a call's time that is reserved for clean addresses. The others
-	// have at most hurriedMax of the rest.
+	// keptForClean is the part of a call's time that is reserved for clean addresses. All other
+	// addresses have at most hurriedMax of the remaining time.
 	keptForClean = 7 * counter.Millisecond
 	hurriedMax   = counter.Millisecond
 )

@@ -97,7 +97,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 				}
 			}
 		}
-		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // the table is hashed by chance
+		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // the hash is random
 			t.Errorf("tokens of %d us use %.2f of a processor, and %d of %d other clients are rejected", cost, part, rejected, others)
 		}
 	}
@@ -210,8 +210,8 @@ func TestALateChargeKeepsTheDebt(t *testing.T) {
 	}
 }
 
-// TestAGate: the gate admits as many callers as it has slots. Others wait in order, at most for the
-// time that they pass.
+// TestAGate: the gate admits as many callers as it has slots. Further callers wait in order, at
+// most for the time that each of them passes.
 func TestAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &newMeter(2).gates[1]
@@ -249,8 +249,8 @@ func TestAGate(t *testing.T) {
 }
 
 // TestTokensThatArriveTogetherDelayNobody: many new tokens arrive at once from an address that was
-// clean until then. When the first have shown what they cost, the others do not keep their places
-// before the token of a clean address.
+// clean until then. When the cost of the first tokens is known, the remaining ones lose their
+// places to the token of a clean address.
 func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, begin := newMeter(2), time.Now()
@@ -401,7 +401,7 @@ func TestTimeThatRequestsShare(t *testing.T) {
 	if want := 9; clean != want || left > 0 {
 		t.Errorf("%d tokens of clean addresses were verified, want %d; %d µs are left", clean, want, left)
 	}
-	// However long a call waits for clean addresses, the others have hurriedMax.
+	// However much time a call has for clean addresses, all others have only hurriedMax.
 	left = 100 * counter.Millisecond
 	q := inquiry{asker: &policy.Asker{Left: &left}, meter: j.meter, gate: &j.meter.gates[1]}
 	if got := q.left(); got != hurriedMax {

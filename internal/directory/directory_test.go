@@ -211,6 +211,7 @@ func TestBadEdits(t *testing.T) {
 		"is not blocked":         {Client: "user:ann", Action: directory.ActionUnblock},
 		`"5 per minute"`:         {Client: "user:ann", Action: directory.ActionSetLimits, Rule: "api", Limits: []string{"5 per minute"}},
 		"control character":      {Client: "user:ann", Action: directory.ActionNote, Note: "a\nb"},
+		`"a\u009b2J" has a cont`: {Client: "user:ann", Action: directory.ActionNote, Note: "a\u009b2J"}, // obeyed by terminals
 		"is not UTF-8":           {Client: "user:ann\xff", Action: directory.ActionBlock},
 	} {
 		e.Actor, e.Reason = "x", "y"

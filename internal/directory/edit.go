@@ -201,6 +201,11 @@ func (e *Edit) check(now time.Time) error {
 	if err := checkWhy(e.Actor, e.Reason); err != nil {
 		return err
 	}
+	for _, text := range [][2]string{{"tier", e.Tier}, {"tenant", e.Tenant}, {"note", e.Note}} {
+		if err := checkWritten(text[0], text[1], TextBytesMax); err != nil {
+			return wrong("%v", err)
+		}
+	}
 	for _, field := range e.fields() {
 		if field.given && !slices.Contains(field.actions, e.Action) {
 			return wrong("%s does not go with %s", field.name, e.Action)
@@ -220,10 +225,10 @@ func checkWhy(actor, reason string) error {
 	case actor == "":
 		return wrong("an actor is missing; say who makes the change")
 	}
-	if err := checkText("reason", reason, TextBytesMax); err != nil {
+	if err := checkWritten("reason", reason, TextBytesMax); err != nil {
 		return wrong("%v", err)
 	}
-	if err := checkText("actor", actor, TextBytesMax); err != nil {
+	if err := checkWritten("actor", actor, TextBytesMax); err != nil {
 		return wrong("%v", err)
 	}
 	return nil

@@ -43,7 +43,7 @@ type KeyRecord struct {
 	Revoked   *Revocation         `json:"revoked,omitempty"`
 }
 
-// Revocation is the permanent withdrawal of a key.
+// Revocation records that a key was revoked permanently.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`

@@ -75,7 +75,7 @@ func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) 
 	return "", false
 }
 
-// keysAfter returns about the given number of keys whose names come after one.
+// keysAfter returns about as many keys as most, whose names sort behind the name after.
 func (e *Editor) keysAfter(ctx context.Context, after string, most int) (*KeysShown, error) {
 	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
 	if err != nil {

@@ -10,7 +10,9 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/penstock/penstock/core/counter"
@@ -127,6 +129,65 @@ func checkText(name, value string, most int) error {
 	return nil
 }
 
+// checkWritten is [checkText] for a text that somebody writes now. It also denies the control characters
+// from U+0080 to U+009F, which some terminals obey. Records that have them are read as before.
+func checkWritten(name, value string, most int) error {
+	if err := checkText(name, value, most); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(value, unicode.IsControl) {
+		return fmt.Errorf("%s %.40q has a control character", name, value)
+	}
+	return nil
+}
+
+// CheckReplacement returns what is wrong with a record that is to replace another one, or nil: an end
+// that has passed, unless the record before has it, and control characters.
+func (r *Record) CheckReplacement(before *Record, now time.Time) error {
+	if before == nil {
+		before = new(Record)
+	}
+	for _, text := range []struct{ name, value string }{{"tier", r.Tier}, {"tenant", r.Tenant}, {"note", r.Note}} {
+		if err := checkWritten(text.name, text.value, TextBytesMax); err != nil {
+			return err
+		}
+	}
+	for _, one := range []struct {
+		name         string
+		mark, former *Mark
+	}{{"block", r.Block, before.Block}, {"exempt", r.Exempt, before.Exempt}} {
+		if one.mark == nil {
+			continue
+		}
+		var former time.Time
+		if one.former != nil {
+			former = one.former.Until
+		}
+		if err := checkReplaced(one.name, one.mark.Reason, one.mark.Until, former, now); err != nil {
+			return err
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
+		own := r.Limits[rule]
+		if err := checkReplaced(fmt.Sprintf("limits for rule %q", rule), own.Reason, own.Until, before.Limits[rule].Until, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkReplaced(name, reason string, until, former, now time.Time) error {
+	if err := checkWritten(name+" reason", reason, TextBytesMax); err != nil {
+		return err
+	}
+	if !until.Equal(former) {
+		if err := inFuture(until, now); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // sets returns the limits that have not ended at an instant, parsed and checked.
 func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	sets := make(map[string]policy.LimitSet, len(r.Limits))
@@ -164,18 +225,22 @@ func ended(until, now time.Time) bool {
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // when it changes by itself; never if it does not
+	client policy.ClientRecord  // that of record, beside it
 }
 
 // never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
+// nothing is in force for every client without a record.
+var nothing = &effective{until: never}
+
 // at returns the part of the record that is in force at an instant, and until when. The record must
 // be valid.
 func (r *Record) at(now counter.Micros) *effective {
-	e := &effective{until: never}
 	if r == nil {
-		return e
+		return nothing
 	}
+	e := &effective{until: never}
 	instant := time.UnixMicro(int64(now))
 	lasts := func(until time.Time) bool {
 		if ended(until, instant) {
@@ -193,7 +258,8 @@ func (r *Record) at(now counter.Micros) *effective {
 	if err != nil {
 		return e // cannot happen: ParseRecord has checked the record
 	}
-	e.record = &policy.ClientRecord{Tier: r.Tier, Tenant: r.Tenant, Overrides: overrides,
+	e.client = policy.ClientRecord{Tier: r.Tier, Tenant: r.Tenant, Overrides: overrides,
 		Blocked: r.Block != nil && lasts(r.Block.Until), Exempt: r.Exempt != nil && lasts(r.Exempt.Until)}
+	e.record = &e.client
 	return e
 }

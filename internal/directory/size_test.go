@@ -24,20 +24,20 @@ import (
 const (
 	// examRecords is the number of records in make exam, and usualRecords otherwise.
 	examRecords, usualRecords = 10_000_000, 100_000
-	// activeShare is the share of the clients that are seen.
+	// activeShare is the fraction of the clients that the test looks up.
 	activeShare = 10
-	// recordBytesAllTold is the promise for what a record takes in Redis, with its key and all that
-	// Redis adds.
+	// recordBytesAllTold is the documented size of a record in Redis, including its key and the
+	// overhead of Redis.
 	recordBytesAllTold = 250
-	// Clients are seen a few at a time, as in a proxy at work, and many at a time, as fast as they
-	// can be.
+	// Clients are looked up a few at a time, as in a busy proxy, and many at a time, as fast as
+	// possible.
 	fewAtOnce, manyAtOnce = 8, 64
-	// shards is by how much a directory rounds its bound up, at most.
+	// shards is the greatest number by which a directory rounds its bound up.
 	shards = 64
 )
 
-// TestManyRecords fills Redis with records, in make exam ten million, and has a tenth of the clients
-// seen. It holds the bounds of memory, and those of calls: none for a client that was seen before.
+// TestManyRecords fills Redis with records, in make exam ten million, and looks up a tenth of the
+// clients. It checks the bounds of memory, and of calls: a client that was seen before causes none.
 // The log has the times, which depend on the machine.
 func TestManyRecords(t *testing.T) {
 	records := usualRecords
@@ -81,8 +81,8 @@ func TestManyRecords(t *testing.T) {
 	holdsMadeUp(t, d, 2*active)
 }
 
-// holdsMadeUp has many made-up clients seen: first as many as the directory remembers, n, and then as
-// many again, which must not make it grow.
+// holdsMadeUp looks up made-up clients: first n, as many as the directory remembers, and then as
+// many again, which must not enlarge it.
 func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	t.Helper()
 	contact(t, d, 0, n, manyAtOnce, "made_up_%d")
@@ -100,7 +100,7 @@ func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	}
 }
 
-// fill writes records as they are usual: most have a tier, one in four limits with a reason, one in
+// fill writes typical records: most have a tier, one in four has limits with a reason, and one in
 // twenty is blocked.
 func fill(t *testing.T, source *redisdir.Source, records int) {
 	t.Helper()
@@ -124,12 +124,12 @@ func fill(t *testing.T, source *redisdir.Source, records int) {
 	}
 }
 
-// waits are how long clients waited, sorted.
+// waits are the times that clients waited, sorted.
 type waits []time.Duration
 
 func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }
 
-// contact has the clients from one number to another seen, several at a time.
+// contact looks up the clients with numbers in a range, several at a time.
 func contact(t *testing.T, d *directory.Directory, from, to, atOnce int, form string) waits {
 	t.Helper()
 	all := make(waits, to-from)

@@ -18,7 +18,8 @@ type Source interface {
 	Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error
 	// Records reads a part of all records, in no particular order.
 	Records(ctx context.Context, of Range) (Part, error)
-	// Networks reads the records of all addresses and networks, by address or CIDR.
+	// Networks reads the records of all addresses and networks, by address or CIDR. The error wraps
+	// ErrGarbled if they were written by something else than Swap.
 	Networks(ctx context.Context) (map[string][]byte, error)
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.
@@ -116,6 +117,10 @@ const HistoryMax = 10_000
 
 // ErrSource is wrapped by the error of a source that did not answer.
 var ErrSource = errors.New("the directory does not answer")
+
+// ErrGarbled is wrapped by the error of a source that answered, but whose records of networks cannot
+// be read.
+var ErrGarbled = fmt.Errorf("%w: the records of networks cannot be read", ErrSource)
 
 // ErrBusy is wrapped by the error of a source that did not answer in time, although it answered
 // other calls meanwhile. A client that sends many requests can cause this.

@@ -6,9 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// table finds entries by the hash of their name, by open addressing with linear probing. One goroutine
-// at a time changes it. Others may find at the same time, without a lock. A find that runs beside a
-// remove may miss an entry that is there, never find a wrong one, since the caller compares the name.
+// table finds entries by the hash of their name, by open addressing with linear probing. One
+// goroutine at a time changes it. Others may find at the same time, without a lock. A find that
+// runs concurrently with a remove may miss an existing entry. It is never mistaken for another
+// entry, since the caller compares the name.
 type table struct {
 	slots []slot // a power of two, at most half of them taken
 }
@@ -36,7 +37,8 @@ func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 // home returns the first slot for a hash. The lowest bits are those of the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
-// place returns the slot with a hash, or the free one at which the search ends; nil if it does not.
+// place returns the slot with a hash, or the free slot at which the search ends, or nil if the
+// search does not end.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {
@@ -57,10 +59,10 @@ func (t *table) find(hash uint64) *entry {
 	return nil
 }
 
-// put stores an entry in place of that with its hash. The table is not full.
+// put stores an entry, in place of the entry with the same hash. The table is not full.
 func (t *table) put(e *entry) {
 	s := t.place(e.hash)
-	s.entry.Store(e) // before the hash, by which it is found
+	s.entry.Store(e) // stored before the hash, by which it is found
 	s.hash.Store(e.hash)
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestTable compares the table with a map over random changes. The hashes have few different homes, so
-// that searches are long, wrap around, and removals move entries.
+// TestTable compares the table with a map over random changes. The hashes have few different homes,
+// so that searches are long and wrap around, and removals move entries.
 func TestTable(t *testing.T) {
 	random := seed.Random(t)
 	for range 200 {
@@ -39,8 +39,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestACacheThatChangesMissesNobody: a client that is used is found at every moment, while others come
-// and go, and nobody is taken for another.
+// TestACacheThatChangesMissesNobody: a client that is used is found at every moment while others
+// come and go, and no client is mistaken for another.
 func TestACacheThatChangesMissesNobody(t *testing.T) {
 	c := newCache(16 * shardCount)
 	name := func(kind string, i int) policy.ClientName { return policy.ClientName{Kind: kind, ID: fmt.Sprint(i)} }

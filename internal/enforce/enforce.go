@@ -53,8 +53,8 @@ func New(store counter.Store, m *metrics.Metrics) *Enforcer {
 // Log makes the enforcer log outages of its store. It must be called before the first request.
 func (e *Enforcer) Log(o *Outages) { e.outages = o }
 
-// failed records an error of the store.
-func (e *Enforcer) failed(err error) {
+// Failed records an error of the store. Take, TakeAll and Ask do so themselves.
+func (e *Enforcer) Failed(err error) {
 	e.metrics.StoreFailed(err)
 	e.outages.Failed(err)
 }
@@ -77,7 +77,7 @@ func (e *Enforcer) Take(ctx context.Context, checks []counter.Check, results []c
 	err := e.store.Take(ctx, checks, results)
 	e.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
 	if err != nil {
-		e.failed(err)
+		e.Failed(err)
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func (e *Enforcer) TakeAll(calls []counter.Call, batch Batch) {
 	e.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
 	for i := range calls {
 		if err := calls[i].Err; err != nil {
-			e.failed(err)
+			e.Failed(err)
 		}
 	}
 }

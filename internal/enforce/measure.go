@@ -46,8 +46,8 @@ func (e *Enforcer) ClientOf(plan *core.Plan) Client {
 	return Client{strings.Clone(of.Kind), strings.Clone(of.ID), strings.Clone(of.Tier)}
 }
 
-// MeasureSettled corrects the units of a client by what the response says. It must be called before
-// the settlement's checks are made.
+// MeasureSettled corrects the units of a client by the settlement of its response. It must be
+// called before the settlement's checks are made.
 func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client) {
 	if !e.meter.On() {
 		return
@@ -57,8 +57,8 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 	})
 }
 
-// measureDenials counts n denials that another process decided, and others whose clients it has not
-// kept.
+// measureDenials counts n denials that another process decided, and others, the number of denials
+// whose clients that process has not kept.
 func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	if !e.meter.On() {
 		return

@@ -44,8 +44,9 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 	}
 }
 
-// ReportDenials reports n denials like that of the plan's request, which another process decided,
-// and counts others that it has dropped. Metrics do not count them.
+// ReportDenials reports n denials like that of the plan's request, which another process decided.
+// others is the number of further denials, which that process has dropped and which are only
+// counted. Metrics do not count them.
 func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	e.measureDenials(plan, d, v, n, dropped)
 	if e.events == nil || !v.ReportsDenials() {

@@ -212,7 +212,8 @@ func TestOutagesAreEvents(t *testing.T) {
 	}
 }
 
-// TestReportingAllocatesNothing: for denials that repeat, and for admissions that are not drawn.
+// TestReportingAllocatesNothing: neither repeated denials nor admissions that are not drawn
+// allocate.
 func TestReportingAllocatesNothing(t *testing.T) {
 	for _, denies := range []bool{true, false} {
 		r := newReportTest(t, "{name: shop, events: {admitted: 0.000001}, rules: [{name: api, match: {path: /api/*}, limit: 5/1m}]}")
@@ -223,7 +224,7 @@ func TestReportingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkReport measures what events add to a decision: compare off with the others.
+// BenchmarkReport measures what events add to a decision, compared with the case off.
 func BenchmarkReport(b *testing.B) {
 	for _, c := range []struct {
 		name, words string

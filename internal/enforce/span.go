@@ -23,7 +23,7 @@ const (
 	// spanScope is the instrumentation scope of spans.
 	spanScope = "github.com/penstock/penstock"
 	spanName  = "penstock.check"
-	// attributesMax is how many attributes a span has at most.
+	// attributesMax is the maximum number of attributes of a span.
 	attributesMax = 9
 )
 

@@ -113,7 +113,7 @@ func TestSpanOfAFailure(t *testing.T) {
 	}
 }
 
-// TestHostileParents: what is no traceparent of a sampled trace makes no span.
+// TestHostileParents: a text that is not the traceparent of a sampled trace makes no span.
 func TestHostileParents(t *testing.T) {
 	tracer, spans := recorder()
 	r := newReportTest(t, "{name: shop, rules: [{name: all, limit: 5/1m}]}")
@@ -128,8 +128,8 @@ func TestHostileParents(t *testing.T) {
 	}
 }
 
-// TestClientsOfAnyBytes: a client whose name is not text does not spoil the spans of others. They are
-// sent as protocol buffers, which hold nothing but UTF-8.
+// TestClientsOfAnyBytes: a client whose name is not text does not spoil the spans of others. They
+// are sent as protocol buffers, whose texts must be UTF-8.
 func TestClientsOfAnyBytes(t *testing.T) {
 	tracer, spans := recorder()
 	r := newReportTest(t, "{name: shop, events: {}, rules: [{name: all, limit: 5/1m}]}")

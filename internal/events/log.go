@@ -166,7 +166,7 @@ func (l *Log) pending() bool {
 	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.untold()
 }
 
-// untold reports whether decisions were dropped that no event has reported.
+// untold reports whether there are dropped decisions that no event has reported.
 func (l *Log) untold() bool {
 	if !l.writing.TryLock() {
 		return true
@@ -280,7 +280,7 @@ type Figures struct {
 	Unwritten uint64 // decisions of events that a sink did not write
 }
 
-// Figures returns the figures of a log. For a nil *Log, they are 0.
+// Figures returns the counts of a log, which are 0 for a nil *Log.
 func (l *Log) Figures() Figures {
 	if l == nil {
 		return Figures{}

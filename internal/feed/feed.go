@@ -32,7 +32,7 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// Target is where a feed sends to.
+// Target is the control plane to which a feed sends.
 type Target struct {
 	URL   string                 // of the control plane, such as http://127.0.0.1:7070
 	Token func() (string, error) // returns the token of the node, before each try
@@ -55,7 +55,7 @@ type Options struct {
 	Node     string       // the name of this process in usage
 	Meter    *meter.Meter // may be nil
 	Logger   *slog.Logger
-	Client   *http.Client // nil means one of its own
+	Client   *http.Client // nil means a new client
 }
 
 // Feed sends events and usage. It is a sink of events. Create one with [Open].
@@ -70,7 +70,7 @@ type Feed struct {
 	ending  atomic.Bool
 	running sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows: batches are written one after the other
+	mu      sync.Mutex // guards the fields below: batches are written one after the other
 	last    int64      // the number of the last batch
 	encoder encoder
 
@@ -114,7 +114,8 @@ func (f *Feed) begin() (err error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return err
 	}
-	// Feeds of later processes sort behind, so that batches are sent in the order of their time.
+	// The feeds of later processes sort after those of earlier ones, so that batches are sent in
+	// the order of their times.
 	f.id = fmt.Sprintf("%012x", time.Now().UnixMilli()&(1<<48-1)) + hex.EncodeToString(random[:])
 	if f.spool, err = openSpool(f.options.Folder, f.options.BytesMax); err != nil {
 		return err
@@ -198,7 +199,8 @@ func (f *Feed) measure(ctx context.Context) {
 	}
 }
 
-// measured writes the usage since the time before. What the spool does not take goes back.
+// measured writes the usage since the previous call. Usage that does not fit into the spool goes
+// back to the meter.
 func (f *Feed) measured(at time.Time) {
 	rows := f.options.Meter.Take()
 	for len(rows) > 0 {
@@ -238,12 +240,12 @@ func (f *Feed) Close() error {
 
 // Figures are counts since the feed was opened, and the state of the spool.
 type Figures struct {
-	Sent, Rejected, Failed uint64 // batches; Failed are tries
+	Sent, Rejected, Failed uint64 // batches; Failed counts attempts
 	Waiting                int    // batches
 	SpoolBytes             int64
 }
 
-// Figures returns the figures of a feed. Those of a nil *Feed are 0.
+// Figures returns the figures of a feed, which are 0 for a nil *Feed.
 func (f *Feed) Figures() (figures Figures) {
 	if f == nil {
 		return figures

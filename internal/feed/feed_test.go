@@ -24,7 +24,7 @@ import (
 
 const patience = 30 * time.Second
 
-// taker answers like a control plane: it takes each number of a feed once, in rising order.
+// taker answers like a control plane: it takes each number of a feed once, in ascending order.
 type taker struct {
 	t      *testing.T
 	url    string
@@ -165,8 +165,8 @@ func TestWhatWaitsOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-// TestAFullSpoolKeepsUsage tests that a spool has a bound, that events stop before it and usage then
-// stays in the meter, and that all usage arrives when the control plane is back.
+// TestAFullSpoolKeepsUsage tests that a spool is bounded: events are dropped before it is full,
+// usage stays in the meter when it is full, and all usage arrives when the control plane is back.
 func TestAFullSpoolKeepsUsage(t *testing.T) {
 	t.Parallel()
 	k, folder, m := newTaker(t), t.TempDir(), meter.New()
@@ -222,8 +222,8 @@ func emptyBatch(t *testing.T) []byte {
 	return []byte(text.String())
 }
 
-// TestABatchThatCannotBeReadIsKeptAside tests that such a batch does not hold up those behind it, and
-// that a wrong token does.
+// TestABatchThatCannotBeReadIsKeptAside tests that an unreadable batch does not delay those after
+// it, and that a wrong token does.
 func TestABatchThatCannotBeReadIsKeptAside(t *testing.T) {
 	t.Parallel()
 	k, folder := newTaker(t), t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// KindUsage is the kind of a line that says what a client used. The other kinds are those of events.
+// KindUsage is the kind of a line with the usage of a client. The other kinds are those of events.
 const KindUsage = "usage"
 
 // Bounds of a batch, for both sides.
@@ -77,7 +77,7 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
 	e.text = append(append(e.text, line...), '\n')
 }
 
-// end returns the compressed batch, which is valid until the next one.
+// end returns the compressed batch, which is valid until the encoder begins another one.
 func (e *encoder) end() ([]byte, error) {
 	e.packed.Reset()
 	if e.gzip == nil {

@@ -6,8 +6,8 @@ package feed
 
 import "os"
 
-// lockFile makes a file. Here nothing denies it to another process.
+// lockFile makes a file. On this system, the lock does not keep other processes out.
 func lockFile(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) }
 
-// syncFolder does nothing: here a folder cannot be opened as a file.
+// syncFolder does nothing, because on this system a folder cannot be opened as a file.
 func syncFolder(string) error { return nil }

@@ -62,7 +62,7 @@ func openSpool(folder string, bound int64) (*spool, error) {
 	return s, nil
 }
 
-// read finds the batches that a process before has left.
+// read finds the batches that an earlier process has left.
 func (s *spool) read() error {
 	files, err := os.ReadDir(s.folder) // sorted by name, so by feed and number
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *spool) first() (b batch, ok bool) {
 	return s.waiting[0], true
 }
 
-// text returns what a batch has.
+// text returns the content of a batch.
 func (s *spool) text(b *batch) ([]byte, error) { return os.ReadFile(filepath.Join(s.folder, b.name())) }
 
 // done removes the oldest batch, because it is in the database.

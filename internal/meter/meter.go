@@ -4,9 +4,9 @@
 //
 // # Promise
 //
-// A [Meter] adds up what it is told, exactly. Each sum is taken once: by [Meter.Take], which begins
-// new sums. It has at most [KeysMax] sums of clients by name. What is counted for further clients is
-// added to one sum without a name for each rule, so that the total stays exact.
+// A [Meter] adds up requests and units, exactly. Each sum is taken once: by [Meter.Take], which
+// begins new sums. It has at most [KeysMax] sums of clients by name. The counts of further clients
+// are added to one sum without a name for each rule, so that the total stays exact.
 //
 // # Price
 //
@@ -30,18 +30,18 @@ const KeysMax = 1 << 16
 
 const shardCount = 16
 
-// Key says what is counted. Policy and Rule must stay valid; the others are copied.
+// Key identifies a sum. Policy and Rule must stay valid; the others are copied.
 type Key struct {
 	Policy, Rule string
 	Tier         string
 	Kind, Client string
 }
 
-// Sum is what was counted.
+// Sum holds the counts of one key.
 type Sum struct {
 	Admitted, Denied uint64 // requests
-	// Units are those of admitted requests. They are negative if more was given back since the last
-	// Take than charged.
+	// Units are those of admitted requests. They are negative if more units were refunded since the
+	// last Take than charged.
 	Units int64
 }
 
@@ -59,7 +59,7 @@ type Row struct {
 
 // Meter counts. Create one with [New]. A nil *Meter is off. It is safe for concurrent use.
 type Meter struct {
-	users  atomic.Int32 // of what is counted
+	users  atomic.Int32 // the number of calls of Use whose done was not called
 	seed   maphash.Seed
 	named  atomic.Int64 // sums of clients by name
 	shards [shardCount]struct {
@@ -71,7 +71,8 @@ type Meter struct {
 // New returns a meter that is off.
 func New() *Meter { return &Meter{seed: maphash.MakeSeed()} }
 
-// Use turns the meter on until done is called, as often as Use was. What was counted stays.
+// Use turns the meter on. The meter is turned off when done has been called for every Use. The
+// counts are kept.
 func (m *Meter) Use() (done func()) {
 	m.users.Add(1)
 	return sync.OnceFunc(func() { m.users.Add(-1) })
@@ -132,7 +133,7 @@ func (m *Meter) Take() (rows []Row) {
 	return rows
 }
 
-// Return adds rows again that Take has returned, because nobody could take them.
+// Return adds rows of Take back to the meter, if they could not be stored elsewhere.
 func (m *Meter) Return(rows []Row) {
 	for i := range rows {
 		m.add(&rows[i].Key, rows[i].Sum)

@@ -16,8 +16,8 @@ func total(rows []Row) (t Sum) {
 	return t
 }
 
-// TestNothingIsCountedTwiceOrLost tests that what many goroutines count while others take it, and
-// sometimes give it back, adds up.
+// TestNothingIsCountedTwiceOrLost tests that the counts of many goroutines add up while other
+// goroutines take them, and sometimes return them.
 func TestNothingIsCountedTwiceOrLost(t *testing.T) {
 	t.Parallel()
 	m := New()
@@ -69,8 +69,8 @@ func TestClientsBeyondTheBoundAreCountedTogether(t *testing.T) {
 	}
 }
 
-// TestCountingDoesNotAllocate tests the price of a client that is known, and that the caller may
-// change what it has passed.
+// TestCountingDoesNotAllocate tests that counting a known client does not allocate, and that the
+// caller may change the values that it has passed.
 func TestCountingDoesNotAllocate(t *testing.T) {
 	m := New()
 	name := []byte("ann")

@@ -81,6 +81,10 @@ type Report struct {
 	Penalties []Penalty `json:"penalties"`
 	// Denials are the latest denials of the client in this process, the newest first.
 	Denials []events.Event `json:"denials,omitempty"`
+	// Record is the client's own record in the directory, or nil.
+	Record *directory.Record `json:"record,omitempty"`
+	// RecordError is the reason why the record has no force, or could not be read; usually "".
+	RecordError string `json:"record_error,omitempty"`
 }
 
 // Errors that the methods of [Desk] wrap. Each front maps them to its own status codes.
@@ -99,13 +103,22 @@ var (
 // this error from others.
 const ReasonNobody = "no_such_client"
 
-// Look returns the counters, penalties and last denials of the client without charging anything.
+// Look returns the counters, penalties, last denials and record of the client without charging
+// anything.
 func (d *Desk) Look(ctx context.Context, c *Client, s Selection) (*Report, error) {
 	found, err := d.visit(ctx, c, s, counter.OpLook, func(_ core.Counter, rule string) bool {
 		return s.Rule == "" || s.Rule == rule
 	})
-	if err != nil || d.Denials == nil {
+	if err != nil {
 		return found, err
+	}
+	if editor, err := d.editor(); err == nil {
+		if _, found.Record, err = editor.Look(ctx, found.Client); err != nil {
+			found.RecordError = err.Error()
+		}
+	}
+	if d.Denials == nil {
+		return found, nil
 	}
 	for _, e := range d.Denials(found.Client) {
 		if (s.Policy == "" || s.Policy == e.Policy) && (s.Rule == "" || s.Rule == e.Rule) {

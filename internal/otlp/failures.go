@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// failureEvery is how often failures to send are logged at most.
+// failureEvery is the least time between two log lines about failures to send.
 const failureEvery = time.Minute
 
-// failures logs errors of the exporters. A collector that is away makes one every few seconds.
+// failures logs errors of the exporters. A collector that does not answer causes one every few
+// seconds.
 type failures struct {
 	logger *slog.Logger
 	now    func() time.Time

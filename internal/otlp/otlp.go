@@ -4,9 +4,9 @@
 //
 // # Promise
 //
-// Nothing is sent, and no goroutine is started, unless the environment asks for it. The variables are
-// those of the OpenTelemetry specification. A variable that would have no effect is an error. Requests
-// never wait for the collector: spans that it does not take in time are dropped.
+// Nothing is sent, and no goroutine is started, unless environment variables request it. The
+// variables are those of the OpenTelemetry specification. A variable that would have no effect is
+// an error. Requests never wait for the collector: spans that it does not take in time are dropped.
 //
 // # Price
 //
@@ -43,15 +43,15 @@ import (
 // closeTime is how long the last spans and metrics may take to be sent.
 const closeTime = 2 * time.Second
 
-// Sending is what is sent to a collector. A nil *Sending sends nothing.
+// Sending sends spans and metrics to a collector. A nil *Sending sends nothing.
 type Sending struct {
 	spans   *sdktrace.TracerProvider
 	metrics *sdkmetric.MeterProvider
 }
 
-// Open begins to send what the environment asks for. service is the name of the service, unless the
-// environment has one; metrics are the metrics of the gatherer. The result is nil if nothing is to be
-// sent. The caller closes it.
+// Open starts to send the signals that environment variables request. service is the name of the
+// service, unless the environment has one; metrics are the metrics of the gatherer. The result is
+// nil if nothing is to be sent. The caller closes it.
 func Open(ctx context.Context, getenv func(string) string, service string, gatherer prometheus.Gatherer, logger *slog.Logger) (*Sending, error) {
 	wanted, err := read(getenv)
 	if err != nil || !wanted.traces && !wanted.metrics {
@@ -97,7 +97,7 @@ func metricExporter(ctx context.Context, protocol string) (sdkmetric.Exporter, e
 	return otlpmetrichttp.New(ctx)
 }
 
-// Spans returns what takes spans; nil if none are sent.
+// Spans returns the provider of tracers; nil if no spans are sent.
 func (s *Sending) Spans() trace.TracerProvider {
 	if s == nil || s.spans == nil {
 		return nil
@@ -128,7 +128,7 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// settings are what the environment asks for.
+// settings are the signals that environment variables request.
 type settings struct {
 	traces, metrics     bool
 	tracesBy, metricsBy string

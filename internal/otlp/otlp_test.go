@@ -47,7 +47,7 @@ func TestBothProtocols(t *testing.T) {
 			}
 			_, span := s.Spans().Tracer("test").Start(t.Context(), "work")
 			span.End()
-			if err := s.Close(); err != nil { // which sends what is there
+			if err := s.Close(); err != nil { // sends what is still queued
 				t.Fatal(err)
 			}
 			if got := receiver.Spans("work"); len(got) != 1 || got[0].Service != "penstock-test" {
@@ -101,7 +101,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestWrongVariables: what is not supported is an error, with what to write.
+// TestWrongVariables: a value that is not supported is an error that names the remedy.
 func TestWrongVariables(t *testing.T) {
 	for _, c := range []struct{ variable, value, want string }{
 		{"OTEL_TRACES_EXPORTER", "console", "OTEL_TRACES_EXPORTER is \"console\": write otlp or none"},

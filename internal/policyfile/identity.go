@@ -99,9 +99,9 @@ type IdentifyAPIKey struct {
 	// is read again when it changes. Required without `keys`.
 	KeysFile string `json:"keys_file,omitempty"`
 
-	// `directory` has keys looked up in the directory that are not in `keys_file`. Operators create
-	// and revoke them while the proxy runs: `penstock key`. For a key that is in both, the file
-	// takes precedence.
+	// `directory`: keys that are not in `keys_file` are looked up in the directory. Operators
+	// create and revoke them while the proxy runs: `penstock key`. For a key that is in both, the
+	// file takes precedence.
 	Keys string `json:"keys,omitempty"`
 
 	// A request header that holds the key. If several places are set, the first with a value

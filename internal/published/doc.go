@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package published is the form in which a control plane publishes a policy to nodes.
+// Package published defines the form in which a control plane publishes a policy to nodes.
 //
 // # Promise
 //
-// A [Message] says which policy all nodes enforce, and perhaps a candidate for some of them. [Message.Seal]
-// signs it with Ed25519, and [Open] returns it only if one of the reader's keys has signed it, for this
-// policy. The signature covers the generation, so a reader can deny an older message that somebody
-// has kept. What [Open] reads is bounded.
+// A [Message] states which policy all nodes enforce, and perhaps a candidate for some of them.
+// [Message.Seal] signs it with Ed25519, and [Open] returns it only if one of the reader's keys has
+// signed it, for this policy. The signature covers the generation, so a reader can reject an older
+// message that was stored and is sent again. The size of the data that [Open] reads is bounded.
 //
 // The text is one line of JSON, with the policy's name, the generation, the key and the signature,
 // followed by the compressed message.
@@ -18,5 +18,5 @@
 //
 // # When not to use it
 //
-// To hide a policy: it is signed, not encrypted.
+// Do not use it to keep a policy secret: the policy is signed, not encrypted.
 package published

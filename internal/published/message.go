@@ -31,7 +31,7 @@ const (
 // formatVersion is the version of the form. Readers deny others.
 const formatVersion = 1
 
-// Message is what nodes are to enforce of a policy.
+// Message states what nodes enforce of a policy.
 type Message struct {
 	Policy     string     `json:"policy"`
 	Generation int64      `json:"generation"` // rises with each publication
@@ -48,14 +48,14 @@ type Content struct {
 // Candidate is a revision that some nodes enforce, or that nodes compare with the one in force.
 type Candidate struct {
 	Content
-	Share int32 `json:"share"` // of ten thousand nodes; 0: none enforces it, and all compare it
+	Share int32 `json:"share"` // how many of ten thousand nodes enforce it; 0: none, and all compare it
 }
 
 // shareAll is the whole of which Candidate.Share is a part.
 const shareAll = 10_000
 
-// Has reports whether a node is among those that enforce the candidate. The answer for a node is the
-// same for all revisions of a policy, and a node of a share is one of each greater share.
+// Has reports whether a node is among those that enforce the candidate. The answer for a node is
+// the same for all revisions of a policy, and a node that is in a share is in every greater share.
 func (m *Message) Has(node string) bool {
 	return m.Candidate != nil && Place(m.Policy, node) < m.Candidate.Share
 }
@@ -98,7 +98,7 @@ func (h *header) signed(body []byte) []byte {
 	return append(text, body...)
 }
 
-// ErrTooLarge says that a message is too large for its readers.
+// ErrTooLarge is the error for a message that is too large for its readers.
 var ErrTooLarge = errors.New("the policy is too large to be published")
 
 // Seal returns the signed text of a message.
@@ -148,7 +148,7 @@ func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error
 		return nil, fmt.Errorf("the published policy is not signed by a key that this node trusts (it names the key %.20q): publish it with the "+
 			"control plane, or add its key", h.Key)
 	}
-	// What follows was written by whoever has the key.
+	// The rest of the text was written by an owner of the key.
 	reader, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("the published policy is broken: %w", err)

@@ -43,8 +43,8 @@ func seal(t testing.TB, m *Message, key ed25519.PrivateKey) []byte {
 	return text
 }
 
-// TestOnlyWhatIsSignedIsOpened tests that a message is read back, and that one with any byte changed,
-// of another key, another policy or another generation is denied.
+// TestOnlyWhatIsSignedIsOpened tests that a message is read back, and that a message with a changed
+// byte, or of another key, policy or generation, is rejected.
 func TestOnlyWhatIsSignedIsOpened(t *testing.T) {
 	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
 	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, now}, Candidate: &Candidate{Content{2, next}, 1000}}
@@ -82,7 +82,8 @@ func TestOnlyWhatIsSignedIsOpened(t *testing.T) {
 	}
 }
 
-// TestALargePolicy tests that 10,000 rules fit, and that what does not is an error of Seal.
+// TestALargePolicy tests that 10,000 rules fit into a message, and that Seal returns an error for a
+// policy that does not fit.
 func TestALargePolicy(t *testing.T) {
 	d := &policyfile.Document{Name: "shop"}
 	for i := range 10_000 {
@@ -151,7 +152,7 @@ func TestKeysAsText(t *testing.T) {
 	}
 }
 
-// FuzzOpen looks for a text that Open does not survive.
+// FuzzOpen tests that no text makes Open panic.
 func FuzzOpen(f *testing.F) {
 	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, document(f, "name: shop\nrules: [{name: api, limit: 3/1m}]")}}
 	f.Add(seal(f, m, keyOf(1)))

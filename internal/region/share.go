@@ -93,8 +93,8 @@ func (s *Share) Spare(now counter.Micros) int64 {
 }
 
 // fraction returns 1 if a sliding window counts a part of the window before, and otherwise 0. The
-// algorithm rounds this part down, once for one counter but once per region here. So a region
-// keeps a unit unused unless it has the whole limit.
+// algorithm rounds this part down: a single counter once, but the shares once in each region. So a
+// region keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {
 	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Capacity() {
 		return 0
@@ -155,8 +155,8 @@ func (s *Share) Renumber(to int, serial, floor uint64) (Transfer, bool) {
 func (s *Share) Applied(from int) uint64 { return s.applied[from] }
 
 // Forget returns what the region must keep of a share that is like a new one, and false if it is
-// not. Its home may forget it with all of the units, another region with none. known are the serial
-// numbers of which each region has confirmed that it knows that they were applied.
+// not. The home may forget a share that has all of the units, and any other region one that has
+// none.
 func (s *Share) Forget(now counter.Micros, home int, known [RegionsMax]uint64) (Forgotten, bool) {
 	forgotten, like := s.forgotten, int64(0)
 	if s.self == home {

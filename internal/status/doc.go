@@ -5,12 +5,12 @@
 // # Promise
 //
 // The client is identified as by a check of the same request. Nothing is charged. Limits that are
-// hidden from clients are left out, and limits that count by something the request lacks.
+// hidden from clients, or that count by something that the request lacks, are left out.
 //
 // # Price
 //
-// One store call for each policy, for at most 64 counters. The shards of the last rule may need more
-// calls.
+// An answer takes one store call for each policy, for at most 64 counters. The shards of the last
+// rule may need more calls.
 //
 // # When not to use it
 //

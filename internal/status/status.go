@@ -43,18 +43,24 @@ type Limit struct {
 // Denied reports whether a credential was rejected and nothing else identifies the client.
 func (a *Answer) Denied() bool { return a.denied && a.Identity == "" }
 
-// Write writes the answer.
-func (a *Answer) Write(w http.ResponseWriter) error {
+// JSON returns the answer in JSON, with a line end.
+func (a *Answer) JSON() ([]byte, error) {
 	if a.Limits == nil {
 		a.Limits = []Limit{}
 	}
 	text, err := json.Marshal(a)
+	return append(text, '\n'), err
+}
+
+// Write writes the answer.
+func (a *Answer) Write(w http.ResponseWriter) error {
+	text, err := a.JSON()
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(append(text, '\n')) // a failed write is not an error
+	_, _ = w.Write(text) // a failed write is not an error
 	return nil
 }
 

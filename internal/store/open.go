@@ -126,6 +126,13 @@ func (s *Store) Reachable(ctx context.Context) error {
 	return s.Redis.Check(ctx)
 }
 
+// AwaitStart waits until the store has tried to connect to Redis, or until ctx is done.
+func (s *Store) AwaitStart(ctx context.Context) {
+	if s.Redis != nil {
+		s.Redis.AwaitStart(ctx)
+	}
+}
+
 // Problems returns what is wrong with Redis at present, for operators.
 func (s *Store) Problems() (all []string) {
 	if s.Redis == nil {

@@ -16,7 +16,7 @@ import (
 // PrefixBits are the lengths of the address prefixes that count as one client.
 type PrefixBits struct{ V4, V6 int }
 
-// prefixDefault is for policies that set no prefix. An IPv6 customer usually has a /64.
+// prefixDefault is for policies that set no prefix. An IPv6 subscriber usually has a /64.
 var prefixDefault = PrefixBits{V4: 32, V6: 64}
 
 // Finder is a compiled [policy.Identify], one way to identify a client.

@@ -197,7 +197,7 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 // a list. It compares elements because a header that is sent twice arrives as a list, and a client
 // must not evade a rule by sending a header twice. Quotes are not interpreted.
 func (h *headerCondition) Matches(value string) bool {
-	if TooLongList(value) { // and not enforced, see compares
+	if TooLongList(value) { // the rule is then not enforced, see compares
 		return false
 	}
 	if h.matchesElement(value) {
@@ -250,7 +250,7 @@ func (c *Condition) Endpoints() []string {
 }
 
 // EndpointIndex returns the index in Endpoints of the path pattern that matches the request, -1 if
-// none does. It looks at most at so many patterns.
+// none does. It compares at most as many patterns as the argument most states.
 func (c *Condition) EndpointIndex(r *Request, most int) int {
 	if len(c.Patterns) == 1 {
 		return 0

@@ -13,7 +13,7 @@ import (
 type place struct {
 	part   partSet
 	header int    // partHeader, partAttr: the index of the header or attribute; partClient: the field
-	key    string // identifies the place among the places of its part
+	key    string // distinguishes the places of one part
 	open   bool   // the part must still be compared after a lookup
 	insert func(m *Matcher, list int32)
 }

@@ -31,7 +31,7 @@ type batchAnswer struct {
 	}
 }
 
-// batchOperations are those of nodes.
+// batchOperations registers the operations of nodes.
 func (a *API) batchOperations() {
 	o := operation(http.MethodPut, "/v1/batches/{feed}/{number}", "put-batch", "Take what happened on a node, once", ledger.Node)
 	o.MaxBodyBytes = feed.BytesMax

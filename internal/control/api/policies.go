@@ -26,7 +26,7 @@ type PolicyPath struct {
 	Policy string `path:"policy" maxLength:"64" example:"shop"`
 }
 
-// policyName is what a policy may be named: its name is a part of keys and of file names.
+// policyName is the pattern of the name of a policy, which is a part of keys and of file names.
 var policyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // Resolve implements [huma.Resolver].
@@ -116,7 +116,7 @@ type diffAnswer struct {
 
 const policyPathText = "/v1/policies/{policy}"
 
-// policyOperations are those of policies.
+// policyOperations registers the operations on policies.
 func (a *API) policyOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/policies", "list-policies", "List policies with their publication", ledger.Viewer),
 		func(ctx context.Context, in *pageQuery) (*policiesAnswer, error) {

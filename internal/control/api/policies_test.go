@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
-// policies asks each operation of policies, with what is valid and what is not.
+// policies calls each operation on policies, with valid and with invalid requests.
 func (s *served) policies() {
 	const shop = "/v1/policies/shop"
 	body := func(text string) string { return `{"format":"yaml","text":"` + text + `",` + reason + `}` }
@@ -42,7 +42,7 @@ func (s *served) policies() {
 	s.wants(s.ask(ledger.Support, "POST", shop+"/publication", `{"step":"all",`+reason+`}`), 403)
 }
 
-// TestAPolicyNeedsAKey tests that a control plane without a key denies to publish.
+// TestAPolicyNeedsAKey tests that a control plane without a key publishes no policy.
 func TestAPolicyNeedsAKey(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

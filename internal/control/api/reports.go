@@ -53,10 +53,11 @@ type Span struct {
 	To   time.Time `query:"to" doc:"the end, which is not included; now if it is left out"`
 }
 
-// within returns the span, with a beginning so long before the end if it is left out.
+// within returns the beginning and the end of the span. If the span has no beginning, it begins
+// that long before its end.
 func (s Span) within(usual time.Duration) (from, to time.Time) {
 	if from, to = s.From.UTC(), s.To.UTC(); s.To.IsZero() {
-		to = time.Now().UTC().Add(time.Minute) // includes the times of nodes whose clock is ahead
+		to = time.Now().UTC().Add(time.Minute) // includes the times of nodes whose clocks are ahead
 	}
 	if s.From.IsZero() {
 		from = to.Add(-usual)
@@ -140,7 +141,7 @@ type metricsAnswer struct {
 
 const day = 24 * time.Hour
 
-// reportOperations are those that read what happened.
+// reportOperations registers the operations that read usage, events and sums.
 func (a *API) reportOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/usage", "list-usage", "List what clients used in a month, for billing", ledger.Viewer), a.usage)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/top", "top-violators", "List the clients that were denied most", ledger.Viewer), a.top)

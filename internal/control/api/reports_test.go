@@ -16,7 +16,7 @@ import (
 // batchPath is the path of a batch of one feed.
 func batchPath(n int) string { return fmt.Sprintf("/v1/batches/%032x/%d", 1, n) }
 
-// walkReports sends batches as a node and reads what they had, page by page.
+// walkReports sends batches as a node, and reads their contents page by page.
 func (s *served) walkReports() {
 	s.t.Helper()
 	now := time.Now().UTC().Truncate(time.Millisecond)

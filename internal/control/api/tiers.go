@@ -105,7 +105,7 @@ type newToken struct {
 	Body struct {
 		Name      string      `json:"name" doc:"who uses it, for the history"`
 		Role      ledger.Role `json:"role" enum:"viewer,support,editor,admin,node"`
-		ExpiresAt time.Time   `json:"expires_at" doc:"at most two years from now"`
+		ExpiresAt time.Time   `json:"expires_at" doc:"at most two years from now, in whole seconds"`
 		Reason    string      `json:"reason" doc:"why, for the history"`
 	}
 }
@@ -128,8 +128,7 @@ func (a *API) tokenOperations() {
 	made := operation(http.MethodPost, "/v1/tokens", "new-token", "Make a token", ledger.Admin)
 	made.DefaultStatus = http.StatusCreated
 	huma.Register(a.huma, made, func(ctx context.Context, in *newToken) (*newTokenAnswer, error) {
-		life := in.Body.ExpiresAt.Sub(a.ledger.Instant())
-		secret, token, err := a.ledger.NewToken(ctx, callerOf(ctx).actor, in.Body.Name, in.Body.Role, life, in.Body.Reason)
+		secret, token, err := a.ledger.NewToken(ctx, callerOf(ctx).actor, in.Body.Name, in.Body.Role, in.Body.ExpiresAt, in.Body.Reason)
 		answer := new(newTokenAnswer)
 		answer.Body.Token, answer.Body.Secret = token, secret
 		return answer, a.problem(err)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingest takes the batches of nodes into the database.
+// Package ingest stores the batches of nodes in the database.
 //
 // # Promise
 //
-// A batch is in the tables once, or not at all, however often and from wherever it is sent: its feed
-// and number are recorded in the same transaction. Usage is added up by client and day, and by minute,
-// hour and day over all clients, in that transaction too: the sums of each level are equal, also if a
-// batch comes late.
+// A batch is in the tables once, or not at all, however often and from wherever it is sent: its
+// feed and number are recorded in the same transaction. Usage is added up by client and day, and by
+// minute, hour and day over all clients, in the same transaction. So the sums of all levels agree,
+// even if a batch comes late.
 //
 // A batch has at most [feed.LinesMax] lines. Each text has at most 512 bytes, and no control
 // characters. Anything else is an [Unreadable], and changes nothing. A time more than a minute ahead, or
@@ -15,5 +15,5 @@
 //
 // # When not to use it
 //
-// The history of what operators change is package ledger's.
+// For the history of operators' changes, use package ledger.
 package ingest

@@ -31,12 +31,13 @@ type Ingester struct {
 // Batch is what a node sends at once.
 type Batch struct {
 	Feed   string // feed.FeedBytes digits and letters a to f
-	Number int64  // the numbers of a feed rise
+	Number int64  // the numbers of a feed increase
 	Node   string
 	Lines  []feed.Line
 }
 
-// tries bounds how often a batch is tried that another one has made fail, such as by a deadlock.
+// tries bounds the attempts to write a batch that fails because of another one, such as by a
+// deadlock.
 const tries = 5
 
 // Take writes a batch. repeated reports that it is in the tables already.

@@ -54,7 +54,7 @@ func number(t testing.TB, pool *pgxpool.Pool, query string) (n int64) {
 // feedName returns the identifier of a feed.
 func feedName(i int) string { return fmt.Sprintf("%032x", i) }
 
-// someLines returns lines of usage and events around an instant, and what they add up to.
+// someLines returns lines of usage and events around an instant, and their sums.
 func someLines(random *rand.Rand, now time.Time) (lines []feed.Line, admitted, units, events int64) {
 	for range 1 + random.IntN(50) {
 		at := now.Add(-time.Duration(random.Int64N(int64(40 * time.Hour))))
@@ -165,8 +165,8 @@ func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 	}
 }
 
-// TestHostileBatchesAreUnreadable tests that what no node sends is denied with its place, and that
-// texts cannot carry control characters or SQL into rows.
+// TestHostileBatchesAreUnreadable tests that a batch that no node would send is rejected with the
+// place of the error, and that texts cannot carry control characters or SQL into rows.
 func TestHostileBatchesAreUnreadable(t *testing.T) {
 	t.Parallel()
 	const ok = `{"time":"2026-11-23T10:00:00.000Z","kind":"denied","count":1`

@@ -26,7 +26,7 @@ const (
 	countMax = 1 << 50
 )
 
-// Unreadable says that a batch is not as a node sends it, and that no later try can succeed.
+// Unreadable is the error for a batch that no node would send. Sending it again cannot succeed.
 type Unreadable struct {
 	Line int // counted from 1; 0 stands for the whole
 	Text string
@@ -84,7 +84,7 @@ func readLine(text []byte) (l feed.Line, err error) {
 			return l, fmt.Errorf("%s %.40q has more than %d bytes, is not UTF-8, or has a NUL", field[0], field[1], textBytesMax)
 		}
 	}
-	for _, n := range [...]int64{l.Count, l.Admitted, l.Denied, max(l.Units, -l.Units)} { // units may be given back
+	for _, n := range [...]int64{l.Count, l.Admitted, l.Denied, max(l.Units, -l.Units)} { // units may have been refunded
 		if n < 0 || n > countMax {
 			return l, fmt.Errorf("the number %d is not in 0 to %d", n, countMax)
 		}

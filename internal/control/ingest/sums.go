@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// name says what a sum is of. Parts that a table does not have are "".
+// name identifies a sum. Parts that a table does not have are "".
 type name struct {
 	granularity string
 	at          time.Time
@@ -24,14 +24,13 @@ type name struct {
 	tier        string
 }
 
-// compare orders names. Transactions that write rows in one order do not wait for each other in a
-// circle.
+// compare orders names. Transactions that write their rows in the same order cannot deadlock.
 func compare(a, b name) int {
 	return cmp.Or(cmp.Compare(a.granularity, b.granularity), a.at.Compare(b.at), cmp.Compare(a.client, b.client), cmp.Compare(a.policy, b.policy),
 		cmp.Compare(a.rule, b.rule), cmp.Compare(a.tier, b.tier))
 }
 
-// sum is what clients used.
+// sum holds the requests and units of clients.
 type sum struct{ admitted, denied, units int64 }
 
 // sums are the sums of a batch's usage, by the tables that have them.

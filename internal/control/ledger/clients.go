@@ -96,7 +96,16 @@ func (l *Ledger) Edit(ctx context.Context, actor Actor, edit directory.Edit, req
 
 // Replace replaces the whole record of a client. A nil record, or one without settings, removes it.
 func (l *Ledger) Replace(ctx context.Context, actor Actor, client string, record *directory.Record, reason string, require If) (*Changed, error) {
-	return l.change(ctx, actor, client, "replace", reason, require, func(*directory.Record) (*directory.Record, error) { return record, nil })
+	now := l.Instant()
+	return l.change(ctx, actor, client, "replace", reason, require, func(before *directory.Record) (*directory.Record, error) {
+		if record == nil {
+			return nil, nil
+		}
+		if err := record.CheckReplacement(before, now); err != nil {
+			return nil, invalidRecord(record, err)
+		}
+		return record, nil
+	})
 }
 
 // Part holds the parts of a record that are texts. A nil part is not changed, and an empty one is
@@ -117,6 +126,7 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 	if len(action) == 1 {
 		return nil, &Invalid{Text: "the change names nothing to change: give tier, tenant or note"}
 	}
+	now := l.Instant()
 	return l.change(ctx, actor, client, strings.Join(action, " "), reason, require, func(before *directory.Record) (*directory.Record, error) {
 		after := new(directory.Record)
 		if before != nil {
@@ -126,6 +136,9 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 			if field.from != nil {
 				*field.into = *field.from
 			}
+		}
+		if err := after.CheckReplacement(before, now); err != nil {
+			return nil, invalidRecord(after, err)
 		}
 		return after, nil
 	})

@@ -11,14 +11,14 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Forgotten says how many rows named a client.
+// Forgotten holds the numbers of rows that named a client.
 type Forgotten struct {
 	Events  int64 `json:"events"`
 	Usage   int64 `json:"usage" doc:"rows of days; their sums are kept without the name"`
 	Denials int64 `json:"denials" doc:"rows of hours; their sums are kept without the name"`
 }
 
-// The statements that remove a client's name from what happened. Sums move to the rows without a
+// The statements that remove a client's name from usage and events. Sums move to the rows without a
 // name, so that totals stay exact.
 const (
 	forgetEvents = "UPDATE rate_limit_events SET client = '', ip = NULL, path = '' WHERE client = $1"
@@ -33,14 +33,19 @@ const (
 	forgetDenials = "DELETE FROM client_denials WHERE client = $1"
 )
 
-// Forget removes the name of a client from what happened. The record of the client and the history of
-// its changes stay. What nodes have not sent yet comes with the name.
+// Forget removes the name of a client from usage and events. The record of the client and the
+// history of its changes stay. Batches that nodes have not sent yet still contain the name. Months that are only in the
+// archive keep it: a month that is restored is archived again without it.
 func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName, reason string) (f Forgotten, err error) {
 	if err := checkReason(reason); err != nil {
 		return f, err
 	}
 	err = l.write(ctx, func(w *writing) error {
 		client := name.String()
+		// An archive that is being written would have the name. This row is locked before the tables, as where a partition is dropped.
+		if _, err := w.tx.Exec(ctx, "UPDATE archives SET stale = true WHERE state <> 'dropped'"); err != nil {
+			return err
+		}
 		// No batch may add to the rows between their move and their removal.
 		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_usage, client_denials IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err

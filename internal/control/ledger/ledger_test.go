@@ -130,13 +130,39 @@ func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 			t.Errorf("%+v: %v; want %q: %q", c.edit, err, c.place, c.text)
 		}
 	}
-	for _, reason := range []string{"", long, "a\nb"} {
+	for _, reason := range []string{"", long, "a\nb", "a\u009b2J"} {
 		if _, err := l.Edit(t.Context(), ops, directory.Edit{Client: "user:bob", Action: directory.ActionBlock, Reason: reason}, If{}); err == nil {
 			t.Errorf("the reason %.20q is taken", reason)
 		}
 	}
 	if changes, err := l.History(t.Context(), "", "", 0, 10); err != nil || len(changes) != 1 {
 		t.Errorf("%d changes, %v; want only that of the tier", len(changes), err)
+	}
+}
+
+// TestReplacementsEndInTheFuture tests that a record that replaces another one has no end that has
+// passed, unless the one before has it, and that the error has the time now and the place.
+func TestReplacementsEndInTheFuture(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	mustEdit(t, l, directory.Edit{Client: "user:ann", Action: directory.ActionBlock, Until: start.Add(time.Minute)})
+	l.Now = func() time.Time { return start.Add(time.Hour) }
+	past := start.Add(time.Hour)
+	for place, record := range map[string]*directory.Record{
+		"record.block":  {Block: &directory.Mark{Until: past}},
+		"record.exempt": {Exempt: &directory.Mark{Until: past}},
+		"record.limits": {Limits: map[string]directory.Limits{"api": {Limits: []string{"5/1h"}, Until: past}}},
+		"record.note":   {Note: "a\u009b2J"},
+	} {
+		_, err := l.Replace(t.Context(), ops, "user:ann", record, "a test", If{})
+		invalid := (*Invalid)(nil)
+		if !errors.As(err, &invalid) || invalid.Place != place || place != "record.note" && !strings.Contains(invalid.Text, "it is 2026-11-23T13:00:00Z now") {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+	kept := &directory.Record{Block: &directory.Mark{Until: start.Add(time.Minute), Reason: "a test"}, Note: "more"}
+	if _, err := l.Replace(t.Context(), ops, "user:ann", kept, "a test", If{}); err != nil {
+		t.Errorf("a record that keeps what has ended: %v", err)
 	}
 }
 
@@ -281,9 +307,12 @@ func TestTokensEnd(t *testing.T) {
 	if len(secrets) != 1 {
 		t.Fatalf("%d first tokens", len(secrets))
 	}
-	secret, token, err := l.NewToken(t.Context(), ops, "console", Viewer, time.Hour, "a test")
+	secret, token, err := l.NewToken(t.Context(), ops, "console", Viewer, start.Add(time.Hour+123_456_789), "a test")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !token.ExpiresAt.Equal(start.Add(time.Hour)) {
+		t.Errorf("the token expires at %v, which is no whole second", token.ExpiresAt)
 	}
 	if found, err := l.Bearer(t.Context(), secret); err != nil || found.Role != Viewer || found.Name != "console" {
 		t.Errorf("%+v, %v", found, err)

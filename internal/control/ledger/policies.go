@@ -15,14 +15,14 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Policy is a policy, and what of it is published.
+// Policy is a policy with its publication.
 type Policy struct {
 	Policy      string `json:"policy"`
 	Head        int64  `json:"head" doc:"the latest revision"`
 	Publication `json:"publication"`
 }
 
-// Publication says which revisions of a policy proxies are to enforce.
+// Publication states which revisions of a policy the proxies enforce.
 type Publication struct {
 	Generation int64 `json:"generation" doc:"rises with each publication; 0 before the first"`
 	Revision   int64 `json:"revision" doc:"in force on all nodes, or on those that do not have the candidate; 0 before the first publication"`
@@ -43,13 +43,13 @@ const (
 	StepWithdraw Step = "withdraw" // no node enforces or tries the candidate any more
 )
 
-// Parts are parts of ten thousand. In JSON they are percent.
+// Parts is a fraction in ten-thousandths. In JSON, it is a percentage.
 type Parts int32
 
-// partsAll is the whole.
+// partsAll is the fraction 1.
 const partsAll = 10_000
 
-// Percent returns parts of a percentage.
+// Percent converts a percentage to Parts.
 func Percent(p float64) Parts { return Parts(p*100 + 0.5) }
 
 func (p Parts) String() string { return fmt.Sprintf("%g%%", float64(p)/100) }
@@ -83,7 +83,7 @@ type Revision struct {
 	Unchanged bool                 `json:"unchanged,omitempty" doc:"the write has the content of this revision, which was the latest already"`
 }
 
-// text returns what the audit trail has of a revision.
+// text returns the form of a revision in the audit trail.
 func (r *Revision) text() *string {
 	if r == nil {
 		return nil
@@ -109,7 +109,7 @@ func scanPolicy(row pgx.CollectableRow) (p Policy, err error) {
 	return p, err
 }
 
-// Policies returns the next n policies after one, in the order of their names.
+// Policies returns the next n policies after the given one, sorted by name.
 func (l *Ledger) Policies(ctx context.Context, after string, n int) ([]Policy, error) {
 	rows, err := l.Pool.Query(ctx, selectPolicies+"WHERE policy > $1 ORDER BY policy LIMIT $2", after, n)
 	if err != nil {
@@ -153,8 +153,8 @@ func scanRevision(row pgx.CollectableRow) (r Revision, err error) {
 	return r, err
 }
 
-// Revisions returns the next n revisions before one, the latest first, without their rules. before 0
-// stands for the end.
+// Revisions returns at most n revisions with a number below before, the latest first, without their
+// rules. If before is 0, it begins with the latest revision.
 func (l *Ledger) Revisions(ctx context.Context, name string, before int64, n int) ([]Revision, error) {
 	if before <= 0 {
 		before = 1<<63 - 1

@@ -82,7 +82,7 @@ func TestRowsAreTheDocument(t *testing.T) {
 	}
 }
 
-// TestRevisionsOfAPolicy tests writes that are valid, not valid, late and without effect.
+// TestRevisionsOfAPolicy tests valid, invalid, late and ineffective writes.
 func TestRevisionsOfAPolicy(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -127,7 +127,7 @@ func TestRevisionsOfAPolicy(t *testing.T) {
 	}
 }
 
-// TestPublicationsTakeSteps tests which steps of a publication follow which.
+// TestPublicationsTakeSteps tests which step of a publication may follow which.
 func TestPublicationsTakeSteps(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -67,7 +67,7 @@ func rowOf(rule policyfile.Rule) (*ruleRow, error) {
 	r := &ruleRow{name: rule.Name, priority: int32(rule.Priority), enabled: rule.Enabled, limit: wordsOrNull(rule.Limit),
 		action: textOrNull(rule.Action), retryAfter: textOrNull(rule.RetryAfter)}
 	if rule.Per != nil {
-		r.subject = append([]string{}, *rule.Per...) // an empty list is not an absent one
+		r.subject = append([]string{}, *rule.Per...) // an empty list differs from an absent one
 	}
 	if rule.Match != nil {
 		match := *rule.Match
@@ -122,10 +122,11 @@ type policyRows struct {
 	rules    []*ruleRow
 }
 
-// errRows says that a document could not be kept as rows. It is an error of this program.
+// errRows is the error for a document that cannot be stored as rows. It indicates a bug of this
+// program.
 var errRows = errors.New("the rows do not make the same document again, which is an error of this program; please report it with the policy")
 
-// rowsOf returns the rows of a document from which [documentOf] makes it again.
+// rowsOf returns the rows of a document, from which [documentOf] restores it.
 func rowsOf(d *policyfile.Document) (*policyRows, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
@@ -157,7 +158,7 @@ func rowsOf(d *policyfile.Document) (*policyRows, error) {
 	return rows, err
 }
 
-// documentOf returns the document of settings and rules.
+// documentOf returns the document that consists of settings and rules.
 func documentOf(settings []byte, rules []policyfile.Rule) (*policyfile.Document, error) {
 	d := new(policyfile.Document)
 	if err := json.Unmarshal(settings, d); err != nil {

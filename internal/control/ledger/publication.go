@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// Publish is a step of a publication that is asked for.
+// Publish is a request for a step of a publication.
 type Publish struct {
 	Step     Step
 	Revision int64 // 0 stands for the latest; ignored by StepWithdraw
-	// Share and DenialsMax go with StepShare. DenialsMax 0 is no bound.
+	// Share and DenialsMax apply only to StepShare. A DenialsMax of 0 means no bound.
 	Share, DenialsMax Parts
-	// Generation, if it is not 0, is the one that must be present.
+	// Generation, if not 0, must be the current generation.
 	Generation int64
 }
 
-// check returns what is wrong with the step, without the rows.
+// check returns what is wrong with the step itself.
 func (p *Publish) check() error {
 	switch {
 	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:
@@ -43,8 +43,8 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 	if revision == 0 {
 		revision = present.Head
 	}
-	// A database that was restored from a backup must not use a generation twice, so that of an
-	// instant is the least.
+	// A generation is at least the current time, because a database that was restored from a backup
+	// must not reuse a generation.
 	next = Publication{Generation: max(present.Generation+1, nowMicros), Revision: present.Revision}
 	switch {
 	case p.Step == StepWithdraw && present.Candidate == 0:
@@ -114,7 +114,7 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 	return after, err
 }
 
-// text returns what the audit trail has of a publication.
+// text returns the form of a publication in the audit trail.
 func (p *Publication) text() *string {
 	text := jsonText(p)
 	return &text

@@ -62,18 +62,18 @@ const (
 	TokenTimeMax = 2 * 365 * 24 * time.Hour
 	// firstTokenTime is the life of the first token.
 	firstTokenTime = 90 * 24 * time.Hour
-	// tokensMax bounds the table. Expired and revoked tokens count.
+	// tokensMax bounds the table. The bound includes expired and revoked tokens.
 	tokensMax = 10_000
 	idBytes   = 6
 )
 
-// NewToken makes a token. The secret is returned once, and only its hash is kept.
-func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Role, life time.Duration, reason string) (secret string, t Token, err error) {
+// NewToken makes a token that expires at an instant, in whole seconds. The secret is returned once, and only its hash is kept.
+func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Role, expires time.Time, reason string) (secret string, t Token, err error) {
 	if err := checkReason(reason); err != nil {
 		return "", t, err
 	}
 	err = l.write(ctx, func(w *writing) error {
-		secret, t, err = w.newToken(ctx, actor, name, role, life, reason)
+		secret, t, err = w.newToken(ctx, actor, name, role, expires, reason)
 		return err
 	})
 	return secret, t, err
@@ -86,14 +86,15 @@ func (l *Ledger) FirstToken(ctx context.Context, actor Actor) (secret string, t 
 		if err := w.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tokens)").Scan(&some); err != nil || some {
 			return err
 		}
-		secret, t, err = w.newToken(ctx, actor, "admin", Admin, firstTokenTime, "the first token")
+		secret, t, err = w.newToken(ctx, actor, "admin", Admin, w.now.Add(firstTokenTime), "the first token")
 		return err
 	})
 	return secret, t, err
 }
 
-func (w *writing) newToken(ctx context.Context, actor Actor, name string, role Role, life time.Duration, reason string) (secret string, t Token, err error) {
-	if err := checkToken(name, role, life); err != nil {
+func (w *writing) newToken(ctx context.Context, actor Actor, name string, role Role, expires time.Time, reason string) (secret string, t Token, err error) {
+	expires = expires.UTC().Truncate(time.Second)
+	if err := checkToken(name, role, expires.Sub(w.now)); err != nil {
 		return "", t, err
 	}
 	var present int
@@ -108,7 +109,7 @@ func (w *writing) newToken(ctx context.Context, actor Actor, name string, role R
 		return "", t, err
 	}
 	secret = TokenPrefix + hex.EncodeToString(random[:secretBytes])
-	t = Token{Token: hex.EncodeToString(random[secretBytes:]), Name: name, Role: role, CreatedAt: w.now, CreatedBy: actor.Name, ExpiresAt: w.now.Add(life)}
+	t = Token{Token: hex.EncodeToString(random[secretBytes:]), Name: name, Role: role, CreatedAt: w.now, CreatedBy: actor.Name, ExpiresAt: expires}
 	if _, err := w.tx.Exec(ctx, "INSERT INTO tokens (token, hash, name, role, created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
 		t.Token, hashOf(secret), t.Name, string(t.Role), t.CreatedAt, t.CreatedBy, t.ExpiresAt); err != nil {
 		return "", t, err

@@ -64,7 +64,7 @@ func newPlane(t testing.TB) *plane {
 	return p
 }
 
-// start starts a publisher. end stops it, and returns when it has stopped.
+// start starts a publisher. end stops it and waits until it has stopped.
 func (p *plane) start() (publisher *Publisher, end func()) {
 	p.t.Helper()
 	return p.startWith(0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reports reads what happened from the database: usage for billing, who was denied most,
+// Package reports reads from the database: usage for billing, the clients that were denied most,
 // events, and sums over time.
 //
 // # Promise
@@ -27,7 +27,7 @@ type Reports struct{ Pool *pgxpool.Pool }
 // RowsMax bounds the rows of a page.
 const RowsMax = 1000
 
-// UsageKey says what a row of usage is of. Rows are in the order of their keys.
+// UsageKey identifies a row of usage. Rows are in the order of their keys.
 type UsageKey struct {
 	Client string `json:"client" doc:"KIND:ID; empty for clients beyond the bound of a node"`
 	Policy string `json:"policy"`
@@ -145,7 +145,8 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	if q.Before != nil {
 		before = *q.Before
 	}
-	// A filter that is absent is not in the query, so that each one has a plan with its index.
+	// An absent filter is left out of the query, so that each combination of filters has a plan
+	// with a suitable index.
 	query, args := "", []any{q.From, q.To, before.At, before.Event, q.Limit}
 	for column, value := range map[string]string{"client": q.Client, "rule": q.Rule, "kind": q.Kind} {
 		if value != "" {
@@ -167,7 +168,7 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	})
 }
 
-// MetricKey says what a sum is of. Sums are in the order of their keys.
+// MetricKey identifies a sum. Sums are in the order of their keys.
 type MetricKey struct {
 	At     time.Time `json:"at"`
 	Policy string    `json:"policy"`

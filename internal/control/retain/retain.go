@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retain makes the partitions of what happened ahead of time, and drops those that are older
-// than they are to be kept.
+// Package retain creates the partitions of usage, events and sums ahead of time, and drops those
+// whose retention time is over.
 //
 // # Promise
 //
-// Each table has a partition for every month from the one before the oldest batch that is taken until
-// [Ahead] months ahead. One process at a time changes partitions. A partition is dropped when all of
-// it is older than its table is kept. There is no default partition: a row for which there is no
-// partition is not taken, and its batch stays with the node.
+// Each table has a partition for every month, from the month before the oldest batch that is
+// accepted to [Ahead] months ahead. One process at a time changes partitions. A partition is
+// dropped when all of its rows are older than the retention time of its table. There is no default
+// partition: a row without a partition is rejected, and its batch stays with the node. Once an archive is used, package archive
+// drops the partitions of what it has.
 //
 // # When not to use it
 //
-// The rows of clients, tiers and changes are kept.
+// The rows of clients, tiers and changes have no retention time.
 package retain
 
 import (
@@ -26,18 +27,18 @@ import (
 )
 
 const (
-	// Ahead is how many months have partitions before they begin.
+	// Ahead is the number of future months that have partitions.
 	Ahead = 3
-	// behind is how many months before the present one have partitions; batches come up to 30 days late.
+	// behind is the number of past months that have partitions; batches come up to 30 days late.
 	behind = 2
-	// lock is the key of the advisory lock of whoever changes partitions.
+	// lock is the key of the advisory lock that a process holds while it changes partitions.
 	lock  = 0x70656e73_0003
 	every = time.Hour
 	// retryEvery is the pause after a failure.
 	retryEvery = 10 * time.Second
 )
 
-// Keep says how long rows are kept. 0 stands for the default.
+// Keep holds the retention times of rows. 0 stands for the default.
 type Keep struct {
 	Events  time.Duration // 90 days
 	Denials time.Duration // 13 months
@@ -49,11 +50,11 @@ type Keep struct {
 
 const day = 24 * time.Hour
 
-// Defaults are how long rows are kept unless said otherwise.
+// Defaults are the default retention times.
 var Defaults = Keep{Events: 90 * day, Denials: 396 * day, Minutes: 14 * day, Hours: 396 * day, Days: 7 * 366 * day, Feeds: 400 * day}
 
-// orDefault fills in what is 0.
-func (k Keep) orDefault() Keep {
+// OrDefault replaces times of 0 by the defaults.
+func (k Keep) OrDefault() Keep {
 	for _, f := range []struct{ of, or *time.Duration }{{&k.Events, &Defaults.Events}, {&k.Denials, &Defaults.Denials},
 		{&k.Minutes, &Defaults.Minutes}, {&k.Hours, &Defaults.Hours}, {&k.Days, &Defaults.Days}, {&k.Feeds, &Defaults.Feeds}} {
 		if *f.of == 0 {
@@ -65,12 +66,14 @@ func (k Keep) orDefault() Keep {
 
 // table is a table with a partition for each month.
 type table struct {
-	name string
-	keep time.Duration
+	name     string
+	keep     time.Duration
+	archived bool // if there is an archive
 }
 
 func (k Keep) tables() []table {
-	return []table{{"rate_limit_events", k.Events}, {"client_denials", k.Denials}, {"client_usage", k.Days}, {"rate_limit_metrics", k.Days}}
+	return []table{{"rate_limit_events", k.Events, true}, {"client_denials", k.Denials, false}, {"client_usage", k.Days, true},
+		{"rate_limit_metrics", k.Days, false}}
 }
 
 // Keeper keeps the partitions. Create one with its fields.
@@ -95,16 +98,23 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Round makes the partitions that are missing, and drops what is older than it is kept.
+// Round creates missing partitions, and drops those whose retention time is over.
 func (k *Keeper) Round(ctx context.Context, now time.Time) error {
-	keep := k.Keep.orDefault()
+	keep := k.Keep.OrDefault()
 	return pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lock)); err != nil {
+		if err := Lock(ctx, tx); err != nil {
+			return err
+		}
+		var archiving bool
+		if err := tx.QueryRow(ctx, "SELECT wanted FROM archiving").Scan(&archiving); err != nil {
 			return err
 		}
 		for _, t := range keep.tables() {
 			if err := t.grow(ctx, tx, now); err != nil {
 				return fmt.Errorf("the partitions of %s: %w", t.name, err)
+			}
+			if archiving && t.archived {
+				continue // package archive drops them
 			}
 			if err := k.shrink(ctx, tx, t, now); err != nil {
 				return fmt.Errorf("the partitions of %s: %w", t.name, err)
@@ -126,9 +136,10 @@ func month(now time.Time, n int) time.Time {
 	return time.Date(now.Year(), now.Month()+time.Month(n), 1, 0, 0, 0, 0, time.UTC)
 }
 
-const monthForm = "2006_01"
+// MonthForm ends the name of a partition, after the table and an underscore.
+const MonthForm = "2006_01"
 
-// grow makes the partitions of the months around now.
+// grow creates the partitions of the months around now.
 func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	for n := -behind; n <= Ahead; n++ {
 		from, to := month(now, n), month(now, n+1)
@@ -136,7 +147,7 @@ func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 			continue
 		}
 		// The names are constants and digits.
-		partition := t.name + "_" + from.Format(monthForm)
+		partition := t.name + "_" + from.Format(MonthForm)
 		var present bool
 		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", "penstock."+partition).Scan(&present); err != nil {
 			return err
@@ -152,25 +163,56 @@ func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	return nil
 }
 
-// shrink drops the partitions of which nothing is to be kept.
-func (k *Keeper) shrink(ctx context.Context, tx pgx.Tx, t table, now time.Time) error {
-	rows, err := tx.Query(ctx, "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass", "penstock."+t.name)
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+}
+
+// Partitions returns the table's partitions that the control plane created, with the beginning of
+// each one's month.
+func Partitions(ctx context.Context, q querier, table string) (map[string]time.Time, error) {
+	rows, err := q.Query(ctx, "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass", "penstock."+table)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
+		return nil, err
+	}
+	partitions := make(map[string]time.Time, len(names))
+	for _, name := range names {
+		if from, err := time.Parse(table+"_"+MonthForm, name); err == nil { // otherwise created by hand
+			partitions[name] = from
+		}
+	}
+	return partitions, nil
+}
+
+// Due reports whether the retention time of the month that begins at from is over.
+func Due(from time.Time, keep time.Duration, now time.Time) bool {
+	return month(from, 1).Before(now.Add(-keep))
+}
+
+// Lock takes the advisory lock for changes of partitions. The end of the transaction releases it.
+func Lock(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lock))
+	return err
+}
+
+// shrink drops the partitions whose retention time is over.
+func (k *Keeper) shrink(ctx context.Context, tx pgx.Tx, t table, now time.Time) error {
+	partitions, err := Partitions(ctx, tx, t.name)
+	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		from, err := time.Parse(t.name+"_"+monthForm, name)
-		if err != nil || !month(from, 1).Before(now.Add(-t.keep)) {
-			continue // made by people, or still kept
+	for name, from := range partitions {
+		if !Due(from, t.keep, now) {
+			continue
 		}
 		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {
 			return err
 		}
-		k.Logger.Info("a partition is dropped, because it is older than it is kept", "partition", name, "kept", t.keep)
+		k.Logger.Info("dropped a partition, because its retention time is over", "partition", name, "kept", t.keep)
 	}
 	return nil
 }

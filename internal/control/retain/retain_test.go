@@ -15,9 +15,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// TestPartitionsComeAndGo walks a database through a year and a half: at each month there is room from
-// 30 days ago until three months ahead, also if several processes work at once, and what is older than
-// it is kept goes.
+// TestPartitionsComeAndGo simulates a year and a half: in each month there are partitions from 30
+// days ago to three months ahead, even if several processes work at once, and partitions whose
+// retention time is over are dropped.
 func TestPartitionsComeAndGo(t *testing.T) {
 	t.Parallel()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))

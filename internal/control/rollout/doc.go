@@ -4,10 +4,10 @@
 //
 // # Promise
 //
-// Every process of a control plane does the same, without a lock: what is written depends on the rows
-// only, and a text replaces the one in Redis only if that is still as it was read. A publication is
-// written as soon as its commit is told. Every two seconds the text in Redis is compared with the
-// rows: one that is missing, forged or older is replaced.
+// Every process of a control plane does the same, without a lock. The texts that it writes depend
+// only on the rows, and it replaces a text in Redis only if that text has not changed since it was
+// read. A publication is written as soon as its commit is announced. Every two seconds the text in
+// Redis is compared with the rows: one that is missing, forged or older is replaced.
 //
 // While a candidate with a bound of denials is in force on a share of the nodes, the totals of these
 // nodes are read every two seconds. If the share of denials among the requests since the candidate
@@ -16,9 +16,10 @@
 //
 // # Price
 //
-// One connection to the database, and one read of each published policy every two seconds.
+// The package uses one connection to the database, and reads each published policy every two
+// seconds.
 //
 // # When not to use it
 //
-// For the directory of clients: see package publish.
+// For the directory of clients, use package publish.
 package rollout

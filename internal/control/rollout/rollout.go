@@ -122,7 +122,8 @@ func (r *Rollout) follow(ctx context.Context) error {
 	}
 }
 
-// round publishes what is not in Redis. If look is true, it reads Redis and the nodes as well.
+// round writes the publications that Redis lacks. If look is true, it reads Redis and the nodes as
+// well.
 func (r *Rollout) round(ctx context.Context, look bool) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
@@ -151,10 +152,10 @@ func (r *Rollout) round(ctx context.Context, look bool) error {
 	}
 }
 
-// errKey says that the process cannot sign.
+// errKey is the error of a process that has no key to sign with.
 var errKey = errors.New("this process has no key to sign policies with: start it with --policy-key FILE")
 
-// publish brings a policy to Redis, unless Redis has it.
+// publish writes a policy to Redis, unless Redis has it already.
 func (r *Rollout) publish(ctx context.Context, p *ledger.Policy) error {
 	if r.Key == nil {
 		return errKey

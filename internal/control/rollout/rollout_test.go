@@ -100,7 +100,8 @@ func TestRedisHasWhatTheRowsSay(t *testing.T) {
 	}
 }
 
-// TestDenialsCountFromTheFirstReport tests which requests a candidate is weighed by.
+// TestDenialsCountFromTheFirstReport tests which requests count towards a candidate's share of
+// denials.
 func TestDenialsCountFromTheFirstReport(t *testing.T) {
 	tr := &trial{first: map[string]counts{}}
 	record := func(id, version string, rules ...fleet.Rule) *fleet.Record {

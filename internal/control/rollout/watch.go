@@ -27,9 +27,10 @@ type trial struct {
 	first      map[string]counts // by node: the totals when it first reported the candidate
 }
 
-// Share returns the share of denials that nodes of a candidate report, of all requests since they
-// reported it first. The requests are the denials of all rules and the admissions of the rule with the
-// most. Nodes do not report how many requests met no rule, so the true share may be less.
+// Share returns the fraction of requests that were denied on the nodes of a candidate, since each
+// of them first reported it. The requests are the denials of all rules and the admissions of the
+// rule with the most. Nodes do not report how many requests met no rule, so the true share may be
+// less.
 func Share(denied, admitted uint64) ledger.Parts {
 	if denied+admitted == 0 {
 		return 0
@@ -88,7 +89,8 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 	return err
 }
 
-// sum returns what the nodes of a version have decided since they reported it first.
+// sum returns how many requests the nodes of a version have decided since each of them first
+// reported it.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
@@ -114,7 +116,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 			byRule[rule] += n.admitted - min(n.admitted, before.admitted)
 		}
 	}
-	if len(t.first) > fleet.NodesMax { // processes have ended, or somebody makes up nodes in Redis
+	if len(t.first) > fleet.NodesMax { // processes have ended, or Redis contains invented nodes
 		maps.DeleteFunc(t.first, func(node string, _ counts) bool { return !present[node] })
 	}
 	for _, n := range byRule {

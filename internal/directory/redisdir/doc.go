@@ -26,7 +26,7 @@
 //
 // # When not to use it
 //
-// Without Redis: see [directory.Memory].
+// Without Redis, use [directory.Memory].
 package redisdir
 
 // ReadPrivilege is what the ACL user of a process needs to read a directory, besides the rights of

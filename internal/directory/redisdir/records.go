@@ -66,7 +66,7 @@ func countAfter(names []string, name string) int {
 	return len(names) - at
 }
 
-// scan returns records of clients that are not networks.
+// scan returns a part of the records of clients other than networks.
 func (s *Source) scan(ctx context.Context, position string, of directory.Range) (p directory.Part, err error) {
 	pattern := recordPrefix + "*"
 	if of.Kind != "" {
@@ -96,5 +96,5 @@ func (s *Source) scan(ctx context.Context, position string, of directory.Range) 
 	return p, failed(s.store.Values(ctx, keys, p.Texts))
 }
 
-// globLiteral makes a text match itself in a pattern.
+// globLiteral escapes a text, so that a pattern matches it literally.
 var globLiteral = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)

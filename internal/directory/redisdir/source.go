@@ -96,7 +96,7 @@ func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]by
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(values[0], &raw); err != nil {
-		return nil, nil, fmt.Errorf("%w: the value at %q is no object: %w; delete it", directory.ErrSource, networksKey, err)
+		return nil, nil, fmt.Errorf("%w: the value at %q is no object: %w; delete it", directory.ErrGarbled, networksKey, err)
 	}
 	all = make(map[string][]byte, len(raw))
 	for name, record := range raw {

@@ -28,10 +28,11 @@ type Follower interface {
 	Close() error
 }
 
-// Keeper is a source that keeps what came into force, for a start without the source itself.
+// Keeper is a source that stores the documents that came into force, for a start at which the
+// source itself does not answer.
 type Keeper interface {
-	// Keep is called after each change whose document is in force, also if it differs in nothing from
-	// the one before. The document is the one that the source handed on.
+	// Keep is called after each change whose document is in force, even if the document equals the
+	// previous one. The document is the one that the source passed on.
 	Keep(*policyfile.Document)
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// Directories is a collector of the figures of directories of clients, which it reads at each scrape.
-// The figures of several directories are added up. Without a directory there are none.
+// Directories is a collector of the figures of directories of clients, which it reads at each
+// scrape. The figures of several directories are added up. Without a directory, there are no
+// figures.
 type Directories iter.Seq[*directory.Directory]
 
 var (
@@ -46,7 +47,7 @@ func (s Directories) Collect(ch chan<- prometheus.Metric) {
 	for d := range s {
 		used = true
 		f := d.Figures()
-		sum.hits, sum.misses = sum.hits+f.Hits.Load(), sum.misses+f.Misses.Load()
+		sum.hits, sum.misses = sum.hits+d.Hits(), sum.misses+f.Misses.Load()
 		sum.reads, sum.failures = sum.reads+f.Reads.Load(), sum.failures+f.Failures.Load()
 		sum.undirected, sum.bad = sum.undirected+f.Undirected.Load(), sum.bad+f.Bad.Load()
 		sum.overloads += f.Overloads.Load()

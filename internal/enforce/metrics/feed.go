@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// FeedOf returns the metrics of what is sent to a control plane.
+// FeedOf returns the metrics of a feed to a control plane.
 func FeedOf(figures func() feed.Figures) []prometheus.Collector {
 	counter := func(result string, of func(feed.Figures) uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_control_batches_total",

@@ -31,8 +31,8 @@ var (
 		"Limits without a series of penstock_limit_units, because there are too many.", nil, nil)
 )
 
-// Policies is a collector of the policies in force: their versions, whether an edit was refused,
-// and their limits. The zero Policies has none. It is safe for concurrent use.
+// Policies is a collector of the policies in force: their versions, whether an edit was rejected,
+// and their limits. The zero Policies has no policies. It is safe for concurrent use.
 type Policies struct {
 	mu    sync.Mutex
 	shown []shownPolicy // in the order in which they came into force
@@ -44,7 +44,7 @@ type shownPolicy struct {
 	name, version string
 	refused       func() error
 	limits        []limitSeries
-	omitted       int // limits that limits does not have
+	omitted       int // number of limits that limits does not have
 }
 
 // limitSeries is one series of penstock_limit_units.
@@ -54,7 +54,7 @@ type limitSeries struct {
 }
 
 // Show shows a document that has come into force, in place of the one that was shown under the same
-// key. refused returns why the latest edit was refused, or nil.
+// key. refused returns the error for which the latest edit was rejected, or nil.
 func (p *Policies) Show(key any, d *policyfile.Document, refused func() error) {
 	next := shownPolicy{key: key, name: labelOf(d.Name), version: d.Version(), refused: refused}
 	next.limits, next.omitted = limitsOf(d)
@@ -64,7 +64,7 @@ func (p *Policies) Show(key any, d *policyfile.Document, refused func() error) {
 	p.shown = append(p.shown, next)
 }
 
-// Hide ends what Show began with the same key.
+// Hide removes the document that Show has shown under the same key.
 func (p *Policies) Hide(key any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,7 +44,7 @@ func TestLimitsAreShown(t *testing.T) {
 }
 
 // TestTwoPoliciesOfOneName: during a reload two configurations run. Each version is shown, the
-// limits are those of the later one, and a refused edit of either shows.
+// limits are those of the later one, and a rejected edit of either is shown.
 func TestTwoPoliciesOfOneName(t *testing.T) {
 	var p Policies
 	before, now := document(t, "name: shop\nrules: [{name: api, limit: 1/1m}]\n"), document(t, "name: shop\nrules: [{name: api, limit: 2/1m}]\n")

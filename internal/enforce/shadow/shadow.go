@@ -108,7 +108,7 @@ func (r *Runner) Stop() {
 	r.workers.Wait()
 }
 
-// Response is a response for which a candidate waits that charges by it.
+// Response is a response that determines the charges of a candidate. The candidate waits for it.
 type Response interface {
 	core.Answer
 	// Pending returns the settlement of the candidate's charges.
@@ -176,7 +176,7 @@ func (t *Trial) AddDescriptors(ds []core.Descriptor, clients *directory.Director
 	t.learn(clients)
 }
 
-// learn has the directory read clients that it does not know, for later requests.
+// learn makes the directory read the clients that it does not know, for later requests.
 func (t *Trial) learn(clients *directory.Directory) {
 	if names := t.Plan.Unresolved(); clients != nil && len(names) > 0 {
 		clients.Learn(t.Plan.Source(), names)

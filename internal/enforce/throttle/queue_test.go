@@ -208,7 +208,7 @@ func TestManyAtOnce(t *testing.T) {
 					ticket.Move(in[next])
 				}
 				if len(in) == 2 {
-					served++ // a data race unless only this ticket has both turns
+					served++ // the race detector reports this unless only one ticket at a time has both turns
 				}
 				ticket.Leave()
 			}

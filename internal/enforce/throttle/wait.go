@@ -21,17 +21,19 @@ type End string
 const (
 	EndNone     End = ""         // the request was decided without a wait
 	EndAdmitted End = "admitted" // the request was admitted
-	EndDenied   End = "refused"  // another limit denied it, or the store did not answer
+	EndDenied   End = "refused"  // another limit or a block denied it, or the store did not answer
 	EndLate     End = "late"     // max_delay has passed, or would pass before its turn
 	EndFull     End = "full"     // max_waiting requests are already waiting
 	EndGone     End = "gone"     // the client has left
 )
 
-// Asker sends checks to the store, writes the results to the plan, and decides from them. The
-// checks are the plan's or the same number of others. answered is false if the store did not answer
-// and on_error decided.
+// Asker decides one request. Ask sends checks to the store, writes the results to the plan, and
+// decides from them. The checks are the plan's or the same number of others. answered is false if
+// the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
+	// Replan adds the request to an empty plan, by what is known of its client now.
+	Replan(p *core.Plan)
 }
 
 // Wait decides one request under throttle rules, that is, one whose plan has Throttled checks. It
@@ -144,6 +146,9 @@ func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision
 		}
 		next := ticket.Behind(places)
 		if next < 0 {
+			if w.deniedMeanwhile() {
+				return w.plan.Decide(), EndDenied
+			}
 			var answered bool
 			d, answered = w.asker.Ask(w.plan.Checks())
 			switch {

@@ -44,6 +44,8 @@ func (a *asking) Ask(checks []counter.Check) (core.Decision, bool) {
 	return a.plan.Decide(), true
 }
 
+func (a *asking) Replan(p *core.Plan) { p.Add(a.ruleset, a) }
+
 func (a *asking) Path() string               { return a.path }
 func (*asking) Method() string               { return "GET" }
 func (*asking) Host() string                 { return "" }

@@ -5,8 +5,8 @@ package bridge
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +23,12 @@ import (
 	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/meter"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
+	"github.com/penstock/penstock/internal/status"
 )
 
 // Bounds of concurrent work.
@@ -137,14 +139,14 @@ type Bridge struct {
 	running      sync.WaitGroup         // goroutines that end when ending is done
 	leaving      atomic.Bool            // the bridge will stop soon
 	quiet        atomic.Int64           // the second in which a panic was last logged
-	hostLoggedAt atomic.Int64           // the second in which an unknown host was last logged
 	storeProblem atomic.Pointer[string] // the store's last problem
 	opening      sync.Mutex             // held while the directory is opened
 	directory    atomic.Pointer[directory.Directory]
 	reached      reached
 	denied       *topk.Sketch // the clients denied most often
 	node         *fleet.Node
-	statuses     *statusBounds
+	statuses     *status.Bounds
+	guard        listen.Guard
 }
 
 // New returns a bridge with the policy in force. The error describes what is wrong with the policy,
@@ -182,7 +184,7 @@ func New(o Options) (*Bridge, error) {
 	}
 	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{}),
-		statuses: &statusBounds{seed: maphash.MakeSeed()}, verifiers: live.NewVerifiers(o.Logger)}
+		statuses: status.NewBounds(), verifiers: live.NewVerifiers(o.Logger)}
 	sharesSecret := o.ShareSecret != nil && o.Token == ""
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)
@@ -196,6 +198,9 @@ func New(o Options) (*Bridge, error) {
 	if b.metrics, err = newMetrics(b, o.Registry); err != nil {
 		return nil, err
 	}
+	b.guard = listen.Guard{Hosts: o.Hosts, HostRemedy: "use its address or localhost, or start the bridge with --host and the name, or with a token",
+		Rejected: func() { b.metrics.calls.WithLabelValues(callUnauthorized).Inc() }, Admitted: func(r *http.Request) { o.Called(r.Context(), true) },
+		Logger: o.Logger}
 	b.node = fleet.New(fleet.Sources{Front: "bridge", Policies: func() []fleet.Policy { return operator.PoliciesOf(b.operated()) },
 		Totals: b.totals, Denied: b.denied, Problems: o.Problems, Events: o.Events.Tail}, time.Now())
 	b.settling = settle.New(o.Corrections, b.metrics.settled)

@@ -24,9 +24,9 @@ import (
 // policy in force reads, so a candidate that reads more counts the filter's requests as untried.
 // Requests that a filter decides by itself are not tried out.
 
-// triedBytesMax bounds the values of a request that is kept for a trial. With the bound of the queue,
-// trials take 64 MB at most, and as much again for those that wait for a response. A larger request
-// is untried.
+// triedBytesMax bounds the values of a request that is kept for a trial. With the bound of the
+// queue, trials take 64 MB at most, and as much again for those that wait for a response. A larger
+// request counts as untried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.
@@ -135,7 +135,7 @@ func (o *Observer) Trial(denied bool) *shadow.Trial {
 	return c.runner.Begin(c.policy.Current(), denied)
 }
 
-// tryOut has the candidate decide the question's request, in the background. If the filter will
+// tryOut makes the candidate decide the question's request, in the background. If the filter will
 // report the response and the candidate may charge by it, the trial waits for the report.
 func (q *question) tryOut(d *core.Decision) {
 	c := q.bridge.candidate
@@ -165,7 +165,7 @@ func receiptNumber(receipt string) uint64 {
 type kept struct {
 	candidate *candidate
 	request   policy.Attributes
-	reads     *core.Inputs // what the filter sent; nil if all is known that can be
+	reads     *core.Inputs // the values that the filter sent; nil if the whole request is known
 	response  *keptResponse
 }
 
@@ -173,7 +173,7 @@ type kept struct {
 func keep(c *candidate, request policy.Attributes) *kept {
 	switch from := request.(type) {
 	case *wire.View:
-		view := &wire.View{Ask: cloneAsk(from.Ask), Inputs: from.Inputs, At: from.At}
+		view := &wire.View{Ask: from.Ask.Clone(triedBytesMax), Inputs: from.Inputs, At: from.At}
 		if view.Ask != nil {
 			return &kept{candidate: c, request: view, reads: from.Inputs}
 		}
@@ -209,7 +209,7 @@ func (k *kept) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *kept) Release() {}
 
-// unread returns what needs has and sent has not.
+// unread returns the inputs in needs that are not in sent.
 func unread(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {
@@ -227,43 +227,13 @@ func unread(needs, sent *core.Inputs) (missing []string) {
 	return missing
 }
 
-// warn logs once for each version of the candidate that filters do not send what it reads.
+// warn logs, once for each version of the candidate, that it reads inputs that filters do not send.
 func (c *candidate) warn(v *live.Version, missing []string) {
 	if c.warned.Swap(v) != v {
 		c.bridge.logger.Warn("the shadow policy reads what the policy in force does not, so filters do not send it and their requests "+
 			"count as untried: let a rule of the policy in force read it, as with action log_only", "policy", v.Document.Name,
 			"reads", strings.Join(missing, ", "))
 	}
-}
-
-// cloneAsk copies the values of a question, which share the memory of their call. It returns nil if
-// they are too large.
-func cloneAsk(from *wire.Ask) *wire.Ask {
-	size := len(from.Path) + len(from.Method) + len(from.Host) + len(from.Query)
-	for _, values := range [][]wire.Value{from.Headers, from.Attrs} {
-		for i := range values {
-			size += len(values[i].Text)
-		}
-	}
-	if size > triedBytesMax {
-		return nil
-	}
-	var text strings.Builder
-	text.Grow(size)
-	clone := func(part string) string {
-		before := text.Len()
-		text.WriteString(part)
-		return text.String()[before:]
-	}
-	cloneAll := func(from []wire.Value) []wire.Value {
-		all := make([]wire.Value, len(from))
-		for i, v := range from {
-			all[i] = wire.Value{Text: clone(v.Text), Given: v.Given}
-		}
-		return all
-	}
-	return &wire.Ask{Path: clone(from.Path), Method: clone(from.Method), Host: clone(from.Host), Query: clone(from.Query),
-		Peer: from.Peer, Remote: from.Remote, Headers: cloneAll(from.Headers), Attrs: cloneAll(from.Attrs)}
 }
 
 // size returns the bytes of the request's values.

@@ -13,11 +13,11 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// keptResponse is what a filter reported of a response.
+// keptResponse is a copy of a filter's report of a response.
 type keptResponse struct {
 	settledResponse
 	pending        core.Settlement
-	headers, paths []string // that the filter was asked for
+	headers, paths []string // the headers and paths that the filter was asked for
 }
 
 // Pending implements [shadow.Response].
@@ -26,7 +26,7 @@ func (r *keptResponse) Pending() *core.Settlement { return &r.pending }
 // Release implements [shadow.Response].
 func (r *keptResponse) Release() {}
 
-// covers reports whether the filter was asked for all that a settlement needs.
+// covers reports whether the filter was asked for everything that a settlement needs.
 func (r *keptResponse) covers(needs *core.Settlement) bool {
 	among := func(names []string) func(string) bool {
 		return func(name string) bool { return !slices.Contains(names, name) }

@@ -29,7 +29,7 @@ func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
 	})
 }
 
-// tried waits until a number of trials have ended in a way.
+// tried waits until a number of trials have ended with the given decisions.
 func (h *bridged) tried(present, candidate string, want int) {
 	h.t.Helper()
 	series := fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="shop.shadow",present=%q}`, candidate, present)
@@ -63,7 +63,7 @@ func TestACandidateChangesNoAnswer(t *testing.T) {
 }
 
 // TestACandidateChargesByTheReportedResponse: a trial waits for the response that the filter
-// reports. What the filter is not asked for is not known.
+// reports. Values that the filter was not asked for are unknown.
 func TestACandidateChargesByTheReportedResponse(t *testing.T) {
 	h := trying(t, `rules:
   - { name: ai, match: { path: /ai }, limit: 30/1h fixed_window, cost_after: { json: usage.total, estimate: 10, max: 50 } }
@@ -78,7 +78,8 @@ func TestACandidateChargesByTheReportedResponse(t *testing.T) {
 	h.tried("admitted", "untried", 1)
 }
 
-// TestACandidateThatReadsMore: filters send what the policy in force reads. The log says so once.
+// TestACandidateThatReadsMore: filters send only what the policy in force reads, so requests of a
+// candidate that reads more are untried. The log reports this once.
 func TestACandidateThatReadsMore(t *testing.T) {
 	var log eventually.Journal
 	h := trying(t, "rules: [{ name: api, match: { header: { X-Beta: \"1\" } }, limit: 1/1h }]\n", func(o *Options) { o.Logger = log.Logger() })
@@ -103,7 +104,8 @@ func TestALargeRequestIsNotKept(t *testing.T) {
 	}
 }
 
-// TestAWrongCandidateIsRejected at the start, and by an edit, which leaves the candidate as it was.
+// TestAWrongCandidateIsRejected: a wrong candidate is rejected at the start, and by an edit, which
+// leaves the previous candidate unchanged.
 func TestAWrongCandidateIsRejected(t *testing.T) {
 	h := trying(t, "rules: [{ name: api, limit: 1/1h }]\n", nil)
 	file := h.b.options.ShadowPolicyFile

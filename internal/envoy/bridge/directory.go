@@ -138,12 +138,27 @@ func (l *lookups) encode() (known uint64) {
 }
 
 // add makes the plan of the question's request.
-func (q *question) add() {
-	if q.clients.directory != nil {
-		q.clients.forget()
-		q.plan.UseDirectory(&q.clients)
+func (q *question) add() { q.addTo(&q.plan, &q.clients) }
+
+// addTo adds the request to a plan that uses the given lookups.
+func (q *question) addTo(p *core.Plan, clients *lookups) {
+	if clients.directory != nil {
+		clients.forget()
+		p.UseDirectory(clients)
 	}
-	q.plan.Add(q.version.Ruleset, q.request)
+	p.Add(q.version.Ruleset, q.request)
+}
+
+// Replan implements [throttle.Asker].
+func (q *question) Replan(p *core.Plan) {
+	clients := &q.clients
+	if p != &q.plan { // the question keeps the records of its plan
+		clients = &lookups{directory: q.clients.directory}
+	}
+	q.addTo(p, clients)
+	if len(p.Unresolved()) > 0 {
+		clients.directory.Resolve(context.Background(), p, func() { q.addTo(p, clients) })
+	}
 }
 
 // readsWait is how many reads of the directory a call waits for in one round: the read that is

@@ -24,11 +24,11 @@
 // receipts of the same kind.
 //
 // A policy with directory: true is decided with the records of clients, which the bridge reads from
-// Redis and remembers. The new clients of a call are read together, and its questions wait for
-// that, for at most two timeouts of Redis. If too many clients are already waiting to be read, the
-// questions are answered busy. If Redis does not answer, new clients have no records. With keys:
-// directory, API keys are read in the same way, and then their clients, for at most two more
-// timeouts. If Redis does not answer, keys that were never read are invalid.
+// Redis and remembers. The new clients of a call are read together. The questions of the call wait
+// until they are read, for at most two timeouts of Redis. If too many clients are already waiting
+// to be read, the questions are answered busy. If Redis does not answer, new clients have no
+// records. With keys: directory, API keys are read in the same way, and then their clients, for at
+// most two more timeouts. If Redis does not answer, keys that were never read are invalid.
 //
 // A request that has to wait under a throttle rule waits in a call of its own. The call is answered
 // when the request is admitted, or cannot be. A waiting request keeps its place in the throttle

@@ -3,7 +3,6 @@
 package bridge
 
 import (
-	"crypto/subtle"
 	"net/http"
 	"strconv"
 
@@ -25,7 +24,7 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
 	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
 	mux.HandleFunc("GET "+StatusPath, b.serveStatus)
-	checked := b.rejectPages(mux, b.options.Token)
+	checked := b.guard.RejectPages(mux, b.options.Token)
 	return b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == StatusPath && b.fromEnvoy(r) {
 			mux.ServeHTTP(w, r) // clients' browser pages may send this request through Envoy
@@ -78,8 +77,7 @@ func (b *Bridge) recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// requireToken admits callers that send the token. The time of the comparison reveals only the
-// token's length.
+// requireToken admits callers that send the token.
 func (b *Bridge) requireToken(next http.HandlerFunc) http.HandlerFunc {
 	return b.requireTokenOf("the token of the bridge", b.options.Token, next)
 }
@@ -90,17 +88,7 @@ func (b *Bridge) requireTokenOf(name, token string, next http.HandlerFunc) http.
 	if token == "" {
 		return b.open(next)
 	}
-	want := []byte("Bearer " + token)
-	return func(w http.ResponseWriter, r *http.Request) {
-		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
-			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "this needs "+name+": send it as Authorization: Bearer TOKEN", http.StatusUnauthorized)
-			return
-		}
-		b.options.Called(r.Context(), true)
-		next(w, r)
-	}
+	return b.guard.RequireToken(name, token, next)
 }
 
 // open admits every caller.

@@ -17,7 +17,7 @@ import (
 func (b *Bridge) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(operator.Prefix, b.requireAdminToken(b.serveOperators))
-	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux, b.options.AdminToken)))
+	return b.recoverPanics(b.closeAfterReply(b.guard.RejectPages(mux, b.options.AdminToken)))
 }
 
 // serveOperatorsByToken serves operators on the listener of filters. The filters' token is not

@@ -6,16 +6,14 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"net/http"
-	"net/netip"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/status"
 )
 
@@ -32,48 +30,8 @@ const (
 	originalPath     = "X-Envoy-Original-Path"
 )
 
-// Bounds on the requests of clients for their own limits.
-const (
-	// statusMax bounds the concurrent requests. Further ones are answered 503.
-	statusMax = 64
-	// statusEach bounds the requests per second from one IPv4 address or one IPv6 /64 network.
-	// Further ones are answered 429. Some addresses share a bound.
-	statusEach   = 50
-	statusShares = 4096
-	attrsMax     = 64
-)
-
-// statusBounds count the requests of clients for their own limits. The zero statusBounds is not ready
-// to use: seed must be set.
-type statusBounds struct {
-	seed  maphash.Seed
-	under atomic.Int64
-	// each has the second in its upper half and the requests of that second in its lower half.
-	each [statusShares]atomic.Uint64
-}
-
-// admits counts a request from an address, and reports whether it is within the bound.
-func (s *statusBounds) admits(addr netip.Addr, now time.Time) bool {
-	if addr = addr.WithZone(""); addr.Is6() && !addr.Is4In6() {
-		prefix, _ := addr.Prefix(64) // 64 is a valid length
-		addr = prefix.Addr()
-	}
-	share := &s.each[maphash.Comparable(s.seed, addr.Unmap())%statusShares]
-	second := uint64(uint32(now.Unix())) << 32
-	for {
-		before := share.Load()
-		next := second | 1
-		if before&^(1<<32-1) == second {
-			next = before + 1
-		}
-		if next&(1<<32-1) > statusEach {
-			return false
-		}
-		if share.CompareAndSwap(before, next) {
-			return true
-		}
-	}
-}
+// attrsMax bounds the attributes that Envoy sends with a request for limits.
+const attrsMax = 64
 
 // fromEnvoy reports whether a request for a client's own limits comes from an Envoy, and not from a
 // page in a browser or another program on the network. If it does, header fields that browsers set
@@ -82,7 +40,7 @@ func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	if token := b.options.Token; token != "" {
 		return subtle.ConstantTimeCompare([]byte(r.Header.Get(statusTokenField)), []byte(token)) == 1
 	}
-	return !overTCP(r) || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+	return !listen.OverTCP(r) || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 }
 
 // serveStatus tells a client what is left of its limits. It charges nothing.
@@ -101,9 +59,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	defer b.statuses.under.Add(-1)
-	busy := b.statuses.under.Add(1) > statusMax
-	if at := time.Now(); busy || !b.statuses.admits(ask.Peer, at) {
+	if ok, busy := b.statuses.Enter(ask.Peer, time.Now()); !ok {
 		w.Header().Set("Retry-After", "1")
 		code := http.StatusTooManyRequests
 		if busy {
@@ -112,6 +68,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests for limits: try again in a second", code)
 		return
 	}
+	defer b.statuses.Leave()
 	var answer status.Answer
 	look := &status.Looker{Store: b.options.Store, Directory: formOf(now).directory, Plan: new(core.Plan)}
 	switch err := answer.Add(look, now.Ruleset, &wire.View{Ask: ask, Inputs: inputs, At: micros(time.Now())}); {

@@ -108,19 +108,23 @@ func TestStatusIsBounded(t *testing.T) {
 			code, _, _ := looks(handler, statusPeerField, peer)
 			return code
 		}
-		for i := range statusEach + 5 {
-			if code := ask("[2001:db8::" + string(rune('a'+i%6)) + "]:1"); (code == 200) != (i < statusEach) || code != 200 && code != 429 {
+		for i := range status.EachMax + 5 {
+			if code := ask("[2001:db8::" + string(rune('a'+i%6)) + "]:1"); (code == 200) != (i < status.EachMax) || code != 200 && code != 429 {
 				t.Fatalf("request %d of one network: %d", i+1, code)
 			}
 		}
 		if code := ask("192.0.2.9:1"); code != 200 {
 			t.Errorf("another address: %d", code)
 		}
-		h.b.statuses.under.Store(statusMax)
+		for i := range status.UnderMax {
+			h.b.statuses.Enter(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), time.Now())
+		}
 		if code := ask("192.0.2.10:1"); code != 503 {
 			t.Errorf("with too many under way: %d", code)
 		}
-		h.b.statuses.under.Store(0)
+		for range status.UnderMax {
+			h.b.statuses.Leave()
+		}
 		h.store.fails = counter.ErrUnavailable
 		if code := ask("192.0.2.11:1"); code != 503 {
 			t.Errorf("without a store: %d", code)
@@ -138,32 +142,11 @@ func FuzzStatus(f *testing.F) {
 		r.URL, r.Host = &url.URL{Path: StatusPath}, host
 		r.Header = http.Header{statusPeerField: {peer}, "X-Forwarded-For": {chain}, statusAttrField: {attr, "a=" + attr}, "X-User": {user}, "Cookie": {cookie},
 			originalPath: {path}}
-		h.b.statuses = &statusBounds{seed: h.b.statuses.seed}
+		h.b.statuses = status.NewBounds()
 		w := httptest.NewRecorder()
 		h.b.Handler().ServeHTTP(w, r)
 		if w.Code != 200 && w.Code != 400 && w.Code != 401 {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	})
-}
-
-// TestStatusCountsByNetwork: all addresses of one host share a bound, in every notation.
-func TestStatusCountsByNetwork(t *testing.T) {
-	h := open(t, shop, nil)
-	now := time.Unix(1e9, 0)
-	for i := range statusEach {
-		addr := netip.MustParseAddr("192.0.2.1")
-		if i%2 == 0 {
-			addr = netip.MustParseAddr("::ffff:192.0.2.1")
-		}
-		if !h.b.statuses.admits(addr, now) {
-			t.Fatalf("request %d", i)
-		}
-	}
-	if h.b.statuses.admits(netip.MustParseAddr("192.0.2.1"), now) || !h.b.statuses.admits(netip.Addr{}, now) {
-		t.Error("the bound is of one address")
-	}
-	if !h.b.statuses.admits(netip.MustParseAddr("192.0.2.1"), now.Add(time.Second)) {
-		t.Error("the bound outlives its second")
-	}
 }

@@ -9,7 +9,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
+
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // Bounds on the calls that are being received. A call counts towards CallsMax only after it has
@@ -20,7 +21,7 @@ const (
 	// [Bridge.Handler] sets it as its read timeout. A slower call is answered 408, or its
 	// connection is closed. Filters send a whole call at once, and few filters wait this long for
 	// the answer.
-	CallTime = 5 * time.Second
+	CallTime = listen.FirstCallTime / 2
 	// ReplyTime bounds the time a server of [Bridge.Handler] takes to write a reply, counted from
 	// the head of the call. For a call that waits for a throttle rule, it counts from the end of
 	// the wait.

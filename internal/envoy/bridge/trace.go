@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// tracedSuffix ends the version of a policy that filters send the traces of requests with. So a
-// filter fetches the policy anew when a bridge begins or ceases to trace, and any bridge reads the
-// questions of any filter.
+// tracedSuffix is the suffix of the version of a policy under which filters send the traces of
+// requests. So a filter fetches the policy anew when a bridge begins or ceases to trace, and any
+// bridge reads the questions of any filter.
 const tracedSuffix = "+trace"
 
 // formFor returns the filters' data of a version of the policy.

@@ -40,7 +40,14 @@ type Request struct {
 	Hurried     bool     // a header sets the upstream timeout
 	Bytes       int      // of all headers
 	again       []string // headers of the policy with more than one line
+	texts       []byte   // what Own has copied
 }
+
+// textsKept is the number of bytes that a request keeps for the texts of the next one.
+const textsKept = 8 << 10
+
+// textsUsual is the number of bytes for the texts of the first request.
+const textsUsual = 512
 
 // Take reads the headers of a request. Their names are lower case, as Envoy has them. The request
 // keeps the texts of the headers.
@@ -110,11 +117,15 @@ func (q *Request) Release() {
 	clear(q.Ask.Headers)
 	clear(q.Ask.Attrs)
 	clear(q.again)
-	*q = Request{Ask: wire.Ask{Headers: q.Ask.Headers[:0], Attrs: q.Ask.Attrs[:0]}, again: q.again[:0]}
+	if cap(q.texts) > textsKept {
+		q.texts = nil
+	}
+	*q = Request{Ask: wire.Ask{Headers: q.Ask.Headers[:0], Attrs: q.Ask.Attrs[:0]}, again: q.again[:0], texts: q.texts[:0]}
 }
 
-// Own copies the texts of the request, all of them into one allocation. Without it, a request is
-// valid only as long as the headers that it was taken from.
+// Own copies the texts of the request into memory of its own, where they are valid until Release.
+// Without it, a request is valid only as long as the headers that it was taken from. Own allocates
+// only if there is more text than in the requests before.
 func (q *Request) Own() {
 	texts := [...]*string{&q.Ask.Path, &q.Ask.Method, &q.Ask.Host, &q.Ask.Query, &q.ContentType, &q.ID}
 	n := 0
@@ -127,10 +138,10 @@ func (q *Request) Own() {
 	for i := range q.Ask.Attrs {
 		n += len(q.Ask.Attrs[i].Text)
 	}
-	if n == 0 {
-		return
+	if n > cap(q.texts) {
+		q.texts = make([]byte, 0, max(n, textsUsual))
 	}
-	all := make([]byte, 0, n)
+	all := q.texts[:0]
 	keep := func(text *string) {
 		start := len(all)
 		all = append(all, *text...)
@@ -148,4 +159,14 @@ func (q *Request) Own() {
 	for i := range q.Ask.Attrs {
 		keep(&q.Ask.Attrs[i].Text)
 	}
+}
+
+// Union returns the inputs of the values and others.
+func (r *Reads) Union(others core.Inputs) core.Inputs {
+	both := func(a, b []string) []string {
+		all := slices.Concat(a, b)
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	return core.Inputs{Headers: both(r.Headers, others.Headers), Attrs: both(r.Attrs, others.Attrs), Query: r.Query || others.Query}
 }

@@ -41,11 +41,11 @@ type Beginning struct {
 //
 //go:noinline
 func (d *Settling) Begin(b *Beginning) (due bool) {
-	d.status = b.Status
 	if b.Aborted {
-		d.status, d.unread = 0, true
+		d.Cut()
 		return true
 	}
+	d.status = b.Status
 	d.learn(b.Headers)
 	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
 	d.awaits = bodied && response.Lines(b.Headers, "content-length") == nil && d.Awaits(d)
@@ -87,8 +87,6 @@ func (d *Settling) Body(piece []byte) {
 func (d *Settling) Trailers(trailers [][2]string) { d.learn(trailers) }
 
 // Cut notes that the response ended before its end was read.
-//
-//go:noinline
 func (d *Settling) Cut() {
 	d.cut = true
 	d.learn(nil)
@@ -98,7 +96,9 @@ func (d *Settling) Cut() {
 func (d *Settling) Known() []wire.Field { return d.headers }
 
 // Forget drops what is known of a response, and keeps the buffers for the next one.
-func (d *Settling) Forget() { *d = Settling{Settlement: d.Settlement, headers: d.headers[:0]} }
+func (d *Settling) Forget() {
+	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
+}
 
 // learn stores headers that can contain costs, unless they are stored already. Headers that are
 // missing from a truncated response count as unread, because they might have been in its trailers.
@@ -119,7 +119,6 @@ func (d *Settling) learn(headers [][2]string) {
 	}
 }
 
-//go:noinline
 func first(headers [][2]string, name string) string {
 	if values := response.Lines(headers, name); values != nil {
 		return values[0]

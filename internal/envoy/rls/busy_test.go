@@ -141,8 +141,8 @@ func (v *patientVerifier) VerifyFor(asker *policy.Asker, _ string) (*policy.Iden
 	return nil, policy.CredentialInvalid
 }
 
-// TestAnUnknownTokenHasTheTimeThatEnvoyGives: on a busy machine, a valid token that nobody has seen
-// waits for a processor, and is denied only if Envoy does not give it the time.
+// TestAnUnknownTokenHasTheTimeThatEnvoyGives: on a busy machine, a valid token that is not
+// remembered waits for a processor, and is denied only if Envoy does not give it the time.
 func TestAnUnknownTokenHasTheTimeThatEnvoyGives(t *testing.T) {
 	v := new(patientVerifier)
 	rs, err := core.Compile(policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},

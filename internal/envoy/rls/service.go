@@ -317,9 +317,9 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	return nil, nil
 }
 
-// resolve adds the descriptors to the plan with the records of their clients, which it has the
-// directory read if they are not known. The network of a descriptor's address may be blocked even if
-// the descriptor has a limit of its own.
+// resolve adds the descriptors to the plan with the records of their clients. If records are
+// unknown, it makes the directory read them. The network of a descriptor's address may be blocked
+// even if the descriptor has a limit of its own.
 func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
 	if clients != nil {
 		c.plan.UseDirectory(clients)

@@ -11,12 +11,13 @@ import (
 	"github.com/penstock/penstock/internal/enforce/shadow"
 )
 
-// triedBytesMax bounds the size of a request that is kept for a trial. A larger request is untried.
+// triedBytesMax bounds the size of a request that is kept for a trial. A larger request counts as
+// untried.
 const triedBytesMax = 16 << 10
 
-// tryOut has the candidate decide the request, in the background. Descriptors with a limit of their
-// own are left out, because a candidate does not change those limits. Nothing is tried out for a
-// domain without a policy.
+// tryOut makes the candidate decide the request, in the background. Descriptors with a limit of
+// their own are left out, because a candidate does not change those limits. Nothing is tried out
+// for a domain without a policy.
 func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor, denied bool) {
 	if len(decided) == 0 {
 		return

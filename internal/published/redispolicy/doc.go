@@ -5,15 +5,15 @@
 // # Promise
 //
 // A published policy is in the Redis of the counters, under a key that no counter can have, and its
-// changes are told on a channel:
+// changes are announced on a channel:
 //
 //	rl1:~policy:{~policy}:NAME    the signed text; see package published
 //	rl1:~policies                 the names of policies that were published
 //
-// A [Source] follows one policy. It learns of a change by the channel, and by a look every 30 seconds,
-// give or take a fifth. It takes only what a trusted key has signed, and nothing older than what it
-// has. Each text whose policy comes into force is kept in a file. The next start uses the file if
-// Redis is away, or has an older text.
+// A [Source] follows one policy. It learns of a change from the channel, or from a look every 30
+// seconds, give or take a fifth. It accepts only texts that a trusted key has signed, and none that
+// is older than its own. Each text whose policy comes into force is kept in a file. The next start
+// uses the file if Redis does not answer, or has an older text.
 //
 // # Price
 //
@@ -22,7 +22,7 @@
 //
 // # When not to use it
 //
-// Without a control plane: follow a policy file.
+// Without a control plane, follow a policy file.
 package redispolicy
 
 // ReadPrivilege is what the ACL user of a node needs, besides the rights of the store.

@@ -17,7 +17,8 @@ import (
 // path returns the file of the policy. Its name has only letters, digits, dots, dashes and underscores.
 func (s *Source) path() string { return filepath.Join(s.o.Folder, "policy-"+s.o.Policy+".signed") }
 
-// read returns what the file has, or nil. The file is verified like Redis: others may write to it.
+// read returns the text in the file, or nil. The file is verified like Redis: others may write to
+// it.
 func (s *Source) read() (*handed, error) {
 	if s.o.Folder == "" {
 		return nil, nil

@@ -35,7 +35,7 @@ func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Followe
 	return f, nil
 }
 
-// listen has the policy looked at when a change is told, and when the subscription begins.
+// listen looks at the policy when a change is announced, and when the subscription begins.
 func (f *follower) listen() {
 	wake := func() {
 		select {
@@ -85,8 +85,9 @@ func (f *follower) run() {
 	}
 }
 
-// look reads the policy, and hands on a new one or the reason why it is denied. If always is true, it
-// hands on one that is not new as well. Without an answer of Redis, the policy in force stays.
+// look reads the policy, and passes on a new one, or the reason why it is rejected. If always is
+// true, it also passes on a policy that is not new. If Redis does not answer, the policy in force
+// stays.
 func (f *follower) look(always bool) error {
 	s := f.source
 	s.mu.Lock()

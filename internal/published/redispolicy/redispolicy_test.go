@@ -43,7 +43,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// text returns a signed policy with a limit that is its generation.
+// text returns a signed policy whose limit equals its generation.
 func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []byte {
 	b.t.Helper()
 	document := func(limit int64) *policyfile.Document {
@@ -60,7 +60,7 @@ func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []
 	return text
 }
 
-// set writes a text to Redis without telling anybody.
+// set writes a text to Redis without announcing it.
 func (b *bench) set(text []byte) {
 	b.t.Helper()
 	if err := b.redis.Client().Set(b.t.Context(), keyOf("shop"), text, 0).Err(); err != nil {
@@ -78,7 +78,7 @@ func (b *bench) source(o Options) *Source {
 	return s
 }
 
-// follow follows a source that keeps each policy, and returns what it hands on.
+// follow follows a source that keeps each policy, and returns what the source passes on.
 func (b *bench) follow(s *Source) <-chan string {
 	b.t.Helper()
 	told := make(chan string, 100)
@@ -97,7 +97,7 @@ func (b *bench) follow(s *Source) <-chan string {
 	return told
 }
 
-// next fails the test unless the next thing that is told contains a text.
+// next fails the test unless the next report contains a text.
 func (b *bench) next(told <-chan string, want string) {
 	b.t.Helper()
 	select {
@@ -118,8 +118,8 @@ func (b *bench) loads(o Options, want string) {
 	}
 }
 
-// TestASourceFollowsRedis tests that a change is found when it is told, and by a look when it is not,
-// and that what is forged or old is told as an error, once.
+// TestASourceFollowsRedis tests that a change is found when it is announced, and by a look when it
+// is not, and that a forged or an old text is reported as an error, once.
 func TestASourceFollowsRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -133,7 +133,7 @@ func TestASourceFollowsRedis(t *testing.T) {
 	}
 	told := b.follow(s)
 	b.set(b.text(6, signer, 0))
-	b.next(told, "6/1m") // nobody told of it
+	b.next(told, "6/1m") // it was not announced
 	if swapped, err := Swap(t.Context(), b.store, "shop", b.text(6, signer, 0), b.text(7, signer, 0)); err != nil || !swapped {
 		t.Fatal(swapped, err)
 	}
@@ -187,7 +187,7 @@ func TestAStartWithoutRedis(t *testing.T) {
 	b.loads(Options{Folder: b.folder}, "5/1m") // Redis has nothing that can be read
 	b.set(b.text(4, signer, 0))
 	b.loads(Options{Folder: b.folder}, "5/1m") // an older one
-	b.loads(Options{}, "4/1m")                 // a node without a folder knows no better
+	b.loads(Options{}, "4/1m")                 // a node without a folder has no other policy
 	b.redis.Kill()
 	b.loads(Options{Folder: b.folder}, "5/1m")
 	if info, err := os.Stat(s.path()); err != nil || info.Mode().Perm() != 0o600 {
@@ -218,7 +218,7 @@ func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	told := b.follow(s)
 	b.set(b.text(6, signer, 9))
 	b.next(told, "9/1m")
-	b.set([]byte("nonsense")) // which the other source tells of
+	b.set([]byte("nonsense")) // which the other source reports
 	b.set(b.text(7, signer, 8))
 	b.next(told, "8/1m")
 	if files, err := os.ReadDir(b.folder); err != nil || len(files) > 0 {

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// lookEvery is how often Redis is read although nobody told of a change, give or take a fifth.
+	// lookEvery is the interval at which Redis is read without an announcement, give or take a
+	// fifth.
 	lookEvery = 30 * time.Second
 	// againAfter is the pause after a look that Redis did not answer.
 	againAfter = 2 * time.Second
@@ -34,14 +35,15 @@ const (
 type Options struct {
 	Store  *redisstore.Store
 	Policy string
-	Keys   []ed25519.PublicKey // a policy that none of them has signed is denied
-	// Folder keeps the last policy that was in force. "" keeps none, and a start fails while Redis
-	// is away.
+	Keys   []ed25519.PublicKey // a policy that none of them has signed is rejected
+	// Folder keeps the last policy that was in force. "" keeps none, and a start fails if Redis
+	// does not answer.
 	Folder string
-	// Node decides whether this node is in a share of the nodes. "" is the name of the host.
+	// Node is the name of this node, which determines whether the node is in a share of the nodes.
+	// "" stands for the name of the host.
 	Node string
-	// Trial makes a source of the candidate that nodes compare with the policy in force. While there
-	// is none, its policy is one that is not enabled. It keeps no file.
+	// Trial makes a source of the candidate that nodes compare with the policy in force. While
+	// there is no candidate, the source has a policy that is not enabled. It keeps no file.
 	Trial  bool
 	Logger *slog.Logger
 
@@ -54,12 +56,12 @@ type Source struct {
 
 	mu         sync.Mutex
 	generation int64             // the greatest that came into force, or that the file has
-	said       [sha256.Size]byte // the text that was last handed on or denied
+	said       [sha256.Size]byte // the text that was last passed on or rejected
 	handed     handed
 	missing    bool // Redis had no policy at the last look, which was logged
 }
 
-// handed is a text that was handed on, and whose document may come into force.
+// handed is a text that was passed on, and whose document may come into force.
 type handed struct {
 	document   *policyfile.Document
 	text       []byte
@@ -101,11 +103,12 @@ func (s *Source) String() string { return "redis:" + s.o.Policy }
 // errAway wraps an error of Redis, which leaves the policy in force as it is.
 var errAway = errors.New("redis did not answer for the policy")
 
-// errMissing says that Redis has no policy of the name.
+// errMissing is the error if Redis has no policy of the name.
 var errMissing = errors.New("none is published in this Redis: publish it with penstock control policy publish, or correct the name")
 
-// Load implements [live.Source]. It returns the policy in Redis, or the one in the file if Redis is
-// away, has none, has an older one, or one that is denied.
+// Load implements [live.Source]. It returns the policy in Redis. If Redis does not answer, has no
+// policy, or has one that is older than that in the file or is rejected, Load returns the policy in
+// the file.
 func (s *Source) Load() (*policyfile.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,11 +170,11 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if c, ok := m.Trial(); ok {
 		return c.Document
 	}
-	off := false // the same whatever is in force, so that an edit of that is not one of the candidate
+	off := false // independent of the policy in force, so that an edit of that policy is not an edit of the candidate
 	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 
-// hand remembers what is handed on.
+// hand remembers a text that is passed on.
 func (s *Source) hand(h *handed) {
 	s.said, s.handed, s.missing = sha256.Sum256(h.text), *h, false
 }

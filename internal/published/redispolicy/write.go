@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// channel tells of published policies.
+// channel is the channel on which changes of published policies are announced.
 const channel = "rl1:~policies"
 
 // keyPrefix begins the key of a policy.
@@ -30,7 +30,7 @@ func Read(ctx context.Context, store *redisstore.Store, policy string) ([]byte, 
 	return values[0], err
 }
 
-// Swap replaces the text of a policy if it is still old, and tells the nodes.
+// Swap replaces the text of a policy if it is still old, and notifies the nodes.
 func Swap(ctx context.Context, store *redisstore.Store, policy string, old, text []byte) (swapped bool, err error) {
 	if !bytes.Equal(old, text) {
 		reply, err := store.DoFor(ctx, keyOf(policy), "eval", swapScript, 1, keyOf(policy), old, text)

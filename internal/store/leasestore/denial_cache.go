@@ -303,7 +303,7 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 			a.guard = d.guardOf(checks, results, i)
 		}
 		s, mu := d.lock(a.identity)
-		// otherwise the answer might be older than the change because of which answers were
+		// an answer to an earlier call might be older than the change after which answers were
 		// forgotten
 		if s.forgot < sent {
 			s.put(&a, received)

@@ -32,8 +32,8 @@ const (
 	// gateWaitMax bounds how long a request waits for its turn. The store answers during all of
 	// that time, because a failed call ends the wait of every request behind it.
 	gateWaitMax = counter.Second
-	// gateMissesMax is the number of consecutive waiting requests that the last denial need not
-	// deny. After that many, the remaining requests are sent to the store one by one.
+	// gateMissesMax is how many waiting requests in a row the last denial may fail to deny. After
+	// that many, the remaining requests are sent to the store one by one.
 	gateMissesMax = 4
 )
 

@@ -272,7 +272,7 @@ func (s *Store) forget(c *counter.Check) {
 type kind uint8
 
 const (
-	// every check is a take that is not a shadow check, so a denial from memory equals the store's
+	// every check is a take, and none is a shadow check, so a denial from memory equals the store's
 	takes kind = iota
 	// every check is a take, and some are shadow checks, which must always be evaluated
 	shadows

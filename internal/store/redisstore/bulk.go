@@ -68,9 +68,9 @@ func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []strin
 // no longer one of the store's.
 var ErrPosition = errors.New("no position of this store")
 
-// Scan returns keys that match a pattern, after a position that the call before returned. The position
-// "" is the beginning, and the end. A server looks at about count keys for one call. A key that is
-// written meanwhile may be missing, or come twice.
+// Scan returns keys that match a pattern, after the position that the previous call returned. The
+// position "" stands for the beginning in a call, and for the end in a result. A server examines
+// about count keys in one call. A key that is written meanwhile may be missing, or come twice.
 func (s *Store) Scan(ctx context.Context, pattern, after string, count int) (keys []string, next string, err error) {
 	servers := slices.SortedFunc(slices.Values(s.nodes()), func(a, b *node) int {
 		return strings.Compare(a.address.target, b.address.target)

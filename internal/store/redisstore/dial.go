@@ -31,6 +31,7 @@ type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until the first Write
 	gone func(*lazyConn)          // called by Close
+	late func()                   // called when half of the time for a reply has passed; nil: not called
 
 	// how long a Write, or a reply to it, may take if the deadline has already passed
 	timeout  time.Duration
@@ -63,6 +64,7 @@ type dialer struct {
 	dial    func(context.Context) (net.Conn, error)
 	plain   bool
 	timeout time.Duration // of a batch
+	late    func()        // called when half of the time for a reply has passed; may be nil
 	// askDNS connects to a DNS server; nil uses the system's resolver.
 	askDNS func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -88,17 +90,22 @@ func newDialer(a address, config *tls.Config, timeout time.Duration) *dialer {
 
 // open is the Dialer function of go-redis.
 func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
-	var conn net.Conn
-	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout}
-	conn = lazy
+	lazy := d.lazy()
+	lazy.late = d.late
 	if d.plain {
-		conn = &plainConn{lazy}
+		return &plainConn{lazy}, nil
 	}
+	return lazy, nil
+}
+
+// lazy returns a connection that close will close.
+func (d *dialer) lazy() *lazyConn {
+	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lazy.closed = d.closed
 	d.conns[lazy] = struct{}{}
-	return conn, nil
+	return lazy
 }
 
 func (d *dialer) forget(c *lazyConn) {
@@ -155,17 +162,15 @@ func (c *lazyConn) connect() (*net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	deadline := c.writeDeadline
-	ctx, cancel := context.Background(), context.CancelFunc(nil)
 	if deadline.IsZero() {
-		ctx, cancel = context.WithTimeout(ctx, TimeoutMax)
-	} else {
-		ctx, cancel = context.WithDeadline(ctx, deadline)
+		deadline = time.Now().Add(TimeoutMax)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	c.cancel = cancel
 	c.mu.Unlock()
 
-	conn, err := c.dial(ctx)
+	conn, err := c.dialBy(ctx, deadline)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,6 +190,35 @@ func (c *lazyConn) connect() (*net.Conn, error) {
 	return &conn, nil
 }
 
+// dialBy dials until a deadline, which passes like that of a Read.
+func (c *lazyConn) dialBy(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(readLateMax))
+	defer cancel()
+	var within readDeadline
+	var expired atomic.Bool
+	end, ok := within.set(deadline, time.Now(), c.timeout), true
+	go func() {
+		for ok {
+			select {
+			case <-time.After(time.Until(end)):
+				end, ok = within.next(time.Now())
+			case <-ctx.Done():
+				return
+			}
+			if c.late != nil && within.half() {
+				c.late()
+			}
+		}
+		expired.Store(true)
+		cancel()
+	}()
+	conn, err := c.dial(ctx)
+	if err != nil && expired.Load() {
+		err = &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	}
+	return conn, err
+}
+
 // Read reads from the connection; before the first Write it fails.
 func (c *lazyConn) Read(p []byte) (int, error) {
 	live := c.live.Load()
@@ -196,6 +230,9 @@ func (c *lazyConn) Read(p []byte) (int, error) {
 		end, ok := c.reading.next(time.Now())
 		if !ok || (*live).SetReadDeadline(end) != nil {
 			break
+		}
+		if c.late != nil && c.reading.half() {
+			c.late()
 		}
 		n, err = (*live).Read(p)
 	}

@@ -30,7 +30,8 @@
 // an idle lane and does not wait; many callers share the system calls. A pipeline contains as many
 // checks as the server has recently answered in a quarter of the timeout. So a burst of expensive
 // calls waits in the queue and does not time out in the server's socket. A circuit breaker observes
-// the batches. When they fail it opens: calls then fail at once, and the store probes the server in
+// the batches. A batch that times out counts as failed only if the server does not answer a PING
+// either (see pulse), because a client can keep a server busy. When batches fail the breaker opens: calls then fail at once, and the store probes the server in
 // the background, a few times a second, until it answers. Then one call at a time is tried. Each
 // server has its own breaker, so that a dead master does not delay calls to other servers. Where
 // nodes are counted ([Store.CountNodes]), a node without calls tries the half-open breaker with its
@@ -47,7 +48,7 @@
 // slots costs a second round trip. A token bucket that is checked together with counters on other
 // servers records how nearly full it was, as does one whose charges are refundable (see
 // core.Check). The script takes about twice as long for such a bucket. When Redis hangs, each
-// caller waits for about two timeouts, until the breaker opens after about five failed batches.
+// caller waits for two or three timeouts, until the breaker opens after about five failed batches.
 //
 // # When not to use it
 //

@@ -33,8 +33,8 @@ const (
 	// have been executed
 	KindMoving
 	KindOverloaded // too long in the queue, though Redis answered; not executed
-	// no answer by the deadline, though Redis answered later calls; the charge might have been
-	// executed
+	// no answer by the deadline, though Redis answered later calls or a PING; the charge might have
+	// been executed
 	KindSlow
 	kindCount
 )

@@ -59,12 +59,13 @@ type Options struct {
 	// every node must spell the addresses in the same way, in any order. Addrs is not valid with
 	// ModeSingle.
 	Addrs []string
-	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled as the
-	// nodes spell them that still use that ring. A counter that moves from one server to another is
-	// then charged on both, and a request is denied if either denies it. So nodes with the ring of
-	// before and nodes with both rings together never exceed a limit, and neither do nodes with both
-	// and nodes with only the new ring, once the former have run for the longest window. It is valid
-	// only with ModeRing. A single address is the one server before there was a ring.
+	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled as
+	// the nodes spell them that still use that ring. A counter that moves from one server to
+	// another is then charged on both, and a request is denied if either denies it. So a limit is
+	// never exceeded while some nodes have only the old ring and others have both. It is not
+	// exceeded either while some nodes have both and others only the new ring, if all nodes have
+	// had both for the longest window. It is valid only with ModeRing. A single address is the one
+	// server before there was a ring.
 	AddrsBefore []string
 	// Master is the name of the master at the sentinels. It is required with ModeSentinel. Master
 	// and the sentinel credentials below are valid only in that mode.

@@ -257,10 +257,13 @@ func (l *lane) send() {
 	if len(l.again) > 0 && l.sendAgain(ctx) {
 		failed = true
 	}
-	if n.ctx.Err() != nil || slow {
-		return // the node was closed, or the server answers other batches
+	switch {
+	case n.ctx.Err() != nil || slow: // the node was closed, or the server works
+	case whole != nil && whole.Kind == KindTimeout && !l.trial:
+		n.doubt(l.epoch)
+	default:
+		n.breaker.report(l.epoch, failed)
 	}
-	n.breaker.report(l.epoch, failed)
 }
 
 // noteReplies records whether the server has answered any call of the batch. It reports slow if the

@@ -43,7 +43,7 @@ func (n *node) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	warned := "" // the last logged warning, so that an outage does not repeat it
-	for {
+	for first := true; ; first = false {
 		select {
 		case <-n.ctx.Done():
 			return
@@ -55,6 +55,9 @@ func (n *node) watch() {
 		timer.Stop()
 		if n.breaker.State() != BreakerClosed || !n.inspect(&warned) {
 			timer.Reset(checkEvery)
+		}
+		if first {
+			close(n.inspected)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync"
@@ -20,8 +21,10 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
-	delay time.Duration // before each piece of a reply
-	drop  bool          // replies are dropped
+	pulse map[net.Conn]bool // connections that began with a PING
+	delay time.Duration     // before each piece of a reply
+	drop  bool              // replies are dropped
+	busy  bool              // the connections of pulse have no fault
 	// connections are reset after this many more bytes of replies; 0 means never
 	resetAt  int
 	upstream int // bytes sent to the server
@@ -34,7 +37,7 @@ func newProxy(t testing.TB, server *redistest.Server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, target: server.Addr, listener: listener, conns: map[net.Conn]struct{}{}}
+	p := &proxy{t: t, target: server.Addr, listener: listener, conns: map[net.Conn]struct{}{}, pulse: map[net.Conn]bool{}}
 	t.Cleanup(func() {
 		listener.Close()
 		p.cut()
@@ -73,6 +76,9 @@ func (p *proxy) ask(near, far net.Conn) {
 		if n > 0 {
 			p.mu.Lock()
 			p.upstream += n
+			if _, known := p.pulse[near]; !known {
+				p.pulse[near] = bytes.HasPrefix(buf[:n], ping)
+			}
 			p.mu.Unlock()
 			if _, err := far.Write(buf[:n]); err != nil {
 				break
@@ -96,6 +102,9 @@ func (p *proxy) answer(near, far net.Conn) {
 		}
 		p.mu.Lock()
 		delay, drop, reset := p.delay, p.drop, false
+		if p.busy && p.pulse[near] {
+			delay, drop = 0, false
+		}
 		if p.resetAt > 0 {
 			if p.resetAt <= n {
 				n, reset, p.resetAt = p.resetAt, true, 0
@@ -128,6 +137,7 @@ func (p *proxy) end(near, far net.Conn) {
 	defer p.mu.Unlock()
 	delete(p.conns, near)
 	delete(p.conns, far)
+	delete(p.pulse, near)
 }
 
 // cut closes every connection.
@@ -144,6 +154,25 @@ func (p *proxy) set(delay time.Duration, drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.drop = delay, drop
+}
+
+// pulses returns the number of connections that began with a PING.
+func (p *proxy) pulses() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, is := range p.pulse {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// setBusy simulates a server that answers PINGs at once, whatever the other faults.
+func (p *proxy) setBusy(busy bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy = busy
 }
 
 // resetAfter resets a connection after this many more bytes of replies.

@@ -55,6 +55,9 @@ func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.
 	return now.Add(time.Duration(d.turn.Load()))
 }
 
+// half reports whether half of the intervals have just ended.
+func (d *readDeadline) half() bool { return d.turns.Load() == readTurns/2 }
+
 // next ends an interval and returns the end of the following one; ok is false if the deadline has
 // passed.
 func (d *readDeadline) next(now time.Time) (end time.Time, ok bool) {

@@ -19,9 +19,9 @@ import (
 // limit there.
 //
 // While an operator adds or removes servers, nodes with both rings charge a counter that moves on
-// both of its servers, and deny a request that either denies. So its server of before counts all
-// requests as long as there are nodes that know only that ring. After the longest window its new
-// server has counted as much, and nodes may use only the new ring.
+// both of its servers, and deny a request that either denies. So the previous server of the counter
+// counts all requests as long as some nodes know only the previous ring. After the longest window
+// the new server has counted as much, and nodes may use only the new ring.
 type ring struct {
 	nodes  []*node
 	homes  [slotCount]uint8  // index of the server by slot

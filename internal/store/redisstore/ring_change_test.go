@@ -33,9 +33,9 @@ func ringsOf(t *testing.T, before, now []*redistest.Server) (old, both, changed 
 	return old, openRing(t, now, options), changed
 }
 
-// TestARingChangesWithoutNewAllowances adds and removes a server of a ring. Nodes of two consecutive
-// steps run at the same time, with all algorithms, and no limit is exceeded. Without the step
-// between, limits are exceeded.
+// TestARingChangesWithoutNewAllowances adds and removes a server of a ring. Nodes of two
+// consecutive steps run at the same time, with all algorithms, and no limit is exceeded. Without
+// the intermediate step, limits are exceeded.
 func TestARingChangesWithoutNewAllowances(t *testing.T) {
 	t.Parallel()
 	three := startRing(t, 3)
@@ -235,7 +235,7 @@ func TestRingsCountTogether(t *testing.T) {
 	}
 }
 
-// TestAddrsBeforeAreChecked tests that a mistake in addrs_before is named.
+// TestAddrsBeforeAreChecked tests that a mistake in addrs_before is an error that names it.
 func TestAddrsBeforeAreChecked(t *testing.T) {
 	addrs := []string{"a:1", "b:1"}
 	for _, tt := range []struct {

@@ -109,8 +109,8 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 	return t
 }
 
-// chargeOneNumber makes a check that charges as many units as there are charge one number or
-// nothing, because it is charged on two servers that may have different numbers left.
+// chargeOneNumber changes a check that charges as many units as are left (OpUpTo): it then charges
+// a fixed number or nothing, because two servers charge it that may have different numbers left.
 func chargeOneNumber(c *counter.Check) {
 	if c.Op != counter.OpUpTo {
 		return

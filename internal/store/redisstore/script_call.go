@@ -36,8 +36,9 @@ func (c *takeCmd) Args() []any {
 	return c.StringCmd.Args()
 }
 
-// Suffixes of a check's second key: the sum of a sliding log, and the end of a penalty. No first
-// key has these suffixes: it ends in an algorithm, or for a penalty in a brace.
+// Suffixes of a check's second key: the sum of a sliding log, and the end of a penalty. The first
+// key of a counter never ends in these suffixes: it ends in an algorithm, and that of a penalty in
+// a brace.
 const (
 	sumSuffix   = ":n"
 	untilSuffix = ":until"

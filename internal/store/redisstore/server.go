@@ -27,6 +27,7 @@ type node struct {
 	idle     chan *lane    // free lanes
 	checking chan struct{} // capacity one: held by the running Check
 	breaker  breaker
+	pulse    pulse
 	pace     pace
 	reporter breakerReporter
 
@@ -34,7 +35,9 @@ type node struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	opened  chan struct{} // signals the watch that the breaker has opened
-	closing sync.Once
+	// inspected is closed after the first attempt to connect, even a failed one.
+	inspected chan struct{}
+	closing   sync.Once
 	// when the latest answered batch was sent, in nanoseconds since the store was created
 	lastAnswered atomic.Int64
 	// when the first batch that has timed out since the last answer was sent; same clock; 0 if none
@@ -50,17 +53,20 @@ type node struct {
 func newNode(s *Store, a address) *node {
 	settings := &s.settings
 	n := &node{
-		store:    s,
-		address:  a,
-		queue:    newQueue(settings.queueMax, settings.lanes),
-		opened:   make(chan struct{}, 1),
-		checking: make(chan struct{}, 1),
-		reporter: breakerReporter{logger: settings.logger, server: a.String(), start: s.reporter.start},
+		store:     s,
+		address:   a,
+		queue:     newQueue(settings.queueMax, settings.lanes),
+		opened:    make(chan struct{}, 1),
+		checking:  make(chan struct{}, 1),
+		inspected: make(chan struct{}),
+		reporter:  breakerReporter{logger: settings.logger, server: a.String(), start: s.reporter.start},
 	}
 	n.ctx, n.cancel = context.WithCancel(s.ctx)
 	n.breaker.changed = n.breakerChanged
+	n.pulse.late = make(chan struct{}, 1)
 	n.pace.most.Store(paceStart)
 	n.dialer = newDialer(a, settings.tls, settings.timeout)
+	n.dialer.late = n.pulse.lateReply
 	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
 	n.idle = make(chan *lane, settings.lanes)
 	for range settings.lanes {
@@ -68,6 +74,7 @@ func newNode(s *Store, a address) *node {
 		n.running.Go(n.dispatch)
 	}
 	n.running.Go(n.watch)
+	n.running.Go(n.feelPulse)
 	return n
 }
 
@@ -269,10 +276,10 @@ func (n *node) answered(sent time.Duration) {
 	}
 }
 
-// noteTimeout records that a batch timed out. It reports whether a batch that was sent later was
-// answered, which shows that the server works.
+// noteTimeout records that a batch timed out. It reports whether the server has answered a batch that
+// was sent later, or a PING meanwhile, which shows that it works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
-	if n.lastAnswered.Load() > int64(sent) {
+	if n.worksSince(sent) {
 		return true
 	}
 	now := n.store.clock()
@@ -282,13 +289,13 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	return false
 }
 
-// hung reports whether the server has answered nothing for one and a half timeouts while the call
-// waited, so that one batch and its successor timed out. A single late answer makes only one batch
-// fail. If this process itself is late, a timeout takes longer (see readDeadline), so the duration
+// hung reports whether the server has answered nothing, not even a PING, for one and a half timeouts
+// while the call waited, so that one batch and its successor timed out. A single late answer makes
+// only one batch fail. If this process itself is late, a timeout takes longer (see readDeadline), so the duration
 // of the latest timeout applies.
 func (n *node) hung(c *call) bool {
 	firstTimeout := n.firstTimeout.Load()
-	if firstTimeout == 0 || c.queued == 0 {
+	if firstTimeout == 0 || c.queued == 0 || n.pulse.verdict.Load() != pulseSilent {
 		return false
 	}
 	begin := max(time.Duration(firstTimeout), c.queued)
@@ -313,6 +320,7 @@ func (n *node) recycle(c *call) {
 // breakerChanged is called under the breaker's lock.
 func (n *node) breakerChanged(state BreakerState) {
 	n.reporter.changed(time.Now(), state)
+	n.pulse.restart()
 	if state == BreakerOpen {
 		select {
 		case n.opened <- struct{}{}:

@@ -26,8 +26,8 @@ type Store struct {
 
 	// the server, except in a cluster or a ring; nil until sentinels have named it
 	only    atomic.Pointer[node]
-	cluster *cluster // nil: it is none
-	ring    *ring    // nil: it is none
+	cluster *cluster // nil in the other modes
+	ring    *ring    // nil in the other modes
 	// failover epoch of the master, or epoch of the cluster; only the discovery goroutine writes it
 	epoch atomic.Int64
 	// the view of a sentinel that remembered an epoch which most others had forgotten

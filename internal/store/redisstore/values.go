@@ -71,7 +71,7 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 		default:
 			s.rediscover() // the slot may have moved
 			failure := failureOf(one)
-			if failure.Kind == KindTimeout && n.lastAnswered.Load() > int64(sent) {
+			if failure.Kind == KindTimeout && n.livesSince(sent) {
 				return errSlow
 			}
 			return failure

@@ -68,7 +68,7 @@ type Request struct {
 	Says   Says // the upstream's response if it is reached
 }
 
-// Says is a response of the upstream.
+// Says describes a response of the upstream.
 type Says struct {
 	Status  int
 	Header  [][2]string

@@ -112,7 +112,7 @@ func vocabulary(t reflect.Type, words map[string]bool) {
 	}
 }
 
-// telling runs one story with a changed policy.
+// telling is a run of one story with a changed policy.
 type telling struct {
 	t        *testing.T
 	story    *Story

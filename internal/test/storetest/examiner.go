@@ -145,8 +145,8 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 	return corecounter.Check{Key: []byte(key), Op: op, Penalty: p}
 }
 
-// guarded makes a denial by the check a violation with that ID, recorded for another check of the
-// call.
+// guarded returns the check, changed so that its denial is a violation with the given ID, which the
+// check with the index guard records.
 func guarded(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c

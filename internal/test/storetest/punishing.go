@@ -15,7 +15,7 @@ type warden struct {
 	limit   corecounter.Limit
 }
 
-// guard sends a check of the penalty, and one of a limit whose denial is a violation.
+// guard sends two checks: one of the penalty, and one of a limit whose denial is a violation.
 func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	w.Helper()
 	key := fmt.Sprint("limit ", violation)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package listen
 
 import (
 	"fmt"
@@ -26,27 +26,33 @@ type caller struct {
 // RemoteAddr implements [net.Conn].
 func (c caller) RemoteAddr() net.Addr { return c.from }
 
-// testLimit is a connLimit without a listener.
+// unopened is a listener that has an address only.
+type unopened struct{ net.Listener }
+
+// Addr implements [net.Listener].
+func (unopened) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
+
+// testLimit is a Limit without a listener.
 type testLimit struct {
-	*connLimit
+	*Limit
 	*testing.T
 	said *eventually.Journal
 }
 
 func newTestLimit(t *testing.T, most int, guarded bool) *testLimit {
 	said := new(eventually.Journal)
-	return &testLimit{newConnLimit(&pipes{}, most, guarded, said.Logger()), t, said}
+	return &testLimit{NewLimit(unopened{}, most, guarded, said.Logger()), t, said}
 }
 
 // accept accepts a connection from an IP address, or from a Unix socket if from is "".
-func (c *testLimit) accept(from string) *limitedConn {
+func (c *testLimit) accept(from string) *Conn {
 	near, far := net.Pipe()
 	c.Cleanup(func() { far.Close() })
 	addr := net.Addr(&net.UnixAddr{Name: "@", Net: "unix"})
 	if from != "" {
 		addr = &net.TCPAddr{IP: net.ParseIP(from), Port: 1}
 	}
-	v := &limitedConn{Conn: caller{near, addr}, limit: c.connLimit, from: originOf(addr)}
+	v := &Conn{Conn: caller{near, addr}, limit: c.Limit, from: originOf(addr)}
 	if late := c.enter(v); late != nil {
 		late.Close()
 	}
@@ -54,7 +60,7 @@ func (c *testLimit) accept(from string) *limitedConn {
 }
 
 // wantOpen fails the test unless all connections are open, or all are closed.
-func (c *testLimit) wantOpen(open bool, all ...*limitedConn) {
+func (c *testLimit) wantOpen(open bool, all ...*Conn) {
 	c.Helper()
 	for i, v := range all {
 		if err := v.SetDeadline(time.Time{}); (err == nil) != open {
@@ -69,15 +75,15 @@ func TestConnectionsWithoutACallAreDisplaced(t *testing.T) {
 	for _, from := range []string{"192.0.2.1", "2001:db8::1", ""} {
 		c := newTestLimit(t, 32, true)
 		admitted := c.accept(from)
-		admitted.admit()
-		var all []*limitedConn
+		admitted.Admit()
+		var all []*Conn
 		for range 100 {
 			all = append(all, c.accept(from))
 		}
 		c.wantOpen(true, admitted)
 		c.wantOpen(false, all[:96]...)
 		c.wantOpen(true, all[96:]...)
-		all[96].probe() // so that another connection has been silent longest
+		all[96].Probe() // so that another connection has been silent longest
 		c.accept("192.0.2.2")
 		c.wantOpen(true, all[96], all[98], all[99])
 		c.wantOpen(false, all[97])
@@ -96,10 +102,10 @@ func TestConnectionsWithoutACallAreDisplaced(t *testing.T) {
 // replace no established connection.
 func TestABurstHasAllThePlaces(t *testing.T) {
 	c := newTestLimit(t, 32, false)
-	var admitted, all []*limitedConn
+	var admitted, all []*Conn
 	for n := range 8 {
 		admitted = append(admitted, c.accept("192.0.2.1"))
-		admitted[n].admit()
+		admitted[n].Admit()
 	}
 	for range 25 {
 		all = append(all, c.accept("192.0.2.1"))
@@ -113,16 +119,16 @@ func TestABurstHasAllThePlaces(t *testing.T) {
 // and one address gets three quarters of those. A connection that closes makes room, once.
 func TestGuestsAreBounded(t *testing.T) {
 	c := newTestLimit(t, 32, true) // 28 established connections, 21 from one address
-	var admitted []*limitedConn
+	var admitted []*Conn
 	for n := range 40 {
 		admitted = append(admitted, c.accept("192.0.2.1"))
-		admitted[n].admit()
+		admitted[n].Admit()
 	}
 	c.wantOpen(true, admitted[:21]...)
 	c.wantOpen(false, admitted[21:]...)
 	for n := range 10 {
 		other := c.accept("2001:db8::" + fmt.Sprint(n+1))
-		other.admit()
+		other.Admit()
 		c.wantOpen(n < 7, other)
 	}
 	for range 2 { // net/http closes some twice
@@ -130,8 +136,8 @@ func TestGuestsAreBounded(t *testing.T) {
 	}
 	for n := range 2 {
 		other := c.accept("")
-		other.admit()
-		other.admit()
+		other.Admit()
+		other.Admit()
 		c.wantOpen(n == 0, other)
 		admitted = append(admitted, other)
 	}
@@ -153,15 +159,15 @@ func TestNewConnectionsMustCallSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestLimit(t, 64, true)
 		silent, probing, admitted := c.accept("192.0.2.1"), c.accept("192.0.2.1"), c.accept("192.0.2.1")
-		time.Sleep(firstCallTime - time.Second)
-		probing.probe()
-		admitted.admit()
+		time.Sleep(FirstCallTime - time.Second)
+		probing.Probe()
+		admitted.Admit()
 		c.wantOpen(true, silent, probing, admitted)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		c.wantOpen(false, silent)
-		silent.admit()
-		silent.probe()
+		silent.Admit()
+		silent.Probe()
 		c.wantOpen(true, probing, admitted)
 		time.Sleep(probeTime)
 		synctest.Wait()
@@ -201,31 +207,6 @@ func TestASocketIsNeverWider(t *testing.T) {
 				t.Errorf("umask %o, mode %o: it is %v, %v, want %o", c.umask, c.mode, info.Mode(), err, *want)
 			}
 			l.Close()
-		}
-	}
-}
-
-// TestASecondSignalEndsTheDrain: a drain of an hour ends at once, and leaves no socket behind.
-func TestASecondSignalEndsTheDrain(t *testing.T) {
-	folder, err := os.MkdirTemp("", "penstock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	socket, rls := filepath.Join(folder, "s"), filepath.Join(folder, "r")
-	r := bridging(t, "--listen", "unix:"+socket, "--rls-listen", "unix:"+rls, "--drain-delay", "1h")
-	r.stop()
-	r.eventually("the bridge stops")
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-r.ended; err != nil {
-		t.Error(err)
-	}
-	r.ended <- nil
-	for _, path := range []string{socket, rls} {
-		if _, err := os.Stat(path); !os.IsNotExist(err) {
-			t.Error("a socket is left behind", path, err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package listen
 
 import (
 	"context"
@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// listenOn listens on an address. A Unix socket has the given mode, and never a wider one. A socket
+// On listens on an address. A Unix socket has the given mode, and never a wider one. A socket
 // that a killed process left behind, on which no process answers, is replaced.
-func listenOn(network, address string, mode fs.FileMode) (net.Listener, error) {
-	listen := func() (net.Listener, error) { return net.Listen(network, address) }
-	if network == "unix" {
-		listen = func() (net.Listener, error) { return listenUnix(address, mode) }
+func On(a Address, mode fs.FileMode) (net.Listener, error) {
+	listen := func() (net.Listener, error) { return net.Listen(a.Network, a.Name) }
+	if a.Network == "unix" {
+		listen = func() (net.Listener, error) { return listenUnix(a.Name, mode) }
 	}
 	listener, err := listen()
-	if network == "unix" && errors.Is(err, syscall.EADDRINUSE) && abandoned(address) {
-		if err = os.Remove(address); err == nil {
+	if a.Network == "unix" && errors.Is(err, syscall.EADDRINUSE) && abandoned(a.Name) {
+		if err = os.Remove(a.Name); err == nil {
 			listener, err = listen()
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listening on %q: %w", address, err)
+		return nil, fmt.Errorf("listening on %q: %w", a.Name, err)
 	}
 	return listener, nil
 }

@@ -1,34 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package listen
 
 import (
 	"container/list"
+	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/penstock/penstock/internal/envoy/bridge"
 )
 
-// The limits of connections, for each address that the bridge listens on. Without them, a client
-// could use up the bridge's memory. A connection beyond a limit is closed at once, so that the
-// client notices.
 const (
-	// httpConnectionsMax is larger than the number of running and waiting calls, because with
-	// HTTP/1.1 each call has its own connection. An idle connection holds some 10 KB.
-	httpConnectionsMax = 1 << 15
-	// grpcConnectionsMax allows one connection for each worker of some hundred Envoys. An idle
-	// connection holds some 80 KB.
-	grpcConnectionsMax = 1 << 12
 	// One in newConnsShare places is reserved for connections without a call yet.
 	newConnsShare = 8
-	// firstCallTime is how long a connection may take until the head of its first call has arrived,
+	// FirstCallTime is how long a connection may take until the head of its first call has arrived,
 	// including the TLS handshake. A call may take half of that time to arrive. The other half is
 	// for a busy server to answer that the call did not arrive completely.
-	firstCallTime = 2 * bridge.CallTime
+	FirstCallTime = 10 * time.Second
 	// probeTime is how long a connection that only checks the health may be silent. Health checks
 	// are more frequent.
 	probeTime = 5 * time.Minute
@@ -37,7 +27,8 @@ const (
 // fullLogEvery is the least interval between two log lines about closed connections.
 const fullLogEvery = time.Minute
 
-// connLimit limits the connections of a listener. A connection is new until its first call, with
+// Limit limits the connections of a listener. Without it, a client could use up the memory of the
+// process. A connection beyond a limit is closed at once, so that the client notices. A connection is new until its first call, with
 // the token if there is one; then it is established. Established connections may take all but an
 // eighth of the places. With tokens or certificates, new connections share that eighth. When that
 // eighth is full, the next connection replaces the new connection that has been silent longest. If
@@ -45,14 +36,14 @@ const fullLogEvery = time.Minute
 // client that makes its call at once always gets a place. One address may have at most three
 // quarters of the established connections. Connections over a Unix socket have no address, and are
 // not limited by it. Safe for concurrent use.
-type connLimit struct {
+type Limit struct {
 	net.Listener
 	max, establishedMax, newConnsMax int
 	logger                           *slog.Logger
 
 	mu          sync.Mutex
 	established int
-	newConns    list.List // of *limitedConn, the one that was silent longest first
+	newConns    list.List // of *Conn, the one that was silent longest first
 	origins     map[netip.Prefix]*origin
 	told        time.Time // when the log was last written
 }
@@ -63,25 +54,25 @@ type origin struct {
 	newConns    list.List
 }
 
-// limitedConn is a connection of a connLimit.
-type limitedConn struct {
+// Conn is a connection of a Limit.
+type Conn struct {
 	net.Conn
-	limit *connLimit
+	limit *Limit
 	from  netip.Prefix // the zero value if there are no addresses
 	// patience closes a connection without a call.
 	patience *time.Timer
 
-	// The connLimit's mutex guards the fields below.
+	// The Limit's mutex guards the fields below.
 	established, gone bool
 	place             *list.Element // in the list of all new connections
 	own               *list.Element // in the list of the new connections of its address
 }
 
-// newConnLimit limits the number of open connections of a listener. If callers need not show a
+// NewLimit limits the number of open connections of a listener. If callers need not show a
 // token or certificate, new connections may take all places for a moment, as in a burst.
-func newConnLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog.Logger) *connLimit {
+func NewLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog.Logger) *Limit {
 	kept := max(1, connectionsMax/newConnsShare)
-	c := &connLimit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, logger: logger,
+	c := &Limit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, logger: logger,
 		origins: map[netip.Prefix]*origin{}}
 	if guarded {
 		c.newConnsMax = kept
@@ -90,12 +81,12 @@ func newConnLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog
 }
 
 // Accept implements [net.Listener].
-func (c *connLimit) Accept() (net.Conn, error) {
+func (c *Limit) Accept() (net.Conn, error) {
 	connection, err := c.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	v := &limitedConn{Conn: connection, limit: c, from: originOf(connection.RemoteAddr())}
+	v := &Conn{Conn: connection, limit: c, from: originOf(connection.RemoteAddr())}
 	if late := c.enter(v); late != nil {
 		_ = late.Close()
 	}
@@ -103,7 +94,7 @@ func (c *connLimit) Accept() (net.Conn, error) {
 }
 
 // enter adds a new connection, and returns the connection to close for it, or nil.
-func (c *connLimit) enter(v *limitedConn) (late *limitedConn) {
+func (c *Limit) enter(v *Conn) (late *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := c.newConns.Len(); n >= c.newConnsMax || n+c.established >= c.max {
@@ -111,7 +102,7 @@ func (c *connLimit) enter(v *limitedConn) (late *limitedConn) {
 		if from := c.origins[v.from]; from != nil && from.newConns.Len() > c.newConnsMax/newConnsShare {
 			longest = &from.newConns
 		}
-		late = longest.Front().Value.(*limitedConn)
+		late = longest.Front().Value.(*Conn)
 		c.leave(late)
 		c.logClosed("as many are open as may be that have made no call yet")
 	}
@@ -121,12 +112,12 @@ func (c *connLimit) enter(v *limitedConn) (late *limitedConn) {
 		c.origins[v.from] = from
 	}
 	v.place, v.own = c.newConns.PushBack(v), from.newConns.PushBack(v)
-	v.patience = time.AfterFunc(firstCallTime, func() { _ = v.Close() })
+	v.patience = time.AfterFunc(FirstCallTime, func() { _ = v.Close() })
 	return late
 }
 
 // leave removes a connection from the lists and counts. The mutex must be held.
-func (c *connLimit) leave(v *limitedConn) {
+func (c *Limit) leave(v *Conn) {
 	if v.gone {
 		return
 	}
@@ -145,9 +136,9 @@ func (c *connLimit) leave(v *limitedConn) {
 	}
 }
 
-// admit makes a new connection an established one, or closes it if there is no room. A nil
-// limitedConn has no limit.
-func (v *limitedConn) admit() {
+// Admit makes a new connection an established one, or closes it if there is no room. A nil Conn has
+// no limit.
+func (v *Conn) Admit() {
 	if v == nil {
 		return
 	}
@@ -175,9 +166,9 @@ func (v *limitedConn) admit() {
 	}
 }
 
-// probe records that a new connection has sent a health check, which needs no token. A nil
-// limitedConn has no limit.
-func (v *limitedConn) probe() {
+// Probe records that a new connection has sent a health check, which needs no token. A nil Conn has
+// no limit.
+func (v *Conn) Probe() {
 	if v == nil {
 		return
 	}
@@ -192,7 +183,7 @@ func (v *limitedConn) probe() {
 }
 
 // Close implements [net.Conn]. It may be called more than once.
-func (v *limitedConn) Close() error {
+func (v *Conn) Close() error {
 	v.limit.mu.Lock()
 	v.limit.leave(v)
 	v.limit.mu.Unlock()
@@ -201,7 +192,7 @@ func (v *limitedConn) Close() error {
 
 // logClosed logs, at most once in fullLogEvery, that a connection is closed. The mutex must be
 // held.
-func (c *connLimit) logClosed(why string) {
+func (c *Limit) logClosed(why string) {
 	if now := time.Now(); now.Sub(c.told) >= fullLogEvery {
 		c.told = now
 		c.logger.Warn("a connection is closed: "+why, "address", c.Addr().String(), "open", c.established+c.newConns.Len(),
@@ -211,12 +202,12 @@ func (c *connLimit) logClosed(why string) {
 
 // RemoteAddr implements [net.Conn]. The returned address contains the connection, because a gRPC
 // handler has no other access to the connection.
-func (v *limitedConn) RemoteAddr() net.Addr { return limitedAddr{v.Conn.RemoteAddr(), v} }
+func (v *Conn) RemoteAddr() net.Addr { return connAddr{v.Conn.RemoteAddr(), v} }
 
-// limitedAddr is the remote address of a limitedConn.
-type limitedAddr struct {
+// connAddr is the remote address of a Conn.
+type connAddr struct {
 	net.Addr
-	conn *limitedConn
+	conn *Conn
 }
 
 // originOf returns the network of an address: an IPv4 address itself, or the first 64 bits of an
@@ -233,4 +224,35 @@ func originOf(addr net.Addr) netip.Prefix {
 	}
 	prefix, _ := ip.WithZone("").Prefix(bits) // bits never exceeds the address' length
 	return prefix
+}
+
+// ConnOf returns the connection of a remote address, or nil if its listener has no [Limit].
+func ConnOf(addr net.Addr) *Conn {
+	if of, ok := addr.(connAddr); ok {
+		return of.conn
+	}
+	return nil
+}
+
+// visiting is the context key of a call's connection.
+type visiting struct{}
+
+// WithConn puts the connection into the contexts of its calls, for [Called]. It is the ConnContext of
+// an [net/http.Server].
+func WithConn(ctx context.Context, conn net.Conn) context.Context {
+	if v := ConnOf(conn.RemoteAddr()); v != nil {
+		return context.WithValue(ctx, visiting{}, v)
+	}
+	return ctx
+}
+
+// Called marks the connection of an accepted call as established. If known is false, the call is a
+// health check, which does not establish the connection.
+func Called(ctx context.Context, known bool) {
+	v, _ := ctx.Value(visiting{}).(*Conn)
+	if known {
+		v.Admit()
+	} else {
+		v.Probe()
+	}
 }

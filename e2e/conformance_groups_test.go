@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/conformance"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// siteMax bounds the sites of a process, because each site watches a file, and the kernel grants 128
+// watches to all processes together.
+const siteMax = 48
+
+// groupedFront runs the stories against one process for each group of stories, with a site for each
+// story.
+type groupedFront struct {
+	t      testing.TB
+	name   string // of the front in the corpus
+	redis  *redistest.Server
+	absent string // the URL of a Redis that does not exist
+	groups []storyGroup
+	// start starts the process of a group, with the Redis at the URL. It returns the addresses of the
+	// sites, in the order of the policy files.
+	start     func(redis string, policies []string) (process *server, addresses []string)
+	running   *server // the process of the current group
+	addresses []string
+}
+
+// storyGroup is a sequence of stories that share a process. Either all of them have a Redis, or none
+// has. No two of them share a namespace.
+type storyGroup struct {
+	away     bool
+	policies []string       // the files of their policies
+	index    map[string]int // of the policies, by the file and line of the story
+	names    map[string]bool
+}
+
+// newGroupedFront divides the stories into groups. attrs are the front's names of the attributes in
+// the stories.
+func newGroupedFront(t testing.TB, name string, attrs map[string]string, stories []conformance.Story) *groupedFront {
+	t.Helper()
+	f := &groupedFront{t: t, name: name, redis: redistest.Start(t), absent: "unix://" + filepath.Join(t.TempDir(), "nobody.sock")}
+	set := conformance.Setting{Now: time.Now(), KeySetURL: conformance.ServeKeySet(t), Attrs: attrs}
+	var group *storyGroup
+	for i := range stories {
+		s := &stories[i]
+		if _, excepted := s.Except[name]; excepted {
+			continue
+		}
+		if group == nil || group.away != s.Away || group.names[s.Namespace()] || len(group.names) == siteMax {
+			f.groups = append(f.groups, storyGroup{away: s.Away, index: map[string]int{}, names: map[string]bool{}})
+			group = &f.groups[len(f.groups)-1]
+		}
+		group.index[s.Place], group.names[s.Namespace()] = len(group.policies), true
+		group.policies = append(group.policies, s.Write(t, t.TempDir(), set))
+	}
+	return f
+}
+
+// addressOf returns the address of the story's site, and starts the process of its group if
+// necessary.
+func (f *groupedFront) addressOf(s *conformance.Story) string {
+	f.t.Helper()
+	for ; len(f.groups) > 0; f.groups = f.groups[1:] {
+		g := &f.groups[0]
+		if i, ok := g.index[s.Place]; ok {
+			if f.running == nil {
+				url := f.redis.URL()
+				if g.away {
+					url = f.absent
+				}
+				f.running, f.addresses = f.start(url, g.policies)
+			}
+			return f.addresses[i]
+		}
+		if f.running != nil {
+			_ = f.running.command.Process.Signal(syscall.SIGTERM)
+			<-f.running.done
+			f.running = nil
+		}
+	}
+	f.t.Fatalf("%s has no site", s.Place)
+	return ""
+}
+
+func (f *groupedFront) begin(_ testing.TB, s *conformance.Story) conformance.Asker {
+	address := f.addressOf(s)
+	return func(t testing.TB, e *conformance.Exchange) conformance.Answer {
+		before := f.redis.Calls("evalsha")
+		answer := e.Request.Send(t, address)
+		if settles := e.For(f.name).Settled != nil; settles && answer.Passed {
+			eventually.Until(t, 10*time.Second, "the settlement is in Redis", func() bool {
+				return f.redis.Calls("evalsha") >= before+2 // the charge and the settlement
+			})
+		}
+		return answer
+	}
+}
+
+// runConformance runs the conformance corpus against a front, which start starts.
+func runConformance(t *testing.T, name string, attrs map[string]string, start func(redis string, policies []string) (*server, []string)) {
+	t.Helper()
+	stories, wrong := conformance.Load(t), conformance.LoadWrong(t)
+	all := slices.Concat(stories, wrong)
+	f := newGroupedFront(t, name, attrs, all)
+	f.start = start
+	conformance.Run(t, name, all[:len(stories)], f.begin)
+	conformance.RunWrong(t, name, all[len(stories):], f.begin)
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// startModuleWith runs an Envoy with one site, with the given flags in place of the usual ones.
+func startModuleWith(t testing.TB, s *site, upstream http.Handler, flags ...string) *envoy {
+	t.Helper()
+	e := &envoy{admin: freeport.Address(t)}
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(e.configuration(t, "", startUpstream(t, upstream), []*site{s}))
+	e.run(t, file, flags...)
+	return e
+}
+
+// run starts the process of an Envoy with the module, and waits until it is ready.
+func (e *envoy) run(t testing.TB, file string, flags ...string) {
+	t.Helper()
+	command := exec.Command(envoyProgram, slices.Concat([]string{"-c", file, "--log-level", "warning"}, flags)...)
+	command.Env = append(os.Environ(), modulePath(t))
+	e.server = startServer(t, command)
+	eventually.Until(t, envoyPatience, "Envoy is ready", func() bool {
+		e.mustRun()
+		response, err := http.Get("http://" + e.admin + "/ready")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// TestModuleWorkers tests that the limit is exact with one, two and eight workers, from memory and
+// with units that all workers share.
+func TestModuleWorkers(t *testing.T) {
+	t.Parallel()
+	const asked, limit = 2_000, 1_000
+	redis := redistest.Start(t)
+	for _, workers := range []string{"1", "2", "8"} {
+		policy := "name: w" + workers + "\non_error: deny\nrules: [{name: all, limit: 1000/31d}]\n"
+		for _, settings := range []string{policy, policy + inRedis(redis)} {
+			s := &site{filter: moduleFilter(settings)}
+			e := startModuleWith(t, s, nil, "--concurrency", workers, "--use-dynamic-base-id", "--disable-hot-restart")
+			var got tally
+			startLoadOn(s.address, 64, &got, times(asked)).Wait()
+			if got.admitted.Load() != limit || got.refused.Load() != asked-limit {
+				t.Errorf("%s workers: %d admitted, %d denied, %s", workers, got.admitted.Load(), got.refused.Load(), got.others())
+			}
+			e.stop(t)
+		}
+	}
+}
+
+// TestModuleSignals tests that the signals that Envoy handles have their usual effect with the
+// module: it goes on after SIGHUP and SIGUSR1, and ends at SIGTERM under load.
+func TestModuleSignals(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	_, sites := startModule(t, module(t), nil, leasedShop+inRedis(redis))
+	s := sites[0]
+	var got tally
+	done := make(chan struct{})
+	group := startLoadOn(s.address, 16, &got, atLeastUntil(done, 1_000))
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGURG, syscall.SIGCHLD} {
+		before := got.admitted.Load()
+		s.envoy.signal(sig)
+		eventually.Until(t, patience, "requests go on", func() bool { return got.admitted.Load() > before+200 })
+		s.envoy.mustRun()
+	}
+	if n := got.refused.Load() + got.serverErrors.Load() + got.broken.Load(); n != 0 {
+		t.Errorf("%d of %d requests were not admitted: %s", n, got.admitted.Load(), got.others())
+	}
+	s.envoy.stop(t)
+	close(done)
+	group.Wait()
+}
+
+// TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under load,
+// and its address for operators. No request fails, and what the first one held goes back.
+func TestModuleHotRestart(t *testing.T) {
+	t.Parallel()
+	redis, operators := redistest.Start(t), freeport.Address(t)
+	s := &site{filter: moduleFilter(leasedShop + adminAt(operators) + inRedis(redis))}
+	first := &envoy{admin: freeport.Address(t)}
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(first.configuration(t, "", startUpstream(t, nil), []*site{s}))
+	shared := []string{"--concurrency", "2", "--base-id", fmt.Sprint(1_000 + rand.IntN(30_000)), "--drain-time-s", "2", "--parent-shutdown-time-s", "4",
+		"--socket-path", "@penstock_" + filepath.Base(filepath.Dir(file)) + portOf(first.admin)}
+	first.run(t, file, append(shared, "--restart-epoch", "0")...)
+	var got tally
+	done := make(chan struct{})
+	group := startLoadOn(s.address, 16, &got, atLeastUntil(done, 1_000))
+	eventually.Until(t, patience, "the first Envoy serves", func() bool { return got.admitted.Load() > 500 })
+	second := &envoy{admin: first.admin}
+	second.run(t, file, append(shared, "--restart-epoch", "1")...)
+	eventually.Until(t, patience, "the first Envoy ends", func() bool {
+		select {
+		case <-first.done:
+			return true
+		default:
+			return false
+		}
+	})
+	before := got.admitted.Load()
+	eventually.Until(t, patience, "the second Envoy serves", func() bool { return got.admitted.Load() > before+500 })
+	eventually.Until(t, patience, "the second Envoy serves operators", func() bool { return strings.Contains(scrapeAt(operators), "penstock_requests_total") })
+	close(done)
+	group.Wait()
+	second.mustRun()
+	second.stop(t)
+	if n := got.refused.Load() + got.serverErrors.Load(); n != 0 {
+		t.Errorf("%d of %d requests were not admitted: %s", n, got.admitted.Load(), got.others())
+	}
+	_, again := startModule(t, module(t), nil, strings.Replace(leasedShop, "lease: auto", "lease: \"off\"", 1)+inRedis(redis))
+	admitted, broken := got.admitted.Load(), got.broken.Load()
+	used := 1_000_000 - again[0].get(t, "/").number("X-RateLimit-Remaining") - 1
+	t.Logf("%d admitted, %d connections closed, %d used", admitted, broken, used)
+	// A request whose connection was closed may have been charged.
+	if used < admitted || used > admitted+broken {
+		t.Errorf("%d units are used by %d requests, and %d whose connection was closed", used, admitted, broken)
+	}
+}

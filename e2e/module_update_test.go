@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// discoveredModule configures the module by ECDS, from a file.
+const discoveredModule = `{name: NAME, config_discovery: {
+    type_urls: [type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter],
+    config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
+
+// discovered is a site whose module is configured by a file.
+type discovered struct {
+	*site
+	name, folder string
+	version      int
+}
+
+// newDiscovered returns a site whose module has the settings.
+func newDiscovered(t testing.TB, name, settings string) *discovered {
+	t.Helper()
+	d := &discovered{name: name, folder: t.TempDir()}
+	d.site = &site{filter: strings.NewReplacer("NAME", name, "FOLDER", d.folder).Replace(discoveredModule)}
+	d.write(t, settings)
+	return d
+}
+
+// write replaces the settings.
+func (d *discovered) write(t testing.TB, settings string) {
+	t.Helper()
+	d.version++
+	text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig,
+  name: %s, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter,
+  dynamic_module_config: {name: penstock, do_not_close: true}, filter_name: penstock,
+  filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %s}}}]}`, d.version, d.name, strconv.Quote(settings))
+	err := os.WriteFile(filepath.Join(d.folder, "next"), []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(filepath.Join(d.folder, "next"), filepath.Join(d.folder, "filter.yaml"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// loaded returns how many versions Envoy has loaded, and rejected how many it has rejected.
+func (d *discovered) loaded() int   { return d.stat("config_reload") }
+func (d *discovered) rejected() int { return d.stat("config_fail") }
+
+func (d *discovered) stat(name string) int {
+	return d.envoy.stat("extension_config_discovery.http_filter." + d.name + "." + name)
+}
+
+// leasedShop is a policy with leases and a limit of a million.
+const leasedShop = "name: shop\nlease: auto\non_error: deny\nrules: [{name: all, limit: 1000000/31d}]\n"
+
+// TestModuleUpdates tests that Envoy replaces the configuration of the module ten times under load:
+// each request is decided, and no unit is lost.
+func TestModuleUpdates(t *testing.T) {
+	t.Parallel()
+	const updates = 10
+	redis := redistest.Start(t)
+	d := newDiscovered(t, "penstock", leasedShop+inRedis(redis))
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+	var got tally
+	done := make(chan struct{})
+	group := startLoadOn(d.address, 16, &got, atLeastUntil(done, 1_000))
+	for n := range updates {
+		before := d.loaded()
+		// Every other version has a store of its own.
+		d.write(t, leasedShop+fmt.Sprintf("memory_limit: %dMiB\n", 500+n)+strings.Replace(inRedis(redis), "5s", fmt.Sprintf("%ds", 5+n/2), 1))
+		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.loaded() > before })
+		asked := got.admitted.Load()
+		eventually.Until(t, patience, "requests go on", func() bool { return got.admitted.Load() > asked+200 })
+	}
+	d.write(t, "rules: [")
+	eventually.Until(t, patience, "Envoy rejects what is wrong", func() bool { return d.rejected() > 0 })
+	close(done)
+	group.Wait()
+	if got.refused.Load()+got.serverErrors.Load()+got.broken.Load() != 0 {
+		t.Errorf("%d admitted, %d denied, %d 5xx, %d broken: %s", got.admitted.Load(), got.refused.Load(), got.serverErrors.Load(),
+			got.broken.Load(), got.others())
+	}
+	e.stop(t)
+	again := newDiscovered(t, "penstock", strings.Replace(leasedShop, "lease: auto", "lease: \"off\"", 1)+inRedis(redis))
+	startEnvoyIn(t, []string{modulePath(t)}, "", nil, again.site)
+	a := again.get(t, "/")
+	if left, want := a.number("X-RateLimit-Remaining"), 1_000_000-got.admitted.Load()-1; left != want {
+		t.Errorf("after %d requests and one, %d are left, want %d: %d, %v", got.admitted.Load(), left, want, a.status, a.header)
+	}
+}
+
+// stop ends Envoy with SIGTERM.
+func (e *envoy) stop(t testing.TB) {
+	t.Helper()
+	e.signal(syscall.SIGTERM)
+	eventually.Until(t, patience, "Envoy ends", func() bool {
+		select {
+		case <-e.done:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// TestModuleClosesInTheBackground tests that Envoy does not wait while configurations end whose units
+// cannot go back, because Redis hangs: their ends would take it a second each.
+func TestModuleClosesInTheBackground(t *testing.T) {
+	t.Parallel()
+	const count, most = 20, 15 * time.Second
+	redis := redistest.Start(t)
+	var all []*discovered
+	var sites []*site
+	for n := range count {
+		name := fmt.Sprintf("penstock-%d", n)
+		all = append(all, newDiscovered(t, name, strings.Replace(leasedShop, "shop", name, 1)+strings.Replace(inRedis(redis), "5s", fmt.Sprintf("%dms", 9000+n), 1)))
+		sites = append(sites, all[n].site)
+	}
+	startEnvoyIn(t, []string{modulePath(t)}, "", nil, sites...)
+	var got tally
+	for _, d := range all {
+		startLoadOn(d.address, 2, &got, times(100)).Wait() // until there are units in hand
+	}
+	redis.Pause()
+	before, begin := all[0].loaded(), time.Now()
+	for _, d := range all {
+		d.write(t, threeADay)
+	}
+	for _, d := range all {
+		eventually.Until(t, 2*count*time.Second, "Envoy has the update", func() bool { return d.loaded() > before })
+	}
+	took := time.Since(begin)
+	redis.Resume()
+	t.Logf("%d configurations ended after %v", count, took)
+	if took > most || got.admitted.Load() != count*100 {
+		t.Errorf("%d configurations ended after %v, and %d requests were admitted", count, took, got.admitted.Load())
+	}
+}
+
+// TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are decided
+// by the configuration with which they began, although it is replaced meanwhile.
+func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
+	t.Parallel()
+	const waiting = 50
+	redis := redistest.Start(t)
+	many := strings.Replace(threeADay, "3/31d", "1000/31d", 1)
+	d := newDiscovered(t, "penstock", many+inRedis(redis))
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+	eventually.Until(t, patience, "Redis decides", func() bool { return d.get(t, "/").status == http.StatusOK })
+	redis.Pause()
+	answers := make(chan answer, waiting)
+	for range waiting {
+		go func() {
+			a, err := ask(http.DefaultClient, "http://"+d.address+"/")
+			if err != nil {
+				a.body = err.Error()
+			}
+			answers <- a
+		}()
+	}
+	active := "http." + d.site.name + ".downstream_rq_active"
+	eventually.Until(t, patience, "they wait", func() bool { return e.stat(active) == waiting })
+	before := d.loaded()
+	d.write(t, threeADay)
+	eventually.Until(t, patience, "Envoy has the update", func() bool { return d.loaded() > before })
+	redis.Resume()
+	for range waiting {
+		if a := <-answers; a.status != http.StatusOK || a.header.Get("X-RateLimit-Limit") != "1000" {
+			t.Errorf("status %d, %v %s", a.status, a.header, a.body)
+		}
+	}
+	e.mustRun()
+}

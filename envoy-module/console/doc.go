@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package console serves operators and the scrapers of metrics in Envoy's process.
+//
+// # Promise
+//
+// A process has at most one console. Envoy may have several configurations of the filter, and makes
+// the next one before it ends the one that it replaces. Each may claim the console. The latest claim
+// that has not ended is in force: its address, its tokens, and its configuration. Claims with equal
+// addresses share one listener, so an edit of another setting closes no connection. The listener is
+// closed when the last claim ends.
+//
+// If another process has the address, as during a hot restart, the log names it, and the console
+// tries again each second. Requests are decided meanwhile. Any other error of an address denies the
+// claim.
+//
+// # Price
+//
+// A console takes one goroutine, and at most [connectionsMax] connections.
+//
+// # When not to use it
+//
+// In programs of one configuration, such as the bridge: they serve package operator themselves.
+package console

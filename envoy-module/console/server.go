@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package console
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/penstock/penstock/internal/listen"
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// Bounds of the console.
+const (
+	connectionsMax = 256
+	headerBytesMax = 16 << 10
+	readTime       = listen.FirstCallTime / 2 // of a request
+	replyTime      = 2 * readTime
+	idleTime       = time.Minute
+	// stopTime is how long requests may take when the address is closed.
+	stopTime = time.Second
+)
+
+// server serves one address.
+type server struct {
+	address  listen.Address
+	mode     fs.FileMode
+	cert     [2]string
+	listener net.Listener
+	http     *http.Server
+	stopping atomic.Bool
+}
+
+// open listens on an address and serves it.
+func (c *Console) open(r *ready) (*server, error) {
+	listener, err := listen.On(r.address, r.mode)
+	if err != nil {
+		return nil, err
+	}
+	logger := c.options.Logger
+	s := &server{address: r.address, mode: r.mode, cert: [2]string{r.text.Cert, r.text.Key},
+		listener: listen.NewLimit(listener, connectionsMax, r.token != "", logger)}
+	s.http = &http.Server{Handler: c.handler(), ConnContext: listen.WithConn, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: replyTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
+		TLSConfig: r.tls}
+	go func() {
+		serve := s.http.Serve
+		if r.tls != nil {
+			serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+		}
+		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) && !s.stopping.Load() {
+			logger.Error("operators are no longer served", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// serves reports whether the server is what the settings want. Its handler reads the tokens anew for
+// each request.
+func (s *server) serves(r *ready) bool {
+	return s.address == r.address && s.mode == r.mode && s.cert == [2]string{r.text.Cert, r.text.Key}
+}
+
+// stop closes the address at once. Requests under way have stopTime.
+func (s *server) stop() {
+	s.stopping.Store(true)
+	_ = s.listener.Close()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		if s.http.Shutdown(ctx) != nil {
+			_ = s.http.Close()
+		}
+	}()
+}
+
+// handler serves the routes of operators, and metrics.
+func (c *Console) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(operator.Prefix, c.withToken(false, func(own *claim) http.Handler { return own.operators() }))
+	metrics := promhttp.HandlerFor(c.options.Metrics, promhttp.HandlerOpts{})
+	mux.HandleFunc("GET /metrics", c.withToken(true, func(*claim) http.Handler { return metrics }))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer c.rescue(w)
+		token := ""
+		if own := c.now.Load(); own != nil {
+			token = own.token
+		}
+		c.guard.RejectPages(mux, token).ServeHTTP(w, r)
+	})
+}
+
+// withToken serves requests with the token of operators, or with that of scrapers if it suffices.
+func (c *Console) withToken(scrapers bool, next func(*claim) http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		own := c.now.Load()
+		if own == nil {
+			http.Error(w, "no configuration of Envoy has an admin", http.StatusServiceUnavailable)
+			return
+		}
+		token := own.token
+		if scrapers && own.metric != "" && listen.Shows(r, own.metric) {
+			token = own.metric
+		}
+		guard := listen.Guard{Rejected: func() {}, Admitted: func(r *http.Request) { listen.Called(r.Context(), true) }}
+		guard.RequireToken("the token of operators", token, next(own).ServeHTTP)(w, r)
+	}
+}
+
+// rescue recovers from a panic of a request and answers 500. It must be deferred. net/http would
+// recover as well, but would log the panic as an error of the caller.
+func (c *Console) rescue(w http.ResponseWriter) {
+	if reason := recover(); reason != nil {
+		c.options.Panicked(reason)
+		http.Error(w, "internal error (panic): see the log", http.StatusInternalServerError)
+	}
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package console
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"github.com/penstock/penstock/internal/listen"
+)
+
+// Settings configure the console, with the words and the rules of the bridge's flags for operators.
+type Settings struct {
+	// Where to serve: `host:port`, or `unix:PATH`. Required.
+	Listen string `json:"listen,omitempty"`
+
+	// The bearer token of operators, or `{env.NAME}`. Without a token only this machine is served.
+	Token string `json:"token,omitempty"`
+
+	// A file that holds the token.
+	TokenFile string `json:"token_file,omitempty"`
+
+	// A second bearer token, or `{env.NAME}`, which suffices for /metrics.
+	MetricsToken string `json:"metrics_token,omitempty"`
+
+	// A file that holds the second token.
+	MetricsTokenFile string `json:"metrics_token_file,omitempty"`
+
+	// Files with the certificate to serve TLS with and its key, in PEM. A Unix socket has no TLS.
+	Cert string `json:"cert,omitempty"`
+	Key  string `json:"key,omitempty"`
+
+	// The octal mode of a Unix socket. Default: 0660.
+	SocketMode string `json:"socket_mode,omitempty"`
+}
+
+// modeDefault is the mode of a Unix socket, if none is given.
+const modeDefault = 0o660
+
+// ready is the settings after they were checked, with the secrets that they name.
+type ready struct {
+	text          Settings
+	address       listen.Address
+	beyond        bool // other machines can reach the address
+	mode          fs.FileMode
+	token, metric string // "" for none
+	tls           *tls.Config
+}
+
+// Check returns what is wrong with the settings.
+func (s *Settings) Check() error {
+	_, err := s.read()
+	return err
+}
+
+// read checks the settings and reads the files that they name.
+func (s *Settings) read() (r *ready, err error) {
+	r = &ready{text: *s, mode: modeDefault}
+	if s.Listen == "" {
+		return nil, errors.New("admin: listen is missing: write listen: 127.0.0.1:8442, or unix:PATH")
+	}
+	if r.address, r.beyond, err = listen.Parse(s.Listen); err != nil {
+		return nil, fmt.Errorf("admin: listen: %w", err)
+	}
+	if r.token, err = listen.ReadToken("token", s.Token, "token_file", s.TokenFile); err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
+	}
+	if r.metric, err = listen.ReadToken("metrics_token", s.MetricsToken, "metrics_token_file", s.MetricsTokenFile); err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
+	}
+	if s.SocketMode != "" {
+		mode, err := strconv.ParseUint(s.SocketMode, 8, 32)
+		if err != nil || mode > 0o777 {
+			return nil, fmt.Errorf("admin: socket_mode %q is not an octal mode: write \"0660\"", s.SocketMode)
+		}
+		r.mode = fs.FileMode(mode)
+	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if s.Cert == "" {
+		return r, nil
+	}
+	pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+	if err != nil {
+		return nil, fmt.Errorf("admin: cert %q and key %q: %w", s.Cert, s.Key, err)
+	}
+	r.tls = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	return r, nil
+}
+
+// check returns what does not go together.
+func (r *ready) check() error {
+	s, unix := &r.text, r.address.Network == "unix"
+	switch {
+	case r.beyond && r.token == "":
+		return fmt.Errorf("admin: other machines can reach %q, and everyone that reaches it can reset any client's limits: write "+
+			"token_file, or listen on 127.0.0.1 or a Unix socket", s.Listen)
+	case r.metric != "" && r.token == "":
+		return errors.New("admin: metrics_token has no effect without a token of operators: write token_file as well, or leave it out")
+	case r.metric != "" && r.metric == r.token:
+		return errors.New("admin: metrics_token is the same as the token, so every scraper could reset limits: make another one, as " +
+			"with openssl rand -hex 16")
+	case (s.Cert == "") != (s.Key == ""):
+		return errors.New("admin: cert and key belong together: write both or none")
+	case unix && s.Cert != "":
+		return errors.New("admin: a Unix socket has no TLS: leave cert and key out")
+	case !unix && s.SocketMode != "":
+		return errors.New("admin: socket_mode is for a Unix socket: leave it out")
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// many is a configuration over Redis with a limit that no test reaches.
+func many(onError string, redis *redistest.Server) string {
+	return "name: shop\non_error: " + onError + "\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \"" + redis.URL() +
+		"\", timeout: 10s}\n"
+}
+
+// arrive makes a request of a client wait for the store.
+func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
+	t.Helper()
+	s, b := f.NewStream(), newBell()
+	s.Headers = append(s.Headers, request("/")...)
+	if v := s.Decide(source, nobody{}, b); v != Wait {
+		t.Fatalf("verdict %d, want %d", v, Wait)
+	}
+	return s, b
+}
+
+// held opens a front whose goroutines do not ask the store before release is called.
+func held(t testing.TB, settings string) (f *Front, release func()) {
+	f = opened(t, settings)
+	<-f.store.asker.started
+	f.store.asker.started = make(chan struct{})
+	return f, func() { close(f.store.asker.started) }
+}
+
+// TestFirstRequestsWaitForTheConnection tests that no call is made before the store has tried to
+// connect. A call would have to connect within its own deadline, and on_error would decide.
+func TestFirstRequestsWaitForTheConnection(t *testing.T) {
+	redis := redistest.Start(t)
+	f, release := held(t, many("allow", redis))
+	s, b := arrive(t, f, client)
+	defer s.Release()
+	eventually.Until(t, 10*time.Second, "a goroutine has begun", func() bool {
+		f.store.asker.mu.Lock()
+		defer f.store.asker.mu.Unlock()
+		return f.store.asker.workers == 1
+	})
+	if n := redis.Calls("evalsha"); n != 0 {
+		t.Errorf("%d calls before the connection", n)
+	}
+	release()
+	<-b.rung
+	if v, fields := s.Woken(), fieldsOf(s); v != Continue || fields[response.FieldRemaining] != "999999" {
+		t.Errorf("verdict %d, %v", v, fields)
+	}
+}
+
+// TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not ended
+// its call, and that on_error decides it. The call ends later, and nothing is left.
+func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	redis := redistest.Start(t)
+	for onError, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
+		f := opened(t, many(onError, redis))
+		ask(t, f, request("/"))
+		redis.Pause()
+		s, b := arrive(t, f, client)
+		a := f.store.asker
+		eventually.Until(t, 10*time.Second, "the store is asked", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.waiting.queue == nil
+		})
+		a.endOverdue(s.begun.Add(a.late))
+		select {
+		case <-b.rung:
+			t.Error("it is given up too early")
+		default:
+		}
+		a.endOverdue(s.begun.Add(a.late + time.Second))
+		<-b.rung
+		if v, fields := s.Woken(), fieldsOf(s); v != want || !fields.Empty() || s.Settling() != nil {
+			t.Errorf("%s: verdict %d, %v", onError, v, fields)
+		}
+		if want == Respond && s.Response().Status != http.StatusServiceUnavailable {
+			t.Errorf("%s: status %d", onError, s.Response().Status)
+		}
+		s.Release()
+		redis.Resume()
+		eventually.Until(t, 20*time.Second, "the call has ended", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.under == 0
+		})
+		if len(b.rung) != 0 {
+			t.Errorf("%s: the request is woken twice", onError)
+		}
+	}
+}
+
+// TestTheQueueDeniesInTime tests that a request that the goroutines do not reach is denied as
+// overload after a second, whatever on_error says, and that later ones are not.
+func TestTheQueueDeniesInTime(t *testing.T) {
+	redis := redistest.Start(t)
+	f, release := held(t, many("allow", redis))
+	a := f.store.asker
+	first, firstBell := arrive(t, f, client)
+	defer first.Release()
+	eventually.Until(t, 10*time.Second, "time passes", func() bool { return time.Since(first.begun) > 10*time.Millisecond })
+	second, secondBell := arrive(t, f, client)
+	defer second.Release()
+	a.endOverdue(first.begun.Add(queueTime + 5*time.Millisecond))
+	<-firstBell.rung
+	if v, r := first.Woken(), first.Response(); v != Respond || r.Status != http.StatusServiceUnavailable {
+		t.Errorf("the first: verdict %d, %d", v, r.Status)
+	}
+	if len(secondBell.rung) != 0 {
+		t.Error("the second request is denied, too")
+	}
+	release()
+	<-secondBell.rung
+	if v := second.Woken(); v != Continue {
+		t.Errorf("the second: verdict %d", v)
+	}
+}
+
+// TestOneClientDoesNotFillTheQueue tests that requests of others find room while one client sends
+// more than the store can answer.
+func TestOneClientDoesNotFillTheQueue(t *testing.T) {
+	redis := redistest.Start(t)
+	f, release := held(t, many("allow", redis))
+	var waiting []*bell
+	for {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		v := s.Decide(client, nobody{}, b)
+		defer s.Release()
+		if v != Wait {
+			break
+		}
+		waiting = append(waiting, b)
+	}
+	if len(waiting) != crowdedFrom {
+		t.Errorf("%d requests of one client wait, want %d", len(waiting), crowdedFrom)
+	}
+	served := 0
+	const others = 32
+	for i := range others {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(fmt.Sprintf("198.51.100.%d:4711", i), nobody{}, b); v == Wait {
+			waiting = append(waiting, b)
+			served++
+		}
+		defer s.Release()
+	}
+	if served < others-4 { // some can share the count of the flood
+		t.Errorf("%d of %d others find room", served, others)
+	}
+	release()
+	for _, b := range waiting {
+		<-b.rung
+	}
+}
+
+// fieldsOf returns copies of the fields of a stream.
+func fieldsOf(s *Stream) response.Fields {
+	of, _ := s.Fields()
+	return cloned(of)
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"context"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+)
+
+// batch is some requests about which the store is asked together.
+type batch struct {
+	asker   *asker
+	streams []*Stream // nil once decided
+	calls   []counter.Call
+	asked   []int // for each call, the index of its stream
+}
+
+// run decides the requests.
+func (b *batch) run() {
+	defer func() {
+		if reason := recover(); reason != nil {
+			b.each(func(s *Stream) Verdict { return s.fail(reason) })
+		}
+		clear(b.streams)
+		clear(b.calls)
+		b.calls, b.asked = b.calls[:0], b.asked[:0]
+	}()
+	for i, s := range b.streams {
+		b.begin(i, s)
+	}
+	if len(b.calls) == 0 {
+		return
+	}
+	b.asker.enforcer.TakeAll(b.calls, b)
+	b.asker.unlist(b.streams...)
+	for at, i := range b.asked {
+		if s := b.streams[i]; s != nil {
+			b.end(i, s.conclude(b.calls[at].Err))
+		}
+	}
+}
+
+// begin reads the clients of a request that are not known, and adds the request to the calls. A
+// request that needs no call is decided, and one under a throttle rule waits on its own.
+func (b *batch) begin(i int, s *Stream) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			b.asker.unlist(s)
+			b.end(i, s.fail(reason))
+		}
+	}()
+	s.resolve()
+	switch {
+	case len(s.plan.Checks()) == 0:
+		b.asker.unlist(s)
+		b.end(i, s.conclude(nil))
+	case len(s.plan.Throttled()) > 0:
+		b.asker.unlist(s) // its queue bounds how long it waits
+		b.streams[i] = nil
+		go s.queueUp()
+	default:
+		b.calls, b.asked = append(b.calls, counter.Call{Checks: s.plan.Checks(), Results: s.plan.Results()}), append(b.asked, i)
+	}
+}
+
+// end wakes a request that is decided and no longer listed.
+func (b *batch) end(i int, v Verdict) {
+	s := b.streams[i]
+	b.streams[i] = nil
+	s.decided(v)
+}
+
+// each decides all requests that are not decided.
+func (b *batch) each(decide func(*Stream) Verdict) {
+	b.asker.unlist(b.streams...)
+	for i, s := range b.streams {
+		if s != nil {
+			b.end(i, decide(s))
+		}
+	}
+}
+
+// Panicked implements [enforce.Batch].
+func (b *batch) Panicked(call int, reason any) {
+	i := b.asked[call]
+	b.asker.unlist(b.streams[i])
+	b.end(i, b.streams[i].fail(reason))
+}
+
+// resolve has the directory read the clients that it does not know, and plans the request again.
+func (s *Stream) resolve() {
+	if len(s.plan.Unresolved()) > 0 {
+		s.resolveIn(&s.plan)
+	}
+}
+
+// resolveIn is resolve for a plan that has unresolved clients.
+func (s *Stream) resolveIn(p *core.Plan) {
+	s.front.store.directory.Resolve(context.Background(), p, func() { p.Add(s.version.Ruleset, &s.request.View) })
+}
+
+// conclude decides the request by the store's answer.
+func (s *Stream) conclude(err error) (v Verdict) {
+	defer s.rescue(&v)
+	s.Provoke("goroutine")
+	if err != nil {
+		return s.complete(s.plan.Fail(err))
+	}
+	return s.complete(s.plan.Decide())
+}
+
+// The states of a request that waits. Its goroutine and the watch race for it with compare-and-swap,
+// so that exactly one of them wakes it.
+const (
+	stateWaiting uint32 = iota
+	stateDecided        // the goroutine has decided it
+	stateLate           // the store has not ended the call in time
+)
+
+// decided wakes the request, unless it was given up, and ends the goroutine's use of it.
+func (s *Stream) decided(v Verdict) {
+	f := s.front
+	s.verdict = v
+	if s.state.CompareAndSwap(stateWaiting, stateDecided) {
+		s.waker.Wake()
+	}
+	s.drop()
+	f.leave()
+}
+
+// giveUp wakes a request whose goroutine still waits for the store, and ends the watch's use of it.
+func (s *Stream) giveUp() {
+	if s.state.CompareAndSwap(stateWaiting, stateLate) {
+		s.waker.Wake()
+	}
+	s.drop()
+}
+
+// queueUp decides a request under a throttle rule, which may wait for its turn.
+func (s *Stream) queueUp() {
+	var v Verdict
+	defer func() {
+		if reason := recover(); reason != nil {
+			v = s.fail(reason)
+		}
+		s.decided(v)
+	}()
+	d, end := s.wait.Decide(s.ctx, s.front.process.lines, &s.plan, s.plan.Throttled(), s)
+	if end != throttle.EndNone {
+		s.front.process.metrics.Waits.WithLabelValues(string(end)).Inc()
+	}
+	if end != throttle.EndGone {
+		v = s.complete(d)
+	}
+}
+
+// Ask implements [throttle.Asker].
+func (s *Stream) Ask(checks []counter.Check) (core.Decision, bool) {
+	d, err := s.front.store.enforcer.Ask(&s.plan, checks)
+	return d, err == nil
+}
+
+// Replan implements [throttle.Asker].
+func (s *Stream) Replan(p *core.Plan) {
+	if d := s.front.store.directory; d != nil {
+		p.UseDirectory(d)
+	}
+	p.Add(s.version.Ruleset, &s.request.View)
+	if len(p.Unresolved()) > 0 {
+		s.resolveIn(p)
+	}
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/shadow"
+	"github.com/penstock/penstock/internal/envoy/exchange"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// triedBytesMax bounds the values of a request that is kept for a trial. A larger request is untried.
+const triedBytesMax = 16 << 10
+
+// candidate is a policy that is tried out beside the one in force.
+type candidate struct {
+	front  *Front
+	policy *live.Policy
+	runner *shadow.Runner
+}
+
+// openCandidate opens the candidate, if there is one. The policy in force is open.
+func (f *Front) openCandidate() error {
+	var source live.Source
+	switch s := f.settings; {
+	case s.PolicyRedis != nil:
+		inRedis, err := s.PolicyRedis.source(f, true)
+		if err != nil {
+			return err
+		}
+		source = inRedis
+	case s.ShadowPolicy != "":
+		source = live.File(s.ShadowPolicy)
+	default:
+		return nil
+	}
+	c, o := &candidate{front: f}, f.liveOptions(source)
+	o.Complete, o.Changed = c.complete, c.changed
+	var err error
+	if c.policy, err = live.Open(o); err != nil {
+		return err
+	}
+	if err := c.policy.Follow(); err != nil {
+		return errors.Join(err, c.policy.Close())
+	}
+	c.runner = shadow.Start(shadow.Options{Store: f.store.Requests, Total: f.process.tried, Panicked: func(_ string, reason any) { f.process.panicked(reason) }})
+	f.candidate = c
+	return nil
+}
+
+// close ends the trials. It does nothing without a candidate.
+func (c *candidate) close() error {
+	if c == nil {
+		return nil
+	}
+	c.runner.Stop()
+	c.front.process.metrics.Policies.Hide(c)
+	return c.policy.Close()
+}
+
+// complete gives the candidate a namespace of its own.
+func (c *candidate) complete(d *policyfile.Document) error {
+	if d.Name == "" {
+		d.Name = c.front.policy.Current().Document.Name
+	}
+	if err := c.front.settings.complete(d); err != nil {
+		return err
+	}
+	d.Name += shadow.Suffix
+	return nil
+}
+
+// changed shows the version that has come into force.
+func (c *candidate) changed(_, now *live.Version) {
+	c.front.process.metrics.Policies.Show(c, now.Document, func() error {
+		if c.policy == nil {
+			return nil // it is being opened
+		}
+		return c.policy.Err()
+	})
+}
+
+// current returns the version to try out, or nil if there is none.
+func (c *candidate) current() *live.Version {
+	if c == nil {
+		return nil
+	}
+	now := c.policy.Current()
+	if enabled := now.Document.Enabled; enabled != nil && !*enabled {
+		return nil
+	}
+	return now
+}
+
+// pair is what a version of the policy and one of the candidate read together.
+type pair struct {
+	version, candidate *live.Version
+	reads              *exchange.Reads
+}
+
+// readsWith returns what the policy and its candidate, which may be nil, read of a request.
+func (f *Front) readsWith(v, candidate *live.Version) *exchange.Reads {
+	if candidate == nil {
+		return readsOf(v)
+	}
+	known := f.pair.Load()
+	if known == nil || known.version != v || known.candidate != candidate {
+		reads := exchange.ReadsOf(readsOf(v).Union(readsOf(candidate).Inputs))
+		known = &pair{v, candidate, &reads}
+		f.pair.Store(known)
+	}
+	return known.reads
+}
+
+// tried is the response for which a trial waits.
+type tried struct {
+	exchange.Settling
+	trial *shadow.Trial
+}
+
+var _ shadow.Response = (*tried)(nil)
+
+// Pending implements [shadow.Response].
+func (r *tried) Pending() *core.Settlement { return &r.Settlement }
+
+// Release implements [shadow.Response].
+func (r *tried) Release() {}
+
+// tryOut has the candidate decide the request, in the background. If the candidate charges by the
+// response, the trial waits for it.
+func (s *Stream) tryOut(denied bool) {
+	if s.candidate == nil {
+		return
+	}
+	t := s.front.candidate.runner.Begin(s.candidate, denied)
+	ask := s.request.Ask.Clone(triedBytesMax)
+	if ask == nil {
+		t.Drop()
+		return
+	}
+	t.Add(&wire.View{Ask: ask, Inputs: s.request.View.Inputs, At: s.request.View.At}, s.front.store.directory)
+	if !denied {
+		r := &tried{trial: t}
+		if t.Plan.Expect(&r.Settlement) {
+			t.Response, s.tried = r, r
+			return
+		}
+	}
+	t.Start()
+}
+
+// begin reads the beginning of the response. It reports whether the trial still waits.
+func (r *tried) begin(b *exchange.Beginning) (waits bool) {
+	if r.Begin(b) {
+		r.trial.Start()
+		return false
+	}
+	return true
+}
+
+// end ends the response. passed is false if the request did not reach the upstream.
+func (r *tried) end(passed bool) {
+	if !passed {
+		r.trial.Drop()
+		return
+	}
+	r.Cut()
+	r.trial.Start()
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/feed"
+	"github.com/penstock/penstock/internal/meter"
+)
+
+// Control names a control plane that is told what happened on this node: the events that policies
+// report, and what each client used. What it cannot take yet waits in a folder. No request waits for
+// it.
+type Control struct {
+	// The address of the API of `penstock control`, such as `https://control:7070`.
+	URL string `json:"url,omitempty"`
+
+	// A file that holds a token of the role node. It is read before each call.
+	TokenFile string `json:"token_file,omitempty"`
+
+	// The folder in which batches wait until the control plane has them. No other process may use it.
+	Spool string `json:"spool,omitempty"`
+
+	// The most bytes that the folder takes, at least 1048576. Default: 268435456.
+	SpoolBytes int64 `json:"spool_bytes,omitempty"`
+}
+
+// options returns the options of a feed.
+func (c *Control) options(m *meter.Meter, logger *slog.Logger) feed.Options {
+	node, _ := os.Hostname() // "" is shown as an unnamed node
+	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
+		Node: node, Meter: m, Logger: logger}
+}
+
+// spoolAgain is the time after which a spool that another process uses is tried again.
+const spoolAgain = time.Second
+
+// sharedFeed is a feed that one or several configurations use. During a hot restart of Envoy, the
+// process before has the spool until it ends. Usage is gathered meanwhile, and events go where they
+// would go without the feed.
+type sharedFeed struct {
+	users int // guarded by reports.mu
+	r     *reports
+
+	mu      sync.Mutex
+	options feed.Options
+	opened  *feed.Feed // nil while another process has the spool
+	detach  func()     // of events
+	unmeter func()     // nil once the feed is open
+	again   *time.Timer
+	closed  bool
+}
+
+func (r *reports) openFeed(c *Control) (end func() error, err error) {
+	options := c.options(r.meter, r.logger)
+	shared := r.feeds[c.Spool]
+	if shared != nil {
+		if err := shared.redirect(options.Target); err != nil {
+			return nil, fmt.Errorf("control: %w", err)
+		}
+	} else {
+		shared = &sharedFeed{r: r, options: options}
+		if err := shared.open(); err != nil {
+			return nil, fmt.Errorf("control: %w", err)
+		}
+		r.feeds[c.Spool] = shared
+	}
+	shared.users++
+	return func() error { return r.closeFeed(c.Spool, shared) }, nil
+}
+
+// closeFeed ends one use of a feed. The last one closes it.
+func (r *reports) closeFeed(spool string, shared *sharedFeed) error {
+	r.mu.Lock()
+	shared.users--
+	last := shared.users == 0
+	if last {
+		delete(r.feeds, spool)
+	}
+	r.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return shared.close()
+}
+
+// redirect makes the feed send to another target.
+func (f *sharedFeed) redirect(to feed.Target) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.opened != nil {
+		return f.opened.Redirect(to)
+	}
+	f.options.Target = to
+	return nil
+}
+
+// open opens the feed, or gathers usage and tries again if another process has the spool.
+func (f *sharedFeed) open() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.openLocked()
+}
+
+func (f *sharedFeed) openLocked() error {
+	if f.closed {
+		return nil
+	}
+	opened, err := feed.Open(f.options)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		if f.unmeter == nil {
+			f.unmeter = f.options.Meter.Use()
+			f.r.logger.Warn("another process has the spool of control, and the module tries again each second", "spool", f.options.Folder)
+		}
+		f.again = time.AfterFunc(spoolAgain, f.retry)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f.opened, f.detach = opened, f.r.log.Attach(opened)
+	f.unuse()
+	return nil
+}
+
+func (f *sharedFeed) retry() {
+	if err := f.open(); err != nil {
+		f.r.logger.Error("nothing is told to the control plane", "error", err)
+	}
+}
+
+// unuse ends the gathering of usage without a feed. The mutex must be held.
+func (f *sharedFeed) unuse() {
+	if f.unmeter != nil {
+		f.unmeter()
+		f.unmeter = nil
+	}
+}
+
+// get returns the feed, or nil while another process has the spool.
+func (f *sharedFeed) get() *feed.Feed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opened
+}
+
+func (f *sharedFeed) close() error {
+	f.mu.Lock()
+	f.closed = true
+	if f.again != nil {
+		f.again.Stop()
+	}
+	f.unuse()
+	opened, detach := f.opened, f.detach
+	f.mu.Unlock()
+	if opened == nil {
+		return nil
+	}
+	detach()
+	return opened.Close()
+}

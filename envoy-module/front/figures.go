@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/store"
+)
+
+// register puts the metrics of the process into its registry. They have the names and labels of the
+// other fronts.
+func (p *Process) register() {
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_waiting",
+		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(p.lines.Waiting()) })
+	panics := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_module_panics_total",
+		Help: "Panics in the native module. Each was recovered, and on_error decided the request."}, func() float64 { return float64(p.Panics()) })
+	p.registry.MustRegister(slices.Concat(p.metrics.Collectors(), metrics.Build(frontName), metrics.EventsOf(p.reports.log),
+		metrics.FeedOf(p.reports.figures), []prometheus.Collector{metrics.Stores(p.storesInUse), metrics.Directories(p.directoriesInUse),
+			waiting, panics, p.invalidTargets, p.tried})...)
+}
+
+// inUse returns the stores in use.
+func (p *Process) inUse() (all []*sharedStore) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.stores {
+		all = append(all, s)
+	}
+	return all
+}
+
+func (p *Process) storesInUse(yield func(*store.Store) bool) {
+	for _, s := range p.inUse() {
+		if !yield(s.Store) {
+			return
+		}
+	}
+}
+
+func (p *Process) directoriesInUse(yield func(*directory.Directory) bool) {
+	for _, s := range p.inUse() {
+		if s.directory != nil && !yield(s.directory) {
+			return
+		}
+	}
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/penstock/penstock/internal/control/retain"
+)
+
+const (
+	// lock is the key of the advisory lock of whoever works on the archive.
+	lock = 0x70656e73_0004
+	// every is the pause between two rounds, and retryEvery that after a failure.
+	every      = time.Hour
+	retryEvery = time.Minute
+	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after which the
+	// database takes the lock from a process that does not respond.
+	aliveEvery = 5 * time.Second
+	frozenTime = time.Minute
+	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket as it
+	// was written.
+	attemptsMax = 3
+)
+
+// The states of a month.
+const (
+	stateWriting  = "writing"
+	stateWritten  = "written"
+	stateVerified = "verified"
+	stateDropped  = "dropped"
+	stateRestored = "restored"
+)
+
+// ErrBusy means that another process works on the archive.
+var ErrBusy = errors.New("another process works on the archive: wait until it is done")
+
+// Archiver moves months to the archive. Create one with its fields.
+type Archiver struct {
+	Pool   *pgxpool.Pool
+	Bucket *Bucket
+	Keep   retain.Keep
+	Logger *slog.Logger
+
+	rowsMax int          // replaces objectRowsMax; 0 means objectRowsMax
+	step    func(string) // is called before each step; for tests
+}
+
+// at is called before each step that a kill may precede.
+func (a *Archiver) at(step string) {
+	if a.step != nil {
+		a.step(step)
+	}
+}
+
+// Run archives until the context is done.
+func (a *Archiver) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause := every
+		_, err := a.Round(ctx, time.Now())
+		if err != nil && !errors.Is(err, ErrBusy) && ctx.Err() == nil {
+			a.Logger.Warn("the archive is behind; trying again, and months stay in the database meanwhile", "error", err)
+			pause = retryEvery
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Round archives all months that are older than they are kept, and returns their names. Months of
+// which nothing is in the tables any more are not returned.
+func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
+	err = a.alone(ctx, func(ctx context.Context) error {
+		if _, err := a.Pool.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted"); err != nil {
+			return err
+		}
+		var problems []error
+		for _, r := range relations {
+			due, err := a.due(ctx, r, now)
+			if err != nil {
+				return err
+			}
+			for _, m := range due {
+				if err := a.archive(ctx, m, now); err != nil {
+					problems = append(problems, fmt.Errorf("the month %s: %w", m.partition, err))
+					continue
+				}
+				done = append(done, m.partition)
+			}
+		}
+		return errors.Join(problems...)
+	})
+	return done, err
+}
+
+// Off lets months be dropped that are not in the archive, from now on.
+func (a *Archiver) Off(ctx context.Context) error {
+	_, err := a.Pool.Exec(ctx, "UPDATE archiving SET wanted = false")
+	return err
+}
+
+// alone runs do while this process has the lock.
+func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) error {
+	config := a.Pool.Config().ConnConfig.Copy()
+	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())
+	c, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	var got bool
+	if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(lock)).Scan(&got); err != nil {
+		return err
+	}
+	if !got {
+		return ErrBusy
+	}
+	ctx, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(aliveEvery):
+			}
+			if err := c.Ping(ctx); err != nil && ctx.Err() == nil {
+				lost(fmt.Errorf("the lock of the archive is lost: %w", err))
+			}
+		}
+	}()
+	err = do(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = errors.Join(cause, err)
+	}
+	lost(nil)
+	<-ended
+	return err
+}
+
+// month is a month of a relation.
+type month struct {
+	*relation
+	partition string
+	from      time.Time
+}
+
+// folder is where the objects of the month are.
+func (m *month) folder() string { return m.from.Format("2006/01/") + m.short }
+
+// monthOf returns the month of a partition.
+func monthOf(partition string) (*month, error) {
+	for _, r := range relations {
+		if text, ok := strings.CutPrefix(partition, r.name+"_"); ok {
+			if from, err := time.Parse(retain.MonthForm, text); err == nil {
+				return &month{r, partition, from}, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%q is no month of the archive: write one that penstock control archive list shows, such as %s_2026_01", partition,
+		relations[0].name)
+}
+
+// due returns the months of a relation that are older than they are kept, and those that were
+// restored and whose time is over.
+func (a *Archiver) due(ctx context.Context, r *relation, now time.Time) (due []*month, err error) {
+	partitions, err := retain.Partitions(ctx, a.Pool, r.name)
+	if err != nil {
+		return nil, err
+	}
+	restored, err := a.restored(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for partition, from := range partitions {
+		until, back := restored[partition]
+		if back && !until.After(now) || !back && retain.Due(from, r.age(a.Keep.OrDefault()), now) {
+			due = append(due, &month{r, partition, from})
+		}
+	}
+	slices.SortFunc(due, func(a, b *month) int { return a.from.Compare(b.from) })
+	return due, nil
+}
+
+// restored returns the months that are restored, and until when.
+func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
+	rows, err := a.Pool.Query(ctx, "SELECT partition, until FROM archives WHERE state = $1", stateRestored)
+	if err != nil {
+		return nil, err
+	}
+	until := map[string]time.Time{}
+	var partition string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&partition, &at}, func() error { until[partition] = at; return nil })
+	return until, err
+}
+
+// archive takes a month through its states until it is dropped.
+func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
+	if _, err := a.Pool.Exec(ctx, "INSERT INTO archives (partition, attempt, began_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.partition, newAttempt(), now); err != nil {
+		return err
+	}
+	for attempt := 1; ; {
+		s, err := a.load(ctx, m)
+		if err != nil {
+			return err
+		}
+		switch {
+		case s.stale:
+			err = a.anew(ctx, m)
+		case s.state == stateWriting:
+			err = a.write(ctx, m, s)
+		case s.state == stateWritten:
+			err = a.verify(ctx, m, s)
+		case s.state == stateDropped: // the database was restored from a backup of before
+			err = a.anew(ctx, m)
+		default:
+			if err = a.drop(ctx, m, s, now); err == nil {
+				return nil
+			}
+		}
+		if wrong := (*Wrong)(nil); errors.As(err, &wrong) {
+			a.Logger.Warn("a month is not in the archive as it was written, and is written again", "partition", m.partition, "error", err)
+			if attempt++; attempt > attemptsMax {
+				return err
+			}
+			err = a.anew(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Wrong says how the archive differs from what was written.
+type Wrong struct {
+	Key string
+	Err error
+}
+
+func (w *Wrong) Error() string { return fmt.Sprintf("the object %s: %v", w.Key, w.Err) }
+func (w *Wrong) Unwrap() error { return w.Err }
+
+// status is what the database has about a month.
+type status struct {
+	state   string
+	attempt string
+	stale   bool
+	totals  Totals
+	until   *time.Time
+	objects []*object
+}
+
+// load reads what the database has about a month.
+func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
+	s := new(status)
+	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, "SELECT state, attempt, stale, coalesce(totals, '{}'), until FROM archives WHERE partition = $1", m.partition).
+			Scan(&s.state, &s.attempt, &s.stale, &s.totals, &s.until); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "SELECT number, key, bytes, sha256, digest, totals, last FROM archive_objects WHERE partition = $1 ORDER BY number", m.partition)
+		if err != nil {
+			return err
+		}
+		s.objects, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*object, error) {
+			o := new(object)
+			return o, row.Scan(&o.Number, &o.Key, &o.Bytes, &o.SHA256, &o.Digest, &o.Totals, &o.Last)
+		})
+		return err
+	})
+	return s, err
+}
+
+// anew begins a month from its first object. The objects that were written have other names.
+func (a *Archiver) anew(ctx context.Context, m *month) error {
+	a.at("anew")
+	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE archives SET state = $2, attempt = $3, stale = false, totals = NULL, verified_at = NULL, dropped_at = NULL, until = NULL "+
+			"WHERE partition = $1", m.partition, stateWriting, newAttempt())
+		return err
+	})
+}
+
+// pass moves a month to its next state, unless its rows have changed or another process has begun it
+// anew.
+func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
+	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+
+		"WHERE partition = $1 AND state = $2 AND attempt = $6 AND NOT stale", m.partition, s.state, to, totals, at, s.attempt)
+	return err
+}

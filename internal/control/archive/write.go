@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/penstock/penstock/internal/control/retain"
+)
+
+// write writes the objects of a month that are missing.
+func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
+	var last []string
+	total := new(Totals)
+	for _, o := range s.objects {
+		last = o.Last
+		total.add(o.Totals.Rows, o.Totals.Sums...)
+	}
+	for number := len(s.objects) + 1; ; number++ {
+		a.at("object")
+		o, err := a.writeObject(ctx, m, number, last)
+		if err != nil {
+			return err
+		}
+		if o == nil {
+			break
+		}
+		a.at("record")
+		if err := a.record(ctx, a.Pool, m, s.attempt, o); err != nil {
+			return err
+		}
+		last = o.Last
+		total.add(o.Totals.Rows, o.Totals.Sums...)
+		a.Logger.Info("an object of the archive is written", "key", o.Key, "rows", o.Totals.Rows, "bytes", o.Bytes)
+	}
+	a.at("written")
+	return a.pass(ctx, m, s, stateWritten, total, nil)
+}
+
+// execer is a pool or a transaction.
+type execer interface {
+	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
+}
+
+// record notes an object of an attempt that is still the present one.
+func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt string, o *object) error {
+	tag, err := e.Exec(ctx, "INSERT INTO archive_objects (partition, number, key, bytes, sha256, digest, totals, last) "+
+		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
+		m.partition, o.Number, o.Key, o.Bytes, o.SHA256, o.Digest, o.Totals, o.Last, attempt)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errors.New("another process has begun the month anew")
+	}
+	return err
+}
+
+// newAttempt returns the name of an attempt to write a month.
+func newAttempt() string { return strings.ToLower(rand.Text()[:10]) }
+
+// writeObject writes the next object of a month, and returns nil if there are no more rows.
+func (a *Archiver) writeObject(ctx context.Context, m *month, number int, last []string) (o *object, err error) {
+	file, done, err := temporary()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	err = pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := longer(ctx, tx); err != nil {
+			return err
+		}
+		query, args := "DECLARE "+m.short+"_page NO SCROLL CURSOR FOR SELECT "+m.query+" FROM "+m.partition, []any{}
+		if last != nil {
+			query, args = query+" WHERE "+m.after, append(args, last)
+		}
+		if _, err := tx.Exec(ctx, query+" ORDER BY "+m.order, args...); err != nil {
+			return err
+		}
+		rowsMax := cmp.Or(a.rowsMax, objectRowsMax)
+		page := min(fetchRows, rowsMax)
+		o, err = m.files.write(ctx, file, page, rowsMax, func() (pgx.Rows, error) { return tx.Query(ctx, fmt.Sprintf("FETCH %d FROM %s_page", page, m.short)) })
+		return err
+	})
+	if err != nil || o.Totals.Rows == 0 {
+		return nil, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	o.Number = number
+	o.Key = fmt.Sprintf("%s-%05d-%s.parquet", m.folder(), number, newAttempt())
+	a.at("put")
+	return o, a.Bucket.put(ctx, o.Key, "application/vnd.apache.parquet", file, o.Bytes)
+}
+
+// longer gives a transaction the time of a month.
+func longer(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '30min'; SET LOCAL idle_in_transaction_session_timeout = '10min'; SET LOCAL lock_timeout = '5s'",
+		pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// verify reads a month back, removes what killed attempts have left, and writes the manifest.
+func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
+	a.at("verify")
+	if err := a.readBack(ctx, m, s); err != nil {
+		return err
+	}
+	a.at("clean")
+	if err := a.clean(ctx, m, s); err != nil {
+		return err
+	}
+	text, err := manifestOf(m, s)
+	if err != nil {
+		return err
+	}
+	a.at("manifest")
+	if err := a.Bucket.put(ctx, m.manifestKey(), "application/json", bytes.NewReader(text), int64(len(text))); err != nil {
+		return err
+	}
+	a.at("verified")
+	now := time.Now().UTC()
+	return a.pass(ctx, m, s, stateVerified, &s.totals, &now)
+}
+
+// readBack reads all objects of a month from the bucket, and compares them with what was written. The
+// error is a [Wrong] if they differ.
+func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
+	total := new(Totals)
+	for _, o := range s.objects {
+		if err := a.readObject(ctx, m, o, nil); err != nil {
+			return err
+		}
+		total.add(o.Totals.Rows, o.Totals.Sums...)
+	}
+	if !total.equal(&s.totals) {
+		return &Wrong{m.folder(), fmt.Errorf("the objects have %v, and the month has %v", total, &s.totals)}
+	}
+	return nil
+}
+
+// readObject reads an object whole, and calls each for each row once it is known to be as it was
+// written, if each is not nil.
+func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each func(values []any) error) error {
+	file, done, err := temporary()
+	if err != nil {
+		return err
+	}
+	defer done()
+	size, sum, err := a.Bucket.get(ctx, o.Key, o.Bytes, file)
+	if err != nil {
+		return lie(o.Key, err)
+	}
+	if size != o.Bytes || string(sum) != string(o.SHA256) {
+		return &Wrong{o.Key, fmt.Errorf("it has %d bytes with the SHA-256 %x, and %d with %x were written", size, sum, o.Bytes, o.SHA256)}
+	}
+	read, err := m.files.read(file, size, nil)
+	if err == nil {
+		err = o.same(read)
+	}
+	if err != nil {
+		return &Wrong{o.Key, err}
+	}
+	if each == nil {
+		return nil
+	}
+	_, err = m.files.read(file, size, each)
+	return err
+}
+
+// clean removes objects of a month that belong to attempts that were killed. A bucket that keeps
+// objects by a lock keeps them, too.
+func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
+	keys, err := a.Bucket.list(ctx, m.folder()+"-")
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if slices.ContainsFunc(s.objects, func(o *object) bool { return o.Key == key }) {
+			continue
+		}
+		if err := a.Bucket.remove(ctx, key); err != nil {
+			a.Logger.Warn("an object that an attempt before left could not be removed; it is not in the manifest", "key", key, "error", err)
+		}
+	}
+	return nil
+}
+
+// drop drops the partition of a month whose archive is verified, or that was restored.
+func (a *Archiver) drop(ctx context.Context, m *month, s *status, now time.Time) error {
+	a.at("drop")
+	err := pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
+		if err := longer(ctx, tx); err != nil {
+			return err
+		}
+		if err := retain.Lock(ctx, tx); err != nil {
+			return err
+		}
+		var state string
+		var stale bool
+		if err := tx.QueryRow(ctx, "SELECT state, stale FROM archives WHERE partition = $1 FOR UPDATE", m.partition).Scan(&state, &stale); err != nil {
+			return err
+		}
+		if stale || state != s.state {
+			return &Wrong{m.folder(), errors.New("the rows of the month have changed since they were written")}
+		}
+		if _, err := tx.Exec(ctx, "LOCK TABLE "+m.partition+" IN SHARE MODE"); err != nil {
+			return err
+		}
+		if state == stateVerified {
+			present, err := totalsOf(ctx, tx, m)
+			if err != nil {
+				return err
+			}
+			if !present.equal(&s.totals) {
+				return &Wrong{m.folder(), fmt.Errorf("the partition has %v, and the archive has %v", present, &s.totals)}
+			}
+		}
+		if _, err := tx.Exec(ctx, "DROP TABLE "+m.partition); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE archives SET state = $2, until = NULL, dropped_at = $3 WHERE partition = $1", m.partition, stateDropped, now)
+		a.at("commit")
+		return err
+	})
+	if err == nil {
+		a.Logger.Info("a month is in the archive, and its partition is dropped", "partition", m.partition, "archive", a.Bucket.String(), "rows", s.totals.Rows,
+			"objects", len(s.objects))
+	}
+	return err
+}
+
+// totalsOf returns the totals of a table that has the columns of a relation.
+func totalsOf(ctx context.Context, tx pgx.Tx, m *month) (*Totals, error) {
+	query := "SELECT count(*)"
+	for _, column := range m.sums {
+		query += ", coalesce(sum(" + column + "), 0)::text"
+	}
+	t, texts := new(Totals), make([]string, len(m.sums))
+	targets := []any{&t.Rows}
+	for i := range texts {
+		targets = append(targets, &texts[i])
+	}
+	if err := tx.QueryRow(ctx, query+" FROM "+m.partition).Scan(targets...); err != nil {
+		return nil, err
+	}
+	for _, text := range texts {
+		n, ok := new(big.Int).SetString(text, 10)
+		if !ok {
+			return nil, fmt.Errorf("the sum %q of %s is no number", text, m.partition)
+		}
+		t.Sums = append(t.Sums, n)
+	}
+	return t, nil
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import (
+	"sync"
+
+	"github.com/penstock/penstock/core"
+)
+
+// trials holds plans that are made only to see what a request would be planned as by now.
+var trials = sync.Pool{New: func() any { return new(core.Plan) }}
+
+// deniedMeanwhile reports whether the request is denied by now, whatever the store answers: its
+// client was blocked, or its key was revoked, while it waited. The plan is then made again, and
+// decides so. Otherwise the plan is not changed, because the results of the store belong to it.
+func (w *Wait) deniedMeanwhile() bool {
+	trial := trials.Get().(*core.Plan)
+	w.asker.Replan(trial)
+	denied := deniedAlready(trial)
+	trial.Abandon()
+	trial.Reset()
+	trials.Put(trial)
+	if !denied {
+		return false
+	}
+	w.plan.Retry()
+	if w.asker.Replan(w.plan); !deniedAlready(w.plan) {
+		w.plan.DenyUnread() // the client was unblocked in this moment
+	}
+	return true
+}
+
+// deniedAlready reports whether a plan denies its request without the store.
+func deniedAlready(p *core.Plan) bool {
+	if len(p.Checks()) > 0 {
+		return false
+	}
+	d := p.Decide()
+	return d.Denied()
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package listen opens the addresses at which a process serves programs and operators, and rejects
+// callers that it must not serve.
+//
+// # Promise
+//
+// An address is resolved once, so that the address that was checked is the one that is listened on.
+// A Unix socket never has a wider mode than was asked for. A [Limit] bounds the connections of a
+// listener, and keeps places for callers that make a call at once. A page in a browser is never
+// served, whatever name it uses for this machine. Tokens are compared in a time that reveals their
+// length only.
+//
+// # Price
+//
+// A connection holds one timer until its first call. A call costs two look-ups of header fields.
+//
+// # When not to use it
+//
+// The sites of a web server are for browsers.
+package listen

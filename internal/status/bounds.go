@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds on the requests of clients for their own limits. Each costs a call of the store.
+const (
+	// UnderMax bounds the concurrent requests.
+	UnderMax = 64
+	// EachMax bounds the requests per second from one IPv4 address or one IPv6 /64 network. Some
+	// addresses share a bound.
+	EachMax = 50
+	shares  = 4096
+)
+
+// Bounds count the requests of clients for their own limits. Create one with [NewBounds]. It is safe
+// for concurrent use.
+type Bounds struct {
+	seed  maphash.Seed
+	under atomic.Int64
+	// each has the second in its upper half and the requests of that second in its lower half.
+	each [shares]atomic.Uint64
+}
+
+// NewBounds returns bounds that have counted nothing.
+func NewBounds() *Bounds { return &Bounds{seed: maphash.MakeSeed()} }
+
+// Enter counts a request from an address. If it is beyond a bound, busy reports whether there are too
+// many at once, and ok is false. Otherwise [Bounds.Leave] must follow.
+func (b *Bounds) Enter(addr netip.Addr, now time.Time) (ok, busy bool) {
+	if b.under.Add(1) > UnderMax {
+		b.Leave()
+		return false, true
+	}
+	if !b.admits(addr, now) {
+		b.Leave()
+		return false, false
+	}
+	return true, false
+}
+
+// Leave ends a request.
+func (b *Bounds) Leave() { b.under.Add(-1) }
+
+// admits counts a request from an address, and reports whether it is within the bound.
+func (b *Bounds) admits(addr netip.Addr, now time.Time) bool {
+	if addr = addr.WithZone(""); addr.Is6() && !addr.Is4In6() {
+		prefix, _ := addr.Prefix(64) // 64 is a valid length
+		addr = prefix.Addr()
+	}
+	share := &b.each[maphash.Comparable(b.seed, addr.Unmap())%shares]
+	second := uint64(uint32(now.Unix())) << 32
+	for {
+		before := share.Load()
+		next := second | 1
+		if before&^(1<<32-1) == second {
+			next = before + 1
+		}
+		if next&(1<<32-1) > EachMax {
+			return false
+		}
+		if share.CompareAndSwap(before, next) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestABusyServerIsNotAway: calls that time out while the server answers PINGs do not open the
+// breaker, since one client can cause them. Calls that wait in the queue are sent, and a value that
+// was not read in time is not missing because of an outage. The breaker opens once the server does
+// not answer PINGs either, and closes when it works again.
+func TestABusyServerIsNotAway(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server)
+	s := open(t, Options{URL: p.url(), Timeout: 40 * time.Millisecond})
+	ready(t, s)
+	n := s.only.Load()
+	waitUntil(t, "the first PING is answered", func() bool { return p.pulses() > 0 })
+	once := func() error {
+		return s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1))
+	}
+	p.setBusy(true)
+	p.set(0, true)
+	for range 4 * failuresInRow {
+		if err := once(); !errors.Is(err, counter.ErrUnavailable) || kindOf(err) == "breaker_open" {
+			t.Fatalf("error %v (%s), want a call without an answer", err, kindOf(err))
+		}
+	}
+	if state := s.Stats().Breaker; state != BreakerClosed {
+		t.Fatalf("the breaker is %s although the server answers PINGs", state)
+	}
+	if n.hung(&call{queued: 1}) {
+		t.Error("the server counts as hung although it answers PINGs")
+	}
+	waitUntil(t, "a value that is late is slow", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*s.settings.timeout)
+		defer cancel()
+		return kindOf(s.Values(ctx, []string{"rl1:~who:user:ann"}, make([][]byte, 1))) == "slow"
+	})
+	p.setBusy(false)
+	waitUntil(t, "the breaker opens once nothing is answered", func() bool {
+		_ = once()
+		return s.Stats().Breaker == BreakerOpen
+	})
+	p.set(0, false)
+	waitUntil(t, "the server is used again", func() bool { return once() == nil })
+	waitUntil(t, "the breaker closes", func() bool { return s.Stats().Breaker == BreakerClosed })
+}
+
+// TestASlowLinkOpensTheBreaker: a server that answers PINGs later than the timeout answers no call
+// in time, so calls should not wait for it.
+func TestASlowLinkOpensTheBreaker(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server)
+	s := open(t, Options{URL: p.url(), Timeout: 20 * time.Millisecond})
+	ready(t, s)
+	p.set(30*time.Millisecond, false)
+	waitUntil(t, "the breaker opens", func() bool {
+		_ = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1))
+		return s.Stats().Breaker == BreakerOpen
+	})
+}
+
+// TestPingsFollowLateReplies: a server that answers in time gets no PING after the first.
+func TestPingsFollowLateReplies(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	ready(t, s)
+	before := server.Calls("ping")
+	for range 200 {
+		if err := s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pings := server.Calls("ping") - before; pings > 10 { // connections are being set up
+		t.Errorf("%d PINGs beside 200 calls", pings)
+	}
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import "context"
+
+// AwaitStart waits until the store has tried to connect to the servers that it knows first, or until
+// ctx is done. A call that is made earlier has to connect within its own deadline, which a busy
+// machine can miss although Redis answers.
+func (s *Store) AwaitStart(ctx context.Context) {
+	if !ended(ctx, s.discovered) {
+		return
+	}
+	for _, n := range s.nodes() {
+		if !ended(ctx, n.inspected) {
+			return
+		}
+	}
+}
+
+// ended waits until a channel is closed, and returns false if ctx is done before.
+func ended(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package s3test starts a real S3 server for a test, VersityGW over a folder, and stops it when the
+// test ends.
+//
+// A server starts in about 0.2 seconds. Its objects are files in [Server.Folder], which a test may
+// damage. A machine without the server fails the test: an archive in S3 must be tested on S3.
+package s3test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/module"
+)
+
+// The credentials of every server.
+const (
+	AccessKey = "test-access"
+	SecretKey = "test-secret-key"
+)
+
+// Bucket is the bucket that every server has.
+const Bucket = "events"
+
+// patience bounds the time that a server takes to start on a busy machine.
+const patience = 20 * time.Second
+
+// missing is the message on a machine without the server.
+const missing = "these tests need an S3 server: run make setup"
+
+// Server is a running S3 server. Its methods fail the test on an error, and one goroutine may use it.
+type Server struct {
+	// Addr is 127.0.0.1:PORT.
+	Addr string
+	// Folder has a file for each object of the bucket.
+	Folder string
+
+	t       testing.TB
+	root    string
+	process *exec.Cmd
+}
+
+// Environment returns the variables with which a process has the credentials of a server.
+func Environment() []string {
+	return []string{"AWS_ACCESS_KEY_ID=" + AccessKey, "AWS_SECRET_ACCESS_KEY=" + SecretKey}
+}
+
+// Start starts a server, which stops when the test ends.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	root := t.TempDir()
+	s := &Server{Addr: freeport.Address(t), Folder: filepath.Join(root, Bucket), t: t, root: root}
+	if err := os.Mkdir(s.Folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.process != nil {
+			s.Kill()
+		}
+	})
+	s.Restart()
+	return s
+}
+
+// URL returns the address of the server.
+func (s *Server) URL() string { return "http://" + s.Addr }
+
+// Restart starts the server again, with the objects that it had.
+func (s *Server) Restart() {
+	s.t.Helper()
+	program := module.Path(s.t, ".cache", "versitygw", "versitygw")
+	s.process = exec.Command(program, "--port", s.Addr, "--quiet", "posix", s.root)
+	s.process.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
+	if err := s.process.Start(); err != nil {
+		s.process = nil
+		s.t.Fatalf("%s: %v", missing, err)
+	}
+	eventually.Until(s.t, patience, "the S3 server answers", func() bool {
+		c, err := net.Dial("tcp", s.Addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+}
+
+// Kill ends the server like a crash.
+func (s *Server) Kill() {
+	s.t.Helper()
+	if err := s.process.Process.Kill(); err != nil {
+		s.t.Fatal(err)
+	}
+	_ = s.process.Wait() // it was killed
+	s.process = nil
+}
+
+// Pause stops the server from responding.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server respond.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(signal os.Signal) {
+	s.t.Helper()
+	if err := s.process.Process.Signal(signal); err != nil {
+		s.t.Fatal(err)
+	}
+}
