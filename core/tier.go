@@ -23,7 +23,9 @@ type ruleLimit struct {
 	limit counter.Limit
 	tail  string // the end of its keys: ":60s:sw"
 	text  LimitText
-	shard *shard // set if limit is the part of one shard; otherwise nil
+	shard *shard         // set if limit is the part of one shard; otherwise nil
+	whole *counter.Limit // over all regions, if they lend each other units; otherwise nil
+	none  bool           // nothing passes: the region has no unit of the limit, which stands for it
 }
 
 // whose identifies the owner of the limits in use under a rule.

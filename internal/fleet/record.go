@@ -51,6 +51,8 @@ type Policy struct {
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
 	Events    bool   `json:"events,omitempty"` // it reports events
+	// Region is the region whose parts of the limits the node enforces, if the policy has regions.
+	Region string `json:"region,omitempty"`
 }
 
 // Rule counts the outcomes of requests under a rule since the process began, and in the last

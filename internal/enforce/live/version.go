@@ -94,6 +94,9 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 			return nil, problems
 		}
 	}
+	if err := d.InRegion(o.Region); err != nil {
+		return nil, err
+	}
 	if opened, err = o.Verifiers.of(d); err != nil {
 		return nil, errors.Join(err, d.Check())
 	}

@@ -52,6 +52,8 @@ type Options struct {
 	// ShadowPolicyFile is a policy file to try out beside the policy in force, followed like it. "" is
 	// none.
 	ShadowPolicyFile string
+	// Region is the region of the bridge: one of the policy's. It may be "" if the policy has none.
+	Region string
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
