@@ -16,10 +16,10 @@ import (
 // all regions together.
 func regionRules(t *testing.T, share int64, shards int, limits ...string) *Ruleset {
 	t.Helper()
-	r := policy.Rule{Name: "api", Limits: limittest.All(t, limits...), Shards: shards,
-		Division: policy.Division{Shares: [policy.RegionsMax]uint16{uint16(share), uint16(10 - share)}}}
+	d := policy.Division{Shares: [policy.RegionsMax]uint16{uint16(share), uint16(10 - share)}}
+	r := policy.Rule{Name: "api", Limits: limittest.All(t, limits...), Shards: shards, Region: &policy.RegionPart{Division: d}}
 	for i := range r.Limits {
-		part, ok := r.Division.Limit(&r.Limits[i])
+		part, ok := d.Limit(&r.Limits[i])
 		if !ok {
 			t.Fatalf("%v has no part", r.Limits[i])
 		}
@@ -99,7 +99,7 @@ func otherRegion(t *testing.T) *Ruleset {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}, Self: 1}
 	return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
-		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Division: d}}})
+		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
 }
 
 // TestShardsOfARegion: under a rule with shards, a client's own limit is divided among the regions

@@ -72,7 +72,7 @@ func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ru
 				continue
 			}
 			at := rs.limitOfGrant(g, own[i].tail, limits, p.who.Request.Attrs.Now())
-			if at < 0 || limits[at].none {
+			if at < 0 || limits[at].closed() {
 				continue
 			}
 			if more := r.part(g.Units); more > 0 {

@@ -70,11 +70,12 @@ type namedSet struct {
 // of returns the client's own limits for the rule, or nil if it has none. The limits of "*" apply
 // to the rule only if holdsClient is set.
 func (o *ownLimits) of(r *rule, holdsClient bool) *limitSet {
+	if part, ok := o.ownPart(r, holdsClient); ok {
+		return part
+	}
 	switch {
 	case r.spread != nil:
 		return r.spread.own(o, r, holdsClient)
-	case r.region != nil:
-		return r.region.own(o, r, holdsClient)
 	case o.named[r.name] != nil:
 		return o.named[r.name]
 	case o.every == nil || !holdsClient:
@@ -95,12 +96,7 @@ func (o *ownLimits) forRule(r *rule, how shardSpec, own *policy.LimitSet) *limit
 			return &known.set
 		}
 	}
-	made := &namedSet{rule: r.name, how: how}
-	if r.region != nil {
-		made.set = r.region.compile(r.name, *own)
-	} else {
-		made.set = compileSet(r.name, *own)
-	}
+	made := &namedSet{r.name, how, r.compileOwn(own)}
 	if r.spread != nil {
 		r.spread.over(how, made.set.limits)
 	}

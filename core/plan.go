@@ -353,10 +353,7 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 	r, end := u.rule, len(p.text)
 	cost := r.cost(&p.who.Request)
 	for i := range limits {
-		l, cost := &limits[i], cost
-		if l.none {
-			cost = l.limit.Capacity() + 1
-		}
+		l := &limits[i]
 		if i > 0 {
 			mark := len(p.text)
 			p.text = append(p.text, p.text[start:end]...)
@@ -368,7 +365,7 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 			Lease: r.leases && l.limit.LeasableWhen(r.after.settles), Refundable: r.after.settles, OnError: r.onError,
 			Source: p.who.Request.Source()})
 		c := &p.checks[len(p.checks)-1]
-		c.WholeLimit = l.whole
+		l.adjust(c)
 		if l.shard != nil {
 			c.UnshardedLimit = &l.shard.whole
 		}

@@ -41,7 +41,7 @@ type sharding interface {
 
 // shardSpec describes how limits are divided into shards, after the region's part was taken.
 type shardSpec struct {
-	region  policy.Division
+	region  policy.InRegion
 	shards  uint64
 	dearest int64 // the highest cost in the rule itself
 	settled int64 // the highest cost that a response can have

@@ -40,7 +40,7 @@ func (rs *Ruleset) spread(p *policy.Policy) {
 			continue
 		}
 		t := &shardRotation{drawn: !source.PerNone || r.after.costs || r.after.settles,
-			split: shardSpec{region: source.Division, shards: uint64(source.Shards), dearest: 1}}
+			split: shardSpec{region: source.Region, shards: uint64(source.Shards), dearest: 1}}
 		for j := range source.Cost {
 			t.split.dearest = max(t.split.dearest, source.Cost[j].N)
 		}

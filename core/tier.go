@@ -23,9 +23,8 @@ type ruleLimit struct {
 	limit counter.Limit
 	tail  string // the end of its keys: ":60s:sw"
 	text  LimitText
-	shard *shard         // set if limit is the part of one shard; otherwise nil
-	whole *counter.Limit // over all regions, if they lend each other units; otherwise nil
-	none  bool           // nothing passes: the region has no unit of the limit, which stands for it
+	shard *shard      // set if limit is the part of one shard; otherwise nil
+	part  limitRegion // set if limit is the part of one region that needs more than that; otherwise nil
 }
 
 // whose identifies the owner of the limits in use under a rule.

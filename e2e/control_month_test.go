@@ -77,7 +77,12 @@ func TestAMonthIsBilledAndArchived(t *testing.T) {
 	eventually.Until(t, controlPatience, "the notice is delivered", func() bool {
 		return strings.Contains(control.run("", "threshold", "notices", "quota", at).mustSucceed(t), "delivered")
 	})
+	archiveAMonth(t, control, database, s3)
+}
 
+// archiveAMonth archives a month of events, verifies and restores it, and damages it.
+func archiveAMonth(t *testing.T, control *controlPlane, database *pgtest.Server, s3 *s3test.Server) {
+	t.Helper()
 	const month = "rate_limit_events_2025_01"
 	c, err := pgx.Connect(t.Context(), database.URL())
 	if err != nil {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !penstock_filter
+
 package policy
 
 import "github.com/penstock/penstock/core/counter"
@@ -21,6 +23,19 @@ type Division struct {
 
 // Divides reports whether there are regions.
 func (d Division) Divides() bool { return d.Shares[0] > 0 }
+
+// InRegion is the region of a rule, nil for none.
+type InRegion = *RegionPart
+
+// RegionPart is what a rule needs to know of its region. It is immutable.
+type RegionPart struct {
+	Division Division // of clients' own limits and of grants under the rule
+	// Lends reports whether regions lend each other units of the rule's limits. Whole and WholeTiers
+	// are then the limits over all regions, of which the rule's are the parts.
+	Lends      bool
+	Whole      []counter.Limit
+	WholeTiers map[string][]counter.Limit
+}
 
 // Part returns the region's part of n units, which are 0 to counter.CountMax. The parts of all
 // regions add up to n. Each of them is n × share / sum of the shares, rounded down, and the units

@@ -139,13 +139,8 @@ type Rule struct {
 	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. 0 means no
 	// sharding.
 	Shards int
-	// Division divides clients' own limits and grants under the rule among regions. Limits and Tiers
-	// are already the region's parts. A filter does not divide.
-	Division Division
-	// Lends reports whether regions lend each other units of the rule's limits. Whole are then the
-	// limits over all regions of which Limits are the parts, and so is Whole of each tier.
-	Lends  bool
-	Whole  []counter.Limit
+	// Region is set if Limits and Tiers are the parts of one region. Filters have no use for it.
+	Region InRegion
 	Expose bool // show limits that are hidden by default (PerNone, log_only)
 	// Quota makes the rule's limits an alternative for a request with descriptors: it passes if at
 	// least one rule with Quota has room. Each of these rules denies a request without descriptors.
@@ -168,8 +163,7 @@ type Rule struct {
 // LimitSet is a list of limits, or no limit at all.
 type LimitSet struct {
 	Limits    []counter.Limit
-	Unlimited bool            // if set, Limits is empty
-	Whole     []counter.Limit // see Rule.Whole; otherwise nil
+	Unlimited bool // if set, Limits is empty
 }
 
 // CostAfter describes how to read a request's cost from its response. Estimate is charged before

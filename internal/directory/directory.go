@@ -74,6 +74,7 @@ type Directory struct {
 	mu         sync.Mutex
 	queue      []*batch // the clients to read next, at most batchMax in each
 	current    *batch   // the clients being read; nil for none
+	spare      *batch   // its maps are reused; nil for none
 	reading    bool     // a goroutine reads batches
 	generation string   // of the records, as last read
 	lost       bool     // the source has lost its records
@@ -229,14 +230,7 @@ type Unknown struct {
 // FetchAll is Fetch for several requests together. It waits once for all of them.
 func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
-		ctx, cancel := context.WithTimeout(ctx, waitMax)
-		defer cancel()
-		for _, done := range d.enqueueAll(requests) {
-			select {
-			case <-done:
-			case <-ctx.Done():
-			}
-		}
+		await(ctx, d.enqueueAll(requests))
 	}
 	for i := range requests {
 		r := &requests[i]

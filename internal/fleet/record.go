@@ -31,7 +31,7 @@ type Record struct {
 	ID      string `json:"id"` // random, for the life of the process
 	// Name is the host and the process, such as web-1:4711.
 	Name  string `json:"name"`
-	Front string `json:"front"` // "caddy" or "bridge"
+	Front string `json:"front"` // "caddy", "bridge" or "module"
 	Build string `json:"build,omitempty"`
 	// UpSeconds is how long the process has run.
 	UpSeconds int64 `json:"up_s"`

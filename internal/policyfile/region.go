@@ -136,7 +136,8 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	case source.Across == "" && d.Across == "":
 		s.problem(path+".across", "", "is missing: the policy has regions", "write across: share or across: lease, here or beside regions")
 	default:
-		if r.Lends = cmp.Or(source.Across, d.Across) == AcrossLease; r.Lends {
+		r.Region = &policy.RegionPart{Lends: cmp.Or(source.Across, d.Across) == AcrossLease}
+		if r.Region.Lends {
 			s.lend(path, r)
 		}
 		s.divideRule(path, d.region, r)
@@ -150,12 +151,10 @@ func (s *regionSet) lend(path string, r *policy.Rule) {
 		s.problem(path+".shards", "", "does not go with across: lease", "leave it out, or write across: share")
 	}
 	s.checkLent(path+".limit", r.Limits)
-	r.Whole = slices.Clone(r.Limits)
+	r.Region.Whole, r.Region.WholeTiers = slices.Clone(r.Limits), map[string][]counter.Limit{}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
-		set := r.Tiers[tier]
-		s.checkLent(Join(path+".tiers", tier), set.Limits)
-		set.Whole = slices.Clone(set.Limits)
-		r.Tiers[tier] = set
+		s.checkLent(Join(path+".tiers", tier), r.Tiers[tier].Limits)
+		r.Region.WholeTiers[tier] = slices.Clone(r.Tiers[tier].Limits)
 	}
 }
 
@@ -174,10 +173,13 @@ func (s *regionSet) divideRule(path, region string, r *policy.Rule) {
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		s.divideLimits(Join(path+".tiers", tier), region, r.Tiers[tier].Limits)
 	}
-	if self := slices.Index(s.names, region); self >= 0 {
-		r.Division = s.division
-		r.Division.Self = uint8(self)
+	self := slices.Index(s.names, region)
+	if self < 0 {
+		r.Region = nil // the limits are whole
+		return
 	}
+	r.Region.Division = s.division
+	r.Region.Division.Self = uint8(self)
 }
 
 // divideLimits replaces limits by the parts of a region, or leaves them whole if region is "".

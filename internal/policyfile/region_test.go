@@ -59,14 +59,14 @@ rules: [{name: api, limit: ["11/1h", "20/1s burst 40"], tiers: {gold: 7/day}}]
 		}
 	}
 	p, err := d.Policy()
-	if err != nil || p.Rules[0].Limits[0].Count() != 11 || p.Rules[0].Division.Divides() {
+	if err != nil || p.Rules[0].Limits[0].Count() != 11 || p.Rules[0].Region != nil {
 		t.Errorf("without a region: %+v, %v", p.Rules[0], err)
 	}
 	if err := d.InRegion("eu"); err != nil || d.Version() != version || d.Region() != "eu" {
 		t.Errorf("in eu: version %s, want %s; region %q, error %v", d.Version(), version, d.Region(), err)
 	}
-	if p, err = d.Policy(); err != nil || p.Rules[0].Division.Part(100) != 30 {
-		t.Errorf("the division of eu gives %d of 100, error %v", p.Rules[0].Division.Part(100), err)
+	if p, err = d.Policy(); err != nil || p.Rules[0].Region.Division.Part(100) != 30 {
+		t.Errorf("the division of eu gives %d of 100, error %v", p.Rules[0].Region.Division.Part(100), err)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after
 	// which the database takes the lock from a process that does not respond.
 	aliveEvery = 5 * time.Second
+	pingTime   = 10 * time.Second
 	frozenTime = time.Minute
 	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket
 	// as it was written.
@@ -137,7 +138,11 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 				return
 			case <-time.After(aliveEvery):
 			}
-			if err := c.Ping(ctx); err != nil && ctx.Err() == nil {
+			// A ping that is ended by the context would close the connection.
+			pinging, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
+			err := c.Ping(pinging)
+			cancel()
+			if err != nil {
 				lost(fmt.Errorf("the lock of the archive is lost: %w", err))
 			}
 		}
@@ -148,7 +153,15 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 	}
 	lost(nil)
 	<-ended
+	unlock(ctx, c)
 	return err
+}
+
+// unlock gives the lock back. A connection that is only closed keeps it until the server notices.
+func unlock(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
+	defer cancel()
+	_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock)) // a connection that is gone has no lock
 }
 
 // month is a month of a relation.

@@ -88,6 +88,12 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 	if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(lock)).Scan(&got); err != nil || !got {
 		return err
 	}
+	// A connection that is only closed keeps the lock until the server notices.
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+		defer cancel()
+		_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock))
+	}()
 	if err := n.make(ctx, now); err != nil {
 		return err
 	}
