@@ -22,6 +22,7 @@ func (p *Process) operators(s *sharedStore) *operator.API {
 		DirectoryRemedy: "write directory: {} in the configuration of the filter", Reload: func() error { return p.reload(s) }, Node: s.node}
 	if s.Redis != nil {
 		api.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, s.Redis) }
+		api.Follow = fleet.In(s.Redis)
 	}
 	return api
 }

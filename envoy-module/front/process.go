@@ -152,7 +152,7 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	shared.enforcer.Report(p.reports.log)
 	shared.enforcer.Measure(p.reports.meter)
 	shared.node = fleet.New(fleet.Sources{Front: frontName, Policies: func() []fleet.Policy { return operator.PoliciesOf(p.operated(shared)) },
-		Totals: p.totals, Denied: p.denied, Problems: opened.Problems}, time.Now())
+		Totals: p.totals, Denied: p.denied, Problems: opened.Problems, Events: p.reports.log.Tail}, time.Now())
 	shared.enforcer.CountDenials(p.denied)
 	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
 	shared.settler.Panic = p.panicked

@@ -175,7 +175,7 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 		return nil, err
 	case strings.HasPrefix(generation, ControlledPrefix):
 		return nil, wrong("a control plane owns this directory, and would undo the import: make the changes there, with penstock client " +
-			"ACTION --control URL")
+			"ACTION --control URL or penstock control import-clients")
 	}
 	done := new(Imported)
 	lines, swaps, err := e.compare(ctx, in, done)
