@@ -118,8 +118,8 @@ func moduleHalf(o options, s *section) error {
 	return nil
 }
 
-// moduleWorkers compares the Redis calls of leases: of one Caddy, of a module with four workers, and
-// of the filter, which has leases for each worker.
+// moduleWorkers compares the Redis calls of leases: of one Caddy, of a module with four workers,
+// and of the filter, which has leases for each worker.
 func moduleWorkers(o options, s *section) error {
 	o.workers = 4
 	caddy := &contender{name: "one Caddy", unasked: true, start: ofCaddy(true, always(oneRule(hourly(unlimited), leasing)))}

@@ -213,8 +213,8 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// overdue removes the requests from the list that have waited for too long: in the queue, or for the
-// store. It schedules the next call of watch if requests still wait.
+// overdue removes the requests from the list that have waited for too long: in the queue, or for
+// the store. It schedules the next call of watch if requests still wait.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

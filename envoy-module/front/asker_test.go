@@ -60,8 +60,8 @@ func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 	}
 }
 
-// TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not ended
-// its call, and that on_error decides it. The call ends later, and nothing is left.
+// TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not
+// ended its call, and that on_error decides it. The call ends later, and nothing is left.
 func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	redis := redistest.Start(t)
 	for onError, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
