@@ -56,6 +56,10 @@ type App struct {
 	// A policy that a control plane publishes in Redis, instead of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
+	// The region of this server: one of those in `regions` of its policies. Required if a policy has
+	// regions. Default: none.
+	Region string `json:"region,omitempty"`
+
 	// A policy file to try out in every handler, besides the policies in force. Metrics count the
 	// requests on which it disagrees with the policies in force: those that only it would deny, and
 	// those that only it would admit. It denies nothing and has its own counters. It costs one more

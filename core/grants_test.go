@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// grantingRecord returns a record with grants and, unless it is "", limits of its own for the rule api.
+// grantingRecord returns a record with grants and, unless it is "", limits of its own for the rule
+// api.
 func grantingRecord(t *testing.T, limits string, list ...policy.Grant) *policy.ClientRecord {
 	t.Helper()
 	var o *policy.Overrides
@@ -145,5 +146,17 @@ func TestGrantsDoNotAllocate(t *testing.T) {
 	}
 	if got := plan.AppendUnsharded(nil); got[1].Remaining > 50 {
 		t.Errorf("a reader that knows no grants is told %d", got[1].Remaining)
+	}
+}
+
+// TestGrantsLeaveShardsAlone: a grant for a rule with shards, which only a record that was written
+// past the commands can have, changes none of the rule's limits, and not those of other rules.
+func TestGrantsLeaveShardsAlone(t *testing.T) {
+	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{{Name: "api", Shards: 2, Limits: limittest.All(t, "10/1h fixed_window")}}})
+	at := instant(t, "2026-02-10T00:30:00Z")
+	record := grantingRecord(t, "", policy.Grant{Rule: "api", Units: 1000, At: counter.Micros(at.UnixMicro())})
+	if got := countsAt(rs, record, at); len(got) != 1 || got[0] != 5 {
+		t.Errorf("the limits of a shard with a grant are %v, want [5]", got)
 	}
 }

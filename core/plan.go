@@ -365,6 +365,7 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 			Lease: r.leases && l.limit.LeasableWhen(r.after.settles), Refundable: r.after.settles, OnError: r.onError,
 			Source: p.who.Request.Source()})
 		c := &p.checks[len(p.checks)-1]
+		l.adjust(c)
 		if l.shard != nil {
 			c.UnshardedLimit = &l.shard.whole
 		}

@@ -23,7 +23,8 @@ type ruleLimit struct {
 	limit counter.Limit
 	tail  string // the end of its keys: ":60s:sw"
 	text  LimitText
-	shard *shard // set if limit is the part of one shard; otherwise nil
+	shard *shard      // set if limit is the part of one shard; otherwise nil
+	part  limitRegion // set if limit is the part of one region that needs more than that; otherwise nil
 }
 
 // whose identifies the owner of the limits in use under a rule.

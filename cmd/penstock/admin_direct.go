@@ -23,29 +23,36 @@ import (
 type directTarget struct {
 	redis        storeFlags
 	policy, name string
+	kept         *operator.API // nil unless keepOpen was called
+	region       regionFlag
 }
 
 // registerPolicy adds the flags that determine which counters exist.
 func (d *directTarget) registerPolicy(flags *pflag.FlagSet) {
 	flags.StringVar(&d.policy, "policy-file", "", "with --redis: the policy `FILE` that defines the counters")
 	flags.StringVar(&d.name, "name", "", "with --redis: the namespace of counters, if the policy file does not name it but the Caddyfile does")
+	d.region.register(flags)
 }
 
 // check returns an error if flags are given that have no effect.
 func (d *directTarget) check() error {
-	if !d.redis.given() && (!d.redis.IsZero() || d.policy != "" || d.name != "") {
-		return errors.New("the flags --redis-…, --policy-file and --name need --redis, which is missing; write --redis redis://host:6379/0")
+	if !d.redis.given() && (!d.redis.IsZero() || d.policy != "" || d.name != "" || d.region != "") {
+		return errors.New("the flags --redis-…, --policy-file, --name and --region need --redis, which is missing; write --redis redis://host:6379/0")
 	}
 	return nil
 }
 
 // ask answers like a running process, from the data in Redis.
 func (d *directTarget) ask(ctx context.Context, method, route string, query url.Values, body io.Reader) ([]byte, error) {
-	api, done, err := d.open(ctx)
-	if err != nil {
-		return nil, err
+	api := d.kept
+	if api == nil {
+		opened, done, err := d.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		api = opened
 	}
-	defer done()
 	answer, wrong := api.Answer(ctx, method, route, query.Encode(), body)
 	if wrong != nil && wrong.Reason == operator.ReasonNobody {
 		return nil, &nobodyError{wrong.Error()}
@@ -55,6 +62,16 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	}
 	text, err := json.MarshalIndent(answer, "", "  ")
 	return append(text, '\n'), err
+}
+
+// keepOpen makes further calls share their connections until done is called. If Redis is not the
+// target, it does nothing.
+func (d *directTarget) keepOpen(ctx context.Context) (done func(), err error) {
+	if !d.redis.given() {
+		return func() {}, nil
+	}
+	d.kept, done, err = d.open(ctx)
+	return done, err
 }
 
 // open opens Redis and the policy file. The caller must call done.
@@ -85,12 +102,12 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 		desk.Policies = func() []operator.Policy { return []operator.Policy{*policy} }
 	}
 	others := func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, store) }
-	return &operator.API{Desk: desk, Front: "Redis", Others: others}, func() { _ = open.Close() }, nil
+	return &operator.API{Desk: desk, Front: "Redis", Others: others, Follow: fleet.In(store)}, func() { _ = open.Close() }, nil
 }
 
 // readPolicy reads the policy file.
 func (d *directTarget) readPolicy() (*operator.Policy, io.Closer, error) {
-	document, err := (&inspection{policy: d.policy, name: d.name}).document(os.Stdin)
+	document, err := (&inspection{policy: d.policy, name: d.name, region: d.region}).document(os.Stdin)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -158,6 +158,9 @@ func (c *controlClient) send(ctx context.Context, method, path string, body []by
 	if response.StatusCode >= http.StatusBadRequest {
 		return response.StatusCode, problemOf(response.Status, text)
 	}
+	if response.StatusCode == http.StatusNoContent {
+		return response.StatusCode, nil
+	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return response.StatusCode, fmt.Errorf("the answer from %s is not that of a control plane: %w", c.url, err)
 	}

@@ -47,12 +47,14 @@ type controlFlags struct {
 	folder       string
 	policyKey    string
 	archive      archiveFlags
+	webhooks     webhookFlags
 }
 
 func newControl() *cobra.Command {
 	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive())
+	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive(), newControlThreshold(),
+		newControlImport())
 	return cmd
 }
 
@@ -110,6 +112,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers, which must show a certificate")
 	flags.StringVar(&f.policyKey, "policy-key", "", "a `FILE` with the private key that signs policies, made by penstock control policy key")
 	f.archive.register(flags)
+	f.webhooks.register(flags)
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
@@ -150,6 +153,10 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
+	webhooks, err := f.webhooks.caller(logger)
+	if err != nil {
+		return err
+	}
 	listener, err := f.listener(logger)
 	if err != nil {
 		return err
@@ -159,7 +166,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
 	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
-		FirstToken: f.showToken, Archive: bucket, Keep: keep})
+		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
 }
 
 // store returns the Redis that the flags or the environment name.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -21,8 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// keepMin is the shortest time that events and usage are kept: batches come up to 30 days late.
-const keepMin = 31 * 24 * time.Hour
+// Bounds of the days for which events and usage are kept. Batches come up to 30 days late.
+const keepDaysMin, keepDaysMax = 31, 36_500
 
 // archiveFlags say where the archive is, and when months go there, as written.
 type archiveFlags struct {
@@ -35,7 +37,7 @@ func (f *archiveFlags) register(flags *pflag.FlagSet) {
 		"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of ~/.aws/credentials, or of the machine's role")
 	flags.StringVar(&f.place.Endpoint, "archive-endpoint", "", "the `URL` of the S3 server (that of AWS)")
 	flags.StringVar(&f.place.Region, "archive-region", "", "its `REGION`; without it, the server is asked")
-	flags.StringVar(&f.events, "keep-events", "90d", "how long events are kept in the database, in whole months, at least 31d")
+	flags.StringVar(&f.events, "keep-events", "90d", "how long events are kept in the database, at least 31d")
 	flags.StringVar(&f.usage, "keep-usage", "2562d", "how long usage and daily sums are kept in the database, at least 31d")
 }
 
@@ -45,12 +47,12 @@ func (f *archiveFlags) keep() (k retain.Keep, err error) {
 		name, text string
 		span       *time.Duration
 	}{{"keep-events", f.events, &k.Events}, {"keep-usage", f.usage, &k.Days}} {
-		if *flag.span, err = policyfile.Span(flag.text); err != nil {
-			return k, fmt.Errorf("--%s %q %w", flag.name, flag.text, err)
+		days, wrong := strconv.Atoi(strings.TrimSuffix(flag.text, "d"))
+		if wrong != nil || !strings.HasSuffix(flag.text, "d") || days < keepDaysMin || days > keepDaysMax {
+			return k, fmt.Errorf("--%s %q is not a number of days from %d to %d: write 90d; less is not possible, because batches of nodes come up to 30 days late",
+				flag.name, flag.text, keepDaysMin, keepDaysMax)
 		}
-		if *flag.span < keepMin {
-			return k, fmt.Errorf("--%s %q is shorter than 31d, and batches of nodes come up to 30 days late: write 31d or more", flag.name, flag.text)
-		}
+		*flag.span = time.Duration(days) * 24 * time.Hour
 	}
 	return k, nil
 }

@@ -23,10 +23,18 @@ func TestControlSaysWhatIsMissing(t *testing.T) {
 		{"no database is named", []string{"control", "serve", redis}},
 		{"no Redis is named", []string{"control", "serve", database}},
 		{"\"PENSTOCK_NOT_SET\" is not set", []string{"control", "serve", "--database=postgres://x:{env.PENSTOCK_NOT_SET}@h/x", redis}},
-		{"the database's address is not valid", []string{"control", "serve", "--database=postgres://x:secret@h:port/x", redis, "--listen=127.0.0.1:0"}},
+		{"the database's address is not valid", []string{"control", "serve", "--database=postgres://x:hunter2@h:port/x", redis, "--listen=127.0.0.1:0"}},
 		{"other machines can reach", []string{"control", "serve", database, redis, "--listen=0.0.0.0:0"}},
 		{"belong together", []string{"control", "serve", database, redis, "--tls-cert=x"}},
 		{"is not an octal mode", []string{"control", "serve", database, redis, "--socket-mode=9"}},
+		{"is not a number of days from 31", []string{"control", "serve", database, redis, "--keep-events=30d"}},
+		{"is not a number of days from 31", []string{"control", "archive", "run", database, "--archive=s3://x", "--keep-usage=7y"}},
+		{"write s3://BUCKET/PREFIX", []string{"control", "serve", database, redis, "--archive=/backup"}},
+		{"go with --archive", []string{"control", "serve", database, redis, "--archive-region=x"}},
+		{"no archive is named", []string{"control", "archive", "run", database}},
+		{"is no network", []string{"control", "serve", database, redis, "--webhook-secret=x", "--webhook-allow=10.1.2"}},
+		{"goes with --webhook-secret", []string{"control", "serve", database, redis, "--webhook-allow=10.1.0.0/16"}},
+		{"make one with", []string{"control", "serve", database, redis, "--webhook-secret=/nowhere/secret"}},
 		{`--for "soon"`, []string{"control", "token", database, "--for=soon"}},
 		{"goes with --control", []string{"client", "show", "user:x", "--control-token-file=x"}},
 		{"keep one", []string{"client", "show", "user:x", "--control=http://localhost:1", redis}},
@@ -39,7 +47,7 @@ func TestControlSaysWhatIsMissing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v; want %q", c.args, err, c.want)
 		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v: the error shows the password: %v", c.args, err)
 		}
 	}

@@ -112,8 +112,8 @@ func (s *Stream) conclude(err error) (v Verdict) {
 	return s.complete(s.plan.Decide())
 }
 
-// The states of a request that waits. Its goroutine and the watch race for it with compare-and-swap,
-// so that exactly one of them wakes it.
+// The states of a request that waits. Its goroutine and the watch race for it with
+// compare-and-swap, so that exactly one of them wakes it.
 const (
 	stateWaiting uint32 = iota
 	stateDecided        // the goroutine has decided it

@@ -38,8 +38,8 @@ func (p *Process) frontsOf(s *sharedStore) (all []*Front) {
 	return all
 }
 
-// operated returns the policies in force of a store. Several configurations with the same policy show
-// it once, because they share its counters.
+// operated returns the policies in force of a store. Several configurations with the same policy
+// show it once, because they share its counters.
 func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	type place struct{ source, version string }
 	known := map[place]bool{}

@@ -67,8 +67,8 @@ func NewProcess(logger *slog.Logger) *Process {
 	return p
 }
 
-// Validates makes the process only check configurations: it serves no operators, reports nothing, and
-// is no node. It must be called before Open.
+// Validates makes the process only check configurations: it serves no operators, reports nothing,
+// and is no node. It must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
 // Panics returns the number of panics so far. Each was recovered.
@@ -100,8 +100,8 @@ type sharedStore struct {
 	member    *fleet.Member // nil before join
 }
 
-// join publishes this process to the other nodes that count in the same Redis. Without Redis, it does
-// nothing.
+// join publishes this process to the other nodes that count in the same Redis. Without Redis, it
+// does nothing.
 func (s *sharedStore) join() {
 	if s.Redis != nil {
 		s.joining.Do(func() { s.member = fleet.Join(s.Redis, s.node) })

@@ -31,6 +31,10 @@ type Settings struct {
 	// is relative to the working directory of Envoy.
 	Policy string `json:"policy,omitempty"`
 
+	// The region of this Envoy: one of those in regions of the policy. Required if the policy has
+	// regions.
+	Region string `json:"region,omitempty"`
+
 	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
@@ -110,7 +114,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	own, rest = syntax.Map(tree.Place), syntax.Map(tree.Place)
 	for _, e := range tree.Entries {
 		switch e.Key {
-		case "name", "store", "directory", "policy", "policy_redis", "admin", "events_to", "control", "status_path",
+		case "name", "store", "directory", "policy", "policy_redis", "region", "admin", "events_to", "control", "status_path",
 			"shadow_policy", "xff_appended", "memory_limit":
 			own.Entries = append(own.Entries, e)
 		default:

@@ -35,6 +35,7 @@ import (
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/notify"
 	"github.com/penstock/penstock/internal/control/publish"
 	"github.com/penstock/penstock/internal/control/reports"
 	"github.com/penstock/penstock/internal/control/retain"
@@ -57,7 +58,8 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields but PolicyKey, Keep and Archive are required.
+// Options configures a control plane. All fields but PolicyKey, Keep, Archive and
+// Webhooks are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
@@ -71,6 +73,8 @@ type Options struct {
 	Keep retain.Keep
 	// Archive is where months go before they are dropped; nil if there is none.
 	Archive *archive.Bucket
+	// Webhooks calls the receivers of thresholds of usage; nil if the process tells none.
+	Webhooks *notify.Caller
 }
 
 // process is a running control plane.
@@ -114,10 +118,14 @@ func Run(ctx context.Context, o Options) error {
 			archiver := &archive.Archiver{Pool: p.pool, Bucket: o.Archive, Keep: o.Keep, Logger: o.Logger}
 			running.Go(func() { archiver.Run(ctx) })
 		}
+		if o.Webhooks != nil {
+			notifier := &notify.Notifier{Pool: p.pool, Caller: o.Webhooks, Logger: o.Logger}
+			running.Go(func() { notifier.Run(ctx) })
+		}
 		p.publisher.Run(ctx)
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode})
+		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}

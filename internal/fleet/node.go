@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/events"
 )
 
 // Sources provide the data for a node's record. Each function may be nil.
 type Sources struct {
-	Front string // "caddy" or "bridge"
+	Front string // "caddy", "bridge" or "module"
 	// Policies returns the policies in force.
 	Policies func() []Policy
 	// Totals returns the requests by rule since the process began.
@@ -27,6 +28,8 @@ type Sources struct {
 	Denied *topk.Sketch
 	// Problems returns the present problems, described for an operator.
 	Problems func() []string
+	// Events returns a part of the latest events; see [events.Log.Tail].
+	Events func(from uint64, wants func(*events.Event) bool) events.Tail
 }
 
 // Total is the number of requests that a rule admitted and denied.

@@ -41,10 +41,12 @@ func (d *Document) Policy() (policy.Policy, error) {
 	for i := range d.Identify {
 		p.Identify = append(p.Identify, c.identify(Index("identify", i), &d.Identify[i]))
 	}
+	regions := c.regions(d)
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, c.rule(Index("rules", i), &d.Rules[i]))
+		regions.divide(Index("rules", i), d, &d.Rules[i], &p.Rules[i])
 	}
-	c.events("events", d.Events) // for its problems; see [Document.EventSettings]
+	c.events(d) // for its problems; see [Document.EventSettings]
 	return p, c.Err()
 }
 

@@ -39,6 +39,8 @@ type Options struct {
 	Ready func(context.Context) Readiness
 	// Encode returns the reason why a publication of a policy cannot be published, or nil.
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	// Notifies says that the process signs and sends notices of usage.
+	Notifies bool
 }
 
 // API is the handler of all paths.
@@ -49,6 +51,7 @@ type API struct {
 	logger   *slog.Logger
 	ready    func(context.Context) Readiness
 	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	notifies bool
 	huma     huma.API
 	turns    chan struct{} // holds a value for each request that is being served
 	mux      *http.ServeMux
@@ -56,9 +59,10 @@ type API struct {
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
+		turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	config := huma.DefaultConfig("Penstock control", "1")
-	config.Info.Description = "Clients, tiers, policies and tokens of a Penstock control plane."
+	config.Info.Description = "Clients, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
@@ -72,6 +76,7 @@ func New(o Options) *API {
 	a.policyOperations()
 	a.batchOperations()
 	a.reportOperations()
+	a.thresholdOperations()
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	return a

@@ -61,7 +61,7 @@ func serve(t *testing.T) *served {
 		t.Fatal(err)
 	}
 	s.api = New(Options{Ledger: s.ledger, Ingester: &ingest.Ingester{Pool: pool}, Reports: &reports.Reports{Pool: pool}, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
-		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }})
+		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true})
 	server := httptest.NewServer(s.api)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -209,6 +209,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	}
 	s.policies()
 	s.walkReports()
+	s.walkThresholds()
 	for path, item := range s.api.OpenAPI().Paths {
 		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if o != nil && !s.seen[o.OperationID] {
@@ -243,6 +244,8 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		{ledger.Editor, "PATCH", client("user:bob"), `{"note":"n",` + reason + `}`},
 		{ledger.Editor, "PUT", "/v1/tiers/gold", `{` + reason + `}`},
 		{ledger.Admin, "GET", "/v1/tokens", ""},
+		{ledger.Admin, "PUT", "/v1/thresholds/quota", thresholdBody},
+		{ledger.Viewer, "GET", "/v1/thresholds/quota/notices", ""},
 		{ledger.Admin, "POST", "/v1/changes/verification", ""},
 	} {
 		s.wants(s.ask("", c.method, c.path, c.body), 401)
@@ -375,5 +378,21 @@ func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 	}
 	if string(kept) != string(text)+"\n" {
 		t.Error("docs/reference/control.openapi.json is not what penstock control openapi prints")
+	}
+}
+
+// TestTheGuideHasEveryOperation tests that the guide has a row for each operation of the document.
+func TestTheGuideHasEveryOperation(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../../docs/guides/control-plane.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range New(Options{}).OpenAPI().Paths {
+		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
+			if o != nil && !strings.Contains(string(guide), "`"+o.Method+" "+path+"`") && !strings.Contains(string(guide), "`"+o.Method+" "+path+"?") {
+				t.Errorf("the guide has no %s %s", o.Method, path)
+			}
+		}
 	}
 }

@@ -23,12 +23,13 @@ const (
 	// every is the pause between two rounds, and retryEvery that after a failure.
 	every      = time.Hour
 	retryEvery = time.Minute
-	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after which the
-	// database takes the lock from a process that does not respond.
+	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after
+	// which the database takes the lock from a process that does not respond.
 	aliveEvery = 5 * time.Second
+	pingTime   = 10 * time.Second
 	frozenTime = time.Minute
-	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket as it
-	// was written.
+	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket
+	// as it was written.
 	attemptsMax = 3
 )
 
@@ -137,7 +138,11 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 				return
 			case <-time.After(aliveEvery):
 			}
-			if err := c.Ping(ctx); err != nil && ctx.Err() == nil {
+			// A ping that is ended by the context would close the connection.
+			pinging, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
+			err := c.Ping(pinging)
+			cancel()
+			if err != nil {
 				lost(fmt.Errorf("the lock of the archive is lost: %w", err))
 			}
 		}
@@ -148,7 +153,15 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 	}
 	lost(nil)
 	<-ended
+	unlock(ctx, c)
 	return err
+}
+
+// unlock gives the lock back. A connection that is only closed keeps it until the server notices.
+func unlock(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
+	defer cancel()
+	_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock)) // a connection that is gone has no lock
 }
 
 // month is a month of a relation.
@@ -298,8 +311,8 @@ func (a *Archiver) anew(ctx context.Context, m *month) error {
 	})
 }
 
-// pass moves a month to its next state, unless its rows have changed or another process has begun it
-// anew.
+// pass moves a month to its next state, unless its rows have changed or another process has begun
+// it anew.
 func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
 	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+
 		"WHERE partition = $1 AND state = $2 AND attempt = $6 AND NOT stale", m.partition, s.state, to, totals, at, s.attempt)

@@ -168,8 +168,8 @@ func TestTheLookFindsAChangeIn36Seconds(t *testing.T) {
 	}
 }
 
-// TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and preferred to
-// an older one in Redis.
+// TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and
+// preferred to an older one in Redis.
 func TestAStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ingest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/pgtest"
+)
+
+// TestADatabaseThatDoesNotWrite tests that a batch is counted exactly once although PostgreSQL is
+// read-only, hangs, ends its connections and is killed in turn while it is sent.
+func TestADatabaseThatDoesNotWrite(t *testing.T) {
+	t.Parallel()
+	server, now := pgtest.Start(t), time.Now()
+	i := &Ingester{Pool: open(t, server.URL(), now)}
+	n := &sender{i: i, now: now, stop: make(chan struct{}), ended: make(chan struct{})}
+	go n.run()
+	exec := func(statements ...string) {
+		t.Helper()
+		c, err := pgx.Connect(t.Context(), server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(t.Context())
+		for _, statement := range statements {
+			if _, err := c.Exec(t.Context(), statement); err != nil {
+				t.Fatal(statement, err)
+			}
+		}
+	}
+	fails := func(what string) {
+		t.Helper()
+		before := n.failures.Load()
+		eventually.Until(t, 60*time.Second, what+": batches are not taken", func() bool { return n.failures.Load() > before })
+	}
+	goesOn := func(what string) {
+		t.Helper()
+		before := n.last.Load()
+		eventually.Until(t, 60*time.Second, what+": batches are taken again", func() bool { return n.last.Load() > before+1 })
+	}
+	goesOn("at first")
+	exec("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
+	fails("read-only")
+	exec("SET default_transaction_read_only = off", "ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
+	goesOn("after it was read-only")
+	hang(t, server.URL(), fails)
+	goesOn("after it hung")
+	exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+	goesOn("after it ended its connections")
+	server.Kill()
+	fails("killed")
+	server.Restart()
+	goesOn("after it was killed")
+	close(n.stop)
+	<-n.ended
+	if got := number(t, i.Pool, "SELECT sum(units) FROM client_usage"); got != n.units.Load() {
+		t.Errorf("%d units are in the table, and %d were sent", got, n.units.Load())
+	}
+	if got := number(t, i.Pool, "SELECT batches FROM feeds"); got != n.last.Load() {
+		t.Errorf("%d batches are in the table, and %d were sent", got, n.last.Load())
+	}
+}
+
+// sender sends batches of one feed, each until it is taken.
+type sender struct {
+	i                     *Ingester
+	now                   time.Time
+	units, last, failures atomic.Int64
+	stop, ended           chan struct{}
+}
+
+func (s *sender) run() {
+	defer close(s.ended)
+	random := rand.New(rand.NewPCG(1, uint64(s.now.UnixNano())))
+	for n := int64(1); ; n++ {
+		lines, _, u, _ := someLines(random, s.now)
+		for done := false; !done; {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			b := Batch{Feed: feedName(1), Number: n, Node: "n", Lines: append(lines[:0:0], lines...)}
+			_, err := s.i.Take(ctx, &b)
+			cancel()
+			if done = err == nil; !done {
+				s.failures.Add(1)
+			}
+		}
+		s.units.Add(u)
+		s.last.Store(n)
+		select {
+		case <-s.stop:
+			return
+		default:
+		}
+	}
+}
+
+// hang holds a lock that every batch needs, until batches fail.
+func hang(t *testing.T, url string, fails func(string)) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	if _, err := c.Exec(t.Context(), "BEGIN; LOCK TABLE penstock.feeds IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	fails("hanging")
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+)
+
+const (
+	// callTime bounds a call of a receiver.
+	callTime = 10 * time.Second
+	// answerBytesMax bounds what is read of an answer, which is not used.
+	answerBytesMax = 64 << 10
+	// secretPrefix begins a secret, as Standard Webhooks has it.
+	secretPrefix   = "whsec_"
+	secretBytes    = 32
+	secretBytesMin = 24
+	secretBytesMax = 64
+	secretsMax     = 4
+)
+
+// NewSecret returns a new secret.
+func NewSecret() string {
+	secret := make([]byte, secretBytes)
+	_, _ = rand.Read(secret) // it never fails
+	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
+}
+
+// ParseSecrets parses secrets, one in a line. Messages are signed by each.
+func ParseSecrets(text string) (secrets [][]byte, err error) {
+	for _, line := range strings.Fields(text) {
+		digits, ok := strings.CutPrefix(line, secretPrefix)
+		secret, wrong := base64.StdEncoding.DecodeString(digits)
+		if !ok || wrong != nil || len(secret) < secretBytesMin || len(secret) > secretBytesMax {
+			return nil, fmt.Errorf("the secret in line %d is none: write %s and %d to %d bytes in base64, as penstock control threshold secret does",
+				len(secrets)+1, secretPrefix, secretBytesMin, secretBytesMax)
+		}
+		secrets = append(secrets, secret)
+	}
+	if len(secrets) == 0 || len(secrets) > secretsMax {
+		return nil, fmt.Errorf("there are %d secrets: write 1 to %d, each in a line", len(secrets), secretsMax)
+	}
+	return secrets, nil
+}
+
+// Caller calls receivers. Create one with [NewCaller].
+type Caller struct {
+	secrets [][]byte
+	client  *http.Client
+}
+
+// NewCaller returns a caller that signs with secrets, and may also call receivers in the allowed
+// networks, with or without TLS.
+func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
+	transport := &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: callTime, ResponseHeaderTimeout: callTime, MaxResponseHeaderBytes: answerBytesMax,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialer := &net.Dialer{Timeout: callTime, Control: func(_, address string, _ syscall.RawConn) error {
+				return mayCall(ctx, address, allowed)
+			}}
+			return dialer.DialContext(ctx, network, address)
+		}}
+	return &Caller{secrets: secrets, client: &http.Client{Transport: transport, Timeout: callTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// plain is the context key that says that a call has no TLS.
+type plain struct{}
+
+// errNetwork says that a receiver may not be called.
+var errNetwork = errors.New("the receiver may not be called")
+
+// mayCall returns an error unless an address, after the name was resolved, may be called.
+func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	addr := at.Addr().Unmap()
+	for _, prefix := range allowed {
+		if prefix.Contains(addr) {
+			return nil
+		}
+	}
+	switch {
+	case addr.IsLoopback():
+		return nil
+	case ctx.Value(plain{}) != nil:
+		return fmt.Errorf("%w: %s is not this machine, and the url has no https; write https, or allow its network with --webhook-allow", errNetwork, addr)
+	case !addr.IsGlobalUnicast() || addr.IsPrivate() || slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return fmt.Errorf("%w: %s is no public address; allow its network with --webhook-allow", errNetwork, addr)
+	}
+	return nil
+}
+
+// reserved are networks that are not public, or lead to some that are not.
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+}
+
+// message is the body of a call.
+type message struct {
+	Type      string    `json:"type"`
+	Timestamp time.Time `json:"timestamp"` // when the notice was made
+	Data      data      `json:"data"`
+}
+
+type data struct {
+	Threshold string      `json:"threshold"`
+	Client    string      `json:"client"`
+	Policy    string      `json:"policy"`
+	Rule      string      `json:"rule"`
+	Month     string      `json:"month"`
+	Percent   int         `json:"percent"`
+	Used      json.Number `json:"used"`
+	Units     int64       `json:"units"`
+}
+
+// call tells the receiver of a notice, and returns nil if it has answered 2xx.
+func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
+	body, err := json.Marshal(message{Type: "usage.threshold", Timestamp: o.madeAt.UTC(), Data: data{Threshold: o.threshold, Client: o.client, Policy: o.policy,
+		Rule: o.rule, Month: o.month, Percent: o.percent, Used: json.Number(o.used), Units: o.units}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if u, err := url.Parse(o.url); err == nil && u.Scheme == "http" {
+		ctx = context.WithValue(ctx, plain{}, true)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "penstock-control")
+	at := strconv.FormatInt(now.Unix(), 10)
+	r.Header.Set("Webhook-Id", o.id)
+	r.Header.Set("Webhook-Timestamp", at)
+	r.Header.Set("Webhook-Signature", c.sign(o.id, at, body))
+	answer, err := c.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // the status says all
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("the receiver answered %d", answer.StatusCode)
+	}
+	return nil
+}
+
+// sign returns the signatures of a message, by each secret.
+func (c *Caller) sign(id, at string, body []byte) string {
+	var all []string
+	for _, secret := range c.secrets {
+		mac := hmac.New(sha256.New, secret)
+		_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
+		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	return strings.Join(all, " ")
+}
+
+// storable returns a text that a row may contain and a terminal shows.
+func storable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+}
