@@ -260,7 +260,7 @@ func (l *lane) send() {
 	switch {
 	case n.ctx.Err() != nil || slow: // the node was closed, or the server works
 	case whole != nil && whole.Kind == KindTimeout && !l.trial:
-		n.doubt(l.epoch)
+		n.noteUnclear(l.epoch)
 	default:
 		n.breaker.report(l.epoch, failed)
 	}

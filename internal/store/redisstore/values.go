@@ -71,7 +71,7 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 		default:
 			s.rediscover() // the slot may have moved
 			failure := failureOf(one)
-			if failure.Kind == KindTimeout && n.livesSince(sent) {
+			if failure.Kind == KindTimeout && n.answersSince(sent) {
 				return errSlow
 			}
 			return failure
