@@ -73,8 +73,8 @@ type PolicyWords struct {
 	// override it.
 	Lease string `json:"lease,omitempty"`
 
-	// The regions that the policy is enforced in, each with its share of the limits, in proportion to
-	// the shares of the others. The server's own region is `region` of the app. Default: none.
+	// The regions that the policy is enforced in, each with its share of the limits, in proportion
+	// to the shares of the others. The server's own region is `region` of the app. Default: none.
 	Regions policyfile.Regions `json:"regions,omitempty"`
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with

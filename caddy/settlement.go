@@ -229,8 +229,8 @@ func (s *settlement) settle() {
 	s.settler.Send(s)
 }
 
-// withheld reports whether part of the body was not sent because of HEAD, a range or a condition, or
-// because the connection was upgraded.
+// withheld reports whether part of the body was not sent because of HEAD, a range or a condition,
+// or because the connection was upgraded.
 func (s *settlement) withheld() bool {
 	return s.tunnel && s.status < http.StatusMultipleChoices || usage.Withheld(s.head, s.status, len(s.header["Content-Range"]) > 0)
 }

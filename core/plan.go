@@ -100,7 +100,8 @@ const (
 	denialBlocked   // takes precedence over all others
 )
 
-// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the filter.
+// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the
+// filter.
 //
 //go:noinline
 func (p *Plan) Reset() {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestModuleMakesNoGarbage tests that requests that the hook decides allocate nothing in Envoy's
-// process, cgo included: 48,000 of them cause no collection. With two small allocations for each, they
-// caused several.
+// process, cgo included: 48,000 of them cause no collection. With two small allocations for each,
+// they caused several.
 func TestModuleMakesNoGarbage(t *testing.T) {
 	t.Parallel()
 	const connections, each = 16, 3_000

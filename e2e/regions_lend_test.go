@@ -152,9 +152,10 @@ func (l *lending) cut(cut bool) {
 	}
 }
 
-// TestRegionsLend: with across: lease, a client gets the whole limit in one region, although it has only
-// the smallest part, and nothing more anywhere. The regions are 200 ms apart. If they are cut off
-// from each other, each admits its part. An agent that is killed takes nothing with it but units under way.
+// TestRegionsLend: with across: lease, a client gets the whole limit in one region, although it has
+// only the smallest part, and nothing more anywhere. The regions are 200 ms apart. If they are cut
+// off from each other, each admits its part. An agent that is killed takes nothing with it but
+// units under way.
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
 	l := startLending(t)

@@ -41,8 +41,8 @@ func startRegionalCaddy(t *testing.T, region, policy string, redis *redistest.Se
 // addressRoute sends the rate limit service the address of the client.
 const addressRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [{actions: [{remote_address: {}}]}]}},`
 
-// TestRegionsAddUp: three regions, each with a Redis of its own, share one limit. Caddy enforces it in
-// one, Envoy's filter and the rate limit service in the second, the native module in the third.
+// TestRegionsAddUp: three regions, each with a Redis of its own, share one limit. Caddy enforces it
+// in one, Envoy's filter and the rate limit service in the second, the native module in the third.
 // Under more load than the whole limit in each of them, each admits exactly its part.
 func TestRegionsAddUp(t *testing.T) {
 	t.Parallel()
@@ -98,9 +98,9 @@ func TestRegionsAddUp(t *testing.T) {
 // hiddenFields reports whether the answer shows no limit, as for a rule with one counter for all.
 func hiddenFields(a *answer) bool { return a.header.Get("X-RateLimit-Limit") == "" }
 
-// TestRegionsDivideEveryKind: limits of all algorithms, bursts, tiers and limits of single clients are
-// divided, and each client's requests over all regions add up to its limit. Header fields show the
-// region's part.
+// TestRegionsDivideEveryKind: limits of all algorithms, bursts, tiers and limits of single clients
+// are divided, and each client's requests over all regions add up to its limit. Header fields show
+// the region's part.
 func TestRegionsDivideEveryKind(t *testing.T) {
 	t.Parallel()
 	const policy = `name: shop

@@ -34,8 +34,9 @@ const upgradedCaddyfile = `{
 }
 `
 
-// TestUpgradesCostUnread: a client that upgrades the connection where the cost is in the body of the
-// response chooses that the cost is not read, so it is charged the maximum cost, in every front.
+// TestUpgradesCostUnread: a client that upgrades the connection where the cost is in the body of
+// the response chooses that the cost is not read, so it is charged the maximum cost, in every
+// front.
 func TestUpgradesCostUnread(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(echoing)

@@ -69,8 +69,8 @@ func filled(t *testing.T, v reflect.Value, n *int) {
 	}
 }
 
-// TestFiltersWithoutDirectories: a policy with a directory has a head that filters of earlier releases
-// reject. They would decide without the records of clients.
+// TestFiltersWithoutDirectories: a policy with a directory has a head that filters of earlier
+// releases reject. They would decide without the records of clients.
 func TestFiltersWithoutDirectories(t *testing.T) {
 	for _, directory := range []bool{false, true} {
 		data := AppendPolicy(nil, &policy.Policy{Name: "n", Directory: directory}, "v1")

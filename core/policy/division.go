@@ -30,8 +30,8 @@ type InRegion = *RegionPart
 // RegionPart is what a rule needs to know of its region. It is immutable.
 type RegionPart struct {
 	Division Division // of clients' own limits and of grants under the rule
-	// Lends reports whether regions lend each other units of the rule's limits. Whole and WholeTiers
-	// are then the limits over all regions, of which the rule's are the parts.
+	// Lends reports whether regions lend each other units of the rule's limits. Whole and
+	// WholeTiers are then the limits over all regions, of which the rule's are the parts.
 	Lends      bool
 	Whole      []counter.Limit
 	WholeTiers map[string][]counter.Limit

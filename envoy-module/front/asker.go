@@ -29,8 +29,8 @@ const (
 	batchMax  = 64
 	// askersUsual is how many of them ask at the same time. The others wait, so that requests that
 	// arrive meanwhile are asked about together, by as many calls as the store has connections.
-	// Another one helps if a request has been in the queue for helpAfter: a call may wait, for units
-	// of others or for the directory.
+	// Another one helps if a request has been in the queue for helpAfter: a call may wait, for
+	// units of others or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
 	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,

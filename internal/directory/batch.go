@@ -70,8 +70,8 @@ func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	return reads
 }
 
-// await waits until all reads are done, but at most for waitMax. A context with a timeout would take
-// twice the memory of a timer, for each new client.
+// await waits until all reads are done, but at most for waitMax. A context with a timeout would
+// take twice the memory of a timer, for each new client.
 func await(ctx context.Context, reads []<-chan struct{}) {
 	timer := time.NewTimer(waitMax)
 	defer timer.Stop()

@@ -45,8 +45,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// TestKnownClientsDoNotAllocate tests that a lookup of a remembered client allocates nothing, whether
-// its identifier is short or long, and whether it has a record.
+// TestKnownClientsDoNotAllocate tests that a lookup of a remembered client allocates nothing,
+// whether its identifier is short or long, and whether it has a record.
 func TestKnownClientsDoNotAllocate(t *testing.T) {
 	source := new(directory.Memory)
 	d := open(t, directory.Options{Source: source})

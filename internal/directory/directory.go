@@ -27,8 +27,8 @@ const (
 	ClientsMaxDefault = 1 << 16
 	// TimeoutDefault is the default of Options.Timeout.
 	TimeoutDefault = 50 * time.Millisecond
-	// freshFor, keyFreshFor and absentFor are how long a record, or its absence, is used before it is read again
-	// in the background, give or take a tenth.
+	// freshFor, keyFreshFor and absentFor are how long a record, or its absence, is used before it
+	// is read again in the background, give or take a tenth.
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
@@ -310,8 +310,8 @@ func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 	}
 }
 
-// roundsMax is how often a request waits for reads: once for its key, and once for the client of that
-// key.
+// roundsMax is how often a request waits for reads: once for its key, and once for the client of
+// that key.
 const roundsMax = 2
 
 // knows reports whether all clients are remembered.

@@ -59,8 +59,8 @@ func (d *deaf) Generation(ctx context.Context) (string, error) {
 }
 
 // TestOneLookIsEnough tests that a process that receives no messages has every change after 36
-// seconds. The same holds after an hour without the source, although more has changed than the history
-// keeps.
+// seconds. The same holds after an hour without the source, although more has changed than the
+// history keeps.
 func TestOneLookIsEnough(t *testing.T) {
 	const look = 36 * time.Second
 	synctest.Test(t, func(t *testing.T) {

@@ -64,8 +64,8 @@ type FollowedNode struct {
 var ErrAfter = errors.New("no place in the events")
 
 // Follow returns the events of a node, which may be nil, and those of all other nodes of a Redis,
-// which may be nil. Other nodes send their events for ten seconds after the call. While Redis does not
-// answer, the events are those of the own node.
+// which may be nil. Other nodes send their events for ten seconds after the call. While Redis does
+// not answer, the events are those of the own node.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {

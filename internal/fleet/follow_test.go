@@ -172,8 +172,8 @@ func TestNothingIsSentToNobody(t *testing.T) {
 	}
 }
 
-// TestEventsAreBounded tests that a node sends the latest events that fit, whatever clients are named,
-// and that a reader is told of the others.
+// TestEventsAreBounded tests that a node sends the latest events that fit, whatever clients are
+// named, and that a reader is told of the others.
 func TestEventsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)
@@ -213,8 +213,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthersAreNotTrusted tests that what is in Redis and is not a node's events is counted,
-// and that a place is checked.
+// TestEventsOfOthersAreNotTrusted tests that what is in Redis and is not a node's events is
+// counted, and that a place is checked.
 func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)

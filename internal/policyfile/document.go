@@ -71,9 +71,9 @@ type Document struct {
 	// override this setting.
 	Lease string `json:"lease,omitempty"`
 
-	// The regions that the policy is enforced in, each with its share of the limits, in proportion to
-	// the shares of the others: `{us: 50, eu: 30, ap: 20}`. Each process names its own region in its
-	// configuration. Default: none.
+	// The regions that the policy is enforced in, each with its share of the limits, in proportion
+	// to the shares of the others: `{us: 50, eu: 30, ap: 20}`. Each process names its own region in
+	// its configuration. Default: none.
 	Regions Regions `json:"regions,omitempty"`
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with

@@ -17,23 +17,25 @@ import (
 const (
 	// lock is the key of the advisory lock of whoever sends notices.
 	lock = 0x70656e73_0005
-	// every is the least pause between two rounds. A round that takes long is followed by a pause of
-	// ten times its length, so that adding up usage takes a tenth of a connection at most.
+	// every is the least pause between two rounds. A round that takes long is followed by a pause
+	// of ten times its length, so that adding up usage takes a tenth of a connection at most.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
-	// noticesMax is how many notices a round makes for one threshold, and sentMax how many it sends.
+	// noticesMax is how many notices a round makes for one threshold, and sentMax how many it
+	// sends.
 	noticesMax = 10_000
 	sentMax    = 1000
 	// receiversMax is how many receivers are called at a time.
 	receiversMax = 16
-	// firstPause is the pause after the first failure. Each further one is twice as long, up to pauseMax.
+	// firstPause is the pause after the first failure. Each further one is twice as long, up to
+	// pauseMax.
 	firstPause = 10 * time.Second
 	pauseMax   = time.Hour
 	// giveUpAfter is the time after which a notice is not sent any more.
 	giveUpAfter = 72 * time.Hour
-	// keptFor is how long notices are kept that are done. They are kept longer than a month's usage may
-	// come, so none is made again.
+	// keptFor is how long notices are kept that are done. They are kept longer than a month's usage
+	// may come, so none is made again.
 	keptFor         = 400 * 24 * time.Hour
 	troubleBytesMax = 300
 )
@@ -201,8 +203,8 @@ func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)
 }
 
-// sendTo sends notices to one receiver, until one fails. Each attempt is counted before it is made, so
-// that a process that is killed in one does not repeat it at once.
+// sendTo sends notices to one receiver, until one fails. Each attempt is counted before it is made,
+// so that a process that is killed in one does not repeat it at once.
 func (n *Notifier) sendTo(ctx context.Context, notices []notice, now time.Time) error {
 	for i, o := range notices {
 		n.at("attempt")

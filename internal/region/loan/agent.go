@@ -37,8 +37,8 @@ type Policy struct {
 type Options struct {
 	// Store holds the counters of this region. It must not repeat calls.
 	Store counter.Store
-	// Listen calls received for each question that is published in this region, until ctx is done or the
-	// connection ends. It calls begun once it listens.
+	// Listen calls received for each question that is published in this region, until ctx is done
+	// or the connection ends. It calls begun once it listens.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Policy returns the policy in force.
 	Policy func() Policy

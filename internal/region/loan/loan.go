@@ -17,9 +17,9 @@ import (
 // region keeps the others for its own requests, and lends of them when it is asked again.
 const lentMille = 500
 
-// keptParts is the fraction of its part, one sixteenth, down to which a region lends to one that does
-// not deny requests yet. Otherwise regions that are all short of units would pass the same units
-// around.
+// keptParts is the fraction of its part, one sixteenth, down to which a region lends to one that
+// does not deny requests yet. Otherwise regions that are all short of units would pass the same
+// units around.
 const keptParts = 16
 
 // Question asks a region for units of a counter.
@@ -29,12 +29,14 @@ type Question = regionstore.Question
 type Loan struct {
 	Units   int64          `json:"units"`
 	Receipt counter.Micros `json:"receipt"` // names the window
-	// At is the reading of the lender's clock. The borrower restores the units from the same reading of its own
-	// clock on: before that, its requests might weigh the window before more than the lender's did.
+	// At is the reading of the lender's clock. The borrower restores the units from the same
+	// reading of its own clock on: before that, its requests might weigh the window before more
+	// than the lender's did.
 	At counter.Micros `json:"at"`
 }
 
-// EarlyError reports that the clock of the borrower is behind that of the lender. Nothing was restored.
+// EarlyError reports that the clock of the borrower is behind that of the lender. Nothing was
+// restored.
 type EarlyError struct{ Wait counter.Micros }
 
 func (e *EarlyError) Error() string {
@@ -44,9 +46,9 @@ func (e *EarlyError) Error() string {
 // errNothing reports that a region has no part of a limit.
 var errNothing = errors.New("the region has no unit of the limit")
 
-// Lend charges the counter of this region with a part of what it has left, and returns that as a loan. Namespace
-// is the beginning of the keys that may be lent. It returns an error if the question is not valid or the
-// store does not answer; what was charged in the second case is lost.
+// Lend charges the counter of this region with a part of what it has left, and returns that as a
+// loan. Namespace is the beginning of the keys that may be lent. It returns an error if the
+// question is not valid or the store does not answer; what was charged in the second case is lost.
 func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question) (Loan, error) {
 	whole, err := check(q, namespace)
 	if err != nil {
@@ -78,8 +80,8 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 	return Loan{Units: results[0].Granted, Receipt: results[0].Receipt, At: results[0].At}, nil
 }
 
-// Restore restores a loan to the counter of this region. The caller calls it once for each loan, and
-// again only after an [*EarlyError]. It returns the number of units that count.
+// Restore restores a loan to the counter of this region. The caller calls it once for each loan,
+// and again only after an [*EarlyError]. It returns the number of units that count.
 func Restore(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, l Loan) (int64, error) {
 	whole, err := check(q, namespace)
 	if err != nil {

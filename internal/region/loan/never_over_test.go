@@ -196,9 +196,9 @@ func (w *world) over() (aligned, weighted int64) {
 	return aligned, weighted
 }
 
-// TestNeverOver plays random requests and loans in regions with clocks of their own. What they admit
-// in an aligned window never exceeds the limit, and the weighted sum of sliding windows only by the
-// units that each region rounds down.
+// TestNeverOver plays random requests and loans in regions with clocks of their own. What they
+// admit in an aligned window never exceeds the limit, and the weighted sum of sliding windows only
+// by the units that each region rounds down.
 func TestNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	loans := 0

@@ -42,8 +42,8 @@ type Peer struct {
 	answered                       atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
 }
 
-// NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443. The
-// configuration has the certificate of this region and the authority of the others.
+// NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443.
+// The configuration has the certificate of this region and the authority of the others.
 func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 	at, err := url.Parse(address)
 	if err != nil || at.Scheme != "https" || at.Host == "" || at.Path != "" && at.Path != "/" || at.RawQuery != "" {

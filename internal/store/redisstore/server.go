@@ -108,8 +108,8 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count nodes
-		// and one for metrics, so that a lane never waits for a connection.
+		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count
+		// nodes and one for metrics, so that a lane never waits for a connection.
 		PoolSize:         2*lanes + 3,
 		MaxIdleConns:     lanes,
 		PipelinePoolSize: -1, // lanes use the pool's warm connections
@@ -276,8 +276,8 @@ func (n *node) answered(sent time.Duration) {
 	}
 }
 
-// noteTimeout records that a batch timed out. It reports whether the server has answered a batch that
-// was sent later, or a PING meanwhile, which shows that it works.
+// noteTimeout records that a batch timed out. It reports whether the server has answered a batch
+// that was sent later, or a PING meanwhile, which shows that it works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	if n.worksSince(sent) {
 		return true
@@ -289,10 +289,10 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	return false
 }
 
-// hung reports whether the server has answered nothing, not even a PING, for one and a half timeouts
-// while the call waited, so that one batch and its successor timed out. A single late answer makes
-// only one batch fail. If this process itself is late, a timeout takes longer (see readDeadline), so the duration
-// of the latest timeout applies.
+// hung reports whether the server has answered nothing, not even a PING, for one and a half
+// timeouts while the call waited, so that one batch and its successor timed out. A single late
+// answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
+// readDeadline), so the duration of the latest timeout applies.
 func (n *node) hung(c *call) bool {
 	firstTimeout := n.firstTimeout.Load()
 	if firstTimeout == 0 || c.queued == 0 || n.pinger.verdict.Load() != pingUnanswered {

@@ -4,10 +4,10 @@
 //
 // # Promise
 //
-// A [Store] answers as the store below it, except that a denial may be remembered only as long as a loan
-// takes: it sets [counter.Result.LeasedIn]. After a call in which a counter with a
-// [counter.Check.WholeLimit] has a quarter of its units left or less, it asks the region's agent for
-// more, in the background. A call never waits for that. A question can be lost: the next call
+// A [Store] answers as the store below it, except that a denial may be remembered only as long as a
+// loan takes: it sets [counter.Result.LeasedIn]. After a call in which a counter with a
+// [counter.Check.WholeLimit] has a quarter of its units left or less, it asks the region's agent
+// for more, in the background. A call never waits for that. A question can be lost: the next call
 // repeats it. For one counter there is at most one question in [askEvery]. The memory for that is
 // fixed, and two counters that share a place in it ask less often.
 //
@@ -82,8 +82,8 @@ type Store struct {
 
 var _ counter.Batcher = (*Store)(nil)
 
-// New returns a store over inner. publish sends a message to the region's agents, and returns how many
-// there are. The caller closes the store before inner.
+// New returns a store over inner. publish sends a message to the region's agents, and returns how
+// many there are. The caller closes the store before inner.
 func New(inner counter.Batcher, publish func(ctx context.Context, message []byte) (heard int64, err error), logger *slog.Logger) *Store {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)

@@ -48,8 +48,8 @@ func limits(t *testing.T) (part, whole counter.Limit) {
 	return part, whole
 }
 
-// TestAsksWhenUnitsRunLow: from a quarter of the region's part on, the agent is asked, at most once in
-// a while for one counter, and only for limits whose units are lent.
+// TestAsksWhenUnitsRunLow: from a quarter of the region's part on, the agent is asked, at most once
+// in a while for one counter, and only for limits whose units are lent.
 func TestAsksWhenUnitsRunLow(t *testing.T) {
 	part, whole := limits(t)
 	questions := make(chan Question, 16)
