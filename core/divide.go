@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// What rules and limits know of their region. They are nothing in the filter.
+// ruleRegion and limitRegion are what rules and limits know about their region. In the filter, both
+// are empty structs.
 type (
 	ruleRegion  = *regionDivider
 	limitRegion = *regionPart

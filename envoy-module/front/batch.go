@@ -131,7 +131,8 @@ func (s *Stream) decided(v Verdict) {
 	f.leave()
 }
 
-// giveUp wakes a request whose goroutine still waits for the store, and ends the watch's use of it.
+// giveUp wakes the request if its goroutine has not decided it yet. In any case it releases the
+// watch's hold on the request.
 func (s *Stream) giveUp() {
 	if s.state.CompareAndSwap(stateWaiting, stateLate) {
 		s.waker.Wake()

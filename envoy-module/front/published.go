@@ -18,7 +18,7 @@ type PublishedPolicy struct {
 	Name string `json:"name,omitempty"`
 
 	// The public keys of the control plane, of which one must have signed the policy: `ed25519:…`,
-	// as `penstock control policy key` prints it. Several are for the time in which one replaces
+	// as `penstock control policy key` prints it. List more than one only while one replaces
 	// another.
 	Keys policyfile.Words `json:"keys,omitempty"`
 

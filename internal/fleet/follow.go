@@ -22,7 +22,8 @@ import (
 const (
 	// FollowedMax is the number of nodes whose events are read, those heard of last.
 	FollowedMax = 256
-	// followFor is how long a filter stays followed after the last call of Follow.
+	// followFor is how long other nodes send the events that an [events.Filter] selects, after the
+	// last call of Follow with it.
 	followFor = 10 * time.Second
 	// placeBytesMax bounds a place.
 	placeBytesMax = FollowedMax * (idBytesMax + 22)

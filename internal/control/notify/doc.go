@@ -15,8 +15,8 @@
 // safe against messages that somebody sends again.
 //
 // A receiver is called over https, at an address that is public or of this machine; over http only
-// on this machine. Other networks must be allowed. Redirections are failures. One that fails or
-// hangs costs the others nothing.
+// on this machine. Other networks must be allowed. Redirections are failures. A receiver that
+// fails or hangs delays notices to the others by one call, 10 s at most, while fewer than 16 do so.
 //
 // # When not to use it
 //

@@ -46,7 +46,8 @@ type Notifier struct {
 	Caller *Caller
 	Logger *slog.Logger
 
-	step func(string) // is called before each step; for tests
+	making time.Duration // of the last round's statements; Run pauses ten times as long
+	step   func(string)  // is called before each step; for tests
 }
 
 func (n *Notifier) at(step string) {
@@ -59,8 +60,7 @@ func (n *Notifier) at(step string) {
 func (n *Notifier) Run(ctx context.Context) {
 	trouble := ""
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := n.Round(ctx, began)
+		err := n.Round(ctx, time.Now())
 		text := ""
 		if err != nil && ctx.Err() == nil {
 			text = err.Error()
@@ -71,7 +71,7 @@ func (n *Notifier) Run(ctx context.Context) {
 		trouble = text
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(every, pauseTimes*time.Since(began))):
+		case <-time.After(max(every, pauseTimes*n.making)):
 		}
 	}
 }
@@ -96,7 +96,10 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 		defer cancel()
 		_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock))
 	}()
-	if err := n.make(ctx, now); err != nil {
+	began := time.Now()
+	err = n.make(ctx, now)
+	n.making = time.Since(began)
+	if err != nil {
 		return err
 	}
 	if err := n.send(ctx, now); err != nil {

@@ -68,7 +68,7 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 			q.Ask.Method = field[1]
 		case ":authority":
 			q.Ask.Host = field[1]
-		case "host": // the same as :authority, if it is present at all
+		case "host": // used only if :authority is missing or empty
 			if q.Ask.Host == "" {
 				q.Ask.Host = field[1]
 			}

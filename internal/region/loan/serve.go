@@ -139,7 +139,7 @@ func (a *Agent) metrics() string {
 	one("loans_total", "Loans to other regions.", c.lent.Load())
 	one("lent_units_total", "Units lent to other regions.", c.lentUnits.Load())
 	one("returned_units_total", "Lent units that another region gave back, because it had counted fewer.", c.backUnits.Load())
-	one("loans_failed_total", "Questions of other regions that were not answered with a loan or with none.", c.failed.Load())
+	one("loans_failed_total", "Requests of other regions to borrow or to return units that failed.", c.failed.Load())
 	for _, m := range []struct {
 		name, help string
 		of         func(*Peer) uint64

@@ -122,8 +122,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// dispatch passes waiting calls to lanes. It ends when the node closes, which callers that still
-// wait detect themselves.
+// dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are still
+// waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
