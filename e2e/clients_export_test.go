@@ -149,7 +149,12 @@ func TestALargeDirectoryIsImported(t *testing.T) {
 			t.Fatalf("%v: %s", err, said.String())
 		}
 		usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
-		if kib := usage.Maxrss; !ok || kib > 200<<10 {
+		// The kernel reports at least the peak of the process that started the command: this one.
+		var own syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
+			t.Fatal(err)
+		}
+		if kib := usage.Maxrss; !ok || kib > max(200<<10, own.Maxrss) {
 			t.Errorf("%q has taken %d KiB of memory", args, kib)
 		}
 		t.Logf("%q: %v of the processor, %d KiB", args[1], command.ProcessState.UserTime(), usage.Maxrss)

@@ -37,6 +37,7 @@ type explained struct {
 	// matchers reports whether penstock directives have Caddy matchers, which a policy cannot
 	// express.
 	matchers bool
+	region   string // of the process, if the policy has regions
 }
 
 // request is a request to explain and then to send.
@@ -76,6 +77,9 @@ func (e *explained) explain(file, name string, r request) (reported explanation)
 		"--path", r.path, "--host", r.host, "--ip", r.ip, "--remote", "127.0.0.1", "--header", "X-Forwarded-For: " + r.ip}
 	if name != "" {
 		args = append(args, "--name", name)
+	}
+	if e.region != "" {
+		args = append(args, "--region", e.region)
 	}
 	for i := 0; i < len(r.fields); i += 2 {
 		args = append(args, "--header", r.fields[i]+": "+r.fields[i+1])
@@ -212,7 +216,7 @@ func TestExplainAgreesWithCaddy(t *testing.T) {
 			t.Errorf("validate says %s", out)
 		}
 		if e == nil {
-			e = &explained{startCaddy(t, strings.ReplaceAll(caddyfile, "FILE", file), "TOKEN_SECRET="+tokenSecret), t, redis, false}
+			e = &explained{startCaddy(t, strings.ReplaceAll(caddyfile, "FILE", file), "TOKEN_SECRET="+tokenSecret), t, redis, false, ""}
 		} else if e.write(strings.ReplaceAll(caddyfile, "FILE", file)); e.reload() != nil {
 			t.Fatalf("%s: %v", file, e.reload())
 		}
@@ -317,7 +321,7 @@ func TestExplainOfRulesReportedByCaddy(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := &explained{startCaddy(t, overRedis(string(text), redis), "REDIS_PASSWORD=secret"), t, redis,
-				strings.Contains(string(text), "penstock @")}
+				strings.Contains(string(text), "penstock @"), ""}
 			var reported struct {
 				Policies []struct {
 					Name   string

@@ -97,8 +97,8 @@ func TestExplainOfTheReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.edit("rules: [{name: first, limit: 1/1s}]\n")
-	e := &explained{startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tname examples\n\t\tstore redis "+redis.URL()+"\n\t\tpolicy "+
-		file.path+"\n\t}\n}\n:SITE {\n\tpenstock\n\trespond \"ok\"\n}\n", "TOKEN_SECRET="+tokenSecret), t, redis, false}
+	e := &explained{startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tregion eu\n\t\tname examples\n\t\tstore redis "+redis.URL()+"\n\t\tpolicy "+
+		file.path+"\n\t}\n}\n:SITE {\n\tpenstock\n\trespond \"ok\"\n}\n", "TOKEN_SECRET="+tokenSecret), t, redis, false, ""}
 	keys := 0
 	for _, example := range examples {
 		// Decisions from leased units leave no key in Redis.
@@ -107,6 +107,10 @@ func TestExplainOfTheReference(t *testing.T) {
 		name := "examples"
 		if strings.Contains("\n"+example[1], "\nname:") {
 			name = ""
+		}
+		e.region = ""
+		if strings.Contains("\n"+example[1], "\nregions:") {
+			e.region = "eu"
 		}
 		var reported rulesReport
 		penstock(t, "reload", "--json", "--admin", e.admin).read(t, &reported)

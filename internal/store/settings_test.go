@@ -90,7 +90,7 @@ func TestKeysOfSettings(t *testing.T) {
 		}
 		return k
 	}
-	if key("a") != key("a") || key("a") == key("b") {
+	if first, again := key("a"), key("a"); first != again || first == key("b") {
 		t.Error("the key does not follow the contents of the password file")
 	}
 	one, err := (&store.Settings{CountersMax: 1}).Key()
