@@ -46,6 +46,7 @@ type node struct {
 	lastTimeout  atomic.Int64 // when the latest of those batches timed out; same clock
 	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
 	gaveUpAfter atomic.Int64
+	silence     silence
 	wanted      atomic.Int64 // when a server last redirected to this one; same clock
 }
 
@@ -277,9 +278,14 @@ func (n *node) answered(sent time.Duration) {
 }
 
 // noteTimeout records that a batch timed out. It reports whether the server has answered a batch
-// that was sent later, or a PING meanwhile, which shows that it works.
+// that was sent later, or a PING meanwhile and some batch lately, which shows that it works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
-	if n.worksSince(sent) {
+	lastAnswered := n.lastAnswered.Load()
+	if lastAnswered > int64(sent) {
+		return true
+	}
+	n.silence.note(int64(sent), lastAnswered, n.store.settings.silentMax)
+	if n.worksSince(sent) && !n.silent() {
 		return true
 	}
 	now := n.store.clock()
