@@ -22,7 +22,8 @@ type node struct {
 	store    *Store
 	address  address
 	dialer   *dialer
-	client   *redis.Client
+	client   *redis.Client // for counters, and the store's own background work
+	values   *redis.Client // for everything else, so that it never takes a lane's connection
 	queue    *queue
 	idle     chan *lane    // free lanes
 	checking chan struct{} // capacity one: held by the running Check
@@ -69,6 +70,7 @@ func newNode(s *Store, a address) *node {
 	n.dialer = newDialer(a, settings.tls, settings.timeout)
 	n.dialer.late = n.pinger.lateReply
 	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
+	n.values = redis.NewClient(valueOptions(a, n.dialer))
 	n.idle = make(chan *lane, settings.lanes)
 	for range settings.lanes {
 		n.idle <- newLane(n)
@@ -119,6 +121,24 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 			Mode: maintnotifications.ModeDisabled,
 		},
 	}
+}
+
+// The connections for plain values to one server.
+const (
+	valueConnsMax  = 8
+	valueConnsIdle = 2
+)
+
+// valueOptions are the options of the client for plain values, which runs no script. Its commands
+// have deadlines of seconds, and all of its connections can be waiting for a server that hangs.
+func valueOptions(a address, d *dialer) *redis.Options {
+	o := clientOptions(a, d, 0)
+	o.PoolSize, o.MaxIdleConns = valueConnsMax, valueConnsIdle
+	o.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		_ = conn.ClientSetName(ctx, clientName).Err()
+		return nil
+	}
+	return o
 }
 
 // admit creates a call for checks, unless sending it would be useless.
@@ -355,5 +375,6 @@ func (n *node) close() {
 			<-n.idle // a caller might still be sending its own call
 		}
 		_ = n.client.Close()
+		_ = n.values.Close()
 	})
 }
