@@ -28,7 +28,16 @@ const (
 	// placeBytesMax bounds a place.
 	placeBytesMax = FollowedMax * (idBytesMax + 22)
 	idBytesMax    = 16
+	// readersMax is the number of calls of Follow that use Redis at once. Further calls wait, so
+	// that readers leave connections to this process's own reports and records.
+	readersMax = 4
 )
+
+// reading has an element for each call of Follow that uses Redis.
+var reading = make(chan struct{}, readersMax)
+
+// errReaders is the error of a call of Follow that did not come to read.
+var errReaders = fmt.Errorf("%d readers of events of this process wait for Redis; ask again", readersMax)
 
 // EventQuery selects events.
 type EventQuery struct {
@@ -66,7 +75,7 @@ var ErrAfter = errors.New("no place in the events")
 
 // Follow returns the events of a node, which may be nil, and those of all other nodes of a Redis,
 // which may be nil. Other nodes send their events for ten seconds after the call. While Redis does
-// not answer, the events are those of the own node.
+// not answer, or four other calls use it for two seconds, the events are those of the own node.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {
@@ -77,7 +86,14 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	page := &EventPage{Events: []events.Event{}, Nodes: []FollowedNode{}}
 	var ids []string
 	if store != nil {
-		if ids, err = register(ctx, store, &q.Filter); err != nil {
+		select {
+		case reading <- struct{}{}:
+			defer func() { <-reading }()
+			ids, err = register(ctx, store, &q.Filter)
+		case <-ctx.Done():
+			err = errReaders
+		}
+		if err != nil {
 			return ownEvents(page, own, places, q, err)
 		}
 	}

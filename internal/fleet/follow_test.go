@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -118,6 +119,35 @@ func TestFollow(t *testing.T) {
 	for _, key := range server.Client().Keys(t.Context(), "*").Val() {
 		if ttl := server.Client().PTTL(t.Context(), key).Val(); ttl <= 0 {
 			t.Errorf("the key %q does not expire", key)
+		}
+	}
+}
+
+// TestReadersTakeTurns tests that a call that does not get a turn shows the events of the own node,
+// or fails, with the reason.
+func TestReadersTakeTurns(t *testing.T) {
+	store := open(t, redistest.Start(t))
+	w := new(writes)
+	w.deny("api", "user:ann")
+	for range readersMax {
+		reading <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	page, err := Follow(ctx, store, reporting(w), new(EventQuery))
+	if err != nil || len(page.Events) != 1 || page.Problem != errReaders.Error() {
+		t.Errorf("%+v, error %v", page, err)
+	}
+	if _, err = Follow(ctx, store, nil, new(EventQuery)); !errors.Is(err, errReaders) {
+		t.Errorf("without an own node: error %v", err)
+	}
+	for range readersMax {
+		<-reading
+	}
+	r := &reader{t: t, store: store, own: reporting(w)}
+	for range 2 * readersMax {
+		if page := r.read(); page.Problem != "" {
+			t.Fatal(page.Problem)
 		}
 	}
 }

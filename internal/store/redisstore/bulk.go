@@ -20,7 +20,7 @@ const scanCount = 1000
 // returns at the latest when ctx is done; some values may then be set and others not.
 func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error {
-		_, err := n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, err := n.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, i := range of {
 				if values[i] == nil {
 					pipe.Del(ctx, keys[i])
@@ -47,7 +47,7 @@ func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []strin
 	}
 	for _, n := range servers {
 		for cursor := uint64(0); ; {
-			keys, next, err := n.client.Scan(ctx, cursor, pattern, scanCount).Result()
+			keys, next, err := n.values.Scan(ctx, cursor, pattern, scanCount).Result()
 			if err != nil {
 				return failureOf(err)
 			}
@@ -87,7 +87,7 @@ func (s *Store) Scan(ctx context.Context, pattern, after string, count int) (key
 			return nil, "", fmt.Errorf("%w: %.100q", ErrPosition, after)
 		}
 	}
-	keys, cursor, err = servers[at].client.Scan(ctx, cursor, pattern, int64(count)).Result()
+	keys, cursor, err = servers[at].values.Scan(ctx, cursor, pattern, int64(count)).Result()
 	if err != nil {
 		return nil, "", failureOf(err)
 	}

@@ -121,13 +121,15 @@ type settings struct {
 	queueMax int
 	// queueWait is how long a call may wait in the queue.
 	queueWait time.Duration
+	// silentMax is how long PINGs excuse a server that answers no call.
+	silentMax time.Duration
 	lanes     int
 	logger    *slog.Logger
 }
 
 // settings validates the options and returns every problem, not just the first.
 func (o *Options) settings() (settings, error) {
-	s := settings{logger: o.Logger}
+	s := settings{logger: o.Logger, silentMax: silentMax}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}

@@ -18,7 +18,8 @@ import (
 //
 // A batch can take longer than the timeout although the server works: the requests of one client
 // can keep the server or the machine busy. So a timeout alone is no evidence against the server. It
-// counts for the circuit breaker only if a PING is not answered within the timeout either.
+// counts for the circuit breaker only if a PING is not answered within the timeout either, or if
+// the server has answered no batch for silentMax.
 //
 // The connection needs no credentials, because an error reply shows as well that the server works.
 type pinger struct {

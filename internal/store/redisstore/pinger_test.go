@@ -22,6 +22,7 @@ func TestABusyServerIsNotAway(t *testing.T) {
 	p := newProxy(t, server)
 	s := open(t, Options{URL: p.url(), Timeout: 40 * time.Millisecond})
 	ready(t, s)
+	s.settings.silentMax = time.Minute // the test does not depend on the machine's speed
 	n := s.only.Load()
 	waitUntil(t, "the first PING is answered", func() bool { return p.pinged() > 0 })
 	once := func() error {
@@ -53,6 +54,69 @@ func TestABusyServerIsNotAway(t *testing.T) {
 	p.set(0, false)
 	waitUntil(t, "the server is used again", func() bool { return once() == nil })
 	waitUntil(t, "the breaker closes", func() bool { return s.Stats().Breaker == BreakerClosed })
+}
+
+// TestPingsAloneAreNotEnough: a server that answers PINGs and no call, as one that is paused does,
+// opens the breaker after silentMax, and every trial opens it again until the server answers calls.
+func TestPingsAloneAreNotEnough(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server)
+	s := open(t, Options{URL: p.url(), Timeout: 40 * time.Millisecond})
+	ready(t, s)
+	s.settings.silentMax = time.Second
+	waitUntil(t, "the first PING is answered", func() bool { return p.pinged() > 0 })
+	once := func() error {
+		return s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1))
+	}
+	p.setBusy(true)
+	p.set(0, true)
+	waitUntil(t, "the breaker opens", func() bool {
+		_ = once()
+		return s.Stats().Breaker == BreakerOpen
+	})
+	n := s.only.Load()
+	for range 2 { // as after a probe, which is a PING
+		n.breaker.tryAgain()
+		waitUntil(t, "a trial opens the breaker again", func() bool {
+			_ = once()
+			return s.Stats().Breaker == BreakerOpen
+		})
+	}
+	p.set(0, false)
+	waitUntil(t, "the server is used again", func() bool { return once() == nil })
+	waitUntil(t, "the breaker closes", func() bool { return s.Stats().Breaker == BreakerClosed })
+	if n.silent() {
+		t.Error("the server counts as silent although it has answered")
+	}
+}
+
+// TestSilence: a silence ends with an answered batch, and does not include a time without calls.
+func TestSilence(t *testing.T) {
+	const most = 5 * time.Second
+	at := func(seconds int64) int64 { return seconds * int64(time.Second) }
+	for _, c := range []struct {
+		name         string
+		timeouts     []int64 // when batches that timed out were sent, in seconds
+		lastAnswered int64
+		want         int64 // when the silence began
+	}{
+		{"one timeout", []int64{3}, 2, 3},
+		{"several without an answer", []int64{3, 5, 9}, 2, 3},
+		{"an answer between them", []int64{3, 5, 9}, 4, 5},
+		{"no calls for long", []int64{3, 5, 10, 12}, 2, 10},
+	} {
+		var s silence
+		for _, sent := range c.timeouts {
+			lastAnswered := c.lastAnswered
+			if lastAnswered > sent {
+				lastAnswered = 0
+			}
+			s.note(at(sent), at(lastAnswered), most)
+		}
+		if got := s.first.Load(); got != at(c.want) {
+			t.Errorf("%s: the silence began at %s, want %d s", c.name, time.Duration(got), c.want)
+		}
+	}
 }
 
 // TestASlowLinkOpensTheBreaker: a server that answers PINGs later than the timeout answers no call

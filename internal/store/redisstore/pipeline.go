@@ -259,7 +259,7 @@ func (l *lane) send() {
 	}
 	switch {
 	case n.ctx.Err() != nil || slow: // the node was closed, or the server works
-	case whole != nil && whole.Kind == KindTimeout && !l.trial:
+	case whole != nil && whole.Kind == KindTimeout && !l.trial && !n.silent():
 		n.noteUnclear(l.epoch)
 	default:
 		n.breaker.report(l.epoch, failed)

@@ -102,6 +102,7 @@ func (n *node) inspect(warned *string) bool {
 		if err = n.check(ctx); err == nil {
 			err = n.agree(ctx)
 		}
+		_ = n.values.Ping(ctx).Err() // so that the first value need not wait for a connection
 	}
 	var unsafe *unsafeError
 	switch {

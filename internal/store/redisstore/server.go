@@ -22,7 +22,8 @@ type node struct {
 	store    *Store
 	address  address
 	dialer   *dialer
-	client   *redis.Client
+	client   *redis.Client // for counters, and the store's own background work
+	values   *redis.Client // for everything else, so that it never takes a lane's connection
 	queue    *queue
 	idle     chan *lane    // free lanes
 	checking chan struct{} // capacity one: held by the running Check
@@ -46,6 +47,7 @@ type node struct {
 	lastTimeout  atomic.Int64 // when the latest of those batches timed out; same clock
 	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
 	gaveUpAfter atomic.Int64
+	silence     silence
 	wanted      atomic.Int64 // when a server last redirected to this one; same clock
 }
 
@@ -68,6 +70,7 @@ func newNode(s *Store, a address) *node {
 	n.dialer = newDialer(a, settings.tls, settings.timeout)
 	n.dialer.late = n.pinger.lateReply
 	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
+	n.values = redis.NewClient(valueOptions(a, n.dialer))
 	n.idle = make(chan *lane, settings.lanes)
 	for range settings.lanes {
 		n.idle <- newLane(n)
@@ -118,6 +121,24 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 			Mode: maintnotifications.ModeDisabled,
 		},
 	}
+}
+
+// The connections for plain values to one server.
+const (
+	valueConnsMax  = 8
+	valueConnsIdle = 2
+)
+
+// valueOptions are the options of the client for plain values, which runs no script. Its commands
+// have deadlines of seconds, and all of its connections can be waiting for a server that hangs.
+func valueOptions(a address, d *dialer) *redis.Options {
+	o := clientOptions(a, d, 0)
+	o.PoolSize, o.MaxIdleConns = valueConnsMax, valueConnsIdle
+	o.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		_ = conn.ClientSetName(ctx, clientName).Err()
+		return nil
+	}
+	return o
 }
 
 // admit creates a call for checks, unless sending it would be useless.
@@ -277,9 +298,14 @@ func (n *node) answered(sent time.Duration) {
 }
 
 // noteTimeout records that a batch timed out. It reports whether the server has answered a batch
-// that was sent later, or a PING meanwhile, which shows that it works.
+// that was sent later, or a PING meanwhile and some batch lately, which shows that it works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
-	if n.worksSince(sent) {
+	lastAnswered := n.lastAnswered.Load()
+	if lastAnswered > int64(sent) {
+		return true
+	}
+	n.silence.note(int64(sent), lastAnswered, n.store.settings.silentMax)
+	if n.worksSince(sent) && !n.silent() {
 		return true
 	}
 	now := n.store.clock()
@@ -349,5 +375,6 @@ func (n *node) close() {
 			<-n.idle // a caller might still be sending its own call
 		}
 		_ = n.client.Close()
+		_ = n.values.Close()
 	})
 }

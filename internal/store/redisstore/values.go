@@ -56,7 +56,7 @@ func (s *Store) perNode(keys []string, do func(n *node, of []int) error) error {
 // valuesOf reads the keys with the given indexes from one server.
 func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
 	commands, sent := make([]*redis.StringCmd, len(of)), s.clock()
-	_, _ = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = n.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, index := range of {
 			commands[i] = pipe.Get(ctx, keys[index])
 		}
@@ -101,7 +101,7 @@ func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply an
 	if err != nil {
 		return nil, err
 	}
-	return s.answered(n.client.Do(ctx, command...))
+	return s.answered(n.values.Do(ctx, command...))
 }
 
 // DoAll runs one command for each key, each on the server that holds the key, in one pipeline for
@@ -111,7 +111,7 @@ func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (rep
 	replies, errs = make([]any, len(keys)), make([]error, len(keys))
 	err = s.perNode(keys, func(n *node, of []int) error {
 		sent := make([]*redis.Cmd, len(of))
-		_, _ = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, _ = n.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i, index := range of {
 				sent[i] = pipe.Do(ctx, commands[index]...)
 			}
