@@ -175,6 +175,17 @@ e2e-quiet: $(if $(READY),,setup build) ## the tests of e2e that run alone
 e2e-busy: $(if $(READY),,setup build) ## all other tests of e2e
 	$(E2E) -timeout 30m -skip '^($(QUIET_STORIES))$$' ./e2e
 
+# The older versions of Envoy in which the native module works. make test runs its stories in the newest.
+OLD_ENVOYS := envoy-1.38 envoy-1.39
+
+.PHONY: e2e-versions
+e2e-versions: setup build ## before a release: the stories of the native module with older versions of Envoy, each in a folder of .cache
+	@tools/setup.sh $(OLD_ENVOYS)
+	@for name in $(OLD_ENVOYS); do \
+	  echo "== $$name"; \
+	  PENSTOCK_ENVOY=$(CURDIR)/.cache/$$name/bin/envoy $(E2E) -timeout 30m -run '^(TestModule|TestConformanceOfModule)' ./e2e; \
+	done
+
 .PHONY: faults
 faults: setup build ## test every fault on every front, and write the results into docs/explanation/faults.md
 	$(E2E) -timeout 120m -run '^TestFaults$$' ./e2e -faults
@@ -185,7 +196,7 @@ attack: setup build ## test every attack at every size on every front, and print
 
 .PHONY: envoy-memory
 envoy-memory: setup build ## send requests of a million made-up clients to Envoy, whose memory must not grow
-	PENSTOCK_UNKNOWN_CLIENTS=1000000 $(E2E) -v -timeout 60m -run TestEnvoyMemoryIsFlat ./e2e
+	PENSTOCK_UNKNOWN_CLIENTS=1000000 $(E2E) -v -timeout 60m -run '^(TestEnvoyMemoryIsFlat|TestModuleMemoryIsFlat)$$' ./e2e
 
 # The recordings were made with a newer commit than the one that bench/rival can pin; it is named in
 # docs/guides/from-envoy-ratelimit.md. To repeat them, set RATELIMIT to a program built from that

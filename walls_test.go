@@ -91,7 +91,7 @@ var imports = map[string][]string{
 	"internal/operator":              {"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/fleet", "internal/policyfile"},
 	"internal/listen":                {"internal/policyfile"},
 	"internal/status":                {"core", "core/counter", "core/policy", "internal/directory"},
-	"internal/fleet":                 {"internal/enforce/topk", "internal/store/redisstore"},
+	"internal/fleet":                 {"internal/enforce/topk", "internal/events", "internal/store/redisstore"},
 	"internal/test/storetest":        {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":        {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/pgtest":           {"internal/control/localpg"},

@@ -25,9 +25,11 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	POST /penstock/lift      lift a client's penalty
 //	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately (n=20)
 //	GET  /penstock/nodes     the nodes that count in the same Redis
+//	GET  /penstock/events    the latest events of all nodes (client=user:u_42, rule=api, after=PLACE)
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
 //	GET  /penstock/records   a page of all clients that have a record (kind=user, blocked=true, n=100, after=PLACE)
 //	POST /penstock/edit      change a client's record
+//	POST /penstock/import    write records of clients and API keys that were exported
 //	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
 //	POST /penstock/key       create, rotate or revoke API keys in the directory
 //	POST /penstock/reload    read the policy files again
@@ -66,7 +68,7 @@ func (Admin) Routes() []caddy.AdminRoute {
 // operators returns the API that answers operators about this configuration.
 func (a *App) operators() *operator.API {
 	return &operator.API{Desk: a.desk(), Front: "Caddy", DirectoryRemedy: "write directory in the penstock block of the global options",
-		Reload: a.reload, Node: thisNode, Others: a.store.others()}
+		Reload: a.reload, Node: thisNode, Others: a.store.others(), Follow: a.store.follow()}
 }
 
 // desk returns the operators' view of this configuration.

@@ -17,7 +17,7 @@ var topDenied = topk.New(topk.Options{})
 
 // thisNode is this process among the nodes that count in one Redis.
 var thisNode = fleet.New(fleet.Sources{Front: "caddy", Policies: policiesOfNode, Totals: totalsOfNode, Denied: topDenied,
-	Problems: problemsOfNode}, time.Now())
+	Problems: problemsOfNode, Events: eventLog.Tail}, time.Now())
 
 // policiesOfNode returns the policies of the running configuration.
 func policiesOfNode() []fleet.Policy {
@@ -67,4 +67,13 @@ func (s *pooledStore) others() func(context.Context) (*fleet.Reading, error) {
 		return nil
 	}
 	return func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, s.opened.Redis) }
+}
+
+// follow returns a function that reads the events of all nodes of the same Redis, or nil without
+// Redis.
+func (s *pooledStore) follow() fleet.FollowFunc {
+	if s.opened.Redis == nil {
+		return nil
+	}
+	return fleet.In(s.opened.Redis)
 }

@@ -147,3 +147,15 @@ func TestGrantsDoNotAllocate(t *testing.T) {
 		t.Errorf("a reader that knows no grants is told %d", got[1].Remaining)
 	}
 }
+
+// TestGrantsLeaveShardsAlone: a grant for a rule with shards, which only a record that was written
+// past the commands can have, changes none of the rule's limits, and not those of other rules.
+func TestGrantsLeaveShardsAlone(t *testing.T) {
+	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{{Name: "api", Shards: 2, Limits: limittest.All(t, "10/1h fixed_window")}}})
+	at := instant(t, "2026-02-10T00:30:00Z")
+	record := grantingRecord(t, "", policy.Grant{Rule: "api", Units: 1000, At: counter.Micros(at.UnixMicro())})
+	if got := countsAt(rs, record, at); len(got) != 1 || got[0] != 5 {
+		t.Errorf("the limits of a shard with a grant are %v, want [5]", got)
+	}
+}

@@ -101,6 +101,60 @@ func TestModuleAdminAddressInUse(t *testing.T) {
 	eventually.Until(t, patience, "operators are served", func() bool { return strings.Contains(scrapeAt(address), "penstock_requests_total") })
 }
 
+// TestModuleAdminFollowsUpdates: while Envoy replaces the configuration of the filter, operators are
+// served as the latest one says, and nowhere after one without admin.
+func TestModuleAdminFollowsUpdates(t *testing.T) {
+	t.Parallel()
+	redis, one, two := redistest.Start(t), freeport.Address(t), freeport.Address(t)
+	guarded := func(token string) string { return fmt.Sprintf("admin: {listen: %q, token: %q}\n", one, token) }
+	d := newDiscovered(t, "penstock", threeADay+adminAt(one)+inRedis(redis))
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+	get := func(address, token string) int {
+		r, err := http.NewRequest(http.MethodGet, "http://"+address+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			return 0
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	if status := get(one, ""); status != http.StatusOK {
+		t.Errorf("the first configuration: %d", status)
+	}
+	const first, second = "a-token-of-the-test-1", "a-token-of-the-test-2"
+	for _, step := range []struct {
+		settings       string
+		is             string
+		atOne, atTwo   int
+		token, another string
+	}{
+		{guarded(first), "a token", 200, 0, first, second},
+		{guarded(second), "another token", 200, 0, second, first},
+		{adminAt(two), "another address", 0, 200, "", ""},
+		{"", "no address", 0, 0, "", ""},
+		{adminAt(one), "an address again", 200, 0, "", ""},
+	} {
+		before := d.loaded()
+		d.write(t, threeADay+step.settings+inRedis(redis))
+		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.loaded() > before })
+		eventually.Until(t, patience, "operators are served as with "+step.is, func() bool {
+			return get(one, step.token) == step.atOne && get(two, step.token) == step.atTwo
+		})
+		if step.another != "" && get(one, step.another) != http.StatusUnauthorized {
+			t.Errorf("%s: the token of another version is accepted", step.is)
+		}
+	}
+	var told nodesReport
+	if penstock(t, "nodes", "--json", "--bridge", "http://"+one).read(t, &told); len(told.Nodes) != 1 {
+		t.Errorf("after the updates the nodes are %+v", told.Nodes)
+	}
+	e.mustRun()
+}
+
 // TestModuleReportsDenials: every denial is in the events, and requests go on if the events cannot be
 // written.
 func TestModuleReportsDenials(t *testing.T) {
@@ -255,6 +309,27 @@ rules:
 	}
 	if n := told("admitted", "refused"); n != 4 {
 		t.Errorf("the candidate has denied %d requests that the policy in force admitted, want 2 of /tight and 2 of /priced", n)
+	}
+}
+
+// TestModuleCountsInEnvoy: Envoy's own statistics show what the module has decided. Without Redis, on_error
+// allow admits the limit and no more.
+func TestModuleCountsInEnvoy(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	e, sites := startModule(t, module(t), nil, threeADay, strings.NewReplacer("shop", "open", "deny", "allow").Replace(threeADay)+
+		"store: {type: redis, url: \""+redis.URL()+"\", timeout: 100ms}\n", strings.Replace(threeADay, "shop", "closed", 1)+
+		"store: {type: redis, url: \""+redis.URL()+"\", timeout: 100ms}\n")
+	redis.Kill()
+	for range 5 {
+		for _, s := range sites {
+			s.get(t, "/")
+		}
+	}
+	for name, want := range map[string]int{"allowed": 3, "denied": 4, "degraded": 3, "unavailable": 5, "panic": 0, "invalid_target": 0} {
+		if got := e.stat("dynamicmodulescustom.penstock." + name); got != want {
+			t.Errorf("%s is %d, want %d", name, got, want)
+		}
 	}
 }
 

@@ -91,12 +91,12 @@ func TestModuleSignals(t *testing.T) {
 	group.Wait()
 }
 
-// TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under load.
-// No request fails, and what the first one held goes back.
+// TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under load,
+// and its address for operators. No request fails, and what the first one held goes back.
 func TestModuleHotRestart(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
-	s := &site{filter: moduleFilter(leasedShop + inRedis(redis))}
+	redis, operators := redistest.Start(t), freeport.Address(t)
+	s := &site{filter: moduleFilter(leasedShop + adminAt(operators) + inRedis(redis))}
 	first := &envoy{admin: freeport.Address(t)}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
 	overwritten(t, file).edit(first.configuration(t, "", startUpstream(t, nil), []*site{s}))
@@ -119,6 +119,7 @@ func TestModuleHotRestart(t *testing.T) {
 	})
 	before := got.admitted.Load()
 	eventually.Until(t, patience, "the second Envoy serves", func() bool { return got.admitted.Load() > before+500 })
+	eventually.Until(t, patience, "the second Envoy serves operators", func() bool { return strings.Contains(scrapeAt(operators), "penstock_requests_total") })
 	close(done)
 	group.Wait()
 	second.mustRun()

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/penstock/penstock/internal/operator"
 )
 
 // description is an OpenAPI document, with the answers that were compared with it.
@@ -72,10 +74,32 @@ func (d *description) describesNothingElse() {
 	}
 }
 
+// describesRoutes fails unless the document has the routes of operators, and no others.
+func (d *description) describesRoutes() {
+	d.t.Helper()
+	var described, served []string
+	for path, item := range d.at("paths") {
+		if !strings.HasPrefix(path, operator.Prefix) {
+			continue
+		}
+		for method := range item.(map[string]any) {
+			described = append(described, strings.ToUpper(method)+" "+path)
+		}
+	}
+	for _, route := range operator.Routes() {
+		served = append(served, route.Method+" "+operator.Prefix+route.Name)
+	}
+	slices.Sort(described)
+	slices.Sort(served)
+	if !slices.Equal(described, served) {
+		d.t.Errorf("openapi.yaml describes the routes %q, and these are served: %q", described, served)
+	}
+}
+
 // schemaKeywords lists the keywords that holds supports. Any other keyword in a schema fails the
 // test.
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
-	"maximum", "pattern", "description", "default"}
+	"maximum", "pattern", "description", "default", "anyOf"}
 
 // holds checks a value against a JSON Schema.
 func (d *description) holds(where string, schema, value any) {
@@ -89,6 +113,12 @@ func (d *description) holds(where string, schema, value any) {
 		if !slices.Contains(schemaKeywords, keyword) {
 			d.t.Errorf("%s: this test does not know the keyword %q", where, keyword)
 		}
+	}
+	if either, ok := s["anyOf"].([]any); ok { // a schema, or null
+		if value != nil {
+			d.holds(where, either[0], value)
+		}
+		return
 	}
 	if kind, ok := s["type"].(string); ok && !isOfType(kind, value) {
 		d.t.Errorf("%s: %v is not of the type %s", where, value, kind)
@@ -146,6 +176,9 @@ func isOfType(kind string, value any) bool {
 		return reflect.TypeOf(value) == reflect.TypeFor[string]()
 	case "boolean":
 		return reflect.TypeOf(value) == reflect.TypeFor[bool]()
+	case "number":
+		_, ok := value.(float64)
+		return ok
 	case "integer":
 		n, ok := value.(float64)
 		return ok && n == float64(int64(n))

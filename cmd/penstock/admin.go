@@ -25,6 +25,7 @@ func adminCommands() []*cobra.Command {
 		a.usageCommand(),
 		a.topCommand(),
 		a.nodesCommand(),
+		a.eventsCommand(),
 		a.reloadCommand(),
 	}
 	for _, cmd := range commands {

@@ -23,6 +23,7 @@ import (
 type directTarget struct {
 	redis        storeFlags
 	policy, name string
+	kept         *operator.API // nil unless keepOpen was called
 }
 
 // registerPolicy adds the flags that determine which counters exist.
@@ -41,11 +42,15 @@ func (d *directTarget) check() error {
 
 // ask answers like a running process, from the data in Redis.
 func (d *directTarget) ask(ctx context.Context, method, route string, query url.Values, body io.Reader) ([]byte, error) {
-	api, done, err := d.open(ctx)
-	if err != nil {
-		return nil, err
+	api := d.kept
+	if api == nil {
+		opened, done, err := d.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		api = opened
 	}
-	defer done()
 	answer, wrong := api.Answer(ctx, method, route, query.Encode(), body)
 	if wrong != nil && wrong.Reason == operator.ReasonNobody {
 		return nil, &nobodyError{wrong.Error()}
@@ -55,6 +60,16 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	}
 	text, err := json.MarshalIndent(answer, "", "  ")
 	return append(text, '\n'), err
+}
+
+// keepOpen makes further calls share their connections until done is called. If Redis is not the
+// target, it does nothing.
+func (d *directTarget) keepOpen(ctx context.Context) (done func(), err error) {
+	if !d.redis.given() {
+		return func() {}, nil
+	}
+	d.kept, done, err = d.open(ctx)
+	return done, err
 }
 
 // open opens Redis and the policy file. The caller must call done.
@@ -85,7 +100,7 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 		desk.Policies = func() []operator.Policy { return []operator.Policy{*policy} }
 	}
 	others := func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, store) }
-	return &operator.API{Desk: desk, Front: "Redis", Others: others}, func() { _ = open.Close() }, nil
+	return &operator.API{Desk: desk, Front: "Redis", Others: others, Follow: fleet.In(store)}, func() { _ = open.Close() }, nil
 }
 
 // readPolicy reads the policy file.

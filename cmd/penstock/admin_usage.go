@@ -43,7 +43,8 @@ func (a *admin) usageCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "usage CLIENT", Short: "Print what a client has used of its limits, without spending anything",
 		Long: "Print what a client has used of each of its limits, how much is left, and when the limit is whole again. Units that a\n" +
 			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. The last denials\n" +
-			"and the client's record are below. With --json the answer is that of \"penstock client --client\". The exit status is 3 if no policy can have the client.\n\n" +
+			"and the client's record are below. With --json the answer is that of \"penstock client --client\". The exit status is 3 if\n" +
+			"no policy can have the client.\n\n" +
 			"With --control, print what clients used in a month, for billing: of one, or of all if CLIENT is left out.",
 		Args: cobra.MaximumNArgs(1), Example: "  penstock usage user:u_42\n  penstock usage --control https://control:7070 --month 2026-11 --format csv"}
 	which.register(cmd.Flags())

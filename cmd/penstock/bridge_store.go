@@ -41,6 +41,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 	if opened.Redis != nil {
 		o.Reachable, o.Nodes, o.ShareSecret = opened.Redis.Check, opened.Redis.Nodes, opened.Redis.SharedSecret
 		o.Problems = opened.Problems
+		o.Follow = fleet.In(opened.Redis)
 		o.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, opened.Redis) }
 		o.OpenDirectory = func() (*directory.Directory, error) {
 			return directory.Open(directory.Options{Source: redisdir.New(opened.Redis), ClientsMax: f.clientsMax, Timeout: f.redis.Timeout,

@@ -36,7 +36,7 @@ type clientEdits struct {
 // addClientEdits adds the commands that read and change the directory to the command "client".
 func addClientEdits(parent *cobra.Command, a *admin) {
 	c := &clientEdits{admin: a}
-	parent.AddCommand(c.show(), c.list(), c.history(),
+	parent.AddCommand(c.show(), c.list(), c.history(), c.export(), c.importRecords(),
 		c.edit(directory.ActionSetTier, "set-tier CLIENT TIER", "Set a client's tier", 1, false),
 		c.edit(directory.ActionUnsetTier, "unset-tier CLIENT", "Remove a client's tier and tenant", 0, false),
 		c.edit(directory.ActionSetTenant, "set-tenant CLIENT TENANT", "Set a client's tenant", 1, false),

@@ -12,6 +12,9 @@ type Events struct {
 	Path        PathShown
 }
 
+// Reports reports whether any decision is reported.
+func (e Events) Reports() bool { return e.Denied || e.AdmittedPPM > 0 }
+
 // EventsPPMMax reports every admitted request.
 const EventsPPMMax = 1_000_000
 

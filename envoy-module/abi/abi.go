@@ -186,7 +186,7 @@ func undecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 	process.Panicked(reason)
 	*verdict = C.VERDICT_CONTINUE
-	s.count = 0
+	s.count, s.counted = 0, C.uint8_t(front.CountPanic)
 	if f.Denies() {
 		*verdict = writeResponse(s, front.Unguarded())
 	}

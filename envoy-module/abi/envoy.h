@@ -47,6 +47,8 @@ WEAK bool CALLBACK(http_get_body_chunks)(void *filter, int kind, text *into);
 WEAK void CALLBACK(http_send_response)(void *filter, uint32_t status, header *headers, size_t count, text body, text details);
 WEAK void CALLBACK(http_send_response_headers)(void *filter, header *headers, size_t count, bool ends);
 WEAK void CALLBACK(http_filter_continue_decoding)(void *filter);
+WEAK int CALLBACK(http_filter_config_define_counter)(void *config, text name, text *labels, size_t count, size_t *id);
+WEAK int CALLBACK(http_filter_increment_counter)(void *filter, size_t id, text *labels, size_t count, uint64_t by);
 WEAK void *CALLBACK(http_filter_scheduler_new)(void *filter);
 WEAK void CALLBACK(http_filter_scheduler_commit)(void *scheduler, uint64_t event);
 WEAK void CALLBACK(http_filter_scheduler_delete)(void *scheduler);

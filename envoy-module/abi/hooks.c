@@ -18,6 +18,7 @@ enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
 // A config is one configuration of the filter, or of a route.
 typedef struct {
   uint64_t front;
+  counters counters; // of the filter
 } config;
 
 // The process ends, so that Envoy's log may no longer exist.
@@ -142,11 +143,12 @@ const char *HOOK(program_init)(void) {
   return version;
 }
 
-static void *open_config(text settings, bool of_route) {
+static config *open_config(text settings, bool of_route) {
   uint64_t front = penstockOpen((char *)settings.at, settings.length, of_route);
   if (front == 0) return NULL;
   config *c = malloc(sizeof *c);
   if (c == NULL) abort();
+  memset(c, 0, sizeof *c);
   c->front = front;
   return c;
 }
@@ -157,8 +159,10 @@ static void close_config(config *c) {
 }
 
 void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
-  (void)envoy, (void)name;
-  return open_config(settings, false);
+  (void)name;
+  config *c = open_config(settings, false);
+  if (c != NULL) counters_define(&c->counters, envoy);
+  return c;
 }
 
 void HOOK(http_filter_config_destroy)(config *c) { close_config(c); }
@@ -176,6 +180,7 @@ void *HOOK(http_filter_new)(config *c, void *envoy) {
   memset(s, 0, offsetof(stream, own));
   s->envoy = envoy;
   s->front = c->front;
+  s->counters = &c->counters;
   s->uses = 1;
   s->reply = s->own;
   s->room = REPLY_ROOM;
@@ -207,6 +212,7 @@ size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   if (!CALLBACK(http_filter_get_attribute_string)(envoy, SOURCE_ADDRESS, &source)) source.length = 0;
   int verdict = penstockRequest(s, all, count, (char *)source.at, source.length);
   if (all != usual) free(all);
+  stream_count(s);
   switch (verdict) {
   case VERDICT_RESPOND:
     respond(s);
@@ -223,6 +229,8 @@ void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
   if (s->waiting == 0) return;
   int verdict = penstockWoken(s);
   s->waiting = 0;
+  s->envoy = envoy;
+  stream_count(s);
   if (s->over) return;
   if (verdict == VERDICT_RESPOND) {
     respond(s);

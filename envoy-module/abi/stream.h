@@ -14,10 +14,21 @@ enum { VERDICT_CONTINUE = 0, VERDICT_RESPOND = 1, VERDICT_WAIT = 2 };
 // bytes. A longer reply is allocated.
 enum { REPLY_ROOM = 640 };
 
+// COUNTS is the number of counters of package front.
+enum { COUNTS = 8 };
+
+// counters are Envoy's counters of a configuration of the filter.
+typedef struct {
+  size_t ids[COUNTS];
+  bool defined;
+} counters;
+
 // A stream is one request. Envoy's worker uses it, and the goroutine that decides the request while
 // it waits. The last of the two frees it.
 typedef struct stream {
   void *envoy;
+  const counters *counters;
+  uint8_t counted;  // the counter of the decision; 0 for none
   void *scheduler;  // NULL until the request waits
   uint64_t front;   // the configuration, as Go knows it
   uint64_t waiting; // the request, as Go knows it; 0 unless it waits
@@ -57,6 +68,11 @@ void stream_wake(stream *s);
 void stream_unwaits(stream *s);
 // stream_room makes room for a reply of that length. It returns NULL without memory.
 char *stream_room(stream *s, uint32_t length);
+
+// counters_define defines the counters of a configuration that Envoy makes.
+void counters_define(counters *c, void *envoy);
+// stream_count adds the stream to the counter of its decision.
+void stream_count(stream *s);
 
 bool attribute_text(stream *s, int id, text *value);
 bool attribute_number(stream *s, int id, uint64_t *value);

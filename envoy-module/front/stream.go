@@ -70,6 +70,7 @@ type Stream struct {
 	from          uint8 // the source, modulo sourceCounts
 
 	verdict   Verdict
+	counted   Count
 	fields    response.Fields
 	remaining int64
 	response  Response
@@ -113,7 +114,7 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
-	s.candidate, s.tried = nil, nil
+	s.candidate, s.tried, s.counted = nil, nil, CountNone
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.state.Store(stateWaiting)
 	s.unknown, s.late = false, false
@@ -136,6 +137,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
 		f.process.invalidTargets.Inc()
+		s.counted = CountInvalidTarget
 		return s.respond(response.BadTarget(), "invalid target")
 	}
 	for _, name := range reads.Attrs {
@@ -221,6 +223,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	}
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
+	s.counted = countOf(&d)
 	s.tryOut(d.Denied())
 	if !d.Denied() {
 		s.expect()
@@ -268,7 +271,7 @@ func (s *Stream) rescue(v *Verdict) {
 // fail decides a request after a panic.
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.panicked(reason)
-	s.fields = response.Fields{}
+	s.fields, s.counted = response.Fields{}, CountPanic
 	if s.front.Denies() {
 		return s.respond(response.Unguarded(), "unavailable")
 	}

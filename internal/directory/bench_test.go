@@ -111,8 +111,14 @@ func BenchmarkFindKey(b *testing.B) {
 }
 
 // BenchmarkKnownClient measures what the directory adds to the plan of a request of a client that
-// is remembered, one of 50,000.
+// is remembered, one of 500 or of 50,000.
 func BenchmarkKnownClient(b *testing.B) {
+	for _, clients := range []int{500, 50_000} {
+		b.Run(fmt.Sprintf("%d clients", clients), func(b *testing.B) { measureKnownClient(b, clients) })
+	}
+}
+
+func measureKnownClient(b *testing.B, clients int) {
 	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
 	if err != nil {
 		b.Fatal(err)
@@ -127,7 +133,6 @@ func BenchmarkKnownClient(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	const clients = 50_000
 	requests := make([]request.Attributes, clients)
 	var plan core.Plan
 	for i := range requests {

@@ -3,11 +3,11 @@
 package directory
 
 import (
-	"hash/maphash"
-	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unique"
+	"unsafe"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
@@ -15,32 +15,64 @@ import (
 
 const shardCount = 64
 
-// entry is the remembered record of one client or one API key. Only its atomic fields change.
-type entry struct {
-	name   policy.ClientName
-	record *Record // nil if the client has none
-	key    *key    // for an API key; nil if the key does not exist
-	fresh  counter.Micros
-	epoch  uint64 // of the directory when the record was read
+// idInline is the length of the identifiers that an entry holds itself. It is that of a UUID.
+const idInline = 36
 
+// entry is the remembered record of one client or one API key. Only its atomic fields change.
+//
+// An entry takes 128 bytes, which the allocator aligns, so a lookup reads two neighbouring cache
+// lines at once. The first has what a lookup compares, the second the identifier.
+type entry struct {
+	name       policy.ClientName
 	now        atomic.Pointer[effective]
+	fresh      counter.Micros
+	epoch      uint64       // of the directory when the record was read
 	used       atomic.Int32 // the recent number of uses, at most usedMax
 	refreshing atomic.Bool  // a read of the record is queued or running
-	place      int          // in the shard's ring; the shard's lock guards it
-	hash       uint64       // of the name; the key in the shard's map
+
+	id     [idInline]byte // the bytes of name.ID, unless it is longer
+	place  int32          // in the shard's ring; the shard's lock guards it
+	hash   uint64         // of the name; the key in the shard's table
+	record *Record        // nil if the client has none
+	key    *key           // for an API key; nil if the key does not exist
 }
+
+// This does not compile if an entry takes more than two cache lines.
+const _ = uint(128 - unsafe.Sizeof(entry{}))
 
 // present reports whether there is a record.
 func (e *entry) present() bool { return e.record != nil || e.key != nil }
 
 // at returns the part of a client's record that is in force at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
-	said := e.now.Load()
-	if now >= said.until {
-		said = e.record.at(now)
-		e.now.Store(said)
+	if said := e.now.Load(); now < said.until {
+		return said.record
 	}
+	said := e.record.at(now)
+	e.now.Store(said)
 	return said.record
+}
+
+// is reports whether the entry is that of a name. It does not wait for the first cache line to read
+// a short identifier in the second.
+func (e *entry) is(name policy.ClientName) bool {
+	n := len(name.ID)
+	if n > idInline {
+		return e.name == name
+	}
+	return len(e.name.ID) == n && string(e.id[:n]) == name.ID && e.name.Kind == name.Kind
+}
+
+// keepName copies the name, because it may refer to the memory of a request. Entries of one kind
+// share its text, so that it stays in the processor's cache.
+func (e *entry) keepName() {
+	e.name.Kind = unique.Make(e.name.Kind).Value()
+	if n := len(e.name.ID); n > idInline {
+		e.name.ID = strings.Clone(e.name.ID)
+	} else {
+		copy(e.id[:], e.name.ID)
+		e.name.ID = unsafe.String(&e.id[0], n)
+	}
 }
 
 // usedMax is the greatest use count of an entry. A made-up client is used once, so its entry is
@@ -51,12 +83,12 @@ const usedMax = 3
 // use. Each shard has a lock, which a lookup of a remembered client does not take.
 //
 // The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one hash
-// evict each other, and neither is taken for the other. The seed is secret, so nobody can choose them.
+// evict each other, and neither is taken for the other. The hash has a secret key, so nobody can choose them.
 //
 // A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after another. If
 // the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced by one.
 type cache struct {
-	seed   maphash.Seed
+	key    hashKey
 	most   int // entries of a shard
 	shards [shardCount]shard
 }
@@ -66,54 +98,57 @@ type shard struct {
 	mu    sync.Mutex
 	ring  []*entry
 	hand  int
-	_     [64]byte // keeps the next shard off this cache line
+	_     [64]byte // keeps what lookups write off the cache line that they read
+	hits  atomic.Uint64
+	_     [64]byte
 }
 
 // newCache returns a cache of at most the given number of entries, rounded up to a multiple of the
 // number of shards.
 func newCache(most int) *cache {
-	return &cache{seed: maphash.MakeSeed(), most: (most + shardCount - 1) / shardCount}
-}
-
-// hash returns the hash of a name.
-func (c *cache) hash(name policy.ClientName) uint64 {
-	return maphash.String(c.seed, name.ID) ^ bits.RotateLeft64(maphash.String(c.seed, name.Kind), 1) | 1<<63 // never 0
+	return &cache{key: newHashKey(), most: (most + shardCount - 1) / shardCount}
 }
 
 func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
 
 // find returns the entry of a client, or nil, and counts the use.
 func (c *cache) find(name policy.ClientName) *entry {
-	e := c.peek(name)
-	if e != nil {
-		if n := e.used.Load(); n < usedMax { // an unconditional write would contend for the cache line
-			e.used.Store(n + 1)
+	hash := c.key.of(name)
+	s := c.shard(hash)
+	e := s.find(hash)
+	if e == nil || !e.is(name) {
+		if e = s.findLocked(hash, name); e == nil {
+			return nil
 		}
+	}
+	s.hits.Add(1)
+	if n := e.used.Load(); n < usedMax { // an unconditional write would contend for the cache line
+		e.used.Store(n + 1)
 	}
 	return e
 }
 
 // peek returns the entry of a client, or nil.
 func (c *cache) peek(name policy.ClientName) *entry {
-	hash := c.hash(name)
-	s := c.shard(hash)
-	if e := s.find(hash); e != nil && e.name == name {
-		return e
-	}
-	s.mu.Lock() // find may have missed it during a change
+	hash := c.key.of(name)
+	return c.shard(hash).findLocked(hash, name)
+}
+
+// findLocked is find for an entry that may have been missed beside a change.
+func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
+	s.mu.Lock()
 	e := s.find(hash)
 	s.mu.Unlock()
-	if e == nil || e.name != name {
+	if e == nil || !e.is(name) {
 		return nil
 	}
 	return e
 }
 
-// put stores an entry, in place of the client's previous one. The entry's name is copied, because it
-// may refer to the memory of a request.
+// put stores an entry, in place of the client's previous one.
 func (c *cache) put(e *entry) {
-	e.name = policy.ClientName{Kind: strings.Clone(e.name.Kind), ID: strings.Clone(e.name.ID)}
-	e.hash = c.hash(e.name)
+	e.keepName()
+	e.hash = c.key.of(e.name)
 	s := c.shard(e.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +160,7 @@ func (c *cache) put(e *entry) {
 		return
 	}
 	if len(s.ring) < c.most {
-		e.place = len(s.ring)
+		e.place = int32(len(s.ring))
 		s.ring = append(s.ring, e)
 	} else {
 		e.place = s.evict()
@@ -159,7 +194,7 @@ func (s *shard) add(e *entry) {
 
 // evict removes an entry that was not used recently, and returns its place. The caller holds the
 // lock.
-func (s *shard) evict() (place int) {
+func (s *shard) evict() (place int32) {
 	for {
 		n := s.ring[s.hand].used.Load()
 		if n == 0 {
@@ -168,7 +203,7 @@ func (s *shard) evict() (place int) {
 		s.ring[s.hand].used.Store(n - 1)
 		s.hand = (s.hand + 1) % len(s.ring)
 	}
-	place = s.hand
+	place = int32(s.hand)
 	s.table.Load().remove(s.ring[place].hash)
 	s.hand = (s.hand + 1) % len(s.ring)
 	return place
@@ -181,6 +216,14 @@ func (c *cache) len() (n int) {
 		s.mu.Lock()
 		n += len(s.ring)
 		s.mu.Unlock()
+	}
+	return n
+}
+
+// hits returns the number of lookups that found an entry.
+func (c *cache) hits() (n uint64) {
+	for i := range c.shards {
+		n += c.shards[i].hits.Load()
 	}
 	return n
 }

@@ -85,7 +85,7 @@ type Directory struct {
 
 // Figures are the counters of a directory, for metrics.
 type Figures struct {
-	Hits, Misses, Undirected, Overloads, Bad, Reads, Failures atomic.Uint64
+	Misses, Undirected, Overloads, Bad, Reads, Failures atomic.Uint64
 }
 
 var (
@@ -130,6 +130,9 @@ func (d *Directory) Close() error {
 	return nil
 }
 
+// Hits returns the number of lookups of clients and keys that were remembered.
+func (d *Directory) Hits() uint64 { return d.cache.hits() + d.keys.hits() }
+
 // Figures returns the counts, which keep changing.
 func (d *Directory) Figures() *Figures { return &d.figures }
 
@@ -144,9 +147,13 @@ func (d *Directory) Source() Source { return d.source }
 
 // Find implements [policy.Directory].
 func (d *Directory) Find(kind, id string, now counter.Micros) (record *policy.ClientRecord, ok bool) {
-	e := d.find(d.cache, policy.ClientName{Kind: kind, ID: id}, now)
+	e := d.cache.find(policy.ClientName{Kind: kind, ID: id})
 	if e == nil {
+		d.figures.Misses.Add(1)
 		return nil, false
+	}
+	if d.stale(e, now) {
+		d.readAgain(e, now)
 	}
 	return e.at(now), true
 }
@@ -155,27 +162,28 @@ func (d *Directory) Find(kind, id string, now counter.Micros) (record *policy.Cl
 func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Identity, state policy.CredentialState, ok bool) {
 	var text [2 * len(hash)]byte
 	hex.Encode(text[:], hash[:])
-	e := d.find(d.keys, policy.ClientName{Kind: policy.KindKey, ID: unsafe.String(&text[0], len(text))}, now)
+	e := d.keys.find(policy.ClientName{Kind: policy.KindKey, ID: unsafe.String(&text[0], len(text))})
 	if e == nil {
+		d.figures.Misses.Add(1)
 		return nil, policy.CredentialUnknown, false
+	}
+	if d.stale(e, now) {
+		d.readAgain(e, now)
 	}
 	who, state = e.key.at(now)
 	return who, state, true
 }
 
-// find returns the entry of a name, or nil. If the entry is no longer fresh, it is read again in
-// the background.
-func (d *Directory) find(c *cache, name policy.ClientName, now counter.Micros) *entry {
-	e := c.find(name)
-	if e == nil {
-		d.figures.Misses.Add(1)
-		return nil
-	}
-	d.figures.Hits.Add(1)
-	if (now >= e.fresh || e.epoch != d.epoch.Load()) && !d.paused(now) && e.refreshing.CompareAndSwap(false, true) {
+// stale reports whether an entry is no longer fresh.
+func (d *Directory) stale(e *entry, now counter.Micros) bool {
+	return now >= e.fresh || e.epoch != d.epoch.Load()
+}
+
+// readAgain reads an entry that is stale again in the background.
+func (d *Directory) readAgain(e *entry, now counter.Micros) {
+	if !d.paused(now) && e.refreshing.CompareAndSwap(false, true) {
 		d.refresh(e)
 	}
-	return e
 }
 
 // cacheOf returns the cache that a name belongs to.

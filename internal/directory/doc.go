@@ -23,9 +23,10 @@
 //
 // # Price
 //
-// For a known client, a lookup in memory takes about 50 ns, no lock, and allocates nothing. A client
-// that is seen for the first time waits for one read of the source. A remembered client takes about
-// 300 bytes, and 640 with a record.
+// For a known client, a lookup in memory takes about 20 ns, no lock, and allocates nothing. It reads
+// two places in memory, so it takes about 90 ns if they are in no near cache of the processor. A
+// client that is seen for the first time waits for one read of the source. A remembered client
+// takes about 180 bytes, and from 370 with a record.
 //
 // # When not to use it
 //

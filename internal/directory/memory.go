@@ -136,6 +136,21 @@ func (m *Memory) Swap(_ context.Context, name policy.ClientName, old, text []byt
 	return true, nil
 }
 
+// SwapAll implements [Source].
+func (m *Memory) SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error) {
+	swapped = make([]bool, len(swaps))
+	for i := range swaps {
+		s := &swaps[i]
+		if swapped[i], err = m.Swap(ctx, s.Name, s.Old, s.Text, s.Entry); err != nil {
+			return nil, err
+		}
+	}
+	return swapped, nil
+}
+
+// Complete implements [Source].
+func (m *Memory) Complete(context.Context) error { return nil }
+
 // History implements [Source].
 func (m *Memory) History(_ context.Context, name policy.ClientName, most int) ([]Entry, error) {
 	m.mu.Lock()

@@ -6,10 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -60,4 +64,60 @@ func TestNetworksStayReadable(t *testing.T) {
 		t.Error(err)
 	}
 	read(some + added - 1)
+}
+
+// TestGarbledNetworks tests that, if something else has written to the key of networks, the networks
+// that a process remembers stay blocked, that this is counted and logged, and that a process that
+// starts then still learns of changes by the history. A network whose record is not valid has no
+// force, and the others have.
+func TestGarbledNetworks(t *testing.T) {
+	const key = "rl1:~networks:{~directory}"
+	server := redistest.Start(t)
+	source, log, addr := inRedis(t, server.URL()), new(eventually.Journal), netip.MustParseAddr("192.0.2.7")
+	edit(t, source, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock})
+	d := open(t, directory.Options{Source: source, Logger: log.Logger()})
+	write := func(garbage any) {
+		t.Helper()
+		if err := server.Client().Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		switch garbage := garbage.(type) {
+		case string:
+			server.Client().Set(t.Context(), key, garbage, 0)
+		case []any:
+			server.Client().LPush(t.Context(), key, garbage...)
+		}
+		d.ReadNetworks(t.Context())
+	}
+	for i, garbage := range []any{"garbage", "[]", `"{}"`, []any{"x"}} {
+		if write(garbage); d.Figures().Bad.Load() < uint64(i+1) {
+			t.Errorf("%v: %d are bad", garbage, d.Figures().Bad.Load())
+		}
+		if r := d.FindAddr(addr, now()); r == nil || !r.Blocked {
+			t.Errorf("%v: the blocked network has the record %+v", garbage, r)
+		}
+	}
+	if text := log.String(); !strings.Contains(text, "has no force") || !strings.Contains(text, key) {
+		t.Errorf("the log is %q", text)
+	}
+	later := &looks{Source: source}
+	open(t, directory.Options{Source: later})
+	eventually.Until(t, 20*time.Second, "the history is read", func() bool { return later.n.Load() > 0 })
+	write(`{"192.0.2.0/24": {"v": 9, "block": {}}, "198.51.100.0/24": {"block": {}}, "nonsense": {}, "203.0.113.0/24": 5}`)
+	for text, want := range map[string]bool{"192.0.2.7": false, "198.51.100.7": true, "203.0.113.7": false} {
+		if r := d.FindAddr(netip.MustParseAddr(text), now()); (r != nil && r.Blocked) != want {
+			t.Errorf("%s has the record %+v, want blocked %v", text, r, want)
+		}
+	}
+}
+
+// looks counts how often the history of a source is read.
+type looks struct {
+	directory.Source
+	n atomic.Int64
+}
+
+func (l *looks) Changes(ctx context.Context, after string) (directory.Changes, error) {
+	l.n.Add(1)
+	return l.Source.Changes(ctx, after)
 }

@@ -4,6 +4,7 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -89,11 +90,15 @@ func networkName(p netip.Prefix) string {
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
 // readNetworks reads the records of all networks. It reports whether the source answered. If it did
-// not, the previous ones stay in force.
+// not, or if nothing of its answer can be read, the previous ones stay in force.
 func (d *Directory) readNetworks(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
 	defer cancel()
 	texts, err := d.source.Networks(ctx)
+	if errors.Is(err, ErrGarbled) {
+		d.bad(KindNetwork, err)
+		return true // otherwise the history would not be read either
+	}
 	if err != nil {
 		return false
 	}

@@ -225,18 +225,22 @@ func ended(until, now time.Time) bool {
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // when it changes by itself; never if it does not
+	client policy.ClientRecord  // that of record, beside it
 }
 
 // never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
+// nothing is in force for every client without a record.
+var nothing = &effective{until: never}
+
 // at returns the part of the record that is in force at an instant, and until when. The record must
 // be valid.
 func (r *Record) at(now counter.Micros) *effective {
-	e := &effective{until: never}
 	if r == nil {
-		return e
+		return nothing
 	}
+	e := &effective{until: never}
 	instant := time.UnixMicro(int64(now))
 	lasts := func(until time.Time) bool {
 		if ended(until, instant) {
@@ -254,7 +258,8 @@ func (r *Record) at(now counter.Micros) *effective {
 	if err != nil {
 		return e // cannot happen: ParseRecord has checked the record
 	}
-	e.record = &policy.ClientRecord{Tier: r.Tier, Tenant: r.Tenant, Overrides: overrides,
+	e.client = policy.ClientRecord{Tier: r.Tier, Tenant: r.Tenant, Overrides: overrides,
 		Blocked: r.Block != nil && lasts(r.Block.Until), Exempt: r.Exempt != nil && lasts(r.Exempt.Until)}
+	e.record = &e.client
 	return e
 }

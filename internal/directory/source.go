@@ -18,7 +18,8 @@ type Source interface {
 	Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error
 	// Records reads a part of all records, in no particular order.
 	Records(ctx context.Context, of Range) (Part, error)
-	// Networks reads the records of all addresses and networks, by address or CIDR.
+	// Networks reads the records of all addresses and networks, by address or CIDR. The error wraps
+	// ErrGarbled if they were written by something else than Swap.
 	Networks(ctx context.Context) (map[string][]byte, error)
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.
@@ -33,6 +34,13 @@ type Source interface {
 	// Swap replaces a record if its text is still old, and reports whether it was. A nil text
 	// stands for no record. Swap appends the entry to the history, and notifies the followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
+	// SwapAll is Swap for several records, at most one for each name. Other than Swap, it does not make
+	// a generation, so a source that has lost its records stays incomplete until Complete is called.
+	// If it returns an error, some records may have been replaced.
+	SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error)
+	// Complete makes a generation, if there is none, and then notifies the followers that any record
+	// may have changed.
+	Complete(ctx context.Context) error
 	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, sorted.
 	KeyHashes(ctx context.Context, name string) ([]string, error)
 	// KeysAfter returns the keys whose names come after the given one, sorted by name and hash. ""
@@ -109,6 +117,10 @@ const HistoryMax = 10_000
 
 // ErrSource is wrapped by the error of a source that did not answer.
 var ErrSource = errors.New("the directory does not answer")
+
+// ErrGarbled is wrapped by the error of a source that answered, but whose records of networks cannot
+// be read.
+var ErrGarbled = fmt.Errorf("%w: the records of networks cannot be read", ErrSource)
 
 // ErrBusy is wrapped by the error of a source that did not answer in time, although it answered
 // other calls meanwhile. A client that sends many requests can cause this.

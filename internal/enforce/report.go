@@ -23,7 +23,7 @@ func (e *Enforcer) Report(log *events.Log) {
 // report hands the decision of the plan's request to the log of events.
 func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	for _, v := range versions {
-		if v.Events != (policy.Events{}) {
+		if v.Reports() {
 			e.events.Want()
 			e.reportBy(plan, d, versions)
 			return
@@ -31,13 +31,14 @@ func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Ve
 	}
 }
 
-// reportBy reports the decision if the policy that made it requires it.
+// reportBy reports the decision if the rule or the policy that made it requires it.
 func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	v, denied := deciding(plan, d, versions), d.Denied()
+	settings := v.EventsOf(d.Rule)
 	switch {
 	case d.Outcome == core.OutcomeNone:
-	case denied && !v.Events.Denied:
-	case !denied && (v.Events.AdmittedPPM == 0 || rand.Int64N(policy.EventsPPMMax) >= v.Events.AdmittedPPM):
+	case denied && !settings.Denied:
+	case !denied && (settings.AdmittedPPM == 0 || rand.Int64N(policy.EventsPPMMax) >= settings.AdmittedPPM):
 	default:
 		e.handOver(plan, d, v, 1)
 	}
@@ -48,11 +49,13 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 // counted. Metrics do not count them.
 func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	e.measureDenials(plan, d, v, n, dropped)
-	if e.events == nil || !v.Events.Denied {
+	if e.events == nil || !v.ReportsDenials() {
 		return
 	}
 	e.events.Drop(dropped)
-	e.handOver(plan, d, v, n)
+	if v.EventsOf(d.Rule).Denied {
+		e.handOver(plan, d, v, n)
+	}
 }
 
 // handOver hands n equal decisions over to the log of events.
@@ -66,11 +69,12 @@ func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, 
 		return
 	}
 	limit, endpoint := plan.Reported(d)
-	details := events.Details{Settings: v.Events, Denied: d.Denied(), Status: d.Status, Limit: limit, Address: plan.Peer(),
+	settings := v.EventsOf(d.Rule)
+	details := events.Details{Settings: settings, Denied: d.Denied(), Status: d.Status, Limit: limit, Address: plan.Peer(),
 		Tier: d.Client.Tier, Path: endpoint}
 	if request := plan.Request(); request != nil {
 		details.Method = request.Method()
-		switch v.Events.Path {
+		switch settings.Path {
 		case policy.PathFull:
 			details.Path = request.Path()
 		case policy.PathNone:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,6 +144,37 @@ func TestReport(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})
+	}
+}
+
+// TestRulesReportOnTheirOwn: the events of a rule take the place of those of its policy, and fields
+// that they omit are those of the policy.
+func TestRulesReportOnTheirOwn(t *testing.T) {
+	const api, other = "{name: api, match: {path: /api/*}, limit: 5/1m, events: ", "}, {name: other, match: {path: /other}, limit: 5/1m}]}"
+	for name, c := range map[string]struct{ policy, want string }{
+		"only one rule":  {"{name: shop, rules: [" + api + "{}" + other, "denied api ip:192.0.2.7 /api/*"},
+		"all but one":    {"{name: shop, events: {}, rules: [" + api + "{denied: none}" + other, "denied other ip:192.0.2.7 /other"},
+		"as the policy":  {"{name: shop, events: {denied: none, admitted: 1, ip: none}, rules: [" + api + "{denied: all, admitted: 0}" + other, "admitted other ip /other; denied api ip /api/*"},
+		"the rule shows": {"{name: shop, events: {denied: none}, rules: [" + api + "{denied: all, ip: prefix, path: full}" + other, "denied api ip:192.0.2.0/24 /api/x"},
+		"sampled alone":  {"{name: shop, events: {}, rules: [" + api + "{denied: none, admitted: 1}" + other, "admitted api ip:192.0.2.7 /api/*; denied other ip:192.0.2.7 /other"},
+	} {
+		r := newReportTest(t, c.policy)
+		var got []string
+		for _, path := range []string{"/api/x", "/other"} {
+			r.ask(path, true)
+			r.ask(path, false)
+		}
+		for _, e := range r.events() {
+			got = append(got, fmt.Sprint(e.Kind, " ", e.Rule, " ", e.Client, " ", e.Path))
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s: %s, want %s", name, text, c.want)
+		}
+	}
+	r := newReportTest(t, "{name: shop, rules: ["+api+"{}"+other)
+	if v := r.versions[0]; !v.Reports() || !v.ReportsDenials() || v.EventsOf("other").Reports() {
+		t.Error("the policy reports the denials of one rule alone")
 	}
 }
 

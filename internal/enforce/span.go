@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/events"
@@ -132,20 +133,20 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 		v := deciding(plan, d, versions)
 		text("penstock.policy", v.Document.Name)
 		text("penstock.version", v.ID)
-		if shows(v, d) {
-			text("penstock.client", attributeText(events.ShownClient(d.Client.Kind, d.Client.ID, v.Events.Address)))
-			text("client.address", events.ShownAddress(plan.Peer(), v.Events.Address))
+		if settings := v.EventsOf(d.Rule); shows(&settings, d) {
+			text("penstock.client", attributeText(events.ShownClient(d.Client.Kind, d.Client.ID, settings.Address)))
+			text("client.address", events.ShownAddress(plan.Peer(), settings.Address))
 		}
 	}
 	span.SetAttributes(attributes...)
 }
 
-// shows reports whether the events of the policy name the client of such a decision.
-func shows(v *live.Version, d *core.Decision) bool {
+// shows reports whether events name the client of such a decision.
+func shows(settings *policy.Events, d *core.Decision) bool {
 	if d.Denied() {
-		return v.Events.Denied
+		return settings.Denied
 	}
-	return v.Events.AdmittedPPM > 0
+	return settings.AdmittedPPM > 0
 }
 
 // attributeText returns a text that a client chose as an attribute. Without valid UTF-8, the spans of

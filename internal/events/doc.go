@@ -17,13 +17,17 @@
 // that requests need. While the sink blocks, the events of that time are gathered as if they
 // belonged to one second.
 //
+// [Log.Tail] returns the latest events to readers of their own. A slow reader delays nothing: it
+// misses events, and is told how many.
+//
 // Every line is valid JSON of at most [LineBytesMax] bytes, whatever names clients take.
 //
 // # Price
 //
 // A [Log] without decisions takes almost no memory, and starts no goroutine. A decision equal to an
 // earlier one takes about 35 ns and no allocation. The events of two seconds take from 1 MB to at
-// most 7 MB. The latest denials of [RecentClientsMax] clients take at most 11 MB, and a fifth of
+// most 7 MB. The latest [TailMax] events, for those who follow the log, take at most 5 MB, and
+// usually 1 MB. The latest denials of [RecentClientsMax] clients take at most 11 MB, and a fifth of
 // that if names and paths are short.
 //
 // # When not to use it

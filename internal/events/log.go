@@ -39,6 +39,7 @@ type Log struct {
 	table   atomic.Pointer[table]
 	armed   atomic.Bool // a call of tick is due
 	recent  recent
+	tail    tail
 
 	beyond, unwritten atomic.Uint64 // decisions dropped so far, by reason
 	written           atomic.Uint64 // events
@@ -49,6 +50,7 @@ type Log struct {
 
 	writing sync.Mutex // held while events are written, never by a request
 	told    [2]uint64  // dropped decisions that events have reported, by reason
+	shown   uint64     // decisions beyond EventsMax that the tail has reported
 }
 
 // New returns a log without a sink. Such a log only remembers the latest denials.
@@ -205,13 +207,28 @@ func (l *Log) flush() {
 		sink = l.sinks[n-1]
 	}
 	l.mu.Unlock()
+	Sort(all)
+	l.remember(all)
 	if sink == nil {
 		return
 	}
-	slices.SortFunc(all, func(a, b Event) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Client, b.Client)) })
 	if l.write(sink, all) {
 		l.tell(sink)
 	}
+}
+
+// remember adds events to the tail, and an event with the number of decisions beyond EventsMax.
+func (l *Log) remember(all []Event) {
+	if beyond := l.beyond.Load(); beyond != l.shown {
+		all = append(slices.Clip(all), Event{Time: l.options.Now(), Kind: KindDropped, Reason: reasonRate, Node: l.options.Node, Count: beyond - l.shown})
+		l.shown = beyond
+	}
+	l.tail.add(all)
+}
+
+// byTime compares events by time, then by node and client.
+func byTime(a, b Event) int {
+	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client))
 }
 
 // write writes events, and counts the decisions of the events that the sink does not write.

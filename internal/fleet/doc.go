@@ -12,13 +12,20 @@
 //
 //	rl1:~node:{~fleet}:ID    a node's record, as JSON
 //	rl1:~fleet:{~fleet}      a sorted set of the nodes by the time of their last heartbeat
+//	rl1:~follow:{~fleet}     a sorted set of the filters of those who follow events, by when each ends
+//	rl1:~events:{~fleet}:ID  a node's latest events, as JSON, only while somebody follows them
+//
+// [Follow] returns the latest events of all nodes. A node writes its events once a second while
+// somebody follows them, at most [EventsBytesMax] of them. A slow reader delays no node: it misses
+// events, and is told how many.
 //
 // A record that cannot be read, or is of a later version, is left out and counted. At most [NodesMax]
 // nodes are read, the latest first. Reading and writing need no more rights than the store.
 //
 // # Price
 //
-// A heartbeat is five short commands. In Redis, a node takes the length of its record, about 2 KB
+// A heartbeat is five short commands, and every two seconds a node makes one short command to learn
+// whether anybody follows events. In Redis, a node takes the length of its record, about 2 KB
 // with 20 rules and 20 clients.
 //
 // # When not to use it

@@ -36,6 +36,8 @@ const (
 const (
 	recordPrefix = "rl1:~node:{~fleet}:"
 	fleetKey     = "rl1:~fleet:{~fleet}"
+	followKey    = "rl1:~follow:{~fleet}"
+	eventsPrefix = "rl1:~events:{~fleet}:"
 )
 
 // NodesMax is the number of nodes that are read.
@@ -54,6 +56,7 @@ func Join(store *redisstore.Store, node *Node) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Member{store: store, node: node, cancel: cancel}
 	m.running.Go(func() { m.beat(ctx) })
+	m.running.Go(func() { m.sendEvents(ctx) })
 	return m
 }
 
@@ -63,7 +66,7 @@ func (m *Member) Close() {
 	m.running.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
-	_, _ = m.store.DoFor(ctx, fleetKey, "del", recordPrefix+m.node.id)
+	_, _ = m.store.DoFor(ctx, fleetKey, "del", recordPrefix+m.node.id, eventsPrefix+m.node.id)
 }
 
 // beat writes the record at intervals. A failed heartbeat is not repeated before the next one is

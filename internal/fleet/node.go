@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/events"
 )
 
 // Sources provide the data for a node's record. Each function may be nil.
@@ -27,6 +28,8 @@ type Sources struct {
 	Denied *topk.Sketch
 	// Problems returns the present problems, described for an operator.
 	Problems func() []string
+	// Events returns a part of the latest events; see [events.Log.Tail].
+	Events func(from uint64, wants func(*events.Event) bool) events.Tail
 }
 
 // Total is the number of requests that a rule admitted and denied.

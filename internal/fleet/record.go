@@ -50,6 +50,7 @@ type Policy struct {
 	Rejected bool   `json:"rejected,omitempty"` // the last edit of its file was rejected
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
+	Events    bool   `json:"events,omitempty"` // it reports events
 }
 
 // Rule counts the outcomes of requests under a rule since the process began, and in the last

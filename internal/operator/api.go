@@ -43,6 +43,8 @@ type API struct {
 	Node *fleet.Node
 	// Others reads the reports of all nodes of the same Redis. Nil means that there is no Redis.
 	Others func(context.Context) (*fleet.Reading, error)
+	// Follow returns the events of all nodes of the same Redis. Nil means that there is no Redis.
+	Follow fleet.FollowFunc
 }
 
 // Route is one request that an API answers.
@@ -69,9 +71,11 @@ var routes = []Route{
 	{http.MethodPost, "lift", (*API).liftPenalty},
 	{http.MethodGet, "top", (*API).listTop},
 	{http.MethodGet, "nodes", (*API).listNodes},
+	{http.MethodGet, "events", (*API).listEvents},
 	{http.MethodGet, "record", (*API).showRecord},
 	{http.MethodGet, "records", (*API).listRecords},
 	{http.MethodPost, "edit", (*API).editClient},
+	{http.MethodPost, "import", (*API).importRecords},
 	{http.MethodGet, "keys", (*API).showKeys},
 	{http.MethodPost, "key", (*API).editKeys},
 	{http.MethodPost, "reload", (*API).reload},
@@ -139,7 +143,7 @@ func (a *API) statusOf(err error) *StatusError {
 		status = http.StatusUnprocessableEntity
 	case errors.Is(err, ErrUnknown):
 		status = http.StatusNotFound
-	case errors.Is(err, ErrSelection), errors.Is(err, directory.ErrPlace):
+	case errors.Is(err, ErrSelection), errors.Is(err, directory.ErrPlace), errors.Is(err, fleet.ErrAfter):
 		status = http.StatusBadRequest
 	}
 	return &StatusError{Status: status, Reason: reason, Err: err}

@@ -206,6 +206,18 @@ func (a *API) editKeys(r *request) (any, error) {
 	return shown, err
 }
 
+// importRecords writes the records in the request's body.
+func (a *API) importRecords(r *request) (any, error) {
+	if err := r.only(); err != nil {
+		return nil, err
+	}
+	var in directory.Import
+	if err := r.readEdit(&in); err != nil {
+		return nil, err
+	}
+	return a.Desk.Import(r.ctx, &in)
+}
+
 // showKeys returns the API keys of a name, or a page of all or of those of a client.
 func (a *API) showKeys(r *request) (any, error) {
 	if err := r.only("name", "client", "after", "n"); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 )
@@ -29,7 +30,7 @@ func api(t testing.TB) *operator.API {
 	t.Cleanup(func() { _ = clients.Close() })
 	desk.Directory = clients
 	return &operator.API{Desk: desk, Front: "Caddy", DirectoryRemedy: "write directory", Reload: func() error { return nil },
-		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{})}, time.Now())}
+		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{}), Events: events.New(events.Options{}).Tail}, time.Now())}
 }
 
 // served sends a request to the API. It fails the test unless the answer is JSON.
@@ -56,14 +57,49 @@ const (
 	newKey = `{"action":"create","name":"acme","hash":"` + hash + `","record":{"name":"acme","client":"api_key:acme"},"reason":"x","actor":"y"}`
 )
 
+// exchange is a request with the status of its answer and a part of its error.
+type exchange struct {
+	method, target, body string
+	status               int
+	says                 string
+}
+
+func answersClearly(t *testing.T, a *operator.API, all []exchange) {
+	t.Helper()
+	for _, c := range all {
+		status, answer := served(t, a, c.method, c.target, c.body)
+		text, _ := json.Marshal(answer["error"])
+		if status != c.status || !strings.Contains(string(text), c.says) && !strings.Contains(fmt.Sprint(answer["error"]), c.says) {
+			t.Errorf("%s %.60s: %d %.200s, want %d and %q", c.method, c.target, status, text, c.status, c.says)
+		}
+	}
+}
+
+func TestEventsAndImportsAnswerClearly(t *testing.T) {
+	answersClearly(t, api(t), []exchange{
+		{"GET", "events", "", 200, ""},
+		{"GET", "events?client=ip:192.0.2.0/24&rule=own&scope=node", "", 200, ""},
+		{"GET", "events?rule=apy", "", 200, ""},
+		{"GET", "events?client=ann", "", 422, "has no form KIND:ID"},
+		{"GET", "events?after=x", "", 400, "no place in the events"},
+		{"GET", "events?scope=all", "", 400, "scope \"all\" is unknown"},
+		{"GET", "events?after=a-1&wait=5", "", 400, "is not a number of seconds from 0 to 4"},
+		{"GET", "events?wait=1", "", 400, "wait goes with after"},
+		{"GET", "events?after=a-1&wait=0", "", 200, ""},
+		{"GET", "events?follow=true", "", 400, "is not a parameter"},
+		{"POST", "import", `{"actor":"ops","reason":"x","lines":[{"client":"user:cid","record":{"tier":"none"}}]}`, 200, ""},
+		{"POST", "import", `{"actor":"ops","reason":"x","lines":[{"client":"user:cid","record":{"teir":"none"}}]}`, 200, ""},
+		{"POST", "import", `{"actor":"ops","lines":[]}`, 422, "a reason is missing"},
+		{"POST", "import", `{"actor":"ops","reason":"x","lines":[` + strings.Repeat(`{"record":{}},`, 300) + `{}]}`, 422, "301 records at once are more than 256"},
+		{"POST", "import", `{"actor":"ops","reason":"x","linse":[]}`, 400, "unknown field"},
+		{"POST", "import?replace=true", `{}`, 400, "is not a parameter"},
+	})
+}
+
 func TestRoutesAnswerClearly(t *testing.T) {
 	a := api(t)
 	long := strings.Repeat("x", 70_000)
-	for _, c := range []struct {
-		method, target, body string
-		status               int
-		says                 string
-	}{
+	answersClearly(t, a, []exchange{
 		{"GET", "rules", "", 200, ""},
 		{"GET", "client?client=ip:192.0.2.1", "", 200, ""},
 		{"POST", "edit", `{"client":"user:ann","action":"block","reason":"abuse","actor":"ops"}`, 200, ""},
@@ -111,13 +147,7 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"POST", "edit", `{"client":"user:ann","action":"block"}`, 422, "a reason is missing"},
 		{"GET", "client?client=ip:192.0.2.1&policy=shap", "", 404, "no policy"},
 		{"GET", "client?client=api_key:acme", "", 404, "identifies clients by ip"},
-	} {
-		status, answer := served(t, a, c.method, c.target, c.body)
-		text, _ := json.Marshal(answer["error"])
-		if status != c.status || !strings.Contains(string(text), c.says) && !strings.Contains(fmt.Sprint(answer["error"]), c.says) {
-			t.Errorf("%s %.60s: %d %.200s, want %d and %q", c.method, c.target, status, text, c.status, c.says)
-		}
-	}
+	})
 	a.Desk.Directory = nil
 	if status, answer := served(t, a, "GET", "record?client=user:ann", ""); status != 404 ||
 		answer["error"] != "this Caddy has no directory of clients; write directory" {
@@ -159,6 +189,11 @@ func FuzzRoutes(f *testing.F) {
 	f.Add("POST", "key", "", strings.Replace(newKey, "create", "rotate", 1))
 	f.Add("GET", "keys", "after=%00%ff&n=7", "")
 	f.Add("GET", "records", "after=%00%ff&n=7&kind=header.%2A&blocked=true", "")
+	f.Add("GET", "events", "client=ip:2001:db8::/64&after=a-18446744073709551615,b-0", "")
+	f.Add("GET", "events", "client=user:"+strings.Repeat("%00", 255)+"&rule=%ff&scope=node", "")
+	f.Add("POST", "import", "", `{"actor":"y","reason":"x","replace":true,"last":true,"lines":[{"client":"ip:10.0.0.0/8","record":{"block":{}}},`+
+		`{"key":"`+hash+`","record":{"name":"a","client":"user:a"}}]}`)
+	f.Add("POST", "import", "", `{"actor":"y","reason":"x","check":true,"lines":[{"client":"user:a","record":null},{"client":"user:\u0000","record":{"v":2}},{}]}`)
 	a := api(f)
 	f.Fuzz(func(t *testing.T, method, name, query, body string) {
 		w := httptest.NewRecorder()

@@ -118,6 +118,31 @@ func (d *Desk) LookUpKeys(ctx context.Context, name string, query directory.KeyQ
 	return editor.KeyPage(ctx, query)
 }
 
+// Import writes records that were exported. A record that names a rule or a tier that no policy in
+// force has is written, and a note says so.
+func (d *Desk) Import(ctx context.Context, in *directory.Import) (*directory.Imported, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	done, err := editor.Import(ctx, in)
+	if err != nil || d.Policies == nil {
+		return done, err
+	}
+	policies := d.Policies()
+	for i := range in.Lines {
+		rules, tier := in.Lines[i].Names()
+		err := checkTier(tier, policies)
+		for _, rule := range rules {
+			err = cmp.Or(err, checkRule(rule, policies))
+		}
+		if err != nil {
+			done.Notes = append(done.Notes, directory.LineNote{Line: i, Text: err.Error()})
+		}
+	}
+	return done, nil
+}
+
 // LookUp returns a client's record and up to n of its latest changes. n = 0 means the default.
 // Without a client, it returns the latest changes of all clients.
 func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, error) {

@@ -44,7 +44,7 @@ func (d *Document) Policy() (policy.Policy, error) {
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, c.rule(Index("rules", i), &d.Rules[i]))
 	}
-	c.events("events", d.Events) // for its problems; see [Document.EventSettings]
+	c.events(d) // for its problems; see [Document.EventSettings]
 	return p, c.Err()
 }
 

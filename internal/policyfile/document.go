@@ -189,6 +189,10 @@ type Rule struct {
 	// The maximum random addition to Retry-After, such as `10s`, so that denied clients do not
 	// return at the same time. Default: nothing.
 	RetryJitter string `json:"retry_jitter,omitempty"`
+
+	// Which decisions of this rule are reported as events, and which parts of a request they show.
+	// Default: as the policy says.
+	Events *Events `json:"events,omitempty"`
 }
 
 // Match selects requests. Every field that is set must match. A list matches if any of its entries

@@ -78,18 +78,69 @@ var (
 	pathsShown = []choice[policy.PathShown]{{"pattern", policy.PathPattern}, {"full", policy.PathFull}, {"none", policy.PathNone}}
 )
 
-// EventSettings returns which decisions the policy reports as events. An invalid value counts as
-// its default; [Document.Check] reports it.
-func (d *Document) EventSettings() policy.Events {
+// EventSettings returns which decisions the policy reports as events, and the settings of the rules
+// that have their own, by the rule's name. An invalid value counts as its default; [Document.Check]
+// reports it.
+func (d *Document) EventSettings() (of policy.Events, rules map[string]policy.Events) {
 	c := converter{tree: d.tree}
-	return c.events("events", d.Events)
+	return c.events(d)
 }
 
-func (c *converter) events(path string, d *Events) (e policy.Events) {
-	if d == nil {
+// ReportsEvents reports whether the policy reports events of any kind.
+func (d *Document) ReportsEvents() bool {
+	of, rules := d.EventSettings()
+	for _, one := range rules {
+		if one.Reports() {
+			return true
+		}
+	}
+	return of.Reports()
+}
+
+// events converts the settings of the policy and those of its rules, and finds settings that report
+// nothing.
+func (c *converter) events(d *Document) (of policy.Events, rules map[string]policy.Events) {
+	of = c.eventsOf("events", d.Events, policy.Events{Denied: true})
+	if d.Events == nil {
+		of = policy.Events{}
+	}
+	reporting := false
+	for i := range d.Rules {
+		own := d.Rules[i].Events
+		if own == nil {
+			continue
+		}
+		path := Index("rules", i) + ".events"
+		base := of
+		if d.Events == nil {
+			base = policy.Events{Denied: true}
+		}
+		settings := c.eventsOf(path, own, base)
+		switch {
+		case settings.Reports():
+			reporting = true
+		case !of.Reports():
+			c.problem(path, "", "reports nothing", "leave it out, or write denied: all")
+		}
+		if rules == nil {
+			rules = make(map[string]policy.Events)
+		}
+		rules[d.Rules[i].Name] = settings
+	}
+	if d.Events != nil && !of.Reports() && !reporting {
+		c.problem("events", "", "reports nothing", "leave it out, or write denied: all")
+	}
+	return of, rules
+}
+
+// eventsOf converts one block of settings. Fields that it omits have the values of base.
+func (c *converter) eventsOf(path string, d *Events, base policy.Events) (e policy.Events) {
+	if e = base; d == nil {
 		return e
 	}
-	e.Denied = d.Denied == "" || choose(c, path+".denied", d.Denied, deniedShown)
+	if d.Denied != "" {
+		e.Denied = choose(c, path+".denied", d.Denied, deniedShown)
+	}
 	if d.Admitted != "" {
 		var ok bool
 		if e.AdmittedPPM, ok = d.Admitted.ppm(); !ok {
@@ -97,10 +148,11 @@ func (c *converter) events(path string, d *Events) (e policy.Events) {
 				"write 0.001 for one of a thousand requests")
 		}
 	}
-	e.Address = choose(c, path+".ip", d.IP, addressesShown)
-	e.Path = choose(c, path+".path", d.Path, pathsShown)
-	if d.Denied == "none" && e.AdmittedPPM == 0 {
-		c.problem(path, "", "reports nothing", "leave it out, or write denied: all")
+	if d.IP != "" {
+		e.Address = choose(c, path+".ip", d.IP, addressesShown)
+	}
+	if d.Path != "" {
+		e.Path = choose(c, path+".path", d.Path, pathsShown)
 	}
 	return e
 }

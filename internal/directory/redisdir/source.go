@@ -3,12 +3,14 @@
 package redisdir
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,7 +96,7 @@ func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]by
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(values[0], &raw); err != nil {
-		return nil, nil, fmt.Errorf("%w: the value at %q is no object: %w; delete it", directory.ErrSource, networksKey, err)
+		return nil, nil, fmt.Errorf("%w: the value at %q is no object: %w; delete it", directory.ErrGarbled, networksKey, err)
 	}
 	all = make(map[string][]byte, len(raw))
 	for name, record := range raw {
@@ -140,9 +142,8 @@ func (s *Source) Follow(ctx context.Context, changed func(policy.ClientName), mi
 
 // Swap implements [directory.Source].
 func (s *Source) Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry directory.Entry) (swapped bool, err error) {
-	if _, err := s.store.DoFor(ctx, generationKey, "set", generationKey, strconv.FormatUint(rand.Uint64(), 36), "nx"); err != nil &&
-		!errors.Is(err, redis.Nil) {
-		return false, failed(err)
+	if _, err := s.makeGeneration(ctx); err != nil {
+		return false, err
 	}
 	if name.Kind == directory.KindNetwork {
 		swapped, err = s.swapNetwork(ctx, name.ID, old, text)
@@ -155,20 +156,41 @@ func (s *Source) Swap(ctx context.Context, name policy.ClientName, old, text []b
 	return true, s.Announce(ctx, name, entry)
 }
 
+// makeGeneration makes a generation if there is none, and reports whether it did.
+func (s *Source) makeGeneration(ctx context.Context) (made bool, err error) {
+	_, err = s.store.DoFor(ctx, generationKey, "set", generationKey, strconv.FormatUint(rand.Uint64(), 36), "nx")
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return err == nil, failed(err)
+}
+
 // Announce appends an entry to the history and notifies the followers, as Swap does.
 func (s *Source) Announce(ctx context.Context, name policy.ClientName, entry directory.Entry) error {
-	line, err := json.Marshal(entry)
-	if err == nil {
-		_, err = s.store.DoFor(ctx, historyKey, "xadd", historyKey, "maxlen", "~", directory.HistoryMax, "*", "e", line)
+	return s.announce(ctx, name.String(), entry)
+}
+
+// announce appends entries to the history and publishes one message.
+func (s *Source) announce(ctx context.Context, message string, entries ...directory.Entry) (err error) {
+	for i := range entries {
+		line, one := json.Marshal(entries[i])
+		if one == nil {
+			_, one = s.store.DoFor(ctx, historyKey, "xadd", historyKey, "maxlen", "~", directory.HistoryMax, "*", "e", line)
+		}
+		err = cmp.Or(err, one)
 	}
-	if _, wrong := s.store.DoFor(ctx, historyKey, "publish", channel, name.String()); err == nil {
+	if _, wrong := s.store.DoFor(ctx, historyKey, "publish", channel, message); err == nil {
 		err = wrong
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w",
-			directory.ErrSource, err)
+		return unannounced(err)
 	}
 	return nil
+}
+
+// unannounced returns the error for a change that is made, but was not announced.
+func unannounced(err error) error {
+	return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w", directory.ErrSource, err)
 }
 
 // swap replaces the value of a key if it is still old. An empty text is no value.
@@ -177,30 +199,50 @@ func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swappe
 	return reply == int64(1), failed(err)
 }
 
-// swapNetwork replaces the record of one network within the value of all networks.
+// swapNetwork replaces the record of one network.
 func (s *Source) swapNetwork(ctx context.Context, network string, old, text []byte) (swapped bool, err error) {
+	var one [1]bool
+	_, err = s.swapNetworks(ctx, []directory.Swap{{Name: policy.ClientName{Kind: directory.KindNetwork, ID: network}, Old: old, Text: text}}, one[:])
+	return one[0], err
+}
+
+// swapNetworks replaces the records of networks within the value of all networks. again is set if
+// others have replaced the value meanwhile; then nothing is replaced.
+func (s *Source) swapNetworks(ctx context.Context, swaps []directory.Swap, swapped []bool) (again bool, err error) {
 	before, all, err := s.networks(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case string(all[network]) != string(old):
-		return false, nil
-	case old == nil && len(all) >= directory.NetworksMax:
-		return false, fmt.Errorf("%w: %d addresses and networks have records, and no more can; forget some, or use longer prefixes",
-			directory.ErrEdit, len(all))
 	}
-	raw := make(map[string]json.RawMessage, len(all)+1)
+	raw := make(map[string]json.RawMessage, len(all)+len(swaps))
 	for name, record := range all {
 		raw[name] = record
 	}
-	if raw[network] = text; text == nil {
-		delete(raw, network)
+	fits := make([]bool, len(swaps))
+	for i := range swaps {
+		one := &swaps[i]
+		if fits[i] = string(all[one.Name.ID]) == string(one.Old); !fits[i] {
+			continue
+		}
+		if raw[one.Name.ID] = one.Text; one.Text == nil {
+			delete(raw, one.Name.ID)
+		}
+	}
+	switch {
+	case !slices.Contains(fits, true):
+		return false, nil
+	case len(raw) > len(all) && len(raw) > directory.NetworksMax:
+		return false, fmt.Errorf("%w: %d addresses and networks have records, and %d can; forget some, or use longer prefixes",
+			directory.ErrEdit, len(all), directory.NetworksMax)
 	}
 	after, err := networksText(raw)
 	if err != nil {
 		return false, err
 	}
-	return s.swap(ctx, networksKey, before, after)
+	done, err := s.swap(ctx, networksKey, before, after)
+	if done {
+		copy(swapped, fits)
+	}
+	return !done, err
 }
 
 // This does not compile unless a value of that length can be read.

@@ -20,8 +20,11 @@ type Version struct {
 	ID       string
 	Document *policyfile.Document
 	Ruleset  *core.Ruleset
-	// Events defines which decisions of the version are reported.
-	Events policy.Events
+	// events defines which decisions of the version are reported, and ruleEvents those of rules that
+	// have settings of their own, by name.
+	events     policy.Events
+	ruleEvents map[string]policy.Events
+	reports    [2]bool // any decision, and any denial
 	// Outcomes, Endpoints, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules
 	Endpoints   *metrics.Endpoints
@@ -40,6 +43,30 @@ func (v *Version) Count(plan *core.Plan) {
 	v.Outcomes.Count(plan.Outcomes())
 	v.Endpoints.Count(plan)
 	v.Denials.Count(plan.Outcomes(), plan.Identity().Tier)
+}
+
+func (v *Version) setEvents(of policy.Events, rules map[string]policy.Events) {
+	v.events, v.ruleEvents = of, rules
+	v.reports = [2]bool{of.Reports(), of.Denied}
+	for _, one := range rules {
+		v.reports = [2]bool{v.reports[0] || one.Reports(), v.reports[1] || one.Denied}
+	}
+}
+
+// Reports reports whether any decision of the version is reported as an event.
+func (v *Version) Reports() bool { return v.reports[0] }
+
+// ReportsDenials reports whether any denial of the version is reported as an event.
+func (v *Version) ReportsDenials() bool { return v.reports[1] }
+
+// EventsOf returns which decisions of a rule are reported. The rule "" stands for the policy itself.
+func (v *Version) EventsOf(rule string) policy.Events {
+	if v.ruleEvents != nil {
+		if own, ok := v.ruleEvents[rule]; ok {
+			return own
+		}
+	}
+	return v.events
 }
 
 // KeysReady reports whether every key set that comes from a URL has been fetched. Until then, its
@@ -74,8 +101,9 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Events: d.EventSettings(), Outcomes: o.Metrics.Rules(d.Name, ruleset),
+	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Outcomes: o.Metrics.Rules(d.Name, ruleset),
 		Endpoints: o.Metrics.EndpointsOf(d, ruleset), Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
+	v.setEvents(d.EventSettings())
 	if o.Prepare != nil {
 		if err := o.Prepare(v); err != nil {
 			return nil, err

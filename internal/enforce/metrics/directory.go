@@ -47,7 +47,7 @@ func (s Directories) Collect(ch chan<- prometheus.Metric) {
 	for d := range s {
 		used = true
 		f := d.Figures()
-		sum.hits, sum.misses = sum.hits+f.Hits.Load(), sum.misses+f.Misses.Load()
+		sum.hits, sum.misses = sum.hits+d.Hits(), sum.misses+f.Misses.Load()
 		sum.reads, sum.failures = sum.reads+f.Reads.Load(), sum.failures+f.Failures.Load()
 		sum.undirected, sum.bad = sum.undirected+f.Undirected.Load(), sum.bad+f.Bad.Load()
 		sum.overloads += f.Overloads.Load()

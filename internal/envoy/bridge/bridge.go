@@ -72,9 +72,10 @@ type Options struct {
 	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes. ""
 	// leaves them to [Bridge.AdminHandler].
 	AdminToken string
-	// Others returns the reports of all nodes that share the store. Problems returns what is wrong
-	// with the store. Nil means that there are no other nodes, or no problems.
+	// Others returns the reports of all nodes that share the store, and Follow their events. Problems
+	// returns what is wrong with the store. Nil means that there are no other nodes, or no problems.
 	Others   func(context.Context) (*fleet.Reading, error)
+	Follow   fleet.FollowFunc
 	Problems func() []string
 	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
 	// none yet, the proposal becomes the secret. It is called repeatedly. If Token is set, receipts
@@ -201,7 +202,7 @@ func New(o Options) (*Bridge, error) {
 		Rejected: func() { b.metrics.calls.WithLabelValues(callUnauthorized).Inc() }, Admitted: func(r *http.Request) { o.Called(r.Context(), true) },
 		Logger: o.Logger}
 	b.node = fleet.New(fleet.Sources{Front: "bridge", Policies: func() []fleet.Policy { return operator.PoliciesOf(b.operated()) },
-		Totals: b.totals, Denied: b.denied, Problems: o.Problems}, time.Now())
+		Totals: b.totals, Denied: b.denied, Problems: o.Problems, Events: o.Events.Tail}, time.Now())
 	b.settling = settle.New(o.Corrections, b.metrics.settled)
 	b.settling.Panic = b.panicked
 	if err := b.openPolicy(); err != nil {

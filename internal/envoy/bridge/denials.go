@@ -20,10 +20,10 @@ var (
 	denialsWanted = []string{"1"}
 )
 
-// askForDenials asks the filter to report its denials, if the policy in force reports them or usage
+// askForDenials asks the filter to report its denials, if the policy in force reports any or usage
 // is counted.
 func (b *Bridge) askForDenials(header http.Header) {
-	if b.options.Meter.On() || b.options.Events != nil && b.policy.Current().Events.Denied {
+	if b.options.Meter.On() || b.options.Events != nil && b.policy.Current().ReportsDenials() {
 		header[denialsHeader] = denialsWanted
 	}
 }

@@ -76,7 +76,7 @@ func TestFiltersAreNotAskedForDenials(t *testing.T) {
 		h := open(t, text, func(o *Options) { o.Events = log })
 		w := h.post(h.call(h.question("/api/x", "192.0.2.1")), wire.ContentType)
 		if got := w.Header().Get(wire.DenialsHeader); got != "" {
-			t.Errorf("the header is %q with %v", got, h.b.policy.Current().Events)
+			t.Errorf("the header is %q while denials are reported: %v", got, h.b.policy.Current().ReportsDenials())
 		}
 		if a := h.ask(wire.Item{Kind: wire.KindDenied, Ask: h.question("/api/x", "192.0.2.1").Ask, Units: []wire.Units{{Cost: 1}}})[0]; a.Status != wire.StatusOK {
 			t.Errorf("a report is answered %d", a.Status)

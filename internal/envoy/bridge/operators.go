@@ -45,7 +45,8 @@ func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
 func (b *Bridge) operators() *operator.API {
 	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Denials: b.options.Events.Recent, Policies: b.operated,
 		Directory: formOf(b.policy.Current()).directory}, Front: "bridge",
-		DirectoryRemedy: "write directory: true in its policy, which needs --redis, or ask Redis itself: --redis in place of --bridge", Reload: b.Reload, Node: b.node, Others: b.options.Others}
+		DirectoryRemedy: "write directory: true in its policy, which needs --redis, or ask Redis itself: --redis in place of --bridge", Reload: b.Reload, Node: b.node, Others: b.options.Others,
+		Follow: b.options.Follow}
 }
 
 // operated returns the policy in force and the candidate, in the form that the operators' API needs.

@@ -99,7 +99,32 @@ func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply an
 	if err != nil {
 		return nil, err
 	}
-	reply, err = n.client.Do(ctx, command...).Result()
+	return s.answered(n.client.Do(ctx, command...))
+}
+
+// DoAll runs one command for each key, each on the server that holds the key, in one pipeline for each
+// server. Replies and errors are those of DoFor. The last error is that of the pipelines themselves.
+func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (replies []any, errs []error, err error) {
+	replies, errs = make([]any, len(keys)), make([]error, len(keys))
+	err = s.perNode(keys, func(n *node, of []int) error {
+		sent := make([]*redis.Cmd, len(of))
+		_, _ = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, index := range of {
+				sent[i] = pipe.Do(ctx, commands[index]...)
+			}
+			return nil
+		})
+		for i, index := range of {
+			replies[index], errs[index] = s.answered(sent[i])
+		}
+		return nil
+	})
+	return replies, errs, err
+}
+
+// answered returns the reply to a command, as DoFor describes it.
+func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
+	reply, err = command.Result()
 	var refused redis.Error
 	if err != nil && !errors.As(err, &refused) {
 		return nil, failureOf(err)

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// An export begins with a line {"export":{"version":1}} and ends with a line {"end":{…}} that counts
+// its records. A file that begins so and does not end so is not complete.
+type exportHead struct {
+	Export *struct {
+		Version int `json:"version"`
+	} `json:"export"`
+}
+
+type exportEnd struct {
+	End *exportCounts `json:"end"`
+}
+
+// exportCounts counts the records of an export.
+type exportCounts struct {
+	Clients int `json:"clients"`
+	Keys    int `json:"keys"`
+}
+
+const exportVersion = 1
+
+// seenNames are names of records, by the beginning of their SHA-256, with the lines that name them.
+type seenNames map[[16]byte]int32
+
+// add adds a name, and returns the line that has it already, or 0.
+func (s seenNames) add(name string, line int) (before int) {
+	sum := sha256.Sum256([]byte(name))
+	short := [16]byte(sum[:16])
+	if at, twice := s[short]; twice {
+		return int(at)
+	}
+	s[short] = int32(line)
+	return 0
+}
+
+// export returns the command that prints all records.
+func (c *clientEdits) export() *cobra.Command {
+	return &cobra.Command{Use: "export", Short: "Print all records of the directory, clients and API keys, one JSON object a line", Args: noArgs,
+		Long: "Print all records of the directory, of clients and of API keys, one JSON object a line, for penstock client import. The last\n" +
+			"line counts them. Records that are changed meanwhile may be in the export as they were before. All keys of Redis are looked\n" +
+			"at: its user needs the right +scan. API keys are exported by their SHA-256. With --json the output is the same.",
+		Example: "  penstock client export > directory.ndjson",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.control.given() {
+				return errors.New("an export reads the directory in Redis, to which the control plane writes: leave out --control, and name a Caddy, " +
+					"a bridge or Redis")
+			}
+			if err := c.admin.check(); err != nil {
+				return err
+			}
+			done, err := c.admin.direct.keepOpen(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			e := &exporting{c: c, out: out, err: cmd.ErrOrStderr(), seen: seenNames{}}
+			if err := e.run(cmd.Context()); err != nil {
+				return errors.Join(err, out.Flush())
+			}
+			return out.Flush()
+		}}
+}
+
+// exporting is one run of the export.
+type exporting struct {
+	c       *clientEdits
+	out     io.Writer
+	err     io.Writer
+	seen    seenNames
+	counts  exportCounts
+	leftOut int
+}
+
+func (e *exporting) run(ctx context.Context) error {
+	head := exportHead{Export: &struct {
+		Version int `json:"version"`
+	}{exportVersion}}
+	if err := e.line(head); err != nil {
+		return err
+	}
+	if err := e.clients(ctx); err != nil {
+		return fmt.Errorf("the export is not complete: %w", err)
+	}
+	if err := e.keys(ctx); err != nil {
+		return fmt.Errorf("the export is not complete: %w", err)
+	}
+	if err := e.line(exportEnd{&e.counts}); err != nil {
+		return err
+	}
+	if e.leftOut > 0 {
+		return fmt.Errorf("%d records cannot be read and are not in the export; the others are", e.leftOut)
+	}
+	return nil
+}
+
+func (e *exporting) line(value any) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		_, err = e.out.Write(append(text, '\n'))
+	}
+	return err
+}
+
+// clients prints the records of all clients.
+func (e *exporting) clients(ctx context.Context) error {
+	query := directory.ListQuery{Most: directory.ListMax}
+	for {
+		page, err := e.c.page(ctx, query)
+		if err != nil {
+			return err
+		}
+		for i := range page.Clients {
+			if err := e.client(ctx, &page.Clients[i]); err != nil {
+				return err
+			}
+		}
+		if query.After = page.After; page.After == "" {
+			return nil
+		}
+	}
+}
+
+// client prints the record of a client. A list may name a client twice, and leaves records out if they
+// are many and long.
+func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
+	record := one.Record
+	if record == nil {
+		entry, err := decoded[operator.ClientEntry](e.c.admin.ask(ctx, http.MethodGet, "record", url.Values{"client": {one.Client}, "n": {"1"}}))
+		if err != nil {
+			e.problem(one.Client, one.Problem)
+			return nil
+		}
+		if record = entry.Record; record == nil {
+			return nil // removed meanwhile
+		}
+	}
+	text := record.Text()
+	if text == nil || e.seen.add(one.Client, 1) != 0 {
+		return nil
+	}
+	e.counts.Clients++
+	return e.line(directory.Line{Client: one.Client, Record: text})
+}
+
+// problem reports a record that is left out.
+func (e *exporting) problem(name, why string) {
+	e.leftOut++
+	fmt.Fprintf(e.err, "left out: %s: %s\n", printable(name), printable(why))
+}
+
+// keys prints the records of all keys.
+func (e *exporting) keys(ctx context.Context) error {
+	query := url.Values{"n": {fmt.Sprint(directory.KeyPageMax)}}
+	for {
+		page, err := decoded[directory.KeysShown](e.c.admin.ask(ctx, http.MethodGet, "keys", query))
+		if err != nil {
+			return err
+		}
+		for _, key := range page.Keys {
+			if key.Record == nil {
+				e.problem("the key "+key.Hash, "its record has no force")
+				continue
+			}
+			e.counts.Keys++
+			if err := e.line(directory.Line{Key: key.Hash, Record: key.Record.Text()}); err != nil {
+				return err
+			}
+		}
+		if query.Set("after", page.After); page.After == "" {
+			return nil
+		}
+	}
+}

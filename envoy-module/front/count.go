@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import "github.com/penstock/penstock/core"
+
+// Count is the counter of Envoy to which a request is added.
+type Count uint8
+
+// The counters, in the order in which package abi names them.
+const (
+	CountNone Count = iota // a request that was not decided
+	CountAllowed
+	CountDenied
+	CountDegraded    // allowed by on_error
+	CountUnavailable // denied by on_error, or because too many wait
+	CountOversized
+	CountInvalidTarget
+	CountPanic
+)
+
+// countOf returns the counter of a decision.
+func countOf(d *core.Decision) Count {
+	switch d.Outcome {
+	case core.OutcomeDegradedAllowed, core.OutcomeDegradedLocal:
+		return CountDegraded
+	case core.OutcomeDegradedDenied:
+		return CountUnavailable
+	case core.OutcomeOversized:
+		return CountOversized
+	}
+	if d.Denied() {
+		return CountDenied
+	}
+	return CountAllowed
+}
+
+// Counted returns the counter of the request, which is decided.
+func (s *Stream) Counted() Count {
+	switch {
+	case !s.late:
+		return s.counted
+	case s.Woken() == Respond:
+		return CountUnavailable
+	}
+	return CountDegraded
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+// TestMemoryLimit tests that the greatest limit of the open configurations applies to the process,
+// and the usual one when all have ended.
+func TestMemoryLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	limit := func(want int64) {
+		t.Helper()
+		if got := debug.SetMemoryLimit(-1); got != want {
+			t.Errorf("the limit is %d, want %d", got, want)
+		}
+	}
+	p := NewProcess(slog.New(slog.DiscardHandler))
+	open := func(settings string) *Front {
+		t.Helper()
+		s, err := ReadSettings([]byte(three + settings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := p.Open(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	end := func(f *Front) {
+		t.Helper()
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	limit(memoryLimitDefault)
+	small, large, none := open("memory_limit: 512MiB"), open("memory_limit: 2GiB"), open("")
+	limit(2 << 30)
+	end(large)
+	limit(512 << 20)
+	end(small)
+	end(none)
+	limit(memoryLimitDefault)
+}
+
+// TestMemoryLimitsAreRead tests which limits are accepted, and that a message names what to write.
+func TestMemoryLimitsAreRead(t *testing.T) {
+	for text, want := range map[string]int64{"": 0, "64MiB": 64 << 20, "2GiB": 2 << 30, "1048576KiB": 1 << 30} {
+		if got, err := parseMemory(text); got != want || err != nil {
+			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"1", "512", "512MB", "MiB", "-1GiB", "63MiB", "1.5GiB", "99999999999GiB", "0GiB", "512 MiB"} {
+		if got, err := parseMemory(text); err == nil || !strings.Contains(err.Error(), "write ") {
+			t.Errorf("%q: %d, %v, want an error that names what to write", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/feed"
+	"github.com/penstock/penstock/internal/meter"
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// spooled are settings with a control plane that accepts everything.
+func spooled(t *testing.T) *Settings {
+	t.Helper()
+	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(plane.Close)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("a token of the role node\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &Settings{Control: &Control{URL: plane.URL, TokenFile: token, Spool: filepath.Join(t.TempDir(), "spool")}}
+}
+
+// TestASpoolOfAnotherProcess: during a hot restart, the process before has the spool. The
+// configuration is accepted, usage is gathered, and the spool is opened as soon as it is free.
+func TestASpoolOfAnotherProcess(t *testing.T) {
+	settings, said := spooled(t), new(eventually.Journal)
+	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReports(said.Logger())
+	end, err := r.open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.meter.On() || r.feeds[settings.Control.Spool].get() != nil || !strings.Contains(said.String(), "another process has the spool") {
+		t.Errorf("while another process has the spool, the meter is on: %v; the log: %s", r.meter.On(), said)
+	}
+	r.meter.Count(&meter.Key{Policy: "shop", Rule: "api", Kind: "user", Client: "ann"}, meter.Sum{Admitted: 3})
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Until(t, time.Minute, "the spool is open", func() bool { return r.feeds[settings.Control.Spool].get() != nil })
+	if err := end(); err != nil || r.meter.On() || len(r.feeds) != 0 {
+		t.Errorf("after the end: %v, the meter is on: %v, %d feeds", err, r.meter.On(), len(r.feeds))
+	}
+	if rows := r.meter.Take(); len(rows) != 0 {
+		t.Errorf("usage that nobody was told: %+v", rows)
+	}
+}
+
+// TestConfigurationsShareReports: configurations with the same sink or spool share it, and the last
+// one closes it.
+func TestConfigurationsShareReports(t *testing.T) {
+	r := newReports(slog.New(slog.DiscardHandler))
+	settings := spooled(t)
+	var ends []func() error
+	for range 2 {
+		end, err := r.open(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	file := filepath.Join(t.TempDir(), "events.ndjson")
+	for _, to := range []string{file, file, events.ToNone} {
+		end, err := r.open(&Settings{EventsTo: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	if len(r.feeds) != 1 || len(r.sinks) != 2 {
+		t.Errorf("%d feeds and %d sinks", len(r.feeds), len(r.sinks))
+	}
+	for _, end := range ends {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(r.feeds) != 0 || len(r.sinks) != 0 || r.meter.On() {
+		t.Errorf("at the end, %d feeds and %d sinks, the meter is on: %v", len(r.feeds), len(r.sinks), r.meter.On())
+	}
+	if _, err := r.open(&Settings{EventsTo: filepath.Dir(file)}); err == nil || !strings.Contains(err.Error(), "events_to") {
+		t.Errorf("a folder for events: %v", err)
+	}
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+const (
+	// FollowedMax is the number of nodes whose events are read, those heard of last.
+	FollowedMax = 256
+	// followFor is how long a filter stays followed after the last call of Follow.
+	followFor = 10 * time.Second
+	// placeBytesMax bounds a place.
+	placeBytesMax = FollowedMax * (idBytesMax + 22)
+	idBytesMax    = 16
+)
+
+// EventQuery selects events.
+type EventQuery struct {
+	Filter events.Filter
+	After  string // the place at which the previous page ended; "" for the events that are remembered
+}
+
+// EventPage has the latest events of one node or more.
+type EventPage struct {
+	Events []events.Event `json:"events"` // in the order of their times
+	After  string         `json:"after"`  // the place at which the next page begins
+	// Missed is the number of events between the previous page and this one that are lost. With a
+	// filter, it is the most that it can be.
+	Missed uint64         `json:"missed,omitempty"`
+	Nodes  []FollowedNode `json:"nodes"` // those whose events are on the page
+	// Awaited is the number of nodes that have not written events for this filter. A node does so
+	// within three seconds. A node of an earlier release never does.
+	Awaited int `json:"awaited,omitempty"`
+	// LeftOut is the number of nodes beyond FollowedMax.
+	LeftOut    int `json:"left_out,omitempty"`
+	Unreadable int `json:"unreadable,omitempty"` // nodes whose events cannot be read
+}
+
+// FollowedNode is a node whose events are read.
+type FollowedNode struct {
+	Name  string `json:"name"`
+	Front string `json:"front"`
+	Mute  bool   `json:"mute,omitempty"` // no policy in force reports events
+}
+
+// ErrAfter is wrapped by the error for a place at which no page of events ended.
+var ErrAfter = errors.New("no place in the events")
+
+// Follow returns the events of a node, which may be nil, and those of all other nodes of a Redis,
+// which may be nil. Other nodes send their events for ten seconds after the call.
+func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
+	places, err := parsePlaces(q.After)
+	if err != nil {
+		return nil, err
+	}
+	page := &EventPage{Events: []events.Event{}, Nodes: []FollowedNode{}}
+	var ids []string
+	if store != nil {
+		if ids, err = register(ctx, store, &q.Filter); err != nil {
+			return nil, err
+		}
+	}
+	if own != nil {
+		ids = append([]string{own.id}, slices.DeleteFunc(ids, func(id string) bool { return id == own.id })...)
+	}
+	if page.LeftOut = max(0, len(ids)-FollowedMax); page.LeftOut > 0 {
+		ids = ids[:FollowedMax]
+	}
+	maps.DeleteFunc(places, func(id string, _ uint64) bool { return !slices.Contains(ids, id) }) // the node has gone
+	if own != nil {
+		if ids = ids[1:]; own.sources.Events != nil {
+			page.add(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
+		}
+	}
+	if err := page.addOthers(ctx, store, ids, places, &q.Filter); err != nil {
+		return nil, err
+	}
+	events.Sort(page.Events)
+	page.After = formatPlaces(places)
+	return page, nil
+}
+
+// FollowFunc is Follow for one Redis.
+type FollowFunc func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error)
+
+// In returns Follow for a Redis, or for none.
+func In(store *redisstore.Store) FollowFunc {
+	return func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error) {
+		return Follow(ctx, store, own, q)
+	}
+}
+
+// add adds the events of a node after its place, and moves the place.
+func (p *EventPage) add(t *eventsText, places map[string]uint64, f *events.Filter) {
+	from, known := places[t.ID]
+	if known && from < t.From {
+		p.Missed += t.From - from
+	}
+	for i, n := range t.Numbers {
+		if n >= from && f.Wants(&t.Events[i]) {
+			p.Events = append(p.Events, t.Events[i])
+		}
+	}
+	places[t.ID] = max(from, t.Next)
+	p.Nodes = append(p.Nodes, FollowedNode{Name: t.Name, Front: t.Front, Mute: t.Mute})
+}
+
+// addOthers adds the events that other nodes have written.
+func (p *EventPage) addOthers(ctx context.Context, store *redisstore.Store, ids []string, places map[string]uint64, f *events.Filter) error {
+	const together = 16 // so that no reply is large
+	for some := range slices.Chunk(ids, together) {
+		keys, values := make([]string, len(some)), make([][]byte, len(some))
+		for i, id := range some {
+			keys[i] = eventsPrefix + id
+		}
+		if err := store.Values(ctx, keys, values); err != nil {
+			return err
+		}
+		for i, text := range values {
+			p.addText(some[i], text, places, f)
+		}
+	}
+	return nil
+}
+
+// addText adds the events of a node as they are in Redis.
+func (p *EventPage) addText(id string, text []byte, places map[string]uint64, f *events.Filter) {
+	if text == nil {
+		p.Awaited++
+		return
+	}
+	t, err := decodeEvents(id, text)
+	switch {
+	case err != nil || !isID(id):
+		p.Unreadable++
+	case !slices.Contains(t.Filters, *f) && !slices.Contains(t.Filters, events.Filter{}):
+		p.Awaited++ // it has been written for others
+	default:
+		p.add(t, places, f)
+	}
+}
+
+// register asks the nodes to write their events, and returns the nodes that were heard of lately,
+// the latest first.
+func register(ctx context.Context, store *redisstore.Store, f *events.Filter) (ids []string, err error) {
+	member, err := json.Marshal(f)
+	if err != nil {
+		return nil, err
+	}
+	now, err := serverTime(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	for _, command := range [][]any{
+		{"zadd", followKey, now + followFor.Microseconds(), member},
+		{"zremrangebyscore", followKey, "-inf", now},
+		{"pexpire", followKey, followFor.Milliseconds()},
+	} {
+		if _, err := store.DoFor(ctx, fleetKey, command...); err != nil {
+			return nil, err
+		}
+	}
+	reply, err := store.DoFor(ctx, fleetKey, "zrange", fleetKey, "+inf", now-SilentAfter.Microseconds(), "byscore", "rev", "limit", 0, NodesMax)
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	members, _ := reply.([]any)
+	for _, one := range members {
+		ids = append(ids, fmt.Sprint(one))
+	}
+	return ids, nil
+}
+
+// scoredMember is a member of a sorted set.
+type scoredMember struct {
+	member string
+	score  float64
+}
+
+// scored returns the members in the reply to ZRANGE WITHSCORES, in either version of the protocol.
+func scored(reply any) (all []scoredMember) {
+	items, _ := reply.([]any)
+	for i := 0; i < len(items); i++ {
+		member, score := items[i], any(nil)
+		if pair, ok := items[i].([]any); ok && len(pair) == 2 {
+			member, score = pair[0], pair[1]
+		} else if i++; i < len(items) {
+			score = items[i]
+		}
+		n, err := strconv.ParseFloat(fmt.Sprint(score), 64)
+		if err == nil {
+			all = append(all, scoredMember{fmt.Sprint(member), n})
+		}
+	}
+	return all
+}
+
+// A place is the number of the next event of each node: "ID-NUMBER", separated by commas.
+func parsePlaces(text string) (map[string]uint64, error) {
+	places := map[string]uint64{}
+	if text == "" {
+		return places, nil
+	}
+	if len(text) > placeBytesMax {
+		return nil, fmt.Errorf("%w: it has %d bytes; write the \"after\" of the previous page", ErrAfter, len(text))
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		id, number, _ := strings.Cut(one, "-")
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || !isID(id) {
+			return nil, fmt.Errorf("%w: %.40q; write the \"after\" of the previous page", ErrAfter, one)
+		}
+		places[id] = n
+	}
+	return places, nil
+}
+
+func formatPlaces(places map[string]uint64) string {
+	var all []string
+	for _, id := range slices.Sorted(maps.Keys(places)) {
+		all = append(all, id+"-"+strconv.FormatUint(places[id], 10))
+	}
+	return strings.Join(all, ",")
+}
+
+// isID reports whether a text can be the ID of a node.
+func isID(text string) bool {
+	if text == "" || len(text) > idBytesMax {
+		return false
+	}
+	for _, c := range text {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return true
+}
