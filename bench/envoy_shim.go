@@ -34,8 +34,8 @@ const shimPart = 2_500.0 / 57_400
 // installed, since building it takes tools that this benchmark cannot require.
 var shimEarlier = []string{"2,500", "0.04", "24,780", "397", "Envoy 374 + Limitador 23", "", "", ""}
 
-// besideShim compares Penstock in memory with the wasm-shim: in one run, or, if the shim is not
-// installed, each relative to the Envoy without a filter of its own run.
+// besideShim compares Penstock in memory with the wasm-shim. If the shim is not installed, the
+// figures are from two runs, and each is relative to the Envoy without a filter in the same run.
 func besideShim(memory, shim, none *contender) string {
 	ratio, how := of(memory.seen.seen, perSecond)/of(none.seen.seen, perSecond)/shimPart, ", each beside the Envoy without a filter of its own run"
 	if shim.seen != nil {

@@ -179,7 +179,7 @@ func wrk(url string, span time.Duration, connections int, t traffic) (requests i
 		f.refused = float64(n) / float64(max(1, requests))
 	}
 	if f.refused > failedMax && !t.refused {
-		return 0, f, fmt.Errorf("%.0f %% of %d requests were refused or failed", 100*f.refused, requests)
+		return 0, f, fmt.Errorf("%.0f %% of %d requests were denied or failed", 100*f.refused, requests)
 	}
 	return requests, f, nil
 }

@@ -306,7 +306,8 @@ func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
 	}
 }
 
-// put replaces a part of the running configuration. It returns the status and the body of the answer.
+// put replaces a part of the running configuration. It returns the status and the body of the
+// answer.
 func (s *server) put(path, body string) (status int, answer string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPut, fmt.Sprintf("http://127.0.0.1:%d/config/%s", s.admin, path), strings.NewReader(body))
@@ -326,8 +327,8 @@ func (s *server) put(path, body string) (status int, answer string) {
 	return response.StatusCode, string(text)
 }
 
-// TestBlockOfTheAppIsKnownToSites: the block of an app without rules names users that only one of the
-// sites identifies. It is in force in that site, and it is not an error in the other.
+// TestBlockOfTheAppIsKnownToSites: the block of an app without rules names users that only one of
+// the sites identifies. It is in force in that site, and it is not an error in the other.
 func TestBlockOfTheAppIsKnownToSites(t *testing.T) {
 	const site = `{
 	penstock {

@@ -41,9 +41,9 @@ type App struct {
 	// server runs. Default: none.
 	Directory *Directory `json:"directory,omitempty"`
 
-	// Where the events that policies report are written: `stdout`, the path of a file, with a slash,
-	// `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default: Caddy's own
-	// log, under the name `penstock.events`.
+	// Where the events that policies report are written: `stdout`, the path of a file, with a
+	// slash, `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default:
+	// Caddy's own log, under the name `penstock.events`.
 	EventsTo string `json:"events_to,omitempty"`
 
 	// The control plane that receives events and the usage of each client. Default: none.
@@ -55,6 +55,10 @@ type App struct {
 
 	// A policy that a control plane publishes in Redis, instead of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
+
+	// The region of this server: one of those in `regions` of its policies. Required if a policy
+	// has regions. Default: none.
+	Region string `json:"region,omitempty"`
 
 	// A policy file to try out in every handler, besides the policies in force. Metrics count the
 	// requests on which it disagrees with the policies in force: those that only it would deny, and

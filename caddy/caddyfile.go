@@ -67,6 +67,7 @@ func lineName(state map[string]any, site string) string {
 //	    policy <file>
 //	    policy redis <name> { key <public key>, state_dir <folder>, node <name> }
 //	    shadow policy <file>
+//	    region <name>
 //	    rule   <name> [<limit>...] { <words of a rule> }
 //	    <words of a policy>
 //	}
@@ -84,7 +85,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 		return nil, err
 	}
 	app := &App{Name: document.Name, Policy: b.policy, PolicyRedis: b.published, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
-		EventsTo: b.eventsTo, Control: b.control, PolicyWords: wordsOf(document)}
+		EventsTo: b.eventsTo, Control: b.control, Region: b.region, PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 

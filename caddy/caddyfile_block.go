@@ -34,6 +34,7 @@ type block struct {
 	directory    *Directory
 	eventsTo     string
 	control      *Control
+	region       string
 	problems     policy.Problems // problems of the Caddyfile syntax; the tree holds the others
 }
 
@@ -127,6 +128,8 @@ func (b *block) word() {
 		b.skip()
 	case word == "directory":
 		b.readDirectory()
+	case word == "region":
+		b.readRegion()
 	case word == "events_to":
 		b.readEventsTo()
 	case word == "control":

@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// Directory configures the directory of clients: tiers, limits, blocks and exemptions that operators
-// set while the server runs (`penstock client …`). The records are in the store: in Redis, shared
-// by all processes that use it, or else in the memory of this process. A client's credential and
-// the policy take precedence over its record, except for a block.
+// Directory configures the directory of clients: tiers, limits, blocks and exemptions that
+// operators set while the server runs (`penstock client …`). The records are in the store: in
+// Redis, shared by all processes that use it, or else in the memory of this process. A client's
+// credential and the policy take precedence over its record, except for a block.
 type Directory struct {
 	// The maximum number of clients that are remembered, with or without a record. The same number
 	// of API keys is remembered in addition. Clients beyond it are read from Redis again. A client

@@ -34,8 +34,8 @@ type eventsOut struct {
 	detach func() // nil until the app starts
 }
 
-// openEvents opens the sink that events_to names. By default, events go to Caddy's log, or to the control
-// plane if there is one.
+// openEvents opens the sink that events_to names. By default, events go to Caddy's log, or to the
+// control plane if there is one.
 func (a *App) openEvents() (err error) {
 	if a.Control != nil {
 		return nil
@@ -47,7 +47,8 @@ func (a *App) openEvents() (err error) {
 	return err
 }
 
-// readEventsTo reads "events_to" with its one argument. A relative path is relative to the Caddyfile.
+// readEventsTo reads "events_to" with its one argument. A relative path is relative to the
+// Caddyfile.
 func (b *block) readEventsTo() {
 	const word = "events_to"
 	args := b.d.RemainingArgs()

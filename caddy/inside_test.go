@@ -142,7 +142,7 @@ func TestAllProblemsAreReported(t *testing.T) {
 		`{}`:                                                                  {"penstock 100/1m"},
 		`{"nmae":"x","rules":[{"limit":"1/1m"}]}`:                             {"nmae"},
 		`{"penalty":{},"region":1,"identify":[{"jwt":{}},{"ip":{"foo":1}}],
-		  "on_error":7,"rules":[{"limits":"1/1m","tiers":{}},3,{"limit":5}]}`: {"region: not yet", "identify[0].jwt: has no keys to verify its tokens with",
+		  "on_error":7,"rules":[{"limits":"1/1m","tiers":{}},3,{"limit":5}]}`: {"region: is an unknown field", "identify[0].jwt: has no keys to verify its tokens with",
 			"identify[1].ip.foo", "on_error", "rules[0].limits", "rules[0].tiers: is an empty", "rules[1]: ", "rules[2].limit"},
 		`{"rules":{"limit":"1/1m"},"policy":5,"site":[]}`: {"rules: ", "policy: ", "site: "},
 	} {

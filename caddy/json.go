@@ -16,7 +16,7 @@ import (
 // UnmarshalJSON reads the app's configuration. The error lists all problems.
 func (a *App) UnmarshalJSON(data []byte) error {
 	d, err := readWords(data, own{"store", &a.Store}, own{"directory", &a.Directory}, own{"events_to", &a.EventsTo}, own{"control", &a.Control}, own{"policy", &a.Policy},
-		own{"policy_redis", &a.PolicyRedis}, own{"shadow_policy", &a.ShadowPolicy})
+		own{"policy_redis", &a.PolicyRedis}, own{"shadow_policy", &a.ShadowPolicy}, own{"region", &a.Region})
 	if err == nil {
 		a.Name, a.PolicyWords = d.Name, wordsOf(d)
 	}

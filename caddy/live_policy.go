@@ -63,6 +63,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 	}
 	p.Policy, err = live.Open(live.Options{Source: source, First: document,
 		Fronts:    []lint.Front{lint.FrontCaddy},
+		Region:    a.Region,
 		Verifiers: verifiers, Metrics: common, Logger: a.slogger(),
 		Complete: completeAll,
 		Admit:    func(next *live.Version) error { return a.claim(p, next) },

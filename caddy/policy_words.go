@@ -16,8 +16,8 @@ import (
 //
 // The settings of a block apply to its own rules and to its policy file. Some of the app's settings
 // also apply to every handler: `identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`,
-// `tier`, `exempt`, `block`, `penalty`, `timezone`, `on_error`, `lease`, `headers` and `events`. A
-// setting in a handler or a policy file takes precedence.
+// `tier`, `exempt`, `block`, `penalty`, `timezone`, `on_error`, `lease`, `regions`, `across`,
+// `headers` and `events`. A setting in a handler or a policy file takes precedence.
 type PolicyWords struct {
 	// Whether the rules of this block and of its policy file are in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
@@ -73,6 +73,15 @@ type PolicyWords struct {
 	// override it.
 	Lease string `json:"lease,omitempty"`
 
+	// The regions that the policy is enforced in, each with its share of the limits, in proportion
+	// to the shares of the others. The server's own region is `region` of the app. Default: none.
+	Regions policyfile.Regions `json:"regions,omitempty"`
+
+	// How limits hold over all regions: `share` gives each region its part of a limit, and with
+	// `lease` regions also borrow units from each other. Rules may override it. Required with
+	// `regions`, here or in each rule with a limit.
+	Across string `json:"across,omitempty"`
+
 	// The response header fields that report limits to the client: `x-ratelimit`, `ietf`, a list of
 	// both (the default), or `none`.
 	Headers policyfile.Words `json:"headers,omitempty"`
@@ -86,8 +95,8 @@ type PolicyWords struct {
 func wordsOf(d *policyfile.Document) PolicyWords {
 	return PolicyWords{Enabled: d.Enabled, Identify: d.Identify, TrustedProxies: d.TrustedProxies, TrustedHops: d.TrustedHops,
 		User: d.User, Tenant: d.Tenant, Tier: d.Tier, Rules: d.Rules, Exempt: d.Exempt, Block: d.Block, Penalty: d.Penalty,
-		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Lease: d.Lease, Headers: d.Headers,
-		Events: d.Events}
+		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Lease: d.Lease, Regions: d.Regions,
+		Across: d.Across, Headers: d.Headers, Events: d.Events}
 }
 
 // document returns the settings as a policy with the given name. It copies the rules, so that
@@ -96,7 +105,7 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 	return &policyfile.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
 		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policyfile.Rule(nil), w.Rules...),
 		Exempt: w.Exempt, Block: w.Block, Penalty: w.Penalty, Timezone: w.Timezone, Enforce: w.Enforce, OnError: w.OnError,
-		Lease: w.Lease, Headers: w.Headers, Events: w.Events}
+		Lease: w.Lease, Regions: w.Regions, Across: w.Across, Headers: w.Headers, Events: w.Events}
 }
 
 // empty reports whether no setting is given.
@@ -145,6 +154,10 @@ func inherit(d *policyfile.Document, from *PolicyWords) {
 		d.OnError = from.OnError
 	}
 	d.Lease = cmp.Or(d.Lease, from.Lease)
+	if d.Regions == nil {
+		d.Regions = from.Regions
+	}
+	d.Across = cmp.Or(d.Across, from.Across)
 	if d.Headers == nil {
 		d.Headers = from.Headers
 	}

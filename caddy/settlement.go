@@ -37,6 +37,7 @@ type settlement struct {
 	checks   []counter.Check
 
 	head   bool // a HEAD request, whose response has no body
+	tunnel bool // a CONNECT request, after whose response another protocol follows
 	begun  bool
 	status int         // 0 if there was no usable response
 	header http.Header // of the response when it began
@@ -90,7 +91,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 		return next.ServeHTTP(w, r)
 	}
 	for s := w.settlement; s != nil; s = s.next {
-		s.ctx, s.head = r.Context(), r.Method == http.MethodHead
+		s.ctx, s.head, s.tunnel = r.Context(), r.Method == http.MethodHead, r.Method == http.MethodConnect
 	}
 	w.body = watchBody(r)
 	w.narrow(r)
@@ -228,9 +229,10 @@ func (s *settlement) settle() {
 	s.settler.Send(s)
 }
 
-// withheld reports whether part of the body was not sent because of HEAD, a range or a condition.
+// withheld reports whether part of the body was not sent because of HEAD, a range or a condition,
+// or because the connection was upgraded.
 func (s *settlement) withheld() bool {
-	return usage.Withheld(s.head, s.status, len(s.header["Content-Range"]) > 0)
+	return s.tunnel && s.status < http.StatusMultipleChoices || usage.Withheld(s.head, s.status, len(s.header["Content-Range"]) > 0)
 }
 
 // Status implements [core.Answer].

@@ -153,7 +153,7 @@ func TestFinalCostOfARequest(t *testing.T) {
 		{"in an event", costJSON, body("text/event-stream", "data: {\"usage\":{\"total_tokens\":33}}\n\ndata: [DONE]\n\n"), 33},
 		{"in a page", costJSON, body("text/html", `{"usage":{"total_tokens":33}}`), 20},
 		{"in a document that is cut short", costJSON, body("application/json", `{"usage":{"total_tokens":33}`), 20},
-		{"an upgrade where a body is read", costJSON, says(101), 20},
+		{"an upgrade where a body is read", costJSON, says(101), 100},
 		{"no body where one is read", costJSON, says(204), 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -133,7 +133,8 @@ func (s *Store) settings() *store.Settings {
 		}}
 }
 
-// misplaced returns an error for each setting that is invalid or does not apply to the store's type.
+// misplaced returns an error for each setting that is invalid or does not apply to the store's
+// type.
 func (s *Store) misplaced() []error { return s.settings().Check(spelling) }
 
 // resolve returns the settings of the store with their placeholders replaced. The error lists all
@@ -151,8 +152,8 @@ func (s *Store) texts() map[string]*string {
 		"sentinel_password_file": &s.SentinelPasswordFile}
 }
 
-// fillIn replaces placeholders, and escapes their values unless escape is nil. A variable that is not
-// set is an error, because an empty password would protect nothing.
+// fillIn replaces placeholders, and escapes their values unless escape is nil. A variable that is
+// not set is an error, because an empty password would protect nothing.
 func fillIn(text string, escape func(string) string) (string, error) {
 	if !strings.Contains(text, "{") {
 		return text, nil
@@ -182,9 +183,9 @@ func (s *Store) literalSecret() bool {
 	return false
 }
 
-// openStore returns a store with the settings, and its key in the pool. It shares a store that is in
-// use with the same settings and file contents. The caller deletes the key from the pool when it is
-// done.
+// openStore returns a store with the settings, and its key in the pool. It shares a store that is
+// in use with the same settings and file contents. The caller deletes the key from the pool when it
+// is done.
 func openStore(s *store.Settings, d *Directory) (string, *pooledStore, error) {
 	key, err := s.Key()
 	if err != nil {

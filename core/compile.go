@@ -63,6 +63,7 @@ type rule struct {
 	costs   []ruleCost
 	sharded bool             // it has shards
 	spread  sharding         // nil without shards, and in a program that calls no store
+	region  ruleRegion       // nil without regions
 	when    *match.Condition // nil if the rule is disabled
 	// replaces are the rules that do not apply to requests that this rule applies to.
 	replaces []*rule

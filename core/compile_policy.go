@@ -22,6 +22,7 @@ func Compile(p policy.Policy) (*Ruleset, error) {
 	}
 	rs.calendar = newCalendar(p.Timezone)
 	rs.granting = grantRaiser{}
+	rs.divide(&p)
 	rs.spread(&p)
 	if crowd := rs.findTooManyChecks(&p); len(crowd) > 0 {
 		return nil, crowd

@@ -57,8 +57,8 @@ const endpointPatternsMax = 16
 
 // EndpointOf returns the index in [Ruleset.Endpoints] of the path pattern by which the rule of an
 // outcome applies, where i is the index of the outcome in [Plan.Outcomes]. It is -1 if the rule has
-// no path, or if none of the first 16 patterns matches. A rule with a single pattern applies by that
-// pattern. With several descriptors, the path is that of the last descriptor.
+// no path, or if none of the first 16 patterns matches. A rule with a single pattern applies by
+// that pattern. With several descriptors, the path is that of the last descriptor.
 func (p *Plan) EndpointOf(i int) int {
 	if when := p.uses[i].rule.when; when != nil && len(when.Patterns) > 0 {
 		return when.EndpointIndex(&p.who.Request, endpointPatternsMax)

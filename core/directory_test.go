@@ -190,8 +190,8 @@ func TestRequiredRecords(t *testing.T) {
 	}
 }
 
-// TestDenyUnread tests that a front can deny any request whose records it has no time to read, and that
-// a block stays a block.
+// TestDenyUnread tests that a front can deny any request whose records it has no time to read, and
+// that a block stays a block.
 func TestDenyUnread(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api"}}, Limits: limittest.All(t, "5/1m")}}})

@@ -20,7 +20,8 @@ import (
 // The front's clock determines the window. If the store's clock differs from it, the raised limit
 // begins and ends that much earlier or later.
 //
-// A rule with shards has no grants, since its limits are divided.
+// A rule with shards has no grants, since its limits are divided. In a rule with regions, the units
+// of a grant are divided as its limits are.
 
 // granting raises limits. It is an interface, so that a program that calls no store does not link
 // the code for grants.
@@ -70,8 +71,12 @@ func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ru
 			if g.Rule != r.name {
 				continue
 			}
-			if at := rs.limitOfGrant(g, own[i].tail, limits, p.who.Request.Attrs.Now()); at >= 0 {
-				units[at] += g.Units
+			at := rs.limitOfGrant(g, own[i].tail, limits, p.who.Request.Attrs.Now())
+			if at < 0 || limits[at].closed() {
+				continue
+			}
+			if more := r.part(g.Units); more > 0 {
+				units[at] += more
 				cache = &own[i]
 			}
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// grantingRecord returns a record with grants and, unless it is "", limits of its own for the rule api.
+// grantingRecord returns a record with grants and, unless it is "", limits of its own for the rule
+// api.
 func grantingRecord(t *testing.T, limits string, list ...policy.Grant) *policy.ClientRecord {
 	t.Helper()
 	var o *policy.Overrides

@@ -95,7 +95,7 @@ func keyScope(namespace, rule string) string {
 const dimensionsBytesMax = 1024
 
 // hashedDimensions is the prefix of the hash that replaces dimensions whose total length is too
-// great. No kind has this name.
+// great. No dimension is labelled "all", so no other key begins like this.
 const hashedDimensions = "{all" + policy.HashSuffix + ":"
 
 // appendCounter appends the key of the rule's counters without the window and the algorithm. ok is

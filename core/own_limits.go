@@ -18,8 +18,9 @@ type ownLimits struct {
 	sets  *policy.Overrides
 	named map[string]*limitSet
 	every *policy.LimitSet // the limits of "*"; nil if there are none
-	// known caches compiled limits per rule name: those of "*", and those of sharded rules. It
-	// refers to rules only by name, so that a client does not keep an old policy in memory.
+	// known caches compiled limits per rule name: those of "*", and those of rules with shards or
+	// regions. It refers to rules only by name, so that a client does not keep an old policy in
+	// memory.
 	known [overrideSlots]atomic.Pointer[namedSet]
 }
 
@@ -47,6 +48,19 @@ const (
 	overrideTries = 8 // the number of slots that can contain a rule's limits
 )
 
+// apart returns the client's own limits compiled for a rule that shares no compiled limits with
+// other rules of its name, because it has shards or regions.
+func (o *ownLimits) apart(r *rule, how shardSpec, holdsClient bool) *limitSet {
+	set, named := o.sets.Of(r.name)
+	switch {
+	case named:
+		return o.forRule(r, how, &set)
+	case o.every == nil || !holdsClient:
+		return nil
+	}
+	return o.forRule(r, how, o.every)
+}
+
 // namedSet is a set of limits compiled for the rule of that name, with its shards.
 type namedSet struct {
 	rule string
@@ -57,6 +71,9 @@ type namedSet struct {
 // of returns the client's own limits for the rule, or nil if it has none. The limits of "*" apply
 // to the rule only if holdsClient is set.
 func (o *ownLimits) of(r *rule, holdsClient bool) *limitSet {
+	if part, ok := o.ownPart(r, holdsClient); ok {
+		return part
+	}
 	switch {
 	case r.spread != nil:
 		return r.spread.own(o, r, holdsClient)
@@ -80,7 +97,7 @@ func (o *ownLimits) forRule(r *rule, how shardSpec, own *policy.LimitSet) *limit
 			return &known.set
 		}
 	}
-	made := &namedSet{r.name, how, compileSet(r.name, *own)}
+	made := &namedSet{r.name, how, r.compileOwn(own)}
 	if r.spread != nil {
 		r.spread.over(how, made.set.limits)
 	}

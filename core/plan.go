@@ -100,7 +100,8 @@ const (
 	denialBlocked   // takes precedence over all others
 )
 
-// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the filter.
+// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the
+// filter.
 //
 //go:noinline
 func (p *Plan) Reset() {
@@ -365,6 +366,7 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 			Lease: r.leases && l.limit.LeasableWhen(r.after.settles), Refundable: r.after.settles, OnError: r.onError,
 			Source: p.who.Request.Source()})
 		c := &p.checks[len(p.checks)-1]
+		l.adjust(c)
 		if l.shard != nil {
 			c.UnshardedLimit = &l.shard.whole
 		}

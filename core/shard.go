@@ -2,7 +2,10 @@
 
 package core
 
-import "github.com/penstock/penstock/core/counter"
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
 
 // A rule with shards uses several counters in place of one, in different slots of a Redis cluster.
 // Each shard has an equal part of the limit and of the burst, so together they never admit more
@@ -36,8 +39,9 @@ type sharding interface {
 	pass(p *Plan)
 }
 
-// shardSpec describes how limits are divided into shards.
+// shardSpec describes how limits are divided into shards, after the region's part was taken.
 type shardSpec struct {
+	region  policy.InRegion
 	shards  uint64
 	dearest int64 // the highest cost in the rule itself
 	settled int64 // the highest cost that a response can have

@@ -40,7 +40,7 @@ func (rs *Ruleset) spread(p *policy.Policy) {
 			continue
 		}
 		t := &shardRotation{drawn: !source.PerNone || r.after.costs || r.after.settles,
-			split: shardSpec{shards: uint64(source.Shards), dearest: 1}}
+			split: shardSpec{region: source.Region, shards: uint64(source.Shards), dearest: 1}}
 		for j := range source.Cost {
 			t.split.dearest = max(t.split.dearest, source.Cost[j].N)
 		}
@@ -58,14 +58,7 @@ func (rs *Ruleset) spread(p *policy.Policy) {
 func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 	how := t.split
 	how.shared = !holdsClient
-	set, named := o.sets.Of(r.name)
-	switch {
-	case named:
-		return o.forRule(r, how, &set)
-	case o.every == nil || !holdsClient:
-		return nil
-	}
-	return o.forRule(r, how, o.every)
+	return o.apart(r, how, holdsClient)
 }
 
 // over spreads the limits of a set, all over the same number of shards, so that one request's

@@ -23,7 +23,8 @@ type ruleLimit struct {
 	limit counter.Limit
 	tail  string // the end of its keys: ":60s:sw"
 	text  LimitText
-	shard *shard // set if limit is the part of one shard; otherwise nil
+	shard *shard      // set if limit is the part of one shard; otherwise nil
+	part  limitRegion // set if limit is the part of one region that needs more than that; otherwise nil
 }
 
 // whose identifies the owner of the limits in use under a rule.
@@ -36,9 +37,9 @@ const (
 	whoseRecord
 )
 
-// limitsOf returns the client's limits under a rule, without its grants: those of its key or token, else those of its
-// record in the directory, else those of its tier, else the rule's. It allocates only if the
-// client's own limits are not compiled for the rule yet (see ownLimits).
+// limitsOf returns the client's limits under a rule, without its grants: those of its key or token,
+// else those of its record in the directory, else those of its tier, else the rule's. It allocates
+// only if the client's own limits are not compiled for the rule yet (see ownLimits).
 func (p *Plan) limitsOf(r *rule) (set limitSet, of whose) {
 	if o := p.who.Identity.Overrides; o != nil {
 		if own := ownLimitsOf(o).of(r, p.countsClient(r)); own != nil {

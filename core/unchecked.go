@@ -73,6 +73,6 @@ func (p *Plan) unchecked(rs *Ruleset) bool {
 	return false
 }
 
-// Unchecked reports whether the request is denied because there was no time to verify its credential
-// or to read its client's records.
+// Unchecked reports whether the request is denied because there was no time to verify its
+// credential or to read its client's records.
 func (p *Plan) Unchecked() bool { return p.denial == denialUnchecked }

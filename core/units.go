@@ -4,9 +4,9 @@ package core
 
 import "github.com/penstock/penstock/core/counter"
 
-// Units returns the units that the rule of an outcome charges the request, or would charge if it had
-// a limit for the client. outcome is an index of Outcomes. A part of the policy that is not a rule
-// charges nothing. What a front leases in addition is not included.
+// Units returns the units that the rule of an outcome charges the request, or would charge if it
+// had a limit for the client. outcome is an index of Outcomes. A part of the policy that is not a
+// rule charges nothing. What a front leases in addition is not included.
 func (p *Plan) Units(outcome int) int64 {
 	u := &p.uses[outcome]
 	if u.rule == &noRule {

@@ -128,7 +128,7 @@ func TestAlertsFire(t *testing.T) {
 	redis.Kill()
 	bridges[1].kill()
 	m.awaitAlerts(func() {
-		caddy.ask(t.Context(), http.MethodGet, "/api", "X-Api-Key", keyOf("ann")) // a client that was not read before
+		caddy.ask(t.Context(), http.MethodGet, "/api", "X-Api-Key", keyOf("ann")) // a client whose record this Caddy has not read yet
 		load()
 	}, "PenstockRedisDown", "PenstockBreakerOpen", "PenstockDegraded", "PenstockDirectoryUndirected", "PenstockNodeDown")
 }

@@ -58,10 +58,10 @@ func (a *attackRun) unfinishedStream(length []string, leave func(s *streams)) {
 	<-time.After(unfinishedFor)
 }
 
-// malformedChunks sends bodies whose chunks cannot be read to the end. Each body is sent at once, and
-// in two parts, so that the upstream has the request when the second part arrives. Envoy denies
-// some of those that arrive at once before the filter has asked the bridge: they are not counted and
-// do not reach the upstream.
+// malformedChunks sends bodies whose chunks cannot be read to the end. Each body is sent at once,
+// and in two parts, so that the upstream has the request when the second part arrives. Envoy denies
+// some of those that arrive at once before the filter has asked the bridge: they are not counted
+// and do not reach the upstream.
 func malformedChunks(a *attackRun) {
 	for _, rest := range []string{"zz\r\n", "-1\r\n", "0\r\nX: y", "3;" + string(make([]byte, 8<<10)) + "\r\nabc", "fffffffffffffffff\r\nabc"} {
 		for range 2 {

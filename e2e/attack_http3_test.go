@@ -44,6 +44,8 @@ var http3Attacks = []attack{
 	{name: "frames of HTTP 3 that are out of order", path: "/each", limit: 5, loses: true, fronts: quicFronts, run: rawFrames},
 	{name: "unfinished bodies over HTTP 3 under refund_on", path: "/refund", limit: 5, loses: true, fronts: quicFronts, run: rawUnfinished, plain: wholeBody},
 	{name: "unfinished bodies over HTTP 3 under count_if", path: "/count", limit: 5, loses: true, fronts: quicFronts, run: rawUnfinished, plain: wholeBody},
+	{name: "WebSockets with a cost by the CONNECT of HTTP 3", path: "/cost", limit: 2, slack: 2, loses: true, fronts: []string{caddyMemory, caddyRedis},
+		run: func(a *attackRun) { a.quicWebSockets(40) }},
 	{name: "streams of HTTP 3 that are left before their cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: quicFronts, run: rawUnfinished},
 }
 

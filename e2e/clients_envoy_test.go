@@ -40,8 +40,8 @@ type directedEnvoy struct {
 	denied int    // the status of a client that is denied
 }
 
-// newDirectedEnvoy returns a site with the filter, or with Envoy's own filter and the rate limit service.
-// The filter answers a client that is denied with a status, and Envoy's own with 429.
+// newDirectedEnvoy returns a site with the filter, or with Envoy's own filter and the rate limit
+// service. The filter answers a client that is denied with a status, and Envoy's own with 429.
 func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *directedEnvoy {
 	t.Helper()
 	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), field: field, denied: denied}

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// siteMax bounds the sites of a process, because each site watches a file, and the kernel grants 128
-// watches to all processes together.
+// siteMax bounds the sites of a process, because each site watches a file, and the kernel grants
+// 128 watches to all processes together.
 const siteMax = 48
 
 // groupedFront runs the stories against one process for each group of stories, with a site for each
@@ -26,15 +26,15 @@ type groupedFront struct {
 	redis  *redistest.Server
 	absent string // the URL of a Redis that does not exist
 	groups []storyGroup
-	// start starts the process of a group, with the Redis at the URL. It returns the addresses of the
-	// sites, in the order of the policy files.
+	// start starts the process of a group, with the Redis at the URL. It returns the addresses of
+	// the sites, in the order of the policy files.
 	start     func(redis string, policies []string) (process *server, addresses []string)
 	running   *server // the process of the current group
 	addresses []string
 }
 
-// storyGroup is a sequence of stories that share a process. Either all of them have a Redis, or none
-// has. No two of them share a namespace.
+// storyGroup is a sequence of stories that share a process. Either all of them have a Redis, or
+// none has. No two of them share a namespace.
 type storyGroup struct {
 	away     bool
 	policies []string       // the files of their policies

@@ -12,8 +12,8 @@ import (
 )
 
 // TestTablesAreImported tests that the tables of a company that had limits in a database become a
-// policy and records of a control plane: rules by CSV, clients by CSV, and an existing policy with its
-// keys file. An import that is repeated changes nothing.
+// policy and records of a control plane: rules by CSV, clients by CSV, and an existing policy with
+// its keys file. An import that is repeated changes nothing.
 func TestTablesAreImported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/test/s3test"
 )
 
-// run runs penstock control with the token and the database of a control plane, and the keys of the S3
-// server.
+// run runs penstock control with the token and the database of a control plane, and the keys of the
+// S3 server.
 func (c *controlPlane) run(database string, args ...string) commandResult {
 	c.t.Helper()
 	var out, diagnostics bytes.Buffer
@@ -36,8 +36,8 @@ func (c *controlPlane) run(database string, args ...string) commandResult {
 	return commandResult{out.String(), diagnostics.String(), command.ProcessState.ExitCode()}
 }
 
-// TestAMonthIsBilledAndArchived tests a month with real processes: a client uses a share of a quota,
-// and the receiver of the bill is told; later the month is archived, verified and restored.
+// TestAMonthIsBilledAndArchived tests a month with real processes: a client uses a share of a
+// quota, and the receiver of the bill is told; later the month is archived, verified and restored.
 func TestAMonthIsBilledAndArchived(t *testing.T) {
 	t.Parallel()
 	database, redis, s3 := pgtest.Start(t), redistest.Start(t), s3test.Start(t)

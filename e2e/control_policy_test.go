@@ -119,8 +119,9 @@ func (p *process) limit(user string) string {
 	return p.ask(p.t.Context(), "GET", "/", "X-User", user).header.Get("X-RateLimit-Limit")
 }
 
-// TestPoliciesFromTheControlPlane publishes a policy to two Caddys, a bridge and a native module. It then walks through
-// a write that does not compile, a forged policy, an emptied Redis, and a start without Redis.
+// TestPoliciesFromTheControlPlane publishes a policy to two Caddys, a bridge and a native module.
+// It then walks through a write that does not compile, a forged policy, an emptied Redis, and a
+// start without Redis.
 func TestPoliciesFromTheControlPlane(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)
@@ -225,8 +226,8 @@ func (p *policyPlane) withstands(nodes []*process) {
 	}
 }
 
-// TestACandidateWithdrawsItself publishes a candidate in shadow, then to a share of the nodes, where it
-// denies more than its bound.
+// TestACandidateWithdrawsItself publishes a candidate in shadow, then to a share of the nodes,
+// where it denies more than its bound.
 func TestACandidateWithdrawsItself(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

@@ -102,8 +102,8 @@ const tellingCaddyfile = `{
 }
 `
 
-// TestUsageIsExactInPostgreSQL tests that what a Caddy admitted and denied is in PostgreSQL, exactly,
-// although the control plane, PostgreSQL and the Caddy are killed in turn.
+// TestUsageIsExactInPostgreSQL tests that what a Caddy admitted and denied is in PostgreSQL,
+// exactly, although the control plane, PostgreSQL and the Caddy are killed in turn.
 func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Start(t), redistest.Start(t)

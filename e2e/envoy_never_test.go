@@ -12,8 +12,9 @@ import (
 )
 
 // TestNeverOverAcrossFronts: two Envoys with the filter, one with the native module, each with two
-// workers, and two Caddys share one policy and one Redis. Under concurrent load they admit exactly the limit between them. The deadlines are
-// long, since a request that is answered too late is charged but not admitted.
+// workers, and two Caddys share one policy and one Redis. Under concurrent load they admit exactly
+// the limit between them. The deadlines are long, since a request that is answered too late is
+// charged but not admitted.
 func TestNeverOverAcrossFronts(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"

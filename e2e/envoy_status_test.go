@@ -32,9 +32,9 @@ type ownLimits struct {
 	}
 }
 
-// TestEnvoyClientsSeeTheirLimits: with the route of the guide, each client sees what its next request
-// finds, however it is identified, and is not charged. An address that a client sends itself has no
-// effect.
+// TestEnvoyClientsSeeTheirLimits: with the route of the guide, each client sees what its next
+// request finds, however it is identified, and is not charged. An address that a client sends
+// itself has no effect.
 func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	t.Parallel()
 	const key, token = "pk_of_the_test_of_own_limits", "0123456789abcdef0"

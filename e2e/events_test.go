@@ -99,8 +99,8 @@ const eventsCaddyfile = `{
 }
 `
 
-// TestCaddyReportsDenials: every denial is in the events, in a file and after a reload in Caddy's own
-// log. Requests go on if the events cannot be written, and their number is a metric.
+// TestCaddyReportsDenials: every denial is in the events, in a file and after a reload in Caddy's
+// own log. Requests go on if the events cannot be written, and their number is a metric.
 func TestCaddyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -157,8 +157,8 @@ func TestCaddyReportsDenials(t *testing.T) {
 	}
 }
 
-// TestEnvoyReportsDenials: every denial of the filter and of the rate limit service is in the events
-// of their bridge, and requests go on if the events cannot be written.
+// TestEnvoyReportsDenials: every denial of the filter and of the rate limit service is in the
+// events of their bridge, and requests go on if the events cannot be written.
 func TestEnvoyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150

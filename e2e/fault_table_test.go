@@ -20,10 +20,12 @@ var allFaults = flag.Bool("faults", false, "try all faults, and write what was s
 // hand.
 const faultsFile = "../docs/explanation/faults.md"
 
-// faultsMarks are the marks of the first table, and of the table of runs with an edited policy.
+// faultsMarks are the marks of the first table, of the table of runs with an edited policy, and of
+// the end of both.
 var faultsMarks = [...]string{
 	"<!-- What follows is written by make faults. -->\n",
 	"<!-- And this by its second pass. -->\n",
+	"<!-- What follows is written by hand. -->\n",
 }
 
 // writeFaults writes the table of one pass, if the run covered all of it. It leaves the other table
@@ -44,16 +46,17 @@ func writeFaults(t *testing.T, table []cell, edited bool) {
 	}
 	head, rest, found := strings.Cut(string(text), faultsMarks[0])
 	first, second, foundSecond := strings.Cut(rest, faultsMarks[1])
-	if !found || !foundSecond {
+	second, last, foundLast := strings.Cut(second, faultsMarks[2])
+	if !found || !foundSecond || !foundLast {
 		t.Fatalf("%s lacks %q", faultsFile, faultsMarks)
 	}
 	if edited {
-		second = seenOn() + tableOf(table, true)
+		second = seenOn() + tableOf(table, true) + "\n"
 	} else {
 		first = seenOn() + tableOf(table, false) + "\n## The policy edited in the middle\n\nThe same again, all fronts at once, with the " +
 			"policy edited during the fault. The edited policy is in force before the fault is over, unless\nthe fault ends by itself.\n\n"
 	}
-	whole := head + faultsMarks[0] + first + faultsMarks[1] + second
+	whole := head + faultsMarks[0] + first + faultsMarks[1] + second + faultsMarks[2] + last
 	if err := os.WriteFile(faultsFile, []byte(whole), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -395,8 +395,8 @@ func TestGarbageTokens(t *testing.T) {
 	}
 }
 
-// servedAlike reports whether clients with valid tokens waited about as long during a flood of garbage as
-// during one without tokens: at most twice as long and 50 ms more, by the median.
+// servedAlike reports whether clients with valid tokens waited about as long during a flood of
+// garbage as during one without tokens: at most twice as long and 50 ms more, by the median.
 func servedAlike(t *testing.T, none, garbage *flooded) bool {
 	t.Helper()
 	all := func(f *flooded) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }

@@ -94,9 +94,9 @@ func (k *keyed) holds(what, key string, status int) {
 	}
 }
 
-// TestKeysAsData tests that a key that a command creates is valid at once on every node, that a rotated
-// one is valid beside its successor until the overlap ends, and that a revoked one is denied everywhere.
-// The key is in neither Redis nor a log.
+// TestKeysAsData tests that a key that a command creates is valid at once on every node, that a
+// rotated one is valid beside its successor until the overlap ends, and that a revoked one is
+// denied everywhere. The key is in neither Redis nor a log.
 func TestKeysAsData(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 2, directedKeys, "")
@@ -292,8 +292,8 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestKeysNeedADirectory tests that no front accepts a policy whose keys are in a directory that it does
-// not have.
+// TestKeysNeedADirectory tests that no front accepts a policy whose keys are in a directory that it
+// does not have.
 func TestKeysNeedADirectory(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

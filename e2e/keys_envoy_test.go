@@ -10,16 +10,16 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// keyedEnvoyPolicy is a policy whose API keys are in the directory. A client of the tier free has no
-// limit, so a filter decides its requests itself.
+// keyedEnvoyPolicy is a policy whose API keys are in the directory. A client of the tier free has
+// no limit, so a filter decides its requests itself.
 const keyedEnvoyPolicy = `name: shop
 identify: [{api_key: {keys: directory, on_invalid: deny}}]
 rules:
   - {name: api, match: {path: /api}, limit: 1000/31d fixed_window, tiers: {gold: 100000/31d fixed_window, free: unlimited}}
 `
 
-// TestKeysBehindEnvoy tests that a key that a command creates is valid behind Envoy, as its client and
-// tier, and denied after it was revoked, with the filter and with the rate limit service.
+// TestKeysBehindEnvoy tests that a key that a command creates is valid behind Envoy, as its client
+// and tier, and denied after it was revoked, with the filter and with the rate limit service.
 func TestKeysBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	filtered, served := newDirectedEnvoy(t, false, "x-api-key", http.StatusUnauthorized), newDirectedEnvoy(t, true, "x-api-key", 0)

@@ -101,8 +101,8 @@ func TestModuleAdminAddressInUse(t *testing.T) {
 	eventually.Until(t, patience, "operators are served", func() bool { return strings.Contains(scrapeAt(address), "penstock_requests_total") })
 }
 
-// TestModuleAdminFollowsUpdates: while Envoy replaces the configuration of the filter, operators are
-// served as the latest one says, and nowhere after one without admin.
+// TestModuleAdminFollowsUpdates: while Envoy replaces the configuration of the filter, operators
+// are served as the latest one says, and nowhere after one without admin.
 func TestModuleAdminFollowsUpdates(t *testing.T) {
 	t.Parallel()
 	redis, one, two := redistest.Start(t), freeport.Address(t), freeport.Address(t)
@@ -155,8 +155,8 @@ func TestModuleAdminFollowsUpdates(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleReportsDenials: every denial is in the events, and requests go on if the events cannot be
-// written.
+// TestModuleReportsDenials: every denial is in the events, and requests go on if the events cannot
+// be written.
 func TestModuleReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -259,8 +259,8 @@ func TestModuleClientsSeeTheirLimits(t *testing.T) {
 }
 
 // TestModuleTriesAPolicyOut: a candidate that is stricter for one path, looser for another, reads a
-// header that the policy in force does not read, and charges by the response, changes no answer, and
-// its decisions are counted.
+// header that the policy in force does not read, and charges by the response, changes no answer,
+// and its decisions are counted.
 func TestModuleTriesAPolicyOut(t *testing.T) {
 	t.Parallel()
 	const policy = `name: shop
@@ -312,8 +312,8 @@ rules:
 	}
 }
 
-// TestModuleCountsInEnvoy: Envoy's own statistics show what the module has decided. Without Redis, on_error
-// allow admits the limit and no more.
+// TestModuleCountsInEnvoy: Envoy's own statistics show what the module has decided. Without Redis,
+// on_error allow admits the limit and no more.
 func TestModuleCountsInEnvoy(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -333,8 +333,8 @@ func TestModuleCountsInEnvoy(t *testing.T) {
 	}
 }
 
-// TestModuleLearnsOfClients: a client that an operator blocks anywhere is denied by the module within
-// about a second.
+// TestModuleLearnsOfClients: a client that an operator blocks anywhere is denied by the module
+// within about a second.
 func TestModuleLearnsOfClients(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -91,8 +91,8 @@ func TestModuleSignals(t *testing.T) {
 	group.Wait()
 }
 
-// TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under load,
-// and its address for operators. No request fails, and what the first one held goes back.
+// TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under
+// load, and its address for operators. No request fails, and what the first one held goes back.
 func TestModuleHotRestart(t *testing.T) {
 	t.Parallel()
 	redis, operators := redistest.Start(t), freeport.Address(t)

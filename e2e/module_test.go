@@ -134,8 +134,8 @@ func TestModuleNeverOver(t *testing.T) {
 	}
 }
 
-// TestModuleLeases: with leases, most requests are decided in the process, by units that all workers
-// share, and the limit holds.
+// TestModuleLeases: with leases, most requests are decided in the process, by units that all
+// workers share, and the limit holds.
 func TestModuleLeases(t *testing.T) {
 	t.Parallel()
 	const total = 4_000

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestModuleWithoutRedis: while Redis hangs, on_error decides each request in time; afterwards limits
-// hold again.
+// TestModuleWithoutRedis: while Redis hangs, on_error decides each request in time; afterwards
+// limits hold again.
 func TestModuleWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -116,8 +116,8 @@ func (e *envoy) stop(t testing.TB) {
 	})
 }
 
-// TestModuleClosesInTheBackground tests that Envoy does not wait while configurations end whose units
-// cannot go back, because Redis hangs: their ends would take it a second each.
+// TestModuleClosesInTheBackground tests that Envoy does not wait while configurations end whose
+// units cannot go back, because Redis hangs: their ends would take it a second each.
 func TestModuleClosesInTheBackground(t *testing.T) {
 	t.Parallel()
 	const count, most = 20, 15 * time.Second
@@ -150,8 +150,8 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 	}
 }
 
-// TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are decided
-// by the configuration with which they began, although it is replaced meanwhile.
+// TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
+// decided by the configuration with which they began, although it is replaced meanwhile.
 func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Parallel()
 	const waiting = 50

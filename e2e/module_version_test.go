@@ -24,8 +24,8 @@ int main(int count, char **arguments) {
 }
 `
 
-// TestModuleNamesAnUnsuitableEnvoy tests that an Envoy whose interface lacks a function does not load
-// the module, and that the module names the function and the versions of Envoy that have it.
+// TestModuleNamesAnUnsuitableEnvoy tests that an Envoy whose interface lacks a function does not
+// load the module, and that the module names the function and the versions of Envoy that have it.
 func TestModuleNamesAnUnsuitableEnvoy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -47,8 +47,8 @@ func TestModuleNamesAnUnsuitableEnvoy(t *testing.T) {
 	}
 }
 
-// TestModuleMatchesTheInterface tests that Envoy takes the module for one of its own version, so that
-// it does not warn of another one.
+// TestModuleMatchesTheInterface tests that Envoy takes the module for one of its own version, so
+// that it does not warn of another one.
 func TestModuleMatchesTheInterface(t *testing.T) {
 	t.Parallel()
 	e, sites := startModule(t, module(t), nil, threeADay)

@@ -23,8 +23,8 @@ import (
 // operatorsToken is the token of operators at bridges.
 const operatorsToken = "0123456789abcdef0123"
 
-// allFronts is a Caddy, an Envoy with its bridge, and an Envoy with the native module, which count in
-// one Redis.
+// allFronts is a Caddy, an Envoy with its bridge, and an Envoy with the native module, which count
+// in one Redis.
 type allFronts struct {
 	t      *testing.T
 	caddy  *process
@@ -33,7 +33,8 @@ type allFronts struct {
 	bridge *bridge
 	native *site
 	redis  *redistest.Server
-	// targets are the flags that make Caddy, the bridge, the module or Redis the target of a command.
+	// targets are the flags that make Caddy, the bridge, the module or Redis the target of a
+	// command.
 	targets map[string][]string
 }
 
@@ -114,8 +115,8 @@ func remaining(report map[string]any) any {
 }
 
 // TestCommandsAnswerAlikeEverywhere tests that a command prints the same about a client from a
-// Caddy, from a bridge, from the native module and from Redis, and that a reset by each takes effect
-// in Envoy.
+// Caddy, from a bridge, from the native module and from Redis, and that a reset by each takes
+// effect in Envoy.
 func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, "directory: true\n"+strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
@@ -219,8 +220,8 @@ func (f *allFronts) recordsAreTheSame() {
 	f.keysAreTheSame()
 }
 
-// keysAreTheSame makes an API key through each target, and compares what all show. The commands of keys
-// take no policy file.
+// keysAreTheSame makes an API key through each target, and compares what all show. The commands of
+// keys take no policy file.
 func (f *allFronts) keysAreTheSame() {
 	f.t.Helper()
 	f.targets["Redis"] = []string{"--redis", f.redis.URL()}

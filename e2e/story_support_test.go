@@ -12,9 +12,9 @@ import (
 )
 
 // TestTheStoryOfSupport: a client reports 429. One command at any node tells who it is, which rule
-// denies it, by which number, and until when. Then the client gets a higher limit until Friday, more
-// units for this month, and its neighbour is blocked for an hour. Each change holds on every front,
-// and nobody edits a file.
+// denies it, by which number, and until when. Then the client gets a higher limit until Friday,
+// more units for this month, and its neighbour is blocked for an hour. Each change holds on every
+// front, and nobody edits a file.
 func TestTheStoryOfSupport(t *testing.T) {
 	t.Parallel()
 	s := startStory(t, redistest.Start(t))
@@ -80,8 +80,8 @@ func friday(now time.Time) string {
 	return day.Format(time.DateOnly)
 }
 
-// counters returns the lines of counters in the output of the command usage, without the time that is
-// left.
+// counters returns the lines of counters in the output of the command usage, without the time that
+// is left.
 func counters(told string) (text string) {
 	for line := range strings.Lines(told) {
 		if strings.HasPrefix(line, "shop ") {

@@ -26,8 +26,8 @@ rules:
   - {name: export, match: {path: /export}, limit: 10/month}
 `
 
-// story is two Caddys and an Envoy over one Redis, and what was done with them. Envoy has two sites:
-// one has the filter and a bridge, and one has the native module.
+// story is two Caddys and an Envoy over one Redis, and what was done with them. Envoy has two
+// sites: one has the filter and a bridge, and one has the native module.
 type story struct {
 	t       *testing.T
 	redis   *redistest.Server
@@ -130,8 +130,8 @@ const (
 	heldInARow = 10 // answers, so that each worker of an Envoy has given some
 )
 
-// change runs a command, and waits until every front answers a user with a status, and keeps doing so.
-// It writes to the transcript since when.
+// change runs a command, and waits until every front answers a user with a status, and keeps doing
+// so. It writes to the transcript since when.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.timed(target, args...)

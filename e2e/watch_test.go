@@ -195,9 +195,9 @@ func startWatched(t *testing.T, redis *redistest.Server, keys *keysFile) *proces
 	return startCaddy(t, watchedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 }
 
-// TestDashboardIsAnswered: a Prometheus that scrapes a Caddy and a bridge answers every query of the
-// dashboard. Every metric that they expose is in the reference, with its labels, and the dashboard
-// and the alert rules name no others.
+// TestDashboardIsAnswered: a Prometheus that scrapes a Caddy and a bridge answers every query of
+// the dashboard. Every metric that they expose is in the reference, with its labels, and the
+// dashboard and the alert rules name no others.
 func TestDashboardIsAnswered(t *testing.T) {
 	t.Parallel()
 	keys := newKeysFile(t, map[string]string{"ann": "tier = \"gold\"\n"})

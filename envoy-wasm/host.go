@@ -116,7 +116,7 @@ func (h *host) Resume(stream uint32) {
 func (h *host) Respond(stream uint32, r filter.Response) {
 	if abi.Use(stream) == nil {
 		if err := abi.Respond(r.Status, r.Headers, r.Body, r.GRPCStatus); err != nil {
-			abi.Warn("penstock: a refusal cannot be sent: " + err.Error())
+			abi.Warn("penstock: a denial cannot be sent: " + err.Error())
 		}
 	}
 }

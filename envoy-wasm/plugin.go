@@ -35,7 +35,7 @@ type plugin struct {
 func (p *plugin) Start() (valid bool) {
 	defer func() {
 		if recover() != nil {
-			abi.Critical("penstock: a panic, and the configuration is refused")
+			abi.Critical("penstock: a panic, and the configuration is rejected")
 			valid = false
 		}
 	}()
@@ -46,7 +46,7 @@ func (p *plugin) Start() (valid bool) {
 	}
 	p.host = newHost(p.id)
 	if p.filter, err = filter.New(provoked(p.host), configuration); err != nil {
-		abi.Critical("penstock: the configuration is refused: " + err.Error())
+		abi.Critical("penstock: the configuration is rejected: " + err.Error())
 		return false
 	}
 	p.host.cluster = p.filter.Cluster()

@@ -84,7 +84,7 @@ Penstock limits $envoy/api/ to 5 requests a minute per client. In another termin
 
     for i in 1 2 3 4 5 6; do curl -i $envoy/api/; done
     curl -i -H 'X-API-Key: try-business-2f6d0c1ab9' $envoy/api/
-$([ $front = module ] || echo "    curl -s 'localhost:$admin_port/stats?filter=^wasmcustom.penstock'")
+    curl -s 'localhost:$admin_port/stats?filter=^$([ $front = module ] && echo dynamicmodulescustom || echo wasmcustom).penstock'
 
 Edit examples/envoy.policy.yaml while it runs: the edit takes effect within two seconds. Stop with Ctrl-C.
 

@@ -3,8 +3,8 @@
 //go:build cgo
 
 // Command module is a native module for Envoy that decides nothing. It reads all headers of a
-// request and the client's address in Go, and sets as many fields in the response as Penstock's: the
-// least that a limiter in Go can do.
+// request and the client's address in Go, and sets as many fields in the response as Penstock's:
+// the least that a limiter in Go can do.
 package main
 
 /*

@@ -29,7 +29,7 @@ type bridgeTarget struct {
 }
 
 func (b *bridgeTarget) register(flags *pflag.FlagSet) {
-	flags.StringVar(&b.url, "bridge", "", "ask this bridge in place of a Caddy: http://host:port, https://host:port or unix:PATH")
+	flags.StringVar(&b.url, "bridge", "", "ask this bridge, or this native module in Envoy, in place of a Caddy: http://host:port, https://host:port or unix:PATH")
 	flags.StringVar(&b.tokenFile, "bridge-token-file", "", "a `FILE` that holds the bridge's token of operators (the variable "+adminTokenVariable+")")
 	flags.StringVar(&b.ca, "bridge-ca", "", "a PEM `FILE` with the CAs of the bridge's certificate (those of the system)")
 	flags.StringVar(&b.cert, "bridge-cert", "", "a PEM `FILE` with a certificate to show to the bridge")

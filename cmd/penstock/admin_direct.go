@@ -24,18 +24,20 @@ type directTarget struct {
 	redis        storeFlags
 	policy, name string
 	kept         *operator.API // nil unless keepOpen was called
+	region       regionFlag
 }
 
 // registerPolicy adds the flags that determine which counters exist.
 func (d *directTarget) registerPolicy(flags *pflag.FlagSet) {
 	flags.StringVar(&d.policy, "policy-file", "", "with --redis: the policy `FILE` that defines the counters")
 	flags.StringVar(&d.name, "name", "", "with --redis: the namespace of counters, if the policy file does not name it but the Caddyfile does")
+	d.region.register(flags)
 }
 
 // check returns an error if flags are given that have no effect.
 func (d *directTarget) check() error {
-	if !d.redis.given() && (!d.redis.IsZero() || d.policy != "" || d.name != "") {
-		return errors.New("the flags --redis-…, --policy-file and --name need --redis, which is missing; write --redis redis://host:6379/0")
+	if !d.redis.given() && (!d.redis.IsZero() || d.policy != "" || d.name != "" || d.region != "") {
+		return errors.New("the flags --redis-…, --policy-file, --name and --region need --redis, which is missing; write --redis redis://host:6379/0")
 	}
 	return nil
 }
@@ -105,7 +107,7 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 
 // readPolicy reads the policy file.
 func (d *directTarget) readPolicy() (*operator.Policy, io.Closer, error) {
-	document, err := (&inspection{policy: d.policy, name: d.name}).document(os.Stdin)
+	document, err := (&inspection{policy: d.policy, name: d.name, region: d.region}).document(os.Stdin)
 	if err != nil {
 		return nil, nil, err
 	}

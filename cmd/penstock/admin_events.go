@@ -28,7 +28,8 @@ const (
 	followEvery = time.Second
 	// joinWithin is how long the command waits for other nodes to send their first events.
 	joinWithin = 5 * time.Second
-	// retryWithin is how long a follower goes on if the target does not answer, as during a restart.
+	// retryWithin is how long a follower goes on if the target does not answer, as during a
+	// restart.
 	retryWithin = time.Minute
 )
 
@@ -192,6 +193,9 @@ func (f *follower) tell(page *eventsReply) {
 	}
 	for _, note := range page.Notes {
 		f.note(note)
+	}
+	if page.Problem != "" {
+		f.note("the events are those of one node: " + page.Problem)
 	}
 	for _, others := range []struct {
 		n    int

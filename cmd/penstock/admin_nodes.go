@@ -72,7 +72,11 @@ func printNodes(out io.Writer, reply []byte) error {
 func versionsOf(n *fleet.NodeState) string {
 	var all []string
 	for _, p := range n.Policies {
-		all = append(all, printable(p.Name)+" "+printable(p.Version))
+		text := printable(p.Name) + " " + printable(p.Version)
+		if p.Region != "" {
+			text += " in " + printable(p.Region)
+		}
+		all = append(all, text)
 	}
 	return cmp.Or(strings.Join(all, ", "), "-")
 }

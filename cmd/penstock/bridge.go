@@ -58,6 +58,7 @@ type bridgeFlags struct {
 	policy       string
 	published    publishedFlags
 	shadow       string
+	region       string
 	redis        redisstore.Options
 	countersMax  int
 	clientsMax   int
@@ -96,6 +97,7 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed; or redis:NAME, which a control plane publishes in --redis")
 	f.published.register(flags)
 	flags.StringVar(&f.shadow, "shadow-policy", "", "a policy `FILE` to try out beside the policy: it is followed and counted, and decides nothing")
+	flags.StringVar(&f.region, "region", "", "the `NAME` of this bridge's region: one of the policy's regions")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a host `NAME` with a dot by which callers without a token reach the bridge over TCP; that of --listen is known")
 	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
@@ -172,7 +174,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	o := bridge.Options{PolicyFile: f.policy, ShadowPolicyFile: f.shadow, Policy: document, Token: token, AdminToken: adminToken, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
+	o := bridge.Options{PolicyFile: f.policy, Region: f.region, ShadowPolicyFile: f.shadow, Policy: document, Token: token, AdminToken: adminToken, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: listen.Called, Hosts: f.hosts, Logger: logger}
 	if host, _, err := net.SplitHostPort(f.listen); err == nil {
 		o.Hosts = append(o.Hosts, host)

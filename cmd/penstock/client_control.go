@@ -122,8 +122,8 @@ func (c *controlClient) lookUp(ctx context.Context, client string, n int) (*oper
 	return entry, nil
 }
 
-// send sends a request with further header fields, names and values in turn, and decodes the answer.
-// The status is 0 if there is no answer.
+// send sends a request with further header fields, names and values in turn, and decodes the
+// answer. The status is 0 if there is no answer.
 func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any, header ...string) (status int, err error) {
 	token, err := c.token()
 	if err != nil {

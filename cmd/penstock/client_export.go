@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// An export begins with a line {"export":{"version":1}} and ends with a line {"end":{…}} that counts
-// its records. A file that begins so and does not end so is not complete.
+// An export begins with a line {"export":{"version":1}} and ends with a line {"end":{…}} that
+// counts its records. A file that begins so and does not end so is not complete.
 type exportHead struct {
 	Export *struct {
 		Version int `json:"version"`
@@ -141,8 +141,8 @@ func (e *exporting) clients(ctx context.Context) error {
 	}
 }
 
-// client prints the record of a client. A list may name a client twice, and leaves records out if they
-// are many and long.
+// client prints the record of a client. A list may name a client twice, and leaves records out if
+// they are many and long.
 func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	record := one.Record
 	if record == nil {

@@ -63,7 +63,8 @@ func (c *clientEdits) importRecords() *cobra.Command {
 	cmd.Flags().BoolVar(&in.part.Replace, "replace", false, "replace records that differ")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if c.control.given() {
-			return errors.New("a control plane has no import: make the changes with penstock client ACTION --control URL")
+			return errors.New("an import writes to the directory in Redis: leave out --control, or make the records of a table with penstock control " +
+				"import-clients")
 		}
 		in.name, in.err = args[0], cmd.ErrOrStderr()
 		if err := in.run(cmd.Context()); err != nil {

@@ -36,6 +36,7 @@ type question struct {
 	client, remote, now                string
 	headers, attrs                     []string
 	named                              operator.Words
+	region                             regionFlag
 	store                              storeFlags
 	asJSON                             bool
 	control                            *controlled // nil: the policy is a file
@@ -82,6 +83,7 @@ func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.named.Tenant, "tenant", "", "the tenant of the --client")
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
 	flags.BoolVar(&q.asJSON, "json", false, "print JSON")
+	q.region.register(flags)
 	q.store.register(flags, "the Redis to read counters from")
 }
 
@@ -94,7 +96,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := q.nameIt(document); err != nil {
+	if err := errors.Join(q.nameIt(document), q.region.choose(document)); err != nil {
 		return err
 	}
 	store, err := q.store.open(asked.now)

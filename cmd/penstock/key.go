@@ -20,7 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// keyEdits are the commands that read and change the API keys of the directory: "penstock key create …".
+// keyEdits are the commands that read and change the API keys of the directory: "penstock key
+// create …".
 type keyEdits struct{ clientEdits }
 
 func newKey() *cobra.Command {

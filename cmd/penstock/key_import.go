@@ -20,7 +20,8 @@ type imported struct {
 	Known    int `json:"known"` // entries that were in the directory already, with the same record
 }
 
-// importKeys returns the command that copies a keys file to the directory.
+// importKeys returns the command that copies the entries of a keys file to the directory of clients
+// and keys.
 func (k *keyEdits) importKeys() *cobra.Command {
 	edit := directory.KeyEdit{Action: directory.KeyCreate, Import: true}
 	cmd := &cobra.Command{Use: "import FILE", Short: "Copy the entries of a keys file to the directory", Args: cobra.ExactArgs(1),

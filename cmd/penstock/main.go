@@ -59,7 +59,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newValidate(), newExplain(), newHashKey(), newKey(), newBridge(), newImportEnvoyRatelimit(), newImportRules(), newRedis(), newControl(), newVersion())
+	root.AddCommand(newValidate(), newExplain(), newHashKey(), newKey(), newBridge(), newImportEnvoyRatelimit(), newImportRules(), newRedis(), newControl(), newRegion(), newRegions(), newVersion())
 	root.AddCommand(adminCommands()...)
 	return root
 }

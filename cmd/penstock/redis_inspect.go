@@ -24,6 +24,7 @@ type inspection struct {
 	redisFlags
 	key                string
 	policy, name, rule string
+	region             regionFlag
 	client             clientFlags
 }
 
@@ -50,6 +51,7 @@ func newRedisInspect() *cobra.Command {
 	flags.StringVar(&in.policy, "policy", "", "the policy file of the counters; - is YAML on the standard input")
 	flags.StringVar(&in.name, "name", "", "the namespace of counters, if the policy file does not name it but the Caddyfile does")
 	flags.StringVar(&in.rule, "rule", "", "only the rule of this name")
+	in.region.register(flags)
 	in.client.register(flags)
 	return cmd
 }
@@ -57,7 +59,7 @@ func newRedisInspect() *cobra.Command {
 // read checks that either a key is given, or a policy with a client.
 func (in *inspection) read(args []string) error {
 	switch {
-	case len(args) == 1 && in.policy == "" && in.name == "" && in.rule == "" && in.client == clientFlags{}:
+	case len(args) == 1 && in.policy == "" && in.name == "" && in.rule == "" && in.region == "" && in.client == clientFlags{}:
 		in.key = args[0]
 		return nil
 	case len(args) == 1:
@@ -137,6 +139,9 @@ func (in *inspection) document(input io.Reader) (*policyfile.Document, error) {
 	case in.name == "" && document.Name == "":
 		return nil, errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name " +
 			"in the Caddyfile")
+	}
+	if err := in.region.choose(document); err != nil {
+		return nil, err
 	}
 	document.Name = cmp.Or(document.Name, in.name)
 	return document, nil

@@ -114,8 +114,8 @@ func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs,
 	return nil, warnings, beyond + busiest(document) + logged(document, fronts)
 }
 
-// unread names the files of keys and secrets that a policy needs and that were not read; "" if there
-// are none.
+// unread names the files of keys and secrets that a policy needs and that were not read; "" if
+// there are none.
 func unread(d *policyfile.Document) string {
 	var names []string
 	for i := range d.Identify {

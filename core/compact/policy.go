@@ -18,8 +18,8 @@ import (
 const (
 	compactHead       = "penstock policy 4\n"
 	compactHeadUnread = "penstock policy 5\n" // with CostAfter.Unread
-	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not know
-	// it would decide without the records of clients.
+	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not
+	// know it would decide without the records of clients.
 	compactHeadDirected = "penstock policy 6\n"
 	// compactHeadTraced is for a policy with Traced, and records whether the policy has a
 	// Directory. A filter that does not know it would send no traces.

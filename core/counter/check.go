@@ -49,7 +49,10 @@ type Check struct {
 	// UnshardedLimit is the limit over all shards if the counter is one of several shards,
 	// otherwise nil. Stores ignore it. A fallback uses it to answer when the store cannot.
 	UnshardedLimit *Limit
-	Op             Op
+	// WholeLimit is the limit over all regions if Limit is the part of one region and units may be
+	// lent among them, otherwise nil. Stores ignore it; internal/store/regionstore asks for units.
+	WholeLimit *Limit
+	Op         Op
 	// Shadow marks a check whose denial does not deny the call (action log_only, or one of several
 	// limits with quota). The check is evaluated independently of the others. It is charged if it
 	// passes and the call is admitted.

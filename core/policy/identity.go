@@ -56,15 +56,15 @@ type Verifier interface {
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier whose work is so expensive that an attacker could exploit it, so that it
-// bounds the time spent for each client, or that looks up API keys in the directory of the request. A
-// plan calls VerifyFor instead of Verify.
+// CostlyVerifier is a Verifier whose work is so expensive that an attacker could exploit it, so
+// that it bounds the time spent for each client, or that looks up API keys in the directory of the
+// request. A plan calls VerifyFor instead of Verify.
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor is Verify on behalf of a client. If the verifier has no time left for a credential,
-	// it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that the directory has
-	// not read, it returns CredentialInvalid and adds it to asker.Unread. The asker belongs to the
-	// caller.
+	// it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that the directory
+	// has not read, it returns CredentialInvalid and adds it to asker.Unread. The asker belongs to
+	// the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 

@@ -139,6 +139,8 @@ type Rule struct {
 	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. 0 means no
 	// sharding.
 	Shards int
+	// Region is set if Limits and Tiers are the parts of one region. Filters have no use for it.
+	Region InRegion
 	Expose bool // show limits that are hidden by default (PerNone, log_only)
 	// Quota makes the rule's limits an alternative for a request with descriptors: it passes if at
 	// least one rule with Quota has room. Each of these rules denies a request without descriptors.

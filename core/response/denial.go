@@ -30,9 +30,9 @@ func GRPCType(asked string) string {
 	return GRPCContentType(asked)
 }
 
-// Deny makes r the response to a denied request, with the given fields about its limits, whose texts
-// it shares. It reuses the memory of Headers and Body. For a request of gRPC that Envoy does not
-// convert, grpcType is the content type of the response, which Envoy omits if there is no body;
+// Deny makes r the response to a denied request, with the given fields about its limits, whose
+// texts it shares. It reuses the memory of Headers and Body. For a request of gRPC that Envoy does
+// not convert, grpcType is the content type of the response, which Envoy omits if there is no body;
 // otherwise it is "".
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]

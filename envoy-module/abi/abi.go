@@ -34,8 +34,9 @@ import (
 // process is what all configurations share.
 var process = front.NewProcess(newLogger())
 
-// penstockInit is called once, when Envoy loads the module. Workers enter Go concurrently, and would
-// wait for each other and for the goroutines that ask the store if there were fewer processors.
+// penstockInit is called once, when Envoy loads the module. Workers enter Go concurrently, and
+// would wait for each other and for the goroutines that ask the store if there were fewer
+// processors.
 //
 //export penstockInit
 func penstockInit(workers C.uint32_t, validates C.bool) {

@@ -42,7 +42,8 @@ type Console struct {
 	again   *time.Timer
 }
 
-// claim is the wish of one configuration.
+// claim is one configuration's request for the console: the settings to listen with, and the
+// operators' API to serve. The latest claim is in force.
 type claim struct {
 	*ready
 	operators func() *operator.API

@@ -113,8 +113,8 @@ func TestTheLatestClaimIsServed(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfAnotherProcess: during a hot restart, the process before has the address. The claim
-// stands, the log names the address, and the console serves it as soon as it is free.
+// TestAnAddressOfAnotherProcess: during a hot restart, the process before has the address. The
+// claim stands, the log names the address, and the console serves it as soon as it is free.
 func TestAnAddressOfAnotherProcess(t *testing.T) {
 	said := new(eventually.Journal)
 	c := newConsole(t, said.Logger())
@@ -135,8 +135,8 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestAnAddressThatCannotBe: an address that will never be free denies the claim, and the claim before
-// stays in force.
+// TestAnAddressThatCannotBe: an address that will never be free denies the claim, and the claim
+// before stays in force.
 func TestAnAddressThatCannotBe(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	address := freeport.Address(t)
@@ -150,8 +150,8 @@ func TestAnAddressThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestWhoIsServed: operators need their token, scrapers need either token, and pages in browsers are
-// never served.
+// TestWhoIsServed: operators need their token, scrapers need either token, and pages in browsers
+// are never served.
 func TestWhoIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	address := freeport.Address(t)
@@ -198,8 +198,8 @@ func askWith(t *testing.T, address, path, token string, fields ...string) (int, 
 	return ask(t, address, path, fields...)
 }
 
-// TestSettingsAreChecked: what could not be served safely, or would have no effect, is an error that
-// names the remedy.
+// TestSettingsAreChecked: what could not be served safely, or would have no effect, is an error
+// that names the remedy.
 func TestSettingsAreChecked(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"listen is missing":             {},

@@ -5,10 +5,10 @@
 // # Promise
 //
 // A process has at most one console. Envoy may have several configurations of the filter, and makes
-// the next one before it ends the one that it replaces. Each may claim the console. The latest claim
-// that has not ended is in force: its address, its tokens, and its configuration. Claims with equal
-// addresses share one listener, so an edit of another setting closes no connection. The listener is
-// closed when the last claim ends.
+// the next one before it ends the one that it replaces. Each may claim the console. The latest
+// claim that has not ended is in force: its address, its tokens, and its configuration. Claims with
+// equal addresses share one listener, so an edit of another setting closes no connection. The
+// listener is closed when the last claim ends.
 //
 // If another process has the address, as during a hot restart, the log names it, and the console
 // tries again each second. Requests are decided meanwhile. Any other error of an address denies the

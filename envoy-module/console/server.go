@@ -63,8 +63,8 @@ func (c *Console) open(r *ready) (*server, error) {
 	return s, nil
 }
 
-// serves reports whether the server is what the settings want. Its handler reads the tokens anew for
-// each request.
+// serves reports whether the server is what the settings want. Its handler reads the tokens anew
+// for each request.
 func (s *server) serves(r *ready) bool {
 	return s.address == r.address && s.mode == r.mode && s.cert == [2]string{r.text.Cert, r.text.Key}
 }

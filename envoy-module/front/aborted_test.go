@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestAbortedRequestsCostUnread: if Envoy responds because the client did not finish its request, the
-// cost is unread, whether the response would name it in a header or in its body.
+// TestAbortedRequestsCostUnread: if Envoy responds because the client did not finish its request,
+// the cost is unread, whether the response would name it in a header or in its body.
 func TestAbortedRequestsCostUnread(t *testing.T) {
 	for where, cost := range map[string]string{"header": "header: X-Cost", "body": "json: usage.total"} {
 		f := opened(t, "name: "+where+"\nrules: [{name: all, limit: 100/31d, "+

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 // Bounds of the requests that wait for the store.
@@ -26,6 +27,12 @@ const (
 	// requests at once.
 	askersMax = 16
 	batchMax  = 64
+	// askersUsual is how many of them ask at the same time. The others wait, so that requests that
+	// arrive meanwhile are asked about together, by as many calls as the store has connections.
+	// Another one helps if a request has been in the queue for helpAfter: a call may wait, for
+	// units of others or for the directory.
+	askersUsual = redisstore.LanesDefault
+	helpAfter   = 2 * time.Millisecond
 	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,
 	// because the store has answered other requests in the meantime.
 	queueTime = time.Second
@@ -57,10 +64,11 @@ type asker struct {
 	more    sync.Cond
 	waiting waitList
 	sources [sourceCounts]int32 // of the requests in the queue
-	idle    int
-	workers int
+	idle    int                 // goroutines that wait for requests
+	active  int                 // goroutines that ask, or are about to
 	stopped bool
 	watched bool // a call of watch is scheduled
+	helped  bool // a call of help is scheduled
 }
 
 // waitList is the list of the requests that wait, in the order of their arrival. Those at its front
@@ -97,18 +105,45 @@ func (a *asker) add(s *Stream) bool {
 	}
 	*source++
 	a.waiting.push(s)
-	switch {
-	case a.idle > 0:
-		a.more.Signal()
-	case a.workers < askersMax:
-		a.workers++
-		go a.work()
+	if a.active < askersUsual {
+		a.wake()
+	} else if !a.helped {
+		a.helped = true
+		time.AfterFunc(helpAfter, a.help)
 	}
 	if !a.watched {
 		a.watched = true
 		time.AfterFunc(watchEvery, a.watch)
 	}
 	return true
+}
+
+// wake makes one more goroutine ask, if there may be one. The lock must be held.
+func (a *asker) wake() {
+	switch {
+	case a.idle > 0:
+		a.idle--
+		a.active++
+		a.more.Signal()
+	case a.active < askersMax:
+		a.active++
+		go a.work()
+	}
+}
+
+// help makes one more goroutine ask if a request has been in the queue for helpAfter. It runs at
+// intervals while there is a queue.
+func (a *asker) help() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := a.waiting.queue
+	if a.helped = first != nil && !a.stopped; !a.helped {
+		return
+	}
+	if time.Since(first.begun) >= helpAfter {
+		a.wake()
+	}
+	time.AfterFunc(helpAfter, a.help)
 }
 
 // stop ends the goroutines. No request may wait any more.
@@ -127,9 +162,9 @@ func (a *asker) next(into []*Stream) []*Stream {
 		if a.stopped {
 			return nil
 		}
+		a.active--
 		a.idle++
-		a.more.Wait()
-		a.idle--
+		a.more.Wait() // wake counts this goroutine as active
 	}
 	for len(into) < batchMax && a.waiting.queue != nil {
 		s := a.waiting.take()
@@ -178,8 +213,8 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// overdue removes the requests from the list that have waited for too long: in the queue, or for the
-// store. It schedules the next call of watch if requests still wait.
+// overdue removes the requests from the list that have waited for too long: in the queue, or for
+// the store. It schedules the next call of watch if requests still wait.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -48,7 +48,7 @@ func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "a goroutine has begun", func() bool {
 		f.store.asker.mu.Lock()
 		defer f.store.asker.mu.Unlock()
-		return f.store.asker.workers == 1
+		return f.store.asker.active == 1
 	})
 	if n := redis.Calls("evalsha"); n != 0 {
 		t.Errorf("%d calls before the connection", n)
@@ -60,8 +60,8 @@ func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 	}
 }
 
-// TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not ended
-// its call, and that on_error decides it. The call ends later, and nothing is left.
+// TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not
+// ended its call, and that on_error decides it. The call ends later, and nothing is left.
 func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	redis := redistest.Start(t)
 	for onError, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {

@@ -112,8 +112,8 @@ func (s *Stream) conclude(err error) (v Verdict) {
 	return s.complete(s.plan.Decide())
 }
 
-// The states of a request that waits. Its goroutine and the watch race for it with compare-and-swap,
-// so that exactly one of them wakes it.
+// The states of a request that waits. Its goroutine and the watch race for it with
+// compare-and-swap, so that exactly one of them wakes it.
 const (
 	stateWaiting uint32 = iota
 	stateDecided        // the goroutine has decided it
@@ -131,7 +131,8 @@ func (s *Stream) decided(v Verdict) {
 	f.leave()
 }
 
-// giveUp wakes a request whose goroutine still waits for the store, and ends the watch's use of it.
+// giveUp wakes the request if its goroutine has not decided it yet. In any case it releases the
+// watch's hold on the request.
 func (s *Stream) giveUp() {
 	if s.state.CompareAndSwap(stateWaiting, stateLate) {
 		s.waker.Wake()

@@ -13,7 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// triedBytesMax bounds the values of a request that is kept for a trial. A larger request is untried.
+// triedBytesMax bounds the values of a request that is kept for a trial. A larger request is
+// untried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.

@@ -16,8 +16,8 @@ import (
 )
 
 // Control names a control plane that is told what happened on this node: the events that policies
-// report, and what each client used. What it cannot take yet waits in a folder. No request waits for
-// it.
+// report, and what each client used. What it cannot take yet waits in a folder. No request waits
+// for it.
 type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`
@@ -25,7 +25,8 @@ type Control struct {
 	// A file that holds a token of the role node. It is read before each call.
 	TokenFile string `json:"token_file,omitempty"`
 
-	// The folder in which batches wait until the control plane has them. No other process may use it.
+	// The folder in which batches wait until the control plane has them. No other process may use
+	// it.
 	Spool string `json:"spool,omitempty"`
 
 	// The most bytes that the folder takes, at least 1048576. Default: 268435456.

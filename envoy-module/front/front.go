@@ -115,7 +115,7 @@ func (f *Front) openPolicy() (err error) {
 
 // liveOptions returns how the front keeps a policy in force.
 func (f *Front) liveOptions(source live.Source) live.Options {
-	return live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Verifiers: f.process.verifiers, Metrics: f.process.metrics,
+	return live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Region: f.settings.Region, Verifiers: f.process.verifiers, Metrics: f.process.metrics,
 		Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.changed}
 }
 

@@ -112,8 +112,8 @@ func TestDecidesInMemoryAtOnce(t *testing.T) {
 	}
 }
 
-// TestRequestsOwnTheirTexts: what a decision keeps of a request does not change with the memory that
-// Envoy reuses after the hook.
+// TestRequestsOwnTheirTexts: what a decision keeps of a request does not change with the memory
+// that Envoy reuses after the hook.
 func TestRequestsOwnTheirTexts(t *testing.T) {
 	f := opened(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 1/31d}]\n")
 	envoys := []byte("alice")
@@ -157,8 +157,8 @@ func TestAsksRedisInTheBackground(t *testing.T) {
 	}
 }
 
-// TestStreamsThatEndWhileTheyWait: the goroutine that decides a request and the hook that ends it can
-// come in any order, and the front closes afterwards.
+// TestStreamsThatEndWhileTheyWait: the goroutine that decides a request and the hook that ends it
+// can come in any order, and the front closes afterwards.
 func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	redis := redistest.Start(t)
 	f := opened(t, "name: shop\nrules: [{name: all, limit: 100000/31d, cost_after: {estimate: 2, header: X-Cost, default: 1}}]\nstore: {type: redis, url: \""+
@@ -205,8 +205,8 @@ func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	}
 }
 
-// TestTooManyWaitingRequestsAreDenied: beyond the bound of the queue a request is denied at once, and
-// those that wait are decided.
+// TestTooManyWaitingRequestsAreDenied: beyond the bound of the queue a request is denied at once,
+// and those that wait are decided.
 func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
 	redis := redistest.Start(t)
 	f := opened(t, "name: shop\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")

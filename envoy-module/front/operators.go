@@ -22,6 +22,7 @@ func (p *Process) operators(s *sharedStore) *operator.API {
 		DirectoryRemedy: "write directory: {} in the configuration of the filter", Reload: func() error { return p.reload(s) }, Node: s.node}
 	if s.Redis != nil {
 		api.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, s.Redis) }
+		api.Follow = fleet.In(s.Redis)
 	}
 	return api
 }
@@ -38,8 +39,8 @@ func (p *Process) frontsOf(s *sharedStore) (all []*Front) {
 	return all
 }
 
-// operated returns the policies in force of a store. Several configurations with the same policy show
-// it once, because they share its counters.
+// operated returns the policies in force of a store. Several configurations with the same policy
+// show it once, because they share its counters.
 func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	type place struct{ source, version string }
 	known := map[place]bool{}

@@ -67,8 +67,8 @@ func NewProcess(logger *slog.Logger) *Process {
 	return p
 }
 
-// Validates makes the process only check configurations: it serves no operators, reports nothing, and
-// is no node. It must be called before Open.
+// Validates makes the process only check configurations: it serves no operators, reports nothing,
+// and is no node. It must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
 // Panics returns the number of panics so far. Each was recovered.
@@ -100,8 +100,8 @@ type sharedStore struct {
 	member    *fleet.Member // nil before join
 }
 
-// join publishes this process to the other nodes that count in the same Redis. Without Redis, it does
-// nothing.
+// join publishes this process to the other nodes that count in the same Redis. Without Redis, it
+// does nothing.
 func (s *sharedStore) join() {
 	if s.Redis != nil {
 		s.joining.Do(func() { s.member = fleet.Join(s.Redis, s.node) })
@@ -152,7 +152,7 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	shared.enforcer.Report(p.reports.log)
 	shared.enforcer.Measure(p.reports.meter)
 	shared.node = fleet.New(fleet.Sources{Front: frontName, Policies: func() []fleet.Policy { return operator.PoliciesOf(p.operated(shared)) },
-		Totals: p.totals, Denied: p.denied, Problems: opened.Problems}, time.Now())
+		Totals: p.totals, Denied: p.denied, Problems: opened.Problems, Events: p.reports.log.Tail}, time.Now())
 	shared.enforcer.CountDenials(p.denied)
 	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
 	shared.settler.Panic = p.panicked

@@ -17,16 +17,17 @@ type PublishedPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`
 
-	// The public keys of the control plane, of which one must have signed the policy: `ed25519:…`, as
-	// `penstock control policy key` prints it. Several are for the time in which one replaces another.
+	// The public keys of the control plane, of which one must have signed the policy: `ed25519:…`,
+	// as `penstock control policy key` prints it. List more than one only while one replaces
+	// another.
 	Keys policyfile.Words `json:"keys,omitempty"`
 
-	// The folder in which the last good version is kept, for a start while Redis is away. Default: it
-	// is not kept.
+	// The folder in which the last good version is kept, for a start while Redis is away. Default:
+	// it is not kept.
 	StateDir string `json:"state_dir,omitempty"`
 
-	// The name of this node, which decides whether it is in a share of the nodes. Default: the name of
-	// the host.
+	// The name of this node, which decides whether it is in a share of the nodes. Default: the name
+	// of the host.
 	Node string `json:"node,omitempty"`
 }
 

@@ -31,25 +31,30 @@ type Settings struct {
 	// is relative to the working directory of Envoy.
 	Policy string `json:"policy,omitempty"`
 
+	// The region of this Envoy: one of those in regions of the policy. Required if the policy has
+	// regions.
+	Region string `json:"region,omitempty"`
+
 	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
-	// A policy file to try out beside the policy in force, followed like it. It is counted and decides
-	// nothing. Default: none.
+	// A policy file to try out beside the policy in force, followed like it. It is counted and
+	// decides nothing. Default: none.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	// Where operators and the scrapers of metrics are served. Default: nowhere.
 	Admin *console.Settings `json:"admin,omitempty"`
 
-	// Where the events that policies report are written: `stdout`, the path of a file, with a slash,
-	// `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default: `stdout`.
+	// Where the events that policies report are written: `stdout`, the path of a file, with a
+	// slash, `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default:
+	// `stdout`.
 	EventsTo string `json:"events_to,omitempty"`
 
 	// A control plane that is told what happened: events and what each client used. Default: none.
 	Control *Control `json:"control,omitempty"`
 
-	// The path at which a client sees its own limits. A GET of it is answered by the filter and charged
-	// nothing. Default: none.
+	// The path at which a client sees its own limits. A GET of it is answered by the filter and
+	// charged nothing. Default: none.
 	StatusPath string `json:"status_path,omitempty"`
 
 	// Whether Envoy appends the address of the connection to X-Forwarded-For. Write false with
@@ -57,7 +62,8 @@ type Settings struct {
 	XFFAppended *bool `json:"xff_appended,omitempty"`
 
 	// The soft limit of the memory of Go in Envoy's process, such as 512MiB. Near it, garbage is
-	// collected more often. The greatest limit of all filters applies. Default: GOMEMLIMIT, or 1GiB.
+	// collected more often. The greatest limit of all filters applies. Default: GOMEMLIMIT, or
+	// 1GiB.
 	MemoryLimit string `json:"memory_limit,omitempty"`
 
 	// words are a policy that is written in place of a policy file.
@@ -110,7 +116,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	own, rest = syntax.Map(tree.Place), syntax.Map(tree.Place)
 	for _, e := range tree.Entries {
 		switch e.Key {
-		case "name", "store", "directory", "policy", "policy_redis", "admin", "events_to", "control", "status_path",
+		case "name", "store", "directory", "policy", "policy_redis", "region", "admin", "events_to", "control", "status_path",
 			"shadow_policy", "xff_appended", "memory_limit":
 			own.Entries = append(own.Entries, e)
 		default:

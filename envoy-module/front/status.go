@@ -17,7 +17,8 @@ func (s *Stream) asksStatus() bool {
 		(q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
-// tellStatus makes the request wait while a goroutine reads the client's limits. Nothing is charged.
+// tellStatus makes the request wait while a goroutine reads the client's limits. Nothing is
+// charged.
 func (s *Stream) tellStatus(waker Waker) Verdict {
 	ok, busy := s.front.process.statuses.Enter(s.request.Ask.Peer, time.Now())
 	if !ok {

@@ -260,8 +260,8 @@ func (s *Stream) Response() *Response {
 	return &s.response
 }
 
-// rescue recovers from a panic while a request is decided, and decides it by on_error of the policy.
-// It must be deferred.
+// rescue recovers from a panic while a request is decided, and decides it by on_error of the
+// policy. It must be deferred.
 func (s *Stream) rescue(v *Verdict) {
 	if reason := recover(); reason != nil {
 		*v = s.fail(reason)

@@ -20,8 +20,8 @@ func (w *countingWaker) Waits()   { w.waits++ }
 func (w *countingWaker) Wake()    { w.wakes++ }
 func (w *countingWaker) Unwaits() { w.unwaits++ }
 
-// TestAFullQueueDenies tests that a request beyond the queue is denied at once, and that it does not
-// wait: a stream that waits is not freed before it is woken.
+// TestAFullQueueDenies tests that a request beyond the queue is denied at once, and that it does
+// not wait: a stream that waits is not freed before it is woken.
 func TestAFullQueueDenies(t *testing.T) {
 	server := redistest.Start(t)
 	settings, err := ReadSettings([]byte("name: queue\nstore: {type: redis, url: \"" + server.URL() +

@@ -151,8 +151,8 @@ func Respond(status uint32, fields [][2]string, body []byte, grpcStatus int32) e
 	return proxySendLocalResponse(status, "", text(body), text(encodeFields(fields)), grpcStatus).err()
 }
 
-// HTTPCall sends a request to a cluster of Envoy. The plugin in use gets the answer, with the number
-// that HTTPCall returns.
+// HTTPCall sends a request to a cluster of Envoy. The plugin in use gets the answer, with the
+// number that HTTPCall returns.
 func HTTPCall(cluster string, fields [][2]string, body []byte, millis uint32) (call uint32, err error) {
 	const noTrailers = "\x00\x00\x00\x00"
 	err = proxyHTTPCall(cluster, text(encodeFields(fields)), text(body), noTrailers, millis, &number).err()

@@ -5,9 +5,9 @@ package abi
 import "unsafe"
 
 // Envoy answers a call by asking for memory, which it fills, and by writing the address and the
-// size of the answer to where the call points. The answer is then in given. A write to given, unlike
-// one of Envoy's, is seen by the garbage collector. All this happens before the call returns, and
-// there is one thread, so these variables serve all calls.
+// size of the answer to where the call points. The answer is then in given. A write to given,
+// unlike one of Envoy's, is seen by the garbage collector. All this happens before the call
+// returns, and there is one thread, so these variables serve all calls.
 var (
 	given   []byte
 	address uint32 // that of given, which is not needed

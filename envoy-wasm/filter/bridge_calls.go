@@ -111,8 +111,8 @@ func (f *Filter) enqueueSettlement(d *due) {
 }
 
 // scheduleFlush makes the host call Flush soon. While a call is under way it does nothing, because
-// Flush is called at the end of that call. The host can call Flush at once, so the item must be in
-// its queue already.
+// Flush is called at the end of that call. The host can call Flush even before scheduleFlush
+// returns, so the caller must put its item into the queue first.
 func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.requestFlush() }
 
 // Flush ends a turn: it decides the requests that arrived in it, and makes the next call unless one

@@ -11,10 +11,10 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// recordTrusted is how long a request may be decided here by a record or the verdict on a credential,
-// or by a remembered denial or held units of its client. It counts from when the question was sent
-// that brought the record. After that, the filter asks the bridge again, even if the client has no
-// limit. So a change holds within a second.
+// recordTrusted is how long a request may be decided here by a record or the verdict on a
+// credential, or by a remembered denial or held units of its client. It counts from when the
+// question was sent that brought the record. After that, the filter asks the bridge again, even if
+// the client has no limit. So a change holds within a second.
 const recordTrusted = counter.Second / 2
 
 // Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new
@@ -45,8 +45,8 @@ type knownRecord struct {
 
 var _ corepolicy.Directory = (*directory)(nil)
 
-// Find implements [corepolicy.Directory]. ok is always true: Filter.dated reports that a record is not
-// known.
+// Find implements [corepolicy.Directory]. ok is always true: Filter.dated reports that a record is
+// not known.
 func (d *directory) Find(kind, id string, _ counter.Micros) (record *corepolicy.ClientRecord, ok bool) {
 	return d.find(d.key.sum([]byte(kind))*3 ^ d.key.sum([]byte(id))), true
 }
@@ -79,8 +79,8 @@ func (d *directory) find(client uint64) *corepolicy.ClientRecord {
 }
 
 // take returns the record that the bridge has sent, and remembers it in place of known. The bridge
-// looks up the same clients in the same order, so the position selects the record. A record that the
-// bridge does not know itself is not remembered.
+// looks up the same clients in the same order, so the position selects the record. A record that
+// the bridge does not know itself is not remembered.
 func (d *directory) take(h *verdictReply, client uint64, known *knownRecord) *corepolicy.ClientRecord {
 	text, others, ok := wire.CutRecord(h.records)
 	h.records = others

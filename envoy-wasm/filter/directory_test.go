@@ -160,8 +160,8 @@ func TestALateRecord(t *testing.T) {
 	p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil))
 }
 
-// TestWhatTheBridgeDoesNotKnow: if Redis does not answer the bridge, the request is decided without a
-// record, and nothing of that is remembered. A record that the filter had stays for later.
+// TestWhatTheBridgeDoesNotKnow: if Redis does not answer the bridge, the request is decided without
+// a record, and nothing of that is remembered. A record that the filter had stays for later.
 func TestWhatTheBridgeDoesNotKnow(t *testing.T) {
 	p := newPatron(t)
 	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, blocked))
@@ -177,7 +177,8 @@ func TestWhatTheBridgeDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestOldRecordsWithoutTheBridge: without the bridge, old records decide, and a new client has none.
+// TestOldRecordsWithoutTheBridge: without the bridge, old records decide, and a new client has
+// none.
 func TestOldRecordsWithoutTheBridge(t *testing.T) {
 	p := newPatron(t)
 	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, blocked))
@@ -280,7 +281,8 @@ func TestRecordsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkRecords measures what the lookups of an address and a user add to a request without a limit.
+// BenchmarkRecords measures what the lookups of an address and a user add to a request without a
+// limit.
 func BenchmarkRecords(b *testing.B) {
 	for name, with := range map[string]bool{"without": false, "with": true} {
 		b.Run(name, func(b *testing.B) {
@@ -307,8 +309,8 @@ func BenchmarkRecords(b *testing.B) {
 	}
 }
 
-// newHolder returns a filter whose clients have API keys, under a policy with a directory. Clients of
-// the tier premium have no limit.
+// newHolder returns a filter whose clients have API keys, under a policy with a directory. Clients
+// of the tier premium have no limit.
 func newHolder(t *testing.T) *patron {
 	t.Helper()
 	p := openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey, DenyInvalid: true})

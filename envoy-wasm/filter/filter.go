@@ -168,7 +168,7 @@ func (f *Filter) takePolicy(r Reply) {
 	f.etag = r.ETag // this policy is not fetched again, even if it is invalid
 	if err != nil {
 		f.host.Count(CounterPolicyRejected)
-		f.host.Warn("penstock: the policy of the bridge is refused, and the one before stays: " + err.Error())
+		f.host.Warn("penstock: the policy of the bridge is rejected, and the previous one stays: " + err.Error())
 		return
 	}
 	f.policy, f.source, f.poll.due = next, r.Body, f.poll.asked+f.config.Poll

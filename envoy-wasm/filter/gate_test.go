@@ -53,7 +53,8 @@ func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
 }
 
 // TestABurstOfOneClient: of any number of simultaneous requests, exactly the limit is admitted and
-// the rest are denied with 429. The bridge gets one more question than requests are admitted.
+// the rest are denied with 429. The number of requests that the bridge is asked about is at most
+// waveMax more than the number admitted.
 func TestABurstOfOneClient(t *testing.T) {
 	for _, n := range []uint32{1, 5, 6, 100, 2000, 10000} {
 		for _, limit := range []int64{1, 5, 300} {

@@ -85,8 +85,8 @@ func (e *envoy) serveLater(f *Filter, coded []byte, steps int) {
 	}
 }
 
-// TestAPolicyOfALaterReleaseInTheConfiguration: a filter does not start with a policy that it cannot
-// read, so Envoy keeps the configuration that it has.
+// TestAPolicyOfALaterReleaseInTheConfiguration: a filter does not start with a policy that it
+// cannot read, so Envoy keeps the configuration that it has.
 func TestAPolicyOfALaterReleaseInTheConfiguration(t *testing.T) {
 	for name, coded := range laterPolicies(t) {
 		if len(coded) == 0 {

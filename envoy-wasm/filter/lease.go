@@ -186,7 +186,7 @@ func (h *held) drop(i int) {
 	h.tokens[last], h.tokens = sealed{}, h.tokens[:last]
 }
 
-// lookAfter adds a counter that holds units to those that ticks visit.
+// lookAfter adds a counter to those that ticks visit, if it holds units.
 func (f *Filter) lookAfter(h *held) {
 	if h.ticking || !h.counter.Holding() {
 		return

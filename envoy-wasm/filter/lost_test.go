@@ -193,8 +193,8 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e.publish(f, shop(t, "20/1m"), "v2")
 }
 
-// TestAnUnknownPolicyIsFetchedSoon: a bridge that was started with another policy does not have any
-// earlier one, so the filter fetches the new one soon, because until then nothing is limited.
+// TestAnUnknownPolicyIsFetchedSoon: if the bridge does not have the filter's policy, because it was
+// started with another one, the filter polls after pollMin instead of waiting for its interval.
 func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")

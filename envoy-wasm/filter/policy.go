@@ -16,7 +16,7 @@ import (
 type policy struct {
 	version string
 	ruleset *core.Ruleset
-	anybody *core.Ruleset // see anybodys; nil if there would be no difference
+	anybody *core.Ruleset // for clients whose credentials cannot be verified (see anybodys); nil if it decides as ruleset
 	reads   exchange.Reads
 	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
 	ways   []*remembered

@@ -122,7 +122,8 @@ func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
 	r.add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
-// only returns the values of a map by field. It reports unknown fields and fields listed twice.
+// only accepts a map with no fields but words, and returns its values by field. It reports unknown
+// fields and fields listed twice.
 func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {

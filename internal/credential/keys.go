@@ -68,8 +68,8 @@ type KeyDirectory interface {
 	OfUser(user string) []*Key
 }
 
-// KeysOptions configures [NewKeys]. At most one of File and Source is set, and one of the three fields
-// at least.
+// KeysOptions configures [NewKeys]. At most one of File and Source is set, and one of the three
+// fields at least.
 type KeysOptions struct {
 	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
 	// read again when it changes. An edit with an error is rejected and logged, and the previous
@@ -167,8 +167,8 @@ func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialSta
 }
 
 // VerifyFor implements [policy.CostlyVerifier]. A key that is not in the file is looked up in the
-// asker's directory. A key that the directory cannot look up is CredentialInvalid, like a token whose
-// keys have not arrived.
+// asker's directory. A key that the directory cannot look up is CredentialInvalid, like a token
+// whose keys have not arrived.
 func (k *Keys) VerifyFor(asker *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
 	found, hash, state := k.find(credential)
 	switch {

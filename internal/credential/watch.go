@@ -81,8 +81,9 @@ func (w *watchedFile) look(now time.Time) {
 	}
 }
 
-// check loads the file if it has changed since it was loaded, and was unchanged since the last
-// check.
+// check loads the file again when two checks in a row have found the same change, because a file
+// that is being written can be incomplete. A file that was loaded right after its modification is
+// read once more, since a later change might not be visible.
 func (w *watchedFile) check(now time.Time) {
 	info, err := os.Stat(w.path)
 	if err != nil {

@@ -70,6 +70,22 @@ func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	return reads
 }
 
+// await waits until all reads are done, but at most for waitMax. A context with a timeout would
+// take twice the memory of a timer, for each new client.
+func await(ctx context.Context, reads []<-chan struct{}) {
+	timer := time.NewTimer(waitMax)
+	defer timer.Stop()
+	for _, done := range reads {
+		select {
+		case <-done:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // enqueue adds the unknown clients of a source to batches, each client once. It returns a channel
 // that is closed when they are read, or nil if too many clients wait or the directory is closed.
 // The caller holds the lock.
@@ -142,8 +158,7 @@ func (d *Directory) room(source uint32) bool {
 func (d *Directory) add(source uint32, name policy.ClientName) {
 	n := len(d.queue)
 	if n == 0 || len(d.queue[n-1].names) >= batchMax {
-		d.queue = append(d.queue, &batch{names: make(map[policy.ClientName]struct{}), sources: make(map[uint32]int),
-			done: make(chan struct{})})
+		d.queue = append(d.queue, d.newBatch())
 		n++
 	}
 	b := d.queue[n-1]
@@ -155,12 +170,34 @@ func (d *Directory) add(source uint32, name policy.ClientName) {
 	}
 }
 
+// newBatch returns an empty batch. The caller holds the lock.
+func (d *Directory) newBatch() *batch {
+	b := &batch{done: make(chan struct{})}
+	if old := d.spare; old != nil {
+		b.names, b.sources, d.spare = old.names, old.sources, nil
+	} else {
+		b.names, b.sources = make(map[policy.ClientName]struct{}), make(map[uint32]int)
+	}
+	return b
+}
+
+// endBatch ends the batch that was read, and keeps its maps for another. The caller holds the lock.
+func (d *Directory) endBatch() {
+	if d.current != nil {
+		clear(d.current.names)
+		clear(d.current.sources)
+		d.spare = d.current
+	}
+	d.current = nil
+}
+
 // readBatches reads batches until the queue is empty. While one batch is read, the next ones fill.
 func (d *Directory) readBatches() {
 	for {
 		d.mu.Lock()
+		d.endBatch()
 		if len(d.queue) == 0 {
-			d.current, d.reading = nil, false
+			d.reading = false
 			d.mu.Unlock()
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/benchpair"
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 	"github.com/penstock/penstock/internal/test/request"
 )
@@ -39,6 +41,27 @@ func BenchmarkFind(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		if _, ok := d.Find("user", ids[i%len(ids)], at); !ok {
 			b.Fatal("a client is unknown")
+		}
+	}
+}
+
+// TestKnownClientsDoNotAllocate tests that a lookup of a remembered client allocates nothing,
+// whether its identifier is short or long, and whether it has a record.
+func TestKnownClientsDoNotAllocate(t *testing.T) {
+	source := new(directory.Memory)
+	d := open(t, directory.Options{Source: source})
+	at := now()
+	for _, id := range []string{"u_1", strings.Repeat("u", 36), strings.Repeat("u", 37), strings.Repeat("u", 200)} {
+		for _, tier := range []string{"", "gold"} {
+			if tier != "" {
+				edit(t, source, directory.Edit{Client: "user:" + id, Action: directory.ActionSetTier, Tier: tier})
+				eventually.Until(t, 20*time.Second, "the tier is in force", func() bool { r, _ := d.Find("user", id, at); return r != nil && r.Tier == tier })
+			} else if r := fetch(t, d, "user", id); r != nil {
+				t.Errorf("%s has the record %+v", id, r)
+			}
+			if n := testing.AllocsPerRun(1000, func() { d.Find("user", id, at) }); n != 0 {
+				t.Errorf("%d bytes, tier %q: %v allocations", len(id), tier, n)
+			}
 		}
 	}
 }

@@ -82,8 +82,9 @@ const usedMax = 3
 // cache holds the entries of the clients that have been used recently. It is safe for concurrent
 // use. Each shard has a lock, which a lookup of a remembered client does not take.
 //
-// The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one hash
-// evict each other, and neither is taken for the other. The hash has a secret key, so nobody can choose them.
+// The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one
+// hash evict each other, and neither is taken for the other. The hash has a secret key, so nobody
+// can choose them.
 //
 // A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after another. If
 // the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced by one.
@@ -177,8 +178,8 @@ func (s *shard) find(hash uint64) *entry {
 	return nil
 }
 
-// add adds an entry that the ring has already to the table, or to a larger one. The caller holds the
-// lock.
+// add adds an entry that the ring has already to the table, or to a larger one. The caller holds
+// the lock.
 func (s *shard) add(e *entry) {
 	t := s.table.Load()
 	if t != nil && !t.full(len(s.ring)) {

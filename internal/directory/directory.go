@@ -27,8 +27,8 @@ const (
 	ClientsMaxDefault = 1 << 16
 	// TimeoutDefault is the default of Options.Timeout.
 	TimeoutDefault = 50 * time.Millisecond
-	// freshFor, keyFreshFor and absentFor are how long a record, or its absence, is used before it is read again
-	// in the background, give or take a tenth.
+	// freshFor, keyFreshFor and absentFor are how long a record, or its absence, is used before it
+	// is read again in the background, give or take a tenth.
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
@@ -74,6 +74,7 @@ type Directory struct {
 	mu         sync.Mutex
 	queue      []*batch // the clients to read next, at most batchMax in each
 	current    *batch   // the clients being read; nil for none
+	spare      *batch   // its maps are reused; nil for none
 	reading    bool     // a goroutine reads batches
 	generation string   // of the records, as last read
 	lost       bool     // the source has lost its records
@@ -229,14 +230,7 @@ type Unknown struct {
 // FetchAll is Fetch for several requests together. It waits once for all of them.
 func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
-		ctx, cancel := context.WithTimeout(ctx, waitMax)
-		defer cancel()
-		for _, done := range d.enqueueAll(requests) {
-			select {
-			case <-done:
-			case <-ctx.Done():
-			}
-		}
+		await(ctx, d.enqueueAll(requests))
 	}
 	for i := range requests {
 		r := &requests[i]
@@ -316,8 +310,8 @@ func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 	}
 }
 
-// roundsMax is how often a request waits for reads: once for its key, and once for the client of that
-// key.
+// roundsMax is how often a request waits for reads: once for its key, and once for the client of
+// that key.
 const roundsMax = 2
 
 // knows reports whether all clients are remembered.

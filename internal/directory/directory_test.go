@@ -152,8 +152,8 @@ func TestEndedPartsHaveNoForce(t *testing.T) {
 	}
 }
 
-// TestConcurrentEditsAreKept tests that edits of one record by several editors are all made, and are
-// all in the history.
+// TestConcurrentEditsAreKept tests that edits of one record by several editors are all made, and
+// are all in the history.
 func TestConcurrentEditsAreKept(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		const editors = 12
@@ -182,8 +182,8 @@ func TestConcurrentEditsAreKept(t *testing.T) {
 	})
 }
 
-// TestNames tests that a client is named as in keys: also a tenant, and a client with a long identifier
-// by its hash.
+// TestNames tests that a client is named as in keys: also a tenant, and a client with a long
+// identifier by its hash.
 func TestNames(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
 	for text, want := range map[string]string{"user:a:b": "user:a:b", "tenant:t": "tenant:t", "user-sha256:" + hash: "user-sha256:" + hash,

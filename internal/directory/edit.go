@@ -79,8 +79,8 @@ func CheckUTF8(what, name string) error {
 	return nil
 }
 
-// ParseName parses the name of a client, KIND:ID. An address or a network is written in its shortest
-// form.
+// ParseName parses the name of a client, KIND:ID. An address or a network is written in its
+// shortest form.
 func ParseName(text string) (policy.ClientName, error) {
 	if err := CheckUTF8("client", text); err != nil {
 		return policy.ClientName{}, err
@@ -124,9 +124,9 @@ const ControlledPrefix = "control-"
 // swapsMax is the number of times an edit is tried while others change the same record.
 const swapsMax = 20
 
-// Apply makes an edit. It changes only what the edit names, so concurrent edits of different parts of
-// a record are all kept. An error that wraps [ErrEdit] describes what is wrong with the edit. Any
-// other error means that the source did not answer, and that it is unknown whether the edit was
+// Apply makes an edit. It changes only what the edit names, so concurrent edits of different parts
+// of a record are all kept. An error that wraps [ErrEdit] describes what is wrong with the edit.
+// Any other error means that the source did not answer, and that it is unknown whether the edit was
 // made.
 func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 	name, err := ParseName(edit.Client)

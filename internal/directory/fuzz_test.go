@@ -3,6 +3,7 @@
 package directory_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/penstock/penstock/internal/directory"
@@ -45,6 +46,29 @@ func FuzzName(f *testing.F) {
 		}
 		if again, err := directory.ParseName(name.String()); err != nil || again != name || len(name.ID) > 255 {
 			t.Errorf("%q is %q, and that is %q, %v", text, name, again, err)
+		}
+	})
+}
+
+// FuzzLine tests that a line of an export that can be parsed is in its final form: it is parsed
+// again to the same line.
+func FuzzLine(f *testing.F) {
+	for _, line := range fewRecords {
+		f.Add([]byte(line))
+	}
+	f.Add([]byte(`{"client":"user:x","key":"","record":{"limits":{"*":{"limits":["unlimited"]}},"v":1}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		line, err := directory.ParseLine(text)
+		if err != nil {
+			return
+		}
+		written, err := json.Marshal(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := directory.ParseLine(written)
+		if err != nil || again.Name() != line.Name() || string(again.Record) != string(line.Record) {
+			t.Errorf("%q is read as %+v and then as %+v, %v", text, line, again, err)
 		}
 	})
 }

@@ -41,8 +41,8 @@ type Import struct {
 	Check bool `json:"check,omitempty"`
 	// Replace lets records replace others of the same client or key.
 	Replace bool `json:"replace,omitempty"`
-	// Last is set in the last part. If the source has lost its records, they have no force for clients
-	// that a process remembers, until the last part is written.
+	// Last is set in the last part. If the source has lost its records, they have no force for
+	// clients that a process remembers, until the last part is written.
 	Last  bool   `json:"last,omitempty"`
 	Lines []Line `json:"lines"`
 }
@@ -51,8 +51,8 @@ type Import struct {
 type Imported struct {
 	Written int `json:"written"` // with Import.Check, the records that would be written
 	Same    int `json:"same"`    // the records that the directory has already
-	// Problems are the reasons why records were not written: none of them, unless others have changed
-	// some meanwhile. Notes are the reasons why a record has less effect than it could.
+	// Problems are the reasons why records were not written: none of them, unless others have
+	// changed some meanwhile. Notes are the reasons why a record has less effect than it could.
 	Problems []LineNote `json:"problems,omitempty"`
 	Notes    []LineNote `json:"notes,omitempty"`
 }
@@ -70,8 +70,8 @@ type Swap struct {
 	Entry     Entry
 }
 
-// ParseLine parses a line of an export. The record is in the form in which it is stored. A field that is unknown is an error, because it would be
-// ignored.
+// ParseLine parses a line of an export. The record is in the form in which it is stored. A field
+// that is unknown is an error, because it would be ignored.
 func ParseLine(text []byte) (*Line, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("the line is not UTF-8, so it is not JSON")
@@ -159,9 +159,9 @@ func (l *Line) Names() (rules []string, tier string) {
 	return nil, ""
 }
 
-// Import writes records. It first checks all of them, and writes none if there is a problem. Records
-// that the directory has already are left as they are, so an import may be repeated. Errors are like
-// those of [Editor.Apply].
+// Import writes records. It first checks all of them, and writes none if there is a problem.
+// Records that the directory has already are left as they are, so an import may be repeated. Errors
+// are like those of [Editor.Apply].
 func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	if err := checkWhy(in.Actor, in.Reason); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 		return nil, err
 	case strings.HasPrefix(generation, ControlledPrefix):
 		return nil, wrong("a control plane owns this directory, and would undo the import: make the changes there, with penstock client " +
-			"ACTION --control URL")
+			"ACTION --control URL or penstock control import-clients")
 	}
 	done := new(Imported)
 	lines, swaps, err := e.compare(ctx, in, done)
@@ -191,8 +191,8 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	return done, nil
 }
 
-// compare checks the lines against each other and against the present records. It returns those that
-// differ, with their replacements.
+// compare checks the lines against each other and against the present records. It returns those
+// that differ, with their replacements.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})

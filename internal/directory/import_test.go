@@ -97,8 +97,8 @@ func TestImport(t *testing.T) {
 	})
 }
 
-// TestImportsAreRejectedWhole tests that nothing is written if one line is wrong, and that every wrong
-// line is named.
+// TestImportsAreRejectedWhole tests that nothing is written if one line is wrong, and that every
+// wrong line is named.
 func TestImportsAreRejectedWhole(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})

@@ -446,7 +446,8 @@ func (e *KeyEdit) applyTo(r *KeyRecord, now time.Time) bool {
 	return true
 }
 
-// KeysOf returns the keys of a name, those in force first. The error wraps [ErrNoKey] if there are none.
+// KeysOf returns the keys of a name, those in force first. The error wraps [ErrNoKey] if there are
+// none.
 func (e *Editor) KeysOf(ctx context.Context, name string) (*KeysShown, error) {
 	keys, err := e.keysNamed(ctx, name, false)
 	if err == nil && len(keys) == 0 {

@@ -57,8 +57,8 @@ func (e *Editor) KeyPage(ctx context.Context, query KeyQuery) (*KeysShown, error
 	return page, nil
 }
 
-// addOf adds the keys of a client until the page is full. If further keys of the client follow under
-// another name, it returns the name of the last key on the page, and true.
+// addOf adds the keys of a client until the page is full. If further keys of the client follow
+// under another name, it returns the name of the last key on the page, and true.
 func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) (last string, more bool) {
 	for _, k := range keys {
 		if k.Record == nil {

@@ -56,8 +56,8 @@ func lifeOfAKey(t *testing.T, source directory.Source) {
 	becomes(t, d, "first", policy.CredentialUnknown)
 }
 
-// TestKeysInACluster tests that keys can be edited in a cluster, where the records and the names are on
-// different servers.
+// TestKeysInACluster tests that keys can be edited in a cluster, where the records and the names
+// are on different servers.
 func TestKeysInACluster(t *testing.T) {
 	c := redistest.StartCluster(t)
 	c.AwaitOrder()

@@ -178,8 +178,8 @@ func TestWrongKeyEdits(t *testing.T) {
 	}
 }
 
-// TestKeysOfAClient tests that a list of one client's keys has all of them and no other key, page by
-// page, although many other keys are between them.
+// TestKeysOfAClient tests that a list of one client's keys has all of them and no other key, page
+// by page, although many other keys are between them.
 func TestKeysOfAClient(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		var want []string
@@ -224,8 +224,8 @@ func TestKeysOfAClient(t *testing.T) {
 	})
 }
 
-// TestKeyPages tests that a list is read page by page in the order of the names, that keys of one name
-// stay on one page, and that no key is left out.
+// TestKeyPages tests that a list is read page by page in the order of the names, that keys of one
+// name stay on one page, and that no key is left out.
 func TestKeyPages(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		var want []string

@@ -106,8 +106,8 @@ func TestListDeniesNonsense(t *testing.T) {
 	}
 }
 
-// TestListHoldsItsBounds tests that the text of a page is bounded, that no client is left out for that,
-// and that records that other programs wrote to Redis are listed with their problems.
+// TestListHoldsItsBounds tests that the text of a page is bounded, that no client is left out for
+// that, and that records that other programs wrote to Redis are listed with their problems.
 func TestListHoldsItsBounds(t *testing.T) {
 	server := redistest.Start(t)
 	source, db := inRedis(t, server.URL()), server.Client()

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// KindNetwork is the kind of addresses and networks. Their records are few, so a directory holds all
-// of them, and a request from a new address costs no read.
+// KindNetwork is the kind of addresses and networks. Their records are few, so a directory holds
+// all of them, and a request from a new address costs no read.
 const KindNetwork = "ip"
 
 // Bounds of the records of all networks together.

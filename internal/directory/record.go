@@ -129,8 +129,9 @@ func checkText(name, value string, most int) error {
 	return nil
 }
 
-// checkWritten is [checkText] for a text that somebody writes now. It also denies the control characters
-// from U+0080 to U+009F, which some terminals obey. Records that have them are read as before.
+// checkWritten is [checkText] for a text that somebody writes now. It also denies the control
+// characters from U+0080 to U+009F, which some terminals obey. Records that have them are read as
+// before.
 func checkWritten(name, value string, most int) error {
 	if err := checkText(name, value, most); err != nil {
 		return err
@@ -141,8 +142,8 @@ func checkWritten(name, value string, most int) error {
 	return nil
 }
 
-// CheckReplacement returns what is wrong with a record that is to replace another one, or nil: an end
-// that has passed, unless the record before has it, and control characters.
+// CheckReplacement returns what is wrong with a record that is to replace another one, or nil: an
+// end that has passed, unless the record before has it, and control characters.
 func (r *Record) CheckReplacement(before *Record, now time.Time) error {
 	if before == nil {
 		before = new(Record)

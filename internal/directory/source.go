@@ -24,8 +24,8 @@ type Source interface {
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.
 	Changes(ctx context.Context, after string) (Changes, error)
-	// Generation returns a text that stays the same as long as nothing but Swap changes the records.
-	// It is "" if there has been no Swap yet, or if the source has lost its records.
+	// Generation returns a text that stays the same as long as nothing but Swap changes the
+	// records. It is "" if there has been no Swap yet, or if the source has lost its records.
 	Generation(ctx context.Context) (string, error)
 	// Follow calls changed for each client that changes, until the context is done. It calls missed
 	// when it begins to receive changes, and after each interruption, because earlier changes may
@@ -34,12 +34,12 @@ type Source interface {
 	// Swap replaces a record if its text is still old, and reports whether it was. A nil text
 	// stands for no record. Swap appends the entry to the history, and notifies the followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
-	// SwapAll is Swap for several records, at most one for each name. Other than Swap, it does not make
-	// a generation, so a source that has lost its records stays incomplete until Complete is called.
-	// If it returns an error, some records may have been replaced.
+	// SwapAll is Swap for several records, at most one for each name. Other than Swap, it does not
+	// make a generation, so a source that has lost its records stays incomplete until Complete is
+	// called. If it returns an error, some records may have been replaced.
 	SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error)
-	// Complete makes a generation, if there is none, and then notifies the followers that any record
-	// may have changed.
+	// Complete makes a generation, if there is none, and then notifies the followers that any
+	// record may have changed.
 	Complete(ctx context.Context) error
 	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, sorted.
 	KeyHashes(ctx context.Context, name string) ([]string, error)
@@ -118,8 +118,8 @@ const HistoryMax = 10_000
 // ErrSource is wrapped by the error of a source that did not answer.
 var ErrSource = errors.New("the directory does not answer")
 
-// ErrGarbled is wrapped by the error of a source that answered, but whose records of networks cannot
-// be read.
+// ErrGarbled is wrapped by the error of a source that answered, but whose records of networks
+// cannot be read.
 var ErrGarbled = fmt.Errorf("%w: the records of networks cannot be read", ErrSource)
 
 // ErrBusy is wrapped by the error of a source that did not answer in time, although it answered

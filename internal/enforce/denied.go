@@ -10,12 +10,12 @@ import (
 	"github.com/penstock/penstock/internal/enforce/topk"
 )
 
-// nameBytesUsual is the length up to which a client's name is put together without an allocation. No
-// identifier is longer than 255 bytes.
+// nameBytesUsual is the length up to which a client's name is put together without an allocation.
+// No identifier is longer than 255 bytes.
 const nameBytesUsual = 320
 
-// CountDenials makes the enforcer count the clients of denied requests in a sketch. It must be called
-// before the first request. Another enforcer may use the same sketch.
+// CountDenials makes the enforcer count the clients of denied requests in a sketch. It must be
+// called before the first request. Another enforcer may use the same sketch.
 func (e *Enforcer) CountDenials(s *topk.Sketch) { e.denied = s }
 
 // countDenial counts the client of a denied request, under the policy that denies it. It does not

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// TestDeniedClientsAreCounted: each denied request counts for its client, under the policy that denies
-// it, and an admitted request counts for no client. It allocates nothing.
+// TestDeniedClientsAreCounted: each denied request counts for its client, under the policy that
+// denies it, and an admitted request counts for no client. It allocates nothing.
 func TestDeniedClientsAreCounted(t *testing.T) {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

@@ -149,8 +149,8 @@ func shows(settings *policy.Events, d *core.Decision) bool {
 	return settings.AdmittedPPM > 0
 }
 
-// attributeText returns a text that a client chose as an attribute. Without valid UTF-8, the spans of
-// a whole batch could not be sent.
+// attributeText returns a text that a client chose as an attribute. Without valid UTF-8, the spans
+// of a whole batch could not be sent.
 func attributeText(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // sourceOf returns what decided the request.

@@ -166,8 +166,8 @@ func TestNoTraceCostsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSpan measures a check's span: off as in a bridge without a tracer, off as in Caddy, where
-// the context of a request is some ten contexts deep, and on.
+// BenchmarkSpan measures a check's span: off as in a bridge without a tracer, off as in Caddy,
+// where the context of a request is some ten contexts deep, and on.
 func BenchmarkSpan(b *testing.B) {
 	tracer := NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(sdktrace.NewBatchSpanProcessor(tracetest.NewInMemoryExporter()))))
 	r := newReportTest(b, "{name: shop, rules: [{name: all, limit: 5/1m}]}")

@@ -40,8 +40,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestTornLine: a write that ends anywhere damages at most the line in which it ends, and the number
-// of whole lines is reported.
+// TestTornLine: a write that ends anywhere damages at most the line in which it ends, and the
+// number of whole lines is reported.
 func TestTornLine(t *testing.T) {
 	all := some(3)
 	whole := 0
@@ -186,8 +186,8 @@ func TestSyslog(t *testing.T) {
 	}
 }
 
-// TestSyslogIsClosedWhileItWrites: a log that is detached does not wait for a server that hangs, so the
-// sink is closed during a write. The write ends, and no new connection is made.
+// TestSyslogIsClosedWhileItWrites: a log that is detached does not wait for a server that hangs, so
+// the sink is closed during a write. The write ends, and no new connection is made.
 func TestSyslogIsClosedWhileItWrites(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

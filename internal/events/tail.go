@@ -37,8 +37,8 @@ func (t *tail) add(all []Event) {
 type Tail struct {
 	Events  []Event  // the oldest first
 	Numbers []uint64 // of the events
-	// From and Next bound the numbers of this part. If From is greater than the number that was asked
-	// for, the events before it are forgotten.
+	// From and Next bound the numbers of this part. If From is greater than the number that was
+	// asked for, the events before it are forgotten.
 	From, Next uint64
 }
 

@@ -219,8 +219,8 @@ func (f *Feed) measured(at time.Time) {
 	}
 }
 
-// Close writes the last usage to the spool, sends what it can within two seconds, and leaves the rest
-// to the next process. The feed no longer uses the meter.
+// Close writes the last usage to the spool, sends what it can within two seconds, and leaves the
+// rest to the next process. The feed no longer uses the meter.
 func (f *Feed) Close() error {
 	if f.ending.Swap(true) {
 		return nil

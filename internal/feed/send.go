@@ -19,8 +19,8 @@ import (
 const (
 	// sendTime bounds a try.
 	sendTime = 15 * time.Second
-	// pauseFirst and pauseMost bound the pause after a try that failed; each is twice the one before,
-	// give or take a fifth.
+	// pauseFirst and pauseMost bound the pause after a try that failed; each is twice the one
+	// before, give or take a fifth.
 	pauseFirst = 500 * time.Millisecond
 	pauseMost  = 30 * time.Second
 	// answerBytesMax bounds what is read of an answer.
@@ -102,8 +102,8 @@ func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 	return true, fmt.Errorf("the control plane answered %d: %s", status, answer)
 }
 
-// unreadable reports whether no later try can succeed, because the batch itself is not as the control
-// plane expects.
+// unreadable reports whether no later try can succeed, because the batch itself is not as the
+// control plane expects.
 func unreadable(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }

@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// The names in a spool: FEED-NUMBER.batch of a batch, the same with .rejected of one that the control
-// plane cannot read, and .new of one that is being written.
+// The names in a spool: FEED-NUMBER.batch of a batch, the same with .rejected of one that the
+// control plane cannot read, and .new of one that is being written.
 const (
 	suffixBatch    = ".batch"
 	suffixRejected = ".rejected"

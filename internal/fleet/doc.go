@@ -6,9 +6,9 @@
 //
 // # Promise
 //
-// A record is at most [RecordBytesMax] long and expires after ten minutes without a heartbeat. It is
-// written in the background every 5 to 10 seconds. No request waits for it, and a failure to write it
-// has no effect on requests. No counter can have these keys:
+// A record is at most [RecordBytesMax] long and expires after ten minutes without a heartbeat. It
+// is written in the background every 5 to 10 seconds. No request waits for it, and a failure to
+// write it has no effect on requests. No counter can have these keys:
 //
 //	rl1:~node:{~fleet}:ID    a node's record, as JSON
 //	rl1:~fleet:{~fleet}      a sorted set of the nodes by the time of their last heartbeat
@@ -19,8 +19,9 @@
 // somebody follows them, at most [EventsBytesMax] of them. A slow reader delays no node: it misses
 // events, and is told how many.
 //
-// A record that cannot be read, or is of a later version, is left out and counted. At most [NodesMax]
-// nodes are read, the latest first. Reading and writing need no more rights than the store.
+// A record that cannot be read, or is of a later version, is left out and counted. At most
+// [NodesMax] nodes are read, the latest first. Reading and writing need no more rights than the
+// store.
 //
 // # Price
 //

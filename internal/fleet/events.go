@@ -20,18 +20,19 @@ import (
 
 // Parameters of the events that nodes write for their followers.
 const (
-	// EventsBytesMax bounds the text of the events that a node writes in a second. It leaves the older
-	// ones out.
+	// EventsBytesMax bounds the text of the events that a node writes in a second. It leaves the
+	// older ones out.
 	EventsBytesMax = 32 << 10
-	// lookEvery is the mean time between two looks for followers, and sendEvery the time between two
-	// writes while there are some.
+	// lookEvery is the mean time between two looks for followers, and sendEvery the time between
+	// two writes while there are some.
 	lookEvery, sendEvery = 2 * time.Second, time.Second
-	// renewEvery is the time after which a node writes its events again although there are no new ones.
+	// renewEvery is the time after which a node writes its events again although there are no new
+	// ones.
 	renewEvery = 5 * time.Second
 	// eventsExpireAfter is the time after which the events of a node expire.
 	eventsExpireAfter = 15 * time.Second
-	// filtersMax bounds the filters that are followed at the same time. If there are more, nodes write
-	// all events.
+	// filtersMax bounds the filters that are followed at the same time. If there are more, nodes
+	// write all events.
 	filtersMax = 16
 )
 
@@ -131,7 +132,8 @@ type sentEvents struct {
 	at      time.Time
 }
 
-// sendEventsOnce writes the node's events if somebody follows them and they differ from the last ones.
+// sendEventsOnce writes the node's events if somebody follows them and they differ from the last
+// ones.
 func (m *Member) sendEventsOnce(ctx context.Context, last *sentEvents, now time.Time) (followed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()

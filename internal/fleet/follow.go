@@ -22,7 +22,8 @@ import (
 const (
 	// FollowedMax is the number of nodes whose events are read, those heard of last.
 	FollowedMax = 256
-	// followFor is how long a filter stays followed after the last call of Follow.
+	// followFor is how long other nodes send the events that an [events.Filter] selects, after the
+	// last call of Follow with it.
 	followFor = 10 * time.Second
 	// placeBytesMax bounds a place.
 	placeBytesMax = FollowedMax * (idBytesMax + 22)
@@ -49,6 +50,8 @@ type EventPage struct {
 	// LeftOut is the number of nodes beyond FollowedMax.
 	LeftOut    int `json:"left_out,omitempty"`
 	Unreadable int `json:"unreadable,omitempty"` // nodes whose events cannot be read
+	// Problem is the reason why the events are those of the node that answers, and not of others.
+	Problem string `json:"problem,omitempty"`
 }
 
 // FollowedNode is a node whose events are read.
@@ -62,17 +65,20 @@ type FollowedNode struct {
 var ErrAfter = errors.New("no place in the events")
 
 // Follow returns the events of a node, which may be nil, and those of all other nodes of a Redis,
-// which may be nil. Other nodes send their events for ten seconds after the call.
+// which may be nil. Other nodes send their events for ten seconds after the call. While Redis does
+// not answer, the events are those of the own node.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
 	page := &EventPage{Events: []events.Event{}, Nodes: []FollowedNode{}}
 	var ids []string
 	if store != nil {
 		if ids, err = register(ctx, store, &q.Filter); err != nil {
-			return nil, err
+			return ownEvents(page, own, places, q, err)
 		}
 	}
 	if own != nil {
@@ -88,10 +94,24 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 		}
 	}
 	if err := page.addOthers(ctx, store, ids, places, &q.Filter); err != nil {
-		return nil, err
+		if own == nil {
+			return nil, err
+		}
+		page.Problem = err.Error()
 	}
 	events.Sort(page.Events)
 	page.After = formatPlaces(places)
+	return page, nil
+}
+
+// ownEvents returns the events of a node alone, because Redis does not answer: that it does not is
+// among them. The places of other nodes stay as they were.
+func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
+	if own == nil || own.sources.Events == nil {
+		return nil, why
+	}
+	page.add(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
+	page.Problem, page.After = why.Error(), formatPlaces(places)
 	return page, nil
 }
 

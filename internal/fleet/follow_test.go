@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -121,6 +122,29 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestOwnEventsWithoutRedis tests that a node shows its own events while Redis does not answer, and
+// keeps its place among those of others.
+func TestOwnEventsWithoutRedis(t *testing.T) {
+	store, err := redisstore.New(redisstore.Options{URL: "redis://" + freeport.Address(t), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	w := new(writes)
+	w.deny("api", "user:ann")
+	r := &reader{t: t, store: store, own: reporting(w), query: EventQuery{After: "other-7"}}
+	if page := r.read(); len(page.Events) != 1 || page.Problem == "" || !strings.Contains(page.After, "other-7") {
+		t.Errorf("%+v", page)
+	}
+	if page := r.read(); len(page.Events) != 0 {
+		t.Errorf("once more: %+v", page)
+	}
+	r.own = nil
+	if _, err := Follow(t.Context(), store, nil, &r.query); err == nil {
+		t.Error("nobody answers, and there is no error")
+	}
+}
+
 // TestNothingIsSentToNobody tests that a node writes no events while nobody follows them.
 func TestNothingIsSentToNobody(t *testing.T) {
 	server := redistest.Start(t)
@@ -148,8 +172,8 @@ func TestNothingIsSentToNobody(t *testing.T) {
 	}
 }
 
-// TestEventsAreBounded tests that a node sends the latest events that fit, whatever clients are named,
-// and that a reader is told of the others.
+// TestEventsAreBounded tests that a node sends the latest events that fit, whatever clients are
+// named, and that a reader is told of the others.
 func TestEventsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)
@@ -189,8 +213,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthersAreNotTrusted tests that what is in Redis and is not a node's events is counted,
-// and that a place is checked.
+// TestEventsOfOthersAreNotTrusted tests that what is in Redis and is not a node's events is
+// counted, and that a place is checked.
 func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)
@@ -214,4 +238,22 @@ func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 			t.Errorf("place %.20q: %v", place, err)
 		}
 	}
+}
+
+// FuzzEventsText tests that no text in Redis makes a page of events panic or moves a place back.
+func FuzzEventsText(f *testing.F) {
+	f.Add([]byte(`{"v":1,"id":"a","filters":[{}],"from":1,"next":3,"numbers":[1,2],"events":[{"kind":"denied","time":"2026-01-01T00:00:00Z"},{}]}`))
+	f.Add([]byte(`{"v":1,"id":"a","filters":[{"client":"ip:::/0"}],"next":18446744073709551615,"numbers":[0],"events":[null]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		page, places := new(EventPage), map[string]uint64{"a": 2}
+		page.addText("a", text, places, &events.Filter{})
+		if places["a"] < 2 || len(places) != 1 {
+			t.Errorf("%q moves the places to %v", text, places)
+		}
+		for i := range page.Events {
+			if line, err := page.Events[i].MarshalJSON(); err != nil || len(line) > events.LineBytesMax {
+				t.Errorf("an event has %d bytes, %v", len(line), err)
+			}
+		}
+	})
 }

@@ -28,7 +28,7 @@ const (
 	SilentAfter = 25 * time.Second
 	// forgottenAfter is the time after which a silent node is no longer listed.
 	forgottenAfter = 10 * time.Minute
-	// writeTime bounds a heartbeat, and the removal of a record.
+	// writeTime bounds a heartbeat, the removal of a record, and a read of events.
 	writeTime = 2 * time.Second
 )
 

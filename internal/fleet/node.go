@@ -19,7 +19,7 @@ import (
 
 // Sources provide the data for a node's record. Each function may be nil.
 type Sources struct {
-	Front string // "caddy" or "bridge"
+	Front string // "caddy", "bridge" or "module"
 	// Policies returns the policies in force.
 	Policies func() []Policy
 	// Totals returns the requests by rule since the process began.

@@ -31,7 +31,7 @@ type Record struct {
 	ID      string `json:"id"` // random, for the life of the process
 	// Name is the host and the process, such as web-1:4711.
 	Name  string `json:"name"`
-	Front string `json:"front"` // "caddy" or "bridge"
+	Front string `json:"front"` // "caddy", "bridge" or "module"
 	Build string `json:"build,omitempty"`
 	// UpSeconds is how long the process has run.
 	UpSeconds int64 `json:"up_s"`
@@ -51,6 +51,8 @@ type Policy struct {
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
 	Events    bool   `json:"events,omitempty"` // it reports events
+	// Region is the region whose parts of the limits the node enforces, if the policy has regions.
+	Region string `json:"region,omitempty"`
 }
 
 // Rule counts the outcomes of requests under a rule since the process began, and in the last

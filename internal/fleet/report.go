@@ -81,8 +81,9 @@ func (r *Reading) age(one *Record) time.Duration {
 	return time.Duration(min(max(0, r.NowMicros-one.SeenMicros), forgottenAfter.Microseconds())) * time.Microsecond
 }
 
-// compareVersions adds a problem to each node whose version of a policy is not the one that most nodes
-// of its kind have. A Caddyfile may add to a policy, so nodes of different kinds are not compared.
+// compareVersions adds a problem to each node whose version of a policy is not the one that most
+// nodes of its kind have. A Caddyfile may add to a policy, so nodes of different kinds are not
+// compared.
 func (all *Nodes) compareVersions() {
 	type kind struct{ front, policy string }
 	versions := map[kind]map[string]int{}

@@ -25,7 +25,8 @@ type Guard struct {
 	Hosts []string
 	// HostRemedy is the part of a message that explains how to add a host.
 	HostRemedy string
-	// Rejected is called for each rejected call; Admitted for each that shows its token, or needs none.
+	// Rejected is called for each rejected call; Admitted for each that shows its token, or needs
+	// none.
 	Rejected func()
 	Admitted func(*http.Request)
 	Logger   *slog.Logger
@@ -73,8 +74,8 @@ func (g *Guard) RequireToken(name, token string, next http.HandlerFunc) http.Han
 	}
 }
 
-// Shows reports whether a request has the token. The time of the comparison reveals only the token's
-// length.
+// Shows reports whether a request has the token. The time of the comparison reveals only the
+// token's length.
 func Shows(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) == 1
 }

@@ -28,14 +28,14 @@ const (
 const fullLogEvery = time.Minute
 
 // Limit limits the connections of a listener. Without it, a client could use up the memory of the
-// process. A connection beyond a limit is closed at once, so that the client notices. A connection is new until its first call, with
-// the token if there is one; then it is established. Established connections may take all but an
-// eighth of the places. With tokens or certificates, new connections share that eighth. When that
-// eighth is full, the next connection replaces the new connection that has been silent longest. If
-// the address of the next connection has many new ones, it replaces one of the same address. So a
-// client that makes its call at once always gets a place. One address may have at most three
-// quarters of the established connections. Connections over a Unix socket have no address, and are
-// not limited by it. Safe for concurrent use.
+// process. A connection beyond a limit is closed at once, so that the client notices. A connection
+// is new until its first call, with the token if there is one; then it is established. Established
+// connections may take all but an eighth of the places. With tokens or certificates, new
+// connections share that eighth. When that eighth is full, the next connection replaces the new
+// connection that has been silent longest. If the address of the next connection has many new ones,
+// it replaces one of the same address. So a client that makes its call at once always gets a place.
+// One address may have at most three quarters of the established connections. Connections over a
+// Unix socket have no address, and are not limited by it. Safe for concurrent use.
 type Limit struct {
 	net.Listener
 	max, establishedMax, newConnsMax int
@@ -237,8 +237,8 @@ func ConnOf(addr net.Addr) *Conn {
 // visiting is the context key of a call's connection.
 type visiting struct{}
 
-// WithConn puts the connection into the contexts of its calls, for [Called]. It is the ConnContext of
-// an [net/http.Server].
+// WithConn puts the connection into the contexts of its calls, for [Called]. It is the ConnContext
+// of an [net/http.Server].
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	if v := ConnOf(conn.RemoteAddr()); v != nil {
 		return context.WithValue(ctx, visiting{}, v)

@@ -30,8 +30,8 @@ func readQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// only rejects parameters that the route does not have. A misspelled parameter would otherwise widen
-// the selection, because an omitted policy means all policies.
+// only rejects parameters that the route does not have. A misspelled parameter would otherwise
+// widen the selection, because an omitted policy means all policies.
 func (r *request) only(words ...string) error {
 	for word, values := range r.query {
 		if !slices.Contains(words, word) {
@@ -56,8 +56,8 @@ func (r *request) number(most int) (n int, err error) {
 	return n, nil
 }
 
-// readClient parses the client=KIND:ID parameter, the optional identity parameters and the selection
-// of counters.
+// readClient parses the client=KIND:ID parameter, the optional identity parameters and the
+// selection of counters.
 func (r *request) readClient() (*Client, Selection, error) {
 	if err := r.only("client", "policy", "rule", "host", "tier", "tenant", "user"); err != nil {
 		return nil, Selection{}, err

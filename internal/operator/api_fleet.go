@@ -21,8 +21,8 @@ const (
 	topMax     = 1024
 )
 
-// WaitMax is the greatest number of seconds that an answer with events may wait for one. Caddy and the
-// bridge end requests that take longer.
+// WaitMax is the greatest number of seconds that an answer with events may wait for one. Caddy and
+// the bridge end requests that take longer.
 const WaitMax = 4
 
 // PoliciesOf converts policies to the form in the record of a node.
@@ -31,7 +31,7 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	for i := range policies {
 		d := policies[i].Document
 		all = append(all, fleet.Policy{Name: d.Name, Version: d.Version(), Rejected: policies[i].Rejected, Published: d.Published(),
-			Events: d.ReportsEvents()})
+			Events: d.ReportsEvents(), Region: d.Region()})
 	}
 	return all
 }
@@ -173,10 +173,10 @@ func await(ctx context.Context, most time.Duration, read func() (*fleet.EventPag
 	}
 }
 
-// notesOn returns a note if no policy has a rule of that name. Blocks of a policy have names such
-// as block[0].
+// notesOn returns a note if no policy has a rule of that name. Events name a block of a policy as
+// block[0], and one of the directory as directory.
 func notesOn(rule string, policies []Policy) []string {
-	if err := checkRule(rule, policies); err != nil && !strings.HasSuffix(rule, "]") {
+	if err := checkRule(rule, policies); err != nil && rule != "directory" && !strings.HasPrefix(rule, "block[") {
 		return []string{err.Error()}
 	}
 	return nil

@@ -57,7 +57,8 @@ type Counter struct {
 	// leased and not used yet.
 	Used      int64 `json:"used"`
 	Remaining int64 `json:"remaining"`
-	// ResetMs is the time until the window ends, the oldest unit leaves the log, or the bucket is full.
+	// ResetMs is the time until the window ends, the oldest unit leaves the log, or the bucket is
+	// full.
 	ResetMs int64 `json:"reset_ms"`
 	// WaitMs is the time until one more unit is admitted, or 0 if it would be admitted now.
 	WaitMs int64 `json:"wait_ms"`
@@ -266,8 +267,8 @@ func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, st
 	return nil
 }
 
-// variants returns the identities whose counters are visited: one, unless counters are reset and the
-// tier cannot be known.
+// variants returns the identities whose counters are visited: one, unless counters are reset and
+// the tier cannot be known.
 func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
 	all := []policy.Identity{f.identity}
 	if v.op == counter.OpReset && f.lacks("tier") {

@@ -46,7 +46,7 @@ func (p *Policy) identifies(kind string) bool {
 		return kind == "ip"
 	}
 	if kind == "user" && p.Document.KeysInDirectory() {
-		return true // the client of a key there may be a user
+		return true // a key in the directory may identify a user
 	}
 	return slices.ContainsFunc(p.Document.Identify, func(way policyfile.Identify) bool { return kindOf(&way) == kind })
 }

@@ -25,7 +25,8 @@ type Profile struct {
 	OwnLimits []string `json:"own_limits,omitempty"`
 	// From is the origin of the tier and the own limits, such as "keys.toml"; "" if there is none.
 	From string `json:"from,omitempty"`
-	// State is the state of the client's API key if it is not valid: "revoked", "inactive", "lapsed".
+	// State is the state of the client's API key if it is not valid: "revoked", "inactive",
+	// "lapsed".
 	State string `json:"state,omitempty"`
 	// Unknown are the properties that cannot be known without the client's request. The report
 	// shows the counters of a client without these properties.

@@ -134,8 +134,8 @@ type settings struct {
 	tracesBy, metricsBy string
 }
 
-// read reads the environment. A signal is sent if its exporter is otlp, or if its exporter is not set
-// and there is an endpoint for it.
+// read reads the environment. A signal is sent if its exporter is otlp, or if its exporter is not
+// set and there is an endpoint for it.
 func read(getenv func(string) string) (w settings, err error) {
 	if getenv("OTEL_SDK_DISABLED") == "true" {
 		return w, nil

@@ -37,11 +37,14 @@ func (d *Document) CompileWith(verifiers []policy.Verifier) (*core.Ruleset, erro
 	return ruleset, nil
 }
 
-// Check reports every problem of the policy, without opening the files and services that verify its
-// credentials. The error is [policy.Problems].
+// Check reports every problem of the policy, in each of its regions, without opening the files and
+// services that verify its credentials. The error is [policy.Problems].
 func (d *Document) Check() error {
 	found := &syntax.Report{Finish: d.NameRules}
 	d.compile(nil, found)
+	if len(found.Problems) == 0 {
+		d.checkRegions(found)
+	}
 	return found.Err()
 }
 

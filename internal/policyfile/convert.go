@@ -41,8 +41,10 @@ func (d *Document) Policy() (policy.Policy, error) {
 	for i := range d.Identify {
 		p.Identify = append(p.Identify, c.identify(Index("identify", i), &d.Identify[i]))
 	}
+	regions := c.regions(d)
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, c.rule(Index("rules", i), &d.Rules[i]))
+		regions.divide(Index("rules", i), d, &d.Rules[i], &p.Rules[i])
 	}
 	c.events(d) // for its problems; see [Document.EventSettings]
 	return p, c.Err()

@@ -123,7 +123,9 @@ func (d *decoder) date(n *syntax.Node, path string) Date {
 // named decodes a map whose keys are names that the user chose. The case of header names is
 // ignored.
 func (d *decoder) named(n *syntax.Node, path string, into reflect.Value) {
-	_, exact := into.Interface().(Tiers)
+	_, isTier := into.Interface().(Tiers)
+	_, isRegion := into.Interface().(Regions)
+	exact := isTier || isRegion
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of names with values belongs", remedyForNamed(path))
 		return
@@ -147,18 +149,23 @@ func (d *decoder) named(n *syntax.Node, path string, into reflect.Value) {
 			continue
 		}
 		seen[key] = entry.Place
-		if value, ok := d.namedValue(entry, at, exact, into.Type().Elem()); ok {
+		if value, ok := d.namedValue(entry, at, isTier, into.Type().Elem()); ok {
 			into.SetMapIndex(reflect.ValueOf(entry.Key), value)
 		}
 	}
 }
 
 // namedValue decodes the value of a name: the values that a header may have, the limits of a tier,
-// or the value of a response header.
+// the value of a response header, or the share of a region.
 func (d *decoder) namedValue(entry syntax.Entry, at string, isTier bool, of reflect.Type) (value reflect.Value, ok bool) {
 	if of.Kind() == reflect.String {
 		text, ok := d.word(entry.Value, at)
 		return reflect.ValueOf(text), ok
+	}
+	if of.Kind() == reflect.Int64 {
+		value, before := reflect.New(of).Elem(), len(d.found.Problems)+d.found.More
+		d.value(entry.Value, at, value)
+		return value, len(d.found.Problems)+d.found.More == before
 	}
 	var values Words
 	switch n := entry.Value; {

@@ -71,6 +71,16 @@ type Document struct {
 	// override this setting.
 	Lease string `json:"lease,omitempty"`
 
+	// The regions that the policy is enforced in, each with its share of the limits, in proportion
+	// to the shares of the others: `{us: 50, eu: 30, ap: 20}`. Each process names its own region in
+	// its configuration. Default: none.
+	Regions Regions `json:"regions,omitempty"`
+
+	// How limits hold over all regions: `share` gives each region its part of a limit, and with
+	// `lease` regions also borrow units from each other. Rules can override it. Required with
+	// `regions`, here or in each rule with a limit.
+	Across string `json:"across,omitempty"`
+
 	// Which response header fields tell the client about its limits: `x-ratelimit`, `ietf`, or both
 	// as a list (the default), or `none`.
 	Headers Words `json:"headers,omitempty"`
@@ -87,6 +97,7 @@ type Document struct {
 	// the parsed file, for the positions of problems found later; nil for a Document made in Go
 	tree   *syntax.Node
 	folder string // folder of the file from which it was read, or ""
+	region string // for whose parts of the limits it is compiled; "" for whole limits
 	origin string // the version that was published, or ""
 }
 
@@ -164,6 +175,9 @@ type Rule struct {
 	// Whether units of the rule's hot counters are taken from a shared store in advance: `auto` or
 	// `off`. Default: as the policy says.
 	Lease string `json:"lease,omitempty"`
+
+	// How the rule's limits hold over all regions: `share` or `lease`. Default: as the policy says.
+	Across string `json:"across,omitempty"`
 
 	// The number of counters that replace each counter of the rule, 2 to 64. A Redis cluster keeps
 	// them in different slots. Each has an equal part of the limit, so counts and bursts must be

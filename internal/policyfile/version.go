@@ -17,8 +17,8 @@ const versionBytes = 6
 // Documents that differ only in comments, spaces or format have the same version.
 func (d *Document) Version() string { return d.Hash()[:2*versionBytes] }
 
-// MarkPublished remembers the present version as the one that a control plane has published. A front
-// may then complete the document, which changes its version.
+// MarkPublished remembers the present version as the one that a control plane has published. A
+// front may then complete the document, which changes its version.
 func (d *Document) MarkPublished() { d.origin = d.Version() }
 
 // Published returns the version that a control plane has published, or "" if none has.

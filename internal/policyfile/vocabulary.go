@@ -24,7 +24,7 @@ const (
 // later lists the fields that only later versions of Penstock support, by the type that will have
 // them.
 var later = map[reflect.Type][]string{
-	reflect.TypeFor[Document](): {"region"},
+	reflect.TypeFor[Rule](): {"gossip"},
 }
 
 // instead maps fields of other rate limiters to their equivalents in a Penstock policy.
@@ -55,6 +55,8 @@ var instead = map[string]string{
 	"watch":           "leave it out: policy files are always watched",
 	"admin":           "it belongs to the proxy, not to a policy: in Caddy see the admin endpoint",
 	"status_endpoint": `it belongs to the proxy, not to a policy: in a Caddyfile "penstock_status"`,
+	"region": "it belongs to the process that enforces the policy: in a Caddyfile a penstock block of the global options, " +
+		"in the bridge --region, in the module's configuration beside policy",
 	"overrides": "the limits of one client belong to its key in the keys file, or to the claim named by limits_claim " +
 		"of jwt",
 }
@@ -129,8 +131,11 @@ var spanWords = map[string]bool{"leeway": true, "refresh": true, "max_delay": tr
 
 // remedyForNamed returns what to write where names with values are expected.
 func remedyForNamed(path string) string {
-	if syntax.LastWord(path) == "tiers" {
+	switch syntax.LastWord(path) {
+	case "tiers":
 		return "write {premium: 1000/1m, enterprise: unlimited}"
+	case "regions":
+		return "write the share of each region: {us: 50, eu: 30, ap: 20}"
 	}
 	return "write {X-Name: value}"
 }

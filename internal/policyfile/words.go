@@ -97,6 +97,13 @@ type Tiers map[string]Words
 // [policy.Problems].
 func (t *Tiers) UnmarshalJSON(data []byte) error { return unmarshal(data, t) }
 
+// Regions are the shares of regions, by name.
+type Regions map[string]int64
+
+// UnmarshalJSON reads shares by region as strictly as a policy file is read. The error is
+// [policy.Problems].
+func (r *Regions) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
+
 // Date is an instant in the form of RFC 3339: 2026-12-01T00:00:00Z. TOML dates are read too.
 type Date string
 

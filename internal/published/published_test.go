@@ -101,8 +101,8 @@ func TestALargePolicy(t *testing.T) {
 	}
 }
 
-// TestSharesOfNodes tests that a share has about its part of the nodes, that a greater share has all
-// nodes of a smaller one, and what each node has.
+// TestSharesOfNodes tests that a share has about its part of the nodes, that a greater share has
+// all nodes of a smaller one, and what each node has.
 func TestSharesOfNodes(t *testing.T) {
 	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
 	m := &Message{Policy: "shop", Now: Content{1, now}, Candidate: &Candidate{Content: Content{2, next}}}
@@ -133,7 +133,8 @@ func TestSharesOfNodes(t *testing.T) {
 	}
 }
 
-// TestKeysAsText tests that keys are read back, and that a private key is not taken for a public one.
+// TestKeysAsText tests that keys are read back, and that a private key is not taken for a public
+// one.
 func TestKeysAsText(t *testing.T) {
 	key := keyOf(1)
 	if read, err := ParsePublic(PublicText(key.Public().(ed25519.PublicKey))); err != nil || !read.Equal(key.Public()) {

@@ -91,7 +91,7 @@ func mustShare(limit counter.Limit, self int) Share {
 	return share
 }
 
-// play decides the traffic of a scene, and returns its figures and uses. A request that waits is
+// play decides each request of a scene, and returns the figures and the admitted requests. A request that waits is
 // decided at once here, so only the fraction of those that wait is measured.
 func (r rival) play(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.start(s.limit, s.regions, newRand(seed))

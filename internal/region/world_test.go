@@ -292,7 +292,8 @@ func (w *world) sweepAll() {
 	}
 }
 
-// cutPair stops messages between two regions, in one direction or both, and restores the last cut.
+// cutPair ends the previous cut, and then stops messages between two random regions, in one
+// direction or both.
 func (w *world) cutPair() {
 	w.cuts = [RegionsMax][RegionsMax]bool{}
 	a, b := w.rng.IntN(w.regions), w.rng.IntN(w.regions)

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// TestStatusOfAKeyOfTheDirectory: the first look with a key reads the key, and then the record of its
-// client, whose own limits the answer has.
+// TestStatusOfAKeyOfTheDirectory: the first look with a key reads the key, and then the record of
+// its client, whose own limits the answer has.
 func TestStatusOfAKeyOfTheDirectory(t *testing.T) {
 	source := new(directory.Memory)
 	editor := directory.Editor{Source: source}

@@ -74,8 +74,8 @@ type Looker struct {
 	Plan      *core.Plan
 }
 
-// Add adds the client's remaining allowance under one policy: one page of counters, and the pages with
-// the remaining shards of its last rule.
+// Add adds the client's remaining allowance under one policy: one page of counters, and the pages
+// with the remaining shards of its last rule.
 func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error {
 	p, before := l.Plan, len(a.Limits)
 	counters := p.AllCounters(rs, attrs)

@@ -32,6 +32,7 @@ import (
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // leaseReturnTime bounds how long Close may take to return unused leases. A lease that is not
@@ -102,20 +103,34 @@ func openRedis(o *Options) (*Store, error) {
 	if o.ForgetDenials {
 		leasing.DenialsMax = -1
 	}
-	leases, err := leasestore.New(redis, leasing)
+	regions := regionstore.New(redis, publisher(redis), o.Logger)
+	leases, err := leasestore.New(regions, leasing)
 	if err != nil {
+		regions.Close()
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close())
 	}
 	memory, err := memstore.New(memstore.Options{Logger: o.Logger})
 	if err != nil {
+		regions.Close()
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), closeLeases(leases), redis.Close())
 	}
 	standIn := fallback.New(leases, fallback.Options{Local: memory, Nodes: redis.Nodes, AtOnce: leases.TakeNow,
 		Prepare: redis.CountNodes, Known: leases.Used, Failed: o.Failed})
 	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases, now: standIn.TakeNow,
 		close: func() error {
-			return errors.Join(closeLeases(leases), redis.Close(), memory.Close())
+			err := closeLeases(leases)
+			regions.Close()
+			return errors.Join(err, redis.Close(), memory.Close())
 		}}, nil
+}
+
+// publisher returns the function that tells the region's agents of a limit that runs low.
+func publisher(redis *redisstore.Store) func(ctx context.Context, message []byte) (heard int64, err error) {
+	return func(ctx context.Context, message []byte) (int64, error) {
+		reply, err := redis.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.Channel, message)
+		heard, _ := reply.(int64)
+		return heard, err
+	}
 }
 
 // Reachable returns the error that Redis reports, or nil. An in-memory store is always reachable.

@@ -67,9 +67,9 @@ func (s *Settings) Check(spelling Spelling) (problems []error) {
 }
 
 // Fill replaces the placeholders in all texts. replace returns a text without its placeholders, and
-// passes each value that it inserts through escape, unless escape is nil. It must fail if there is no
-// value, because an empty password would protect nothing. The user and the password in the URL are
-// escaped. The errors name the fields.
+// passes each value that it inserts through escape, unless escape is nil. It must fail if there is
+// no value, because an empty password would protect nothing. The user and the password in the URL
+// are escaped. The errors name the fields.
 func (s *Settings) Fill(replace func(text string, escape func(string) string) (string, error)) (problems []error) {
 	r := &s.Redis
 	fill := func(field string, text *string) {

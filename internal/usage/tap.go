@@ -92,11 +92,12 @@ func (t *Tap) encoded(content string, inflater Inflater) {
 }
 
 // Withheld reports whether the response lacks a part of the body because of the client's request: a
-// HEAD, range or conditional request. A number in that part cannot be read.
+// HEAD, range or conditional request, or an upgrade to another protocol. A number in that part
+// cannot be read.
 //
 //go:noinline
 func Withheld(head bool, status int, ranged bool) bool {
-	return head && status >= 200 && status < 400 || status == 206 || status == 304 || ranged && status < 400
+	return head && status >= 200 && status < 400 || status == 101 || status == 206 || status == 304 || ranged && status < 400
 }
 
 // Readable reports whether to write the body to the tap, because its type can be read and it is not

@@ -23,8 +23,8 @@ import (
 	"strings"
 )
 
-// wordsMin is the least number of words of a sentence. Shorter texts, such as the unit of a field or
-// the figures of a table, need no marks.
+// wordsMin is the least number of words of a sentence. Shorter texts, such as the unit of a field
+// or the figures of a table, need no marks.
 const wordsMin = 4
 
 // word is a word of a sentence, as opposed to a figure.

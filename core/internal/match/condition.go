@@ -82,8 +82,8 @@ func (t *ClientTable) Set(field int, value string, number int32) {
 // one of them.
 type clientCondition [ClientFields][]string
 
-// hostPattern is a host name in lower case. If any is set, it is a suffix (".example.com") after a
-// non-empty text.
+// hostPattern is a host name in lower case. If the field any is set, name begins with a dot
+// (".example.com"), and the pattern matches every longer host that ends in name.
 type hostPattern struct {
 	name string
 	any  bool

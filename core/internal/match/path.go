@@ -89,8 +89,8 @@ func (s readingSet) dots() int {
 
 // within reports whether the combination of ways is possible and adds something. Dropping escaped
 // parameters includes dropping the others. Empty segments matter only where dot segments are
-// resolved. Some servers that read backslashes resolve dot segments and some, such as those that use
-// url.parse of Node.js, do not.
+// resolved. Some servers that read backslashes resolve dot segments and some, such as those that
+// use url.parse of Node.js, do not.
 func (s readingSet) within(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&

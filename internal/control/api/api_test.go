@@ -164,8 +164,8 @@ func client(name string) string { return "/v1/clients/" + url.PathEscape(name) }
 
 const reason = `"reason":"a test"`
 
-// TestEveryOperationIsAsDescribed walks through the API and compares real answers of every operation
-// with the document.
+// TestEveryOperationIsAsDescribed walks through the API and compares real answers of every
+// operation with the document.
 func TestEveryOperationIsAsDescribed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -27,8 +27,8 @@ type Conditions struct {
 	IfNoneMatch string `header:"If-None-Match" doc:"* if there must be no record yet"`
 }
 
-// Resolve implements [huma.Resolver]. A condition without a value is an error: a caller whose ETag is
-// empty by mistake would otherwise write without one.
+// Resolve implements [huma.Resolver]. A condition without a value is an error: a caller whose ETag
+// is empty by mistake would otherwise write without one.
 func (*Conditions) Resolve(ctx huma.Context) (problems []error) {
 	ctx.EachHeader(func(name, value string) {
 		if value == "" && (strings.EqualFold(name, "If-Match") || strings.EqualFold(name, "If-None-Match")) {
@@ -212,7 +212,8 @@ type editClient struct {
 // supportSpan is how far ahead the role support may set the end of an exemption or a limit.
 const supportSpan = 31 * 24 * time.Hour
 
-// The edits that the role support may make. Those in the second list need an end within supportSpan.
+// The edits that the role support may make. Those in the second list need an end within
+// supportSpan.
 var (
 	supported        = []directory.Action{directory.ActionBlock, directory.ActionUnblock, directory.ActionUnexempt, directory.ActionUnsetLimits, directory.ActionNote}
 	supportedWithEnd = []directory.Action{directory.ActionExempt, directory.ActionSetLimits}

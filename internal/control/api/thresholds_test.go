@@ -32,8 +32,8 @@ func (s *served) walkThresholds() {
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/thresholds", ""), 200, `"thresholds":[{"threshold":"a"`)
 }
 
-// TestThresholdsThatAreNone tests that an invalid threshold is denied with its place, that nothing is
-// written, and that a process that tells nobody takes none.
+// TestThresholdsThatAreNone tests that an invalid threshold is denied with its place, that nothing
+// is written, and that a process that tells nobody takes none.
 func TestThresholdsThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// A block or an exemption of a network with a shorter prefix than these needs the role admin, because
-// it concerns a large part of all addresses. Networks of IPv4 in IPv6 are not valid names.
+// A block or an exemption of a network with a shorter prefix than these needs the role admin,
+// because it concerns a large part of all addresses. Networks of IPv4 in IPv6 are not valid names.
 const (
 	wideBelow4 = 8
 	wideBelow6 = 19

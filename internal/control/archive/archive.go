@@ -23,13 +23,13 @@ const (
 	// every is the pause between two rounds, and retryEvery that after a failure.
 	every      = time.Hour
 	retryEvery = time.Minute
-	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after which the
-	// database takes the lock from a process that does not respond.
+	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after
+	// which the database takes the lock from a process that does not respond.
 	aliveEvery = 5 * time.Second
 	pingTime   = 10 * time.Second
 	frozenTime = time.Minute
-	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket as it
-	// was written.
+	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket
+	// as it was written.
 	attemptsMax = 3
 )
 
@@ -311,8 +311,8 @@ func (a *Archiver) anew(ctx context.Context, m *month) error {
 	})
 }
 
-// pass moves a month to its next state, unless its rows have changed or another process has begun it
-// anew.
+// pass moves a month to its next state, unless its rows have changed or another process has begun
+// it anew.
 func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
 	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+
 		"WHERE partition = $1 AND state = $2 AND attempt = $6 AND NOT stale", m.partition, s.state, to, totals, at, s.attempt)

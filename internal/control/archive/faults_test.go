@@ -149,8 +149,8 @@ func dripping(t testing.TB, to string) string {
 // ofThisLock is the part of a query that selects the lock of the archive in this database.
 const ofThisLock = " FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 
-// TestOneProcessAtATime tests that a second process does nothing while one works, and that a lock whose
-// connection ends stops the work.
+// TestOneProcessAtATime tests that a second process does nothing while one works, and that a lock
+// whose connection ends stops the work.
 func TestOneProcessAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -188,8 +188,9 @@ func TestOneProcessAtATime(t *testing.T) {
 	}
 }
 
-// TestForgottenClientsAreNotInTheArchive tests that a client that is forgotten while a month is written
-// is not in its archive, and that one that is forgotten in a restored month leaves the archive.
+// TestForgottenClientsAreNotInTheArchive tests that a client that is forgotten while a month is
+// written is not in its archive, and that one that is forgotten in a restored month leaves the
+// archive.
 func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -230,8 +231,8 @@ func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	}
 }
 
-// TestPlaces tests that an address that would send rows unencrypted, or that is none, is an error with
-// a remedy.
+// TestPlaces tests that an address that would send rows unencrypted, or that is none, is an error
+// with a remedy.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -249,8 +250,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// BenchmarkAMonth measures how fast a month goes to the archive, from its rows to the partition that is
-// dropped, and how many bytes a row has there.
+// BenchmarkAMonth measures how fast a month goes to the archive, from its rows to the partition
+// that is dropped, and how many bytes a row has there.
 func BenchmarkAMonth(b *testing.B) {
 	const rows = 500_000
 	w := newWorld(b)

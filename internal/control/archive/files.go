@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// objectBytesMax is the size after which no row group is begun in an object. S3 takes 5 GB at once,
-	// and a bucket that is away costs one object of work.
+	// objectBytesMax is the size after which no row group is begun in an object. S3 takes 5 GB at
+	// once, and a bucket that is away costs one object of work.
 	objectBytesMax = 64 << 20
 	// groupRows and groupBytesMax bound a row group, which is in memory.
 	groupRows     = 200_000
@@ -83,8 +83,8 @@ type object struct {
 
 // files writes and reads the Parquet files of a relation.
 type files interface {
-	// write writes the rows that fetch returns, page rows at a time, until there are no more, or the file
-	// is large enough.
+	// write writes the rows that fetch returns, page rows at a time, until there are no more, or
+	// the file is large enough.
 	write(ctx context.Context, to *os.File, page, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error)
 	// read reads the file, and calls each for each row, if it is not nil.
 	read(from io.ReaderAt, size int64, each func(values []any) error) (*object, error)

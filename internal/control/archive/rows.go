@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/control/retain"
 )
 
-// row is a pointer to a row of a table, which is a row of a Parquet file, too.
+// row is a pointer to a row of a table. A row of a table is also a row of a Parquet file.
 type row interface {
 	// targets are where the columns of a query are scanned to.
 	targets() []any

@@ -134,8 +134,8 @@ func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	return a.pass(ctx, m, s, stateVerified, &s.totals, &now)
 }
 
-// readBack reads all objects of a month from the bucket, and compares them with what was written. The
-// error is a [Wrong] if they differ.
+// readBack reads all objects of a month from the bucket, and compares them with what was written.
+// The error is a [Wrong] if they differ.
 func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
 	total := new(Totals)
 	for _, o := range s.objects {

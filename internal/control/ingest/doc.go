@@ -10,8 +10,9 @@
 // even if a batch comes late.
 //
 // A batch has at most [feed.LinesMax] lines. Each text has at most 512 bytes, and no control
-// characters. Anything else is an [Unreadable], and changes nothing. A time more than a minute ahead, or
-// more than 30 days ago, is moved to that bound and counted: a node whose clock is wrong loses nothing.
+// characters. Anything else is an [Unreadable], and changes nothing. A time more than a minute
+// ahead, or more than 30 days ago, is moved to that bound and counted: a node whose clock is wrong
+// loses nothing.
 //
 // # When not to use it
 //

@@ -73,8 +73,8 @@ func someLines(random *rand.Rand, now time.Time) (lines []feed.Line, admitted, u
 	return lines, admitted, units, events
 }
 
-// TestEachBatchCountsOnce tests that feeds that send each batch several times at once, to a PostgreSQL
-// that is killed meanwhile, count exactly once on each level of sums.
+// TestEachBatchCountsOnce tests that feeds that send each batch several times at once, to a
+// PostgreSQL that is killed meanwhile, count exactly once on each level of sums.
 func TestEachBatchCountsOnce(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
@@ -209,8 +209,8 @@ func TestHostileBatchesAreUnreadable(t *testing.T) {
 	}
 }
 
-// BenchmarkEvents measures batches of LinesMax events with the names of 10,000 clients, from the bytes
-// that a node sends to the commit.
+// BenchmarkEvents measures batches of LinesMax events with the names of 10,000 clients, from the
+// bytes that a node sends to the commit.
 func BenchmarkEvents(b *testing.B) {
 	now := time.Now().UTC()
 	i := &Ingester{Pool: open(b, pgtest.Database(b), now)}

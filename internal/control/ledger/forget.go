@@ -34,15 +34,16 @@ const (
 )
 
 // Forget removes the name of a client from usage and events. The record of the client and the
-// history of its changes stay. Batches that nodes have not sent yet still contain the name. Months that are only in the
-// archive keep it: a month that is restored is archived again without it.
+// history of its changes stay. Batches that nodes have not sent yet still contain the name. Months
+// that are only in the archive keep it: a month that is restored is archived again without it.
 func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName, reason string) (f Forgotten, err error) {
 	if err := checkReason(reason); err != nil {
 		return f, err
 	}
 	err = l.write(ctx, func(w *writing) error {
 		client := name.String()
-		// An archive that is being written would have the name. This row is locked before the tables, as where a partition is dropped.
+		// An archive that is being written would have the name. This row is locked before the
+		// tables, as where a partition is dropped.
 		if _, err := w.tx.Exec(ctx, "UPDATE archives SET stale = true WHERE state <> 'dropped'"); err != nil {
 			return err
 		}

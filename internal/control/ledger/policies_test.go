@@ -54,8 +54,8 @@ func corpus(t *testing.T) (all []*policyfile.Document) {
 	return all
 }
 
-// TestRowsAreTheDocument tests that each policy of the corpus is kept as rows, and read back with the
-// same content.
+// TestRowsAreTheDocument tests that each policy of the corpus is kept as rows, and read back with
+// the same content.
 func TestRowsAreTheDocument(t *testing.T) {
 	t.Parallel()
 	l := open(t)

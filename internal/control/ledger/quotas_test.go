@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestTheViewOfQuotas tests that penstock.client_quotas has the limits that a proxy would apply to a
-// client, in the order of force, and that what has ended has none.
+// TestTheViewOfQuotas tests that penstock.client_quotas has the limits that a proxy would apply to
+// a client, in the order of force, and that what has ended has none.
 func TestTheViewOfQuotas(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -27,8 +27,8 @@ type Client struct {
 // Name returns the name of the client.
 func (c *Client) Name() policy.ClientName { return c.name }
 
-// selectClients is the beginning of a query whose rows scanClient reads. The limits are NULL, or JSON
-// as in a record.
+// selectClients is the beginning of a query whose rows scanClient reads. The limits are NULL, or
+// JSON as in a record.
 const selectClients = `SELECT c.kind, c.id, coalesce(c.tier, ''), coalesce(c.tenant, ''), coalesce(c.note, ''), c.revision, c.updated_at,
 	(SELECT json_object_agg(o.rule, json_build_object('limits', o.limits, 'until', o.until, 'reason', o.reason))
 		FROM overrides o WHERE o.kind = c.kind AND o.id = c.id),

@@ -67,7 +67,8 @@ const (
 	idBytes   = 6
 )
 
-// NewToken makes a token that expires at an instant, in whole seconds. The secret is returned once, and only its hash is kept.
+// NewToken makes a token that expires at an instant, in whole seconds. The secret is returned once,
+// and only its hash is kept.
 func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Role, expires time.Time, reason string) (secret string, t Token, err error) {
 	if err := checkReason(reason); err != nil {
 		return "", t, err

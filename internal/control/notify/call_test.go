@@ -68,7 +68,8 @@ func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	}
 }
 
-// TestSecrets tests that a secret that is none is an error with a remedy, and that a new one is read.
+// TestSecrets tests that a secret that is none is an error with a remedy, and that a new one is
+// read.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "secret", "whsec_", "whsec_c2hvcnQ=", "whsec_!", strings.Repeat(NewSecret()+"\n", 5)} {
@@ -81,8 +82,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestAReplayIsDenied tests that the checks of the guide deny a message that somebody sends again, and
-// one whose body, time or identifier was changed.
+// TestAReplayIsDenied tests that the checks of the guide deny a message that somebody sends again,
+// and one whose body, time or identifier was changed.
 func TestAReplayIsDenied(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)

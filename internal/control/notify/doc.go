@@ -6,17 +6,17 @@
 // # Promise
 //
 // For each threshold, client, month and share there is one notice, however many processes work and
-// wherever they are killed. One process at a time works, by an advisory lock. A notice is sent until
-// the receiver answers 2xx, with growing pauses, for three days at most. So it arrives at least once,
-// and each copy has the same identifier.
+// wherever they are killed. One process at a time works, by an advisory lock. A notice is sent
+// until the receiver answers 2xx, with growing pauses, for three days at most. So it arrives at
+// least once, and each copy has the same identifier.
 //
-// A message is signed as Standard Webhooks describes: HMAC-SHA256 over the identifier, the time of the
-// attempt and the body. A receiver that denies old times and identifiers that it has seen is safe
-// against messages that somebody sends again.
+// A message is signed as Standard Webhooks describes: HMAC-SHA256 over the identifier, the time of
+// the attempt and the body. A receiver that denies old times and identifiers that it has seen is
+// safe against messages that somebody sends again.
 //
-// A receiver is called over https, at an address that is public or of this machine; over http only on
-// this machine. Other networks must be allowed. Redirections are failures. One that fails or hangs
-// costs the others nothing.
+// A receiver is called over https, at an address that is public or of this machine; over http only
+// on this machine. Other networks must be allowed. Redirections are failures. A receiver that
+// fails or hangs delays notices to the others by one call, 10 s at most, while fewer than 16 do so.
 //
 // # When not to use it
 //

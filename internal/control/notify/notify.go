@@ -17,23 +17,25 @@ import (
 const (
 	// lock is the key of the advisory lock of whoever sends notices.
 	lock = 0x70656e73_0005
-	// every is the least pause between two rounds. A round that takes long is followed by a pause of
-	// ten times its length, so that adding up usage takes a tenth of a connection at most.
+	// every is the least pause between two rounds. A round that takes long is followed by a pause
+	// of ten times its length, so that adding up usage takes a tenth of a connection at most.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
-	// noticesMax is how many notices a round makes for one threshold, and sentMax how many it sends.
+	// noticesMax is how many notices a round makes for one threshold, and sentMax how many it
+	// sends.
 	noticesMax = 10_000
 	sentMax    = 1000
 	// receiversMax is how many receivers are called at a time.
 	receiversMax = 16
-	// firstPause is the pause after the first failure. Each further one is twice as long, up to pauseMax.
+	// firstPause is the pause after the first failure. Each further one is twice as long, up to
+	// pauseMax.
 	firstPause = 10 * time.Second
 	pauseMax   = time.Hour
 	// giveUpAfter is the time after which a notice is not sent any more.
 	giveUpAfter = 72 * time.Hour
-	// keptFor is how long notices are kept that are done. They are kept longer than a month's usage may
-	// come, so none is made again.
+	// keptFor is how long notices are kept that are done. They are kept longer than a month's usage
+	// may come, so none is made again.
 	keptFor         = 400 * 24 * time.Hour
 	troubleBytesMax = 300
 )
@@ -44,7 +46,8 @@ type Notifier struct {
 	Caller *Caller
 	Logger *slog.Logger
 
-	step func(string) // is called before each step; for tests
+	making time.Duration // of the last round's statements; Run pauses ten times as long
+	step   func(string)  // is called before each step; for tests
 }
 
 func (n *Notifier) at(step string) {
@@ -57,8 +60,7 @@ func (n *Notifier) at(step string) {
 func (n *Notifier) Run(ctx context.Context) {
 	trouble := ""
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := n.Round(ctx, began)
+		err := n.Round(ctx, time.Now())
 		text := ""
 		if err != nil && ctx.Err() == nil {
 			text = err.Error()
@@ -69,7 +71,7 @@ func (n *Notifier) Run(ctx context.Context) {
 		trouble = text
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(every, pauseTimes*time.Since(began))):
+		case <-time.After(max(every, pauseTimes*n.making)):
 		}
 	}
 }
@@ -94,7 +96,10 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 		defer cancel()
 		_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock))
 	}()
-	if err := n.make(ctx, now); err != nil {
+	began := time.Now()
+	err = n.make(ctx, now)
+	n.making = time.Since(began)
+	if err != nil {
 		return err
 	}
 	if err := n.send(ctx, now); err != nil {
@@ -201,8 +206,8 @@ func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)
 }
 
-// sendTo sends notices to one receiver, until one fails. Each attempt is counted before it is made, so
-// that a process that is killed in one does not repeat it at once.
+// sendTo sends notices to one receiver, until one fails. Each attempt is counted before it is made,
+// so that a process that is killed in one does not repeat it at once.
 func (n *Notifier) sendTo(ctx context.Context, notices []notice, now time.Time) error {
 	for i, o := range notices {
 		n.at("attempt")

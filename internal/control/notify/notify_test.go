@@ -259,9 +259,9 @@ func TestEachShareIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestReceiversThatFail tests that a notice is sent again with growing pauses while its receiver fails,
-// redirects, hangs or is away, that another receiver waits for none of this, and that a notice is given
-// up after three days.
+// TestReceiversThatFail tests that a notice is sent again with growing pauses while its receiver
+// fails, redirects, hangs or is away, that another receiver waits for none of this, and that a
+// notice is given up after three days.
 func TestReceiversThatFail(t *testing.T) {
 	t.Parallel()
 	w, bad, good, elsewhere := newWorld(t), newReceiver(t), newReceiver(t), newReceiver(t)
@@ -356,8 +356,8 @@ func TestAReceiverThatIsAway(t *testing.T) {
 	back.wants("user:ann 2026-11 80%")
 }
 
-// TestKilledBetween tests that a process that is killed at any step of a round neither loses a notice
-// nor makes it a second time: a copy has the identifier of the first.
+// TestKilledBetween tests that a process that is killed at any step of a round neither loses a
+// notice nor makes it a second time: a copy has the identifier of the first.
 func TestKilledBetween(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

@@ -8,8 +8,8 @@
 // Each table has a partition for every month, from the month before the oldest batch that is
 // accepted to [Ahead] months ahead. One process at a time changes partitions. A partition is
 // dropped when all of its rows are older than the retention time of its table. There is no default
-// partition: a row without a partition is rejected, and its batch stays with the node. Once an archive is used, package archive
-// drops the partitions of what it has.
+// partition: a row without a partition is rejected, and its batch stays with the node. Once an
+// archive is used, package archive drops the partitions of what it has.
 //
 // # When not to use it
 //

@@ -9,10 +9,10 @@
 // read. A publication is written as soon as its commit is announced. Every two seconds the text in
 // Redis is compared with the rows: one that is missing, forged or older is replaced.
 //
-// While a candidate with a bound of denials is in force on a share of the nodes, the totals of these
-// nodes are read every two seconds. If the share of denials among the requests since the candidate
-// came into force exceeds the bound, the candidate is withdrawn, which is a publication like any
-// other. See [Share].
+// While a candidate with a bound of denials is in force on a share of the nodes, the totals of
+// these nodes are read every two seconds. If the share of denials among the requests since the
+// candidate came into force exceeds the bound, the candidate is withdrawn, which is a publication
+// like any other. See [Share].
 //
 // # Price
 //

@@ -34,8 +34,8 @@ var (
 	ops = ledger.Actor{Name: "ops"}
 )
 
-// TestRedisHasWhatTheRowsSay tests that two processes publish a policy, and that one that was removed
-// or forged in Redis is written again.
+// TestRedisHasWhatTheRowsSay tests that two processes publish a policy, and that one that was
+// removed or forged in Redis is written again.
 func TestRedisHasWhatTheRowsSay(t *testing.T) {
 	t.Parallel()
 	url, redis := pgtest.Database(t), redistest.Start(t)

@@ -33,6 +33,6 @@ package redisdir
 // the store.
 const ReadPrivilege = "&rl1:~changed +subscribe +unsubscribe +xrange +xrevrange"
 
-// EditPrivilege is what the ACL user of a command needs to change a directory, besides the rights of
-// the store and ReadPrivilege.
+// EditPrivilege is what the ACL user of a command needs to change a directory, besides the rights
+// of the store and ReadPrivilege.
 const EditPrivilege = "+eval +xadd +publish +zrangebylex +zlexcount +zadd +zrem"

@@ -28,6 +28,9 @@ type Options struct {
 	// FormerAge ago are also kept, up to FormerMax in all.
 	FormerMin, FormerMax int
 	FormerAge            time.Duration
+	// Region is the region of this process. A policy with regions is rejected unless it is one of
+	// them, and is compiled for it. It may be "".
+	Region string
 	// Verifiers opens the verifiers of credentials. Metrics counts requests by rule and outcome.
 	Verifiers *Verifiers
 	Metrics   *metrics.Metrics

@@ -20,8 +20,8 @@ type Version struct {
 	ID       string
 	Document *policyfile.Document
 	Ruleset  *core.Ruleset
-	// events defines which decisions of the version are reported, and ruleEvents those of rules that
-	// have settings of their own, by name.
+	// events defines which decisions of the version are reported, and ruleEvents those of rules
+	// that have settings of their own, by name.
 	events     policy.Events
 	ruleEvents map[string]policy.Events
 	reports    [2]bool // any decision, and any denial
@@ -59,7 +59,8 @@ func (v *Version) Reports() bool { return v.reports[0] }
 // ReportsDenials reports whether any denial of the version is reported as an event.
 func (v *Version) ReportsDenials() bool { return v.reports[1] }
 
-// EventsOf returns which decisions of a rule are reported. The rule "" stands for the policy itself.
+// EventsOf returns which decisions of a rule are reported. The rule "" stands for the policy
+// itself.
 func (v *Version) EventsOf(rule string) policy.Events {
 	if v.ruleEvents != nil {
 		if own, ok := v.ruleEvents[rule]; ok {
@@ -93,6 +94,9 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 		if problems := lint.Beyond(d, front); len(problems) > 0 {
 			return nil, problems
 		}
+	}
+	if err := d.InRegion(o.Region); err != nil {
+		return nil, err
 	}
 	if opened, err = o.Verifiers.of(d); err != nil {
 		return nil, errors.Join(err, d.Check())

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// tierOther is the label of tiers that the policy does not name, which a client may have made up.
+	// tierOther is the label of tiers that the policy does not name, which a client may have made
+	// up.
 	tierOther = "other"
 	// tierLabelsMax is how many tiers of a policy have a label of their own.
 	tierLabelsMax = 256

@@ -97,7 +97,7 @@ func New() *Metrics {
 // keyReloads returns the counter of edits with a result.
 func keyReloads(result string, of func(accepted, refused uint64) uint64) prometheus.CounterFunc {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_key_reloads_total",
-		Help:        "Edited files of API keys, key sets and secrets that were taken over or refused.",
+		Help:        "Edited files of API keys, key sets and secrets that were loaded or rejected.",
 		ConstLabels: prometheus.Labels{"result": result}},
 		func() float64 { return float64(of(credential.Reloads())) })
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// limitSeriesMax bounds the series of limits in a process. A policy may have ten thousand rules with
-// a hundred tiers each.
+// limitSeriesMax bounds the series of limits in a process. A policy may have ten thousand rules
+// with a hundred tiers each.
 const limitSeriesMax = 4096
 
 // The metrics of policies.
@@ -24,7 +24,7 @@ var (
 	policyInfoDesc = prometheus.NewDesc("penstock_policy_info",
 		"The version of each policy in force, always 1.", []string{"policy", "version"}, nil)
 	policyRefusedDesc = prometheus.NewDesc("penstock_policy_refused",
-		"Whether the latest edit of a policy was refused, so that an earlier version is in force: 1 or 0.", []string{"policy"}, nil)
+		"Whether the latest edit of a policy was rejected, so that an earlier version is in force: 1 or 0.", []string{"policy"}, nil)
 	limitDesc = prometheus.NewDesc("penstock_limit_units",
 		"Units that a limit of a rule allows in its window.", []string{"policy", "rule", "tier", "window"}, nil)
 	limitsOmittedDesc = prometheus.NewDesc("penstock_limits_omitted",

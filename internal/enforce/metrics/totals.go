@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// Total is the number of requests that a rule admitted and denied since the process began. The rule ""
-// is the policy itself.
+// Total is the number of requests that a rule admitted and denied since the process began. The rule
+// "" is the policy itself.
 type Total struct {
 	Policy, Rule     string
 	Admitted, Denied uint64
 }
 
-// The outcomes of a rule whose requests count as admitted, and those that count as denied. A rule that
-// charged nothing because another denied the request counts for neither.
+// The outcomes of a rule whose requests count as admitted, and those that count as denied. A rule
+// that charged nothing because another denied the request counts for neither.
 var (
 	admitting = [core.OutcomeCount]bool{core.OutcomeAllowed: true, core.OutcomeShadowDenied: true, core.OutcomeExempt: true,
 		core.OutcomeDegradedAllowed: true, core.OutcomeDegradedLocal: true, core.OutcomeDelayed: true}

@@ -10,8 +10,8 @@
 //
 // # Price
 //
-// A trial is one more store call, in the background. A trial for which there is no room in the queue
-// is counted as untried.
+// A trial is one more store call, in the background. A trial for which there is no room in the
+// queue is counted as untried.
 //
 // # When not to use it
 //
@@ -66,8 +66,8 @@ type Options struct {
 	Store counter.Store
 	// Total counts trials.
 	Total *prometheus.CounterVec
-	// Panicked is called for a trial that panics, at most once a second, during the panic. Nil means
-	// no call.
+	// Panicked is called for a trial that panics, at most once a second, during the panic. Nil
+	// means no call.
 	Panicked func(policy string, reason any)
 }
 
@@ -162,8 +162,8 @@ func (t *Trial) Add(a policy.Attributes, clients *directory.Directory) {
 	t.learn(clients)
 }
 
-// AddDescriptors is like Add for a request with descriptors. The trial keeps them until it ends, and
-// they get the candidate's rules.
+// AddDescriptors is like Add for a request with descriptors. The trial keeps them until it ends,
+// and they get the candidate's rules.
 func (t *Trial) AddDescriptors(ds []core.Descriptor, clients *directory.Directory) {
 	if clients != nil {
 		t.Plan.UseDirectory(clients)

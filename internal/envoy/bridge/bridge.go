@@ -49,9 +49,11 @@ type Options struct {
 	PolicyFile string               // a policy file, reloaded when it changes
 	Policy     *policyfile.Document // a policy that does not change
 	Source     live.Source          // any other source of a policy
-	// ShadowPolicyFile is a policy file to try out beside the policy in force, followed like it. "" is
-	// none.
+	// ShadowPolicyFile is a policy file to try out beside the policy in force, followed like it. ""
+	// is none.
 	ShadowPolicyFile string
+	// Region is the region of the bridge: one of the policy's. It may be "" if the policy has none.
+	Region string
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
@@ -69,11 +71,12 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is the bearer token that callers must send. "" admits every caller that can connect.
 	Token string
-	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes. ""
-	// leaves them to [Bridge.AdminHandler].
+	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes.
+	// "" leaves them to [Bridge.AdminHandler].
 	AdminToken string
-	// Others returns the reports of all nodes that share the store, and Follow their events. Problems
-	// returns what is wrong with the store. Nil means that there are no other nodes, or no problems.
+	// Others returns the reports of all nodes that share the store, and Follow their events.
+	// Problems returns what is wrong with the store. Nil means that there are no other nodes, or no
+	// problems.
 	Others   func(context.Context) (*fleet.Reading, error)
 	Follow   fleet.FollowFunc
 	Problems func() []string

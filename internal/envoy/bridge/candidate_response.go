@@ -35,7 +35,8 @@ func (r *keptResponse) covers(needs *core.Settlement) bool {
 }
 
 // responded starts the trial that waits for a response, if there is one. asked is the settlement of
-// the policy in force, by which the filter knows what to report. It does nothing without a candidate.
+// the policy in force, by which the filter knows what to report. It does nothing without a
+// candidate.
 func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.Settlement) {
 	if c == nil {
 		return

@@ -17,11 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// A policy with directory: true is decided with the records of clients, and one with keys: directory
-// also with those of API keys. Before the bridge decides any question of a call, the directory
-// reads the unknown clients and keys of all its questions together. All questions of the call wait
-// for that read. The client of a new key is known only after the key is read, so the clients of new
-// keys are read in a second round.
+// A policy with directory: true is decided with the records of clients, and one with keys:
+// directory also with those of API keys. Before the bridge decides any question of a call, the
+// directory reads the unknown clients and keys of all its questions together. All questions of the
+// call wait for that read. The client of a new key is known only after the key is read, so the
+// clients of new keys are read in a second round.
 //
 // A filter makes the same plan as the bridge, so it needs the same records. The bridge sends the
 // records of a question with its verdict, in the order in which the plan looks them up, unless the

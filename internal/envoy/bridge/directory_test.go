@@ -80,8 +80,8 @@ func recordsOf(t *testing.T, v *wire.Verdict) (records []*policy.ClientRecord) {
 	return records
 }
 
-// TestQuestionsAreDecidedWithRecords: the bridge decides by the records of the clients, and sends them
-// unless the filter knows them.
+// TestQuestionsAreDecidedWithRecords: the bridge decides by the records of the clients, and sends
+// them unless the filter knows them.
 func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 	memory := new(directory.Memory)
 	edit(t, memory, directory.Edit{Client: "header.x-user:gold", Action: directory.ActionSetTier, Tier: "gold"})
@@ -134,8 +134,8 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 	}
 }
 
-// TestWithoutADirectoryNothingIsSent: a question about a policy without a directory is answered as by
-// earlier releases.
+// TestWithoutADirectoryNothingIsSent: a question about a policy without a directory is answered as
+// by earlier releases.
 func TestWithoutADirectoryNothingIsSent(t *testing.T) {
 	h := openDirected(t, shop, new(directory.Memory), redistestTimeout)
 	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Verdict != nil || a.Status != wire.StatusOK {

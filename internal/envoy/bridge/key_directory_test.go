@@ -130,8 +130,8 @@ func TestKeysOfTheDirectory(t *testing.T) {
 	})
 }
 
-// TestKeysNeedADirectory: a bridge without Redis rejects a policy whose keys are in the directory, with
-// the remedy.
+// TestKeysNeedADirectory: a bridge without Redis rejects a policy whose keys are in the directory,
+// with the remedy.
 func TestKeysNeedADirectory(t *testing.T) {
 	h := open(t, shop, nil)
 	h.write(holders)
@@ -140,8 +140,8 @@ func TestKeysNeedADirectory(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutRedis: a key that the bridge knows stays valid. A key that it has not read is invalid,
-// and the filter must not remember that.
+// TestKeysWithoutRedis: a key that the bridge knows stays valid. A key that it has not read is
+// invalid, and the filter must not remember that.
 func TestKeysWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)
@@ -289,9 +289,9 @@ func (k *keyState) allows(status int) bool {
 		status == 401 && (!k.made || k.off || k.revoked)
 }
 
-// TestKeysHoldInFilters: operators create keys of one client, switch them off and on, and revoke them,
-// while workers of several Envoys admit them without a limit or from leased units, or deny them.
-// One second after each change, every worker decides by it.
+// TestKeysHoldInFilters: operators create keys of one client, switch them off and on, and revoke
+// them, while workers of several Envoys admit them without a limit or from leased units, or deny
+// them. One second after each change, every worker decides by it.
 func TestKeysHoldInFilters(t *testing.T) {
 	seed := storetest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -80,6 +80,7 @@ func (b *Bridge) liveOptions(source live.Source) live.Options {
 	o := &b.options
 	return live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
 		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
+		Region:    o.Region,
 		Verifiers: b.verifiers, Metrics: o.Metrics, Logger: o.Logger,
 		Complete: b.complete, Prepare: b.prepare, Changed: b.changed, Edited: o.Metrics.Reloaded}
 }

@@ -66,7 +66,7 @@ func TestSharingASecret(t *testing.T) {
 			case secret == nil:
 				return "", errors.New("away")
 			case *secret == "":
-				held.CompareAndSwap(secret, &proposal) // like SET NX, whose outcome both bridges read
+				held.CompareAndSwap(secret, &proposal) // like SET NX; both bridges read the outcome
 				return *held.Load(), nil
 			default:
 				return *secret, nil

@@ -64,7 +64,8 @@ func (q *queuing) of(credential string) wire.Item {
 	return item
 }
 
-// wait asks a question that waits, and returns the function that returns its answer and when it came.
+// wait asks a question that waits, and returns the function that returns its answer and when it
+// came.
 func (q *queuing) wait(credential string) func() (a wire.Answer, after time.Duration) {
 	item := q.of(credential)
 	item.Kind = wire.KindWait
@@ -103,8 +104,8 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 	})
 }
 
-// TestARevocationReachesThoseThatWait tests that a request whose API key is revoked while it waits is
-// denied at its turn.
+// TestARevocationReachesThoseThatWait tests that a request whose API key is revoked while it waits
+// is denied at its turn.
 func TestARevocationReachesThoseThatWait(t *testing.T) {
 	withQueue(t, func(q *queuing) {
 		createKey(q.t, q.source, "acme", "api_key:acme", "")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exchange reads the requests and responses of Envoy, for the WebAssembly filter and for the
-// native module.
+// Package exchange reads the requests and responses of Envoy, for the WebAssembly filter and for
+// the native module.
 //
 // # Promise
 //
@@ -11,9 +11,9 @@
 //
 // # Price
 //
-// Reading a request costs a look-up in a map for each of its headers. It allocates nothing, unless a
-// header that the policy reads has several lines. [Request.Own] reuses its memory. The filter is 5 KB
-// larger than with code of its own.
+// Reading a request costs a look-up in a map for each of its headers. It allocates nothing, unless
+// a header that the policy reads has several lines. [Request.Own] reuses its memory. The filter is
+// 5 KB larger than with code of its own.
 //
 // # When not to use it
 //

@@ -68,7 +68,7 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 			q.Ask.Method = field[1]
 		case ":authority":
 			q.Ask.Host = field[1]
-		case "host": // the same as :authority, if it is present at all
+		case "host": // used only if :authority is missing or empty
 			if q.Ask.Host == "" {
 				q.Ask.Host = field[1]
 			}
@@ -93,8 +93,8 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 }
 
 // header stores a header that the policy reads; if it has several lines, header stores the first.
-// They are joined later in one step, because joining line by line would copy the first line once for
-// each further line.
+// They are joined later in one step, because joining line by line would copy the first line once
+// for each further line.
 //
 //go:noinline
 func (q *Request) header(reads *Reads, name, value string) {

@@ -76,8 +76,8 @@ func (s *served) soon(t *testing.T, what string, want bool, ds ...*ratelimit.Rat
 	eventually.Until(t, patience, what, func() bool { return (s.ask(ds...).OverallCode == pb.RateLimitResponse_OK) == want })
 }
 
-// TestRecordsOfDescriptors: each descriptor is decided by the records of its client, and a change is in
-// force soon.
+// TestRecordsOfDescriptors: each descriptor is decided by the records of its client, and a change
+// is in force soon.
 func TestRecordsOfDescriptors(t *testing.T) {
 	d := openDirectory(t, redistest.Start(t))
 	s := serveDirected(t, d)
@@ -102,8 +102,8 @@ func TestRecordsOfDescriptors(t *testing.T) {
 	s.passes(false, limited)
 }
 
-// TestDescriptorsWithoutRecords: without Redis, a new client is decided without a record, and a known
-// one as before.
+// TestDescriptorsWithoutRecords: without Redis, a new client is decided without a record, and a
+// known one as before.
 func TestDescriptorsWithoutRecords(t *testing.T) {
 	server := redistest.Start(t)
 	d := openDirectory(t, server)
@@ -122,8 +122,8 @@ func TestDescriptorsWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestDescriptorsInAFlood: a descriptor whose client cannot be read, because too many wait, is over the
-// limit, even if no rule denies it. After an error, Envoy would admit it.
+// TestDescriptorsInAFlood: a descriptor whose client cannot be read, because too many wait, is over
+// the limit, even if no rule denies it. After an error, Envoy would admit it.
 func TestDescriptorsInAFlood(t *testing.T) {
 	server := redistest.Start(t)
 	d := openDirectory(t, server)
@@ -153,8 +153,8 @@ identify: [{api_key: {keys: directory, on_invalid: deny}}]
 rules: [{name: api, limit: 1/1m fixed_window, tiers: {gold: 5/1m fixed_window}}]
 `
 
-// TestKeysOfDescriptors: a descriptor is decided by the key that its entry names, the key's client and
-// the record of that client. A key that is revoked, or that does not exist, is denied. Without
+// TestKeysOfDescriptors: a descriptor is decided by the key that its entry names, the key's client
+// and the record of that client. A key that is revoked, or that does not exist, is denied. Without
 // Redis, a key that was read stays as it was, and another is denied.
 func TestKeysOfDescriptors(t *testing.T) {
 	document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(holders))

@@ -37,7 +37,7 @@ func TestShards(t *testing.T) {
 			admitted++
 		}
 	}
-	if admitted != 3 { // no more than one shard has been charged
+	if admitted != 3 { // the refund of 4 goes to one shard, which had been charged only 3
 		t.Errorf("%d let through after 4 came back to one shard", admitted)
 	}
 	s = serve(t, rules(t, `{name: shop, rules: [{name: all, per: [], limit: 12/1m fixed_window, shards: 4}]}`), nil)

@@ -29,7 +29,7 @@ type generator struct {
 	groups int
 }
 
-// generate generates the rules of a domain, for one list of descriptor keys after the other.
+// generate generates the rules of a domain, one list of descriptor keys at a time.
 func (g *generator) generate(entries []*entry) {
 	for _, keys := range limitedKeys(entries, nil, nil) {
 		g.walk(keys, entries)

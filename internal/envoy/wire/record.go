@@ -14,8 +14,8 @@ const (
 	flagExempt
 )
 
-// AppendRecord appends a client's record to the records of a verdict. A client without a record, nil,
-// has the empty text.
+// AppendRecord appends a client's record to the records of a verdict. A client without a record,
+// nil, has the empty text.
 func AppendRecord(dst []byte, r *policy.ClientRecord) []byte {
 	if r == nil {
 		return appendText(dst, "")
@@ -31,16 +31,16 @@ func AppendRecord(dst []byte, r *policy.ClientRecord) []byte {
 	return appendText(dst, string(compact.AppendIdentity([]byte{flags}, &id)))
 }
 
-// CutRecord returns the text of the first of the records of a verdict, and the others. ok is false if
-// there is none.
+// CutRecord returns the text of the first of the records of a verdict, and the others. ok is false
+// if there is none.
 func CutRecord(records string) (text, others string, ok bool) {
 	c := cursor{rest: records}
 	text = c.text()
 	return text, c.rest, !c.failed
 }
 
-// RecordFingerprint returns the hash of a record's text. A filter adds it to [Ask.Known] for each record
-// that it remembers.
+// RecordFingerprint returns the hash of a record's text. A filter adds it to [Ask.Known] for each
+// record that it remembers.
 func RecordFingerprint(text string) uint64 { return slim.FNV(text) }
 
 // ReadRecord decodes the text of a record. The record shares no memory with the text.

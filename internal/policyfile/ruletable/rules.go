@@ -20,7 +20,8 @@ const priorityDefault, priorityMax = 100, 1_000_000_000
 
 // Options says what a table does not.
 type Options struct {
-	// First lets only the first rule of a request count, by priority. Otherwise all that match count.
+	// First lets only the first rule of a request count, by priority. Otherwise all that match
+	// count.
 	First bool
 	// MaxDelay is how long a request waits under the action throttle; "" means that it is denied.
 	MaxDelay string
@@ -224,8 +225,8 @@ func readCounted(r *row) *rule {
 	return one
 }
 
-// rate returns the rate of a token bucket whose refill_rate, in units a second, differs from its limit;
-// "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60 seconds.
+// rate returns the rate of a token bucket whose refill_rate, in units a second, differs from its
+// limit; "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60 seconds.
 func (r *row) rate(units, seconds int64) string {
 	text := r.text("refill_rate")
 	if text == "" {

@@ -28,8 +28,8 @@ func document(t testing.TB) *policyfile.Document {
 	return copied
 }
 
-// TestTablesBecomeRules tests that each form of a table becomes the rules that its columns describe, in
-// the order of its priorities, and that the rules are valid.
+// TestTablesBecomeRules tests that each form of a table becomes the rules that its columns
+// describe, in the order of its priorities, and that the rules are valid.
 func TestTablesBecomeRules(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -89,8 +89,8 @@ func TestTablesBecomeRules(t *testing.T) {
 	}
 }
 
-// TestTablesThatAreNot tests that what is not known is an error with its line, and that all errors are
-// shown.
+// TestTablesThatAreNot tests that what is not known is an error with its line, and that all errors
+// are shown.
 func TestTablesThatAreNot(t *testing.T) {
 	t.Parallel()
 	for table, wants := range map[string][]string{
@@ -118,8 +118,8 @@ func TestTablesThatAreNot(t *testing.T) {
 	}
 }
 
-// FuzzImport tests that no table makes the import fail but by an error, and that what it returns can be
-// checked.
+// FuzzImport tests that no table makes the import fail but by an error, and that what it returns
+// can be checked.
 func FuzzImport(f *testing.F) {
 	f.Add("limit_count,window_seconds,plan_tiers,refill_rate,algorithm\n5,60,\"{a,\"\"b\"\"}\",0.1,token_bucket\n", true)
 	f.Add("rule_name,requests_per_day,burst_size\nx,9223372036854775807,-1\n", false)

@@ -168,8 +168,8 @@ func TestTheLookFindsAChangeIn36Seconds(t *testing.T) {
 	}
 }
 
-// TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and preferred to
-// an older one in Redis.
+// TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and
+// preferred to an older one in Redis.
 func TestAStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -218,7 +218,7 @@ func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	told := b.follow(s)
 	b.set(b.text(6, signer, 9))
 	b.next(told, "9/1m")
-	b.set([]byte("nonsense")) // which the other source reports
+	b.set([]byte("nonsense")) // no error here: the source of the policy in force reports it
 	b.set(b.text(7, signer, 8))
 	b.next(told, "8/1m")
 	if files, err := os.ReadDir(b.folder); err != nil || len(files) > 0 {

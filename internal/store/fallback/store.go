@@ -100,8 +100,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.or(t, err, unsent(err), checks, results)
 }
 
-// TakeNow answers a call like Take, but only if it can without asking the shared store. Otherwise it
-// returns false, and charges nothing.
+// TakeNow answers a call like Take, but only if it can without asking the shared store. Otherwise
+// it returns false, and charges nothing.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if s.options.AtOnce == nil || s.owed.count.Load() > 0 {
 		return false

@@ -56,7 +56,8 @@ func tallied(c *counter.Check) bool { return counts(c) && !c.Shadow }
 // shares.
 const tallySuffix = ":whole"
 
-// tallyKey returns the key of a check's tally in the local store. It is valid until t.text is reset.
+// tallyKey returns the key of a check's tally in the local store. It is valid until t.text is
+// reset.
 func (t *localCall) tallyKey(c *counter.Check) []byte {
 	if c.OnError != counter.OnErrorLocal {
 		return c.Key

@@ -148,8 +148,8 @@ func TestTalliesAreBounded(t *testing.T) {
 	}
 }
 
-// TestMadeUpClientsDisplaceNoTally: a client whose tally is needed does not get its limit again by
-// naming more counters than can have a tally.
+// TestMadeUpClientsDisplaceNoTally: a client that used up its limit while the store failed does not
+// get a second allowance by making up more clients than there is room for tallies.
 func TestMadeUpClientsDisplaceNoTally(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorAllow)

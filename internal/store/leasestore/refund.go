@@ -42,7 +42,7 @@ func (l *life) start(f func()) bool {
 	return true
 }
 
-// lookAfter adds a counter that holds units to those that the ticker visits. The caller holds the
+// lookAfter adds a counter to those that the ticker visits, if it holds units. The caller holds the
 // lock.
 func (s *Store) lookAfter(sh *shard, h *held) {
 	if h.ticking || !h.counter.Holding() {

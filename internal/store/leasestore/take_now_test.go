@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// TestTakeNowNeverAsks: TakeNow answers from the hand and from remembered denials, as Take would, and
-// charges nothing where the inner store must be asked.
+// TestTakeNowNeverAsks: TakeNow answers from the hand and from remembered denials, as Take would,
+// and charges nothing where the inner store must be asked.
 func TestTakeNowNeverAsks(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "100000/31d fixed_window")
 	c, results := leasedOf("a", l, 1), make([]counter.Result, 1)

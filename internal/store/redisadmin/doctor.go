@@ -262,15 +262,15 @@ func (e *examination) connections() {
 // coverage examines how a cluster behaves after the loss of a master.
 func (e *examination) coverage(ctx context.Context) {
 	const name = "cluster-require-full-coverage"
-	const refuse = "while a master is down and its replica has not taken over, the other masters reject every call, too"
+	const rejecting = "while a master is down and its replica has not taken over, the other masters reject every call, too"
 	if e.d.Mode != ModeCluster {
 		return
 	}
 	switch full, unknown := e.config(ctx, name); {
 	case unknown != "":
-		e.sayUnknown("coverage", name, "if "+name+" is yes, "+refuse, unknown)
+		e.sayUnknown("coverage", name, "if "+name+" is yes, "+rejecting, unknown)
 	case full == "yes":
-		e.say(LevelNote, "coverage", refuse, e.set(name, "no")...)
+		e.say(LevelNote, "coverage", rejecting, e.set(name, "no")...)
 	}
 }
 

@@ -35,10 +35,10 @@ type bound struct {
 	line   int  // length of the line so far
 	number int  // the part of the announced number read so far
 	minus  bool
-	ended  bool // the number has ended
-	rest   int  // bytes left of a string, with its line end
-	depth  int  // number of open arrays, and of the elements that each still needs
-	lacks  [replyDepthMax]int32
+	ended  bool                 // the number has ended
+	rest   int                  // bytes left of a string, with its line end
+	depth  int                  // number of open arrays
+	lacks  [replyDepthMax]int32 // the number of elements that each open array still needs
 
 	err error // the first error; it is permanent
 }

@@ -31,8 +31,9 @@
 // checks as the server has recently answered in a quarter of the timeout. So a burst of expensive
 // calls waits in the queue and does not time out in the server's socket. A circuit breaker observes
 // the batches. A batch that times out counts as failed only if the server does not answer a PING
-// either (see pulse), because a client can keep a server busy. When batches fail the breaker opens: calls then fail at once, and the store probes the server in
-// the background, a few times a second, until it answers. Then one call at a time is tried. Each
+// either (see pinger), because a client can keep a server busy. When batches fail, the breaker
+// opens: calls then fail at once, and the store probes the server in the background, a few times a
+// second, until it answers. Then one call at a time is tried. Each
 // server has its own breaker, so that a dead master does not delay calls to other servers. Where
 // nodes are counted ([Store.CountNodes]), a node without calls tries the half-open breaker with its
 // own announcement.

@@ -136,10 +136,11 @@ func (t *splitCall) newRefund() *splitCall {
 	return refund
 }
 
-// recordDenials records violations of a penalty that the steps which denied could not record, because
-// the penalty is on another server, or is there, too, while a ring changes. It uses a separate call
-// for each server and does not wait for it. A penalty that the violation causes therefore starts with
-// a later request. If the call is lost, the violation is lost too, in the client's favor.
+// recordDenials records violations of a penalty that the steps which denied could not record,
+// because the penalty is on another server, or is there, too, while a ring changes. It uses a
+// separate call for each server and does not wait for it. A penalty that the violation causes
+// therefore starts with a later request. If the call is lost, the violation is lost too, in the
+// client's favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
 		if c := &t.checks[i]; c.Penalty == nil || c.Op != counter.OpTake {

@@ -70,7 +70,7 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 		call.cmd = newTake(context.Background(), 0, checks)
 		call.queued = s.clock() - c.waited
 		if n.firstTimeout.Store(0); c.silent > 0 {
-			n.pulse.verdict.Store(pulseSilent)
+			n.pinger.verdict.Store(pingUnanswered)
 			n.firstTimeout.Store(1)
 			n.lastTimeout.Store(int64(call.queued + c.silent))
 		}

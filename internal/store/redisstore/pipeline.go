@@ -122,8 +122,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// dispatch passes waiting calls to lanes. It ends when the node closes, which callers that still
-// wait detect themselves.
+// dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are still
+// waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -260,7 +260,7 @@ func (l *lane) send() {
 	switch {
 	case n.ctx.Err() != nil || slow: // the node was closed, or the server works
 	case whole != nil && whole.Kind == KindTimeout && !l.trial:
-		n.doubt(l.epoch)
+		n.noteUnclear(l.epoch)
 	default:
 		n.breaker.report(l.epoch, failed)
 	}

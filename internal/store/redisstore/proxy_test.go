@@ -21,10 +21,10 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
-	pulse map[net.Conn]bool // connections that began with a PING
+	pings map[net.Conn]bool // connections that began with a PING
 	delay time.Duration     // before each piece of a reply
 	drop  bool              // replies are dropped
-	busy  bool              // the connections of pulse have no fault
+	busy  bool              // the connections of pings have no fault
 	// connections are reset after this many more bytes of replies; 0 means never
 	resetAt  int
 	upstream int // bytes sent to the server
@@ -37,7 +37,7 @@ func newProxy(t testing.TB, server *redistest.Server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, target: server.Addr, listener: listener, conns: map[net.Conn]struct{}{}, pulse: map[net.Conn]bool{}}
+	p := &proxy{t: t, target: server.Addr, listener: listener, conns: map[net.Conn]struct{}{}, pings: map[net.Conn]bool{}}
 	t.Cleanup(func() {
 		listener.Close()
 		p.cut()
@@ -76,8 +76,8 @@ func (p *proxy) ask(near, far net.Conn) {
 		if n > 0 {
 			p.mu.Lock()
 			p.upstream += n
-			if _, known := p.pulse[near]; !known {
-				p.pulse[near] = bytes.HasPrefix(buf[:n], ping)
+			if _, known := p.pings[near]; !known {
+				p.pings[near] = bytes.HasPrefix(buf[:n], ping)
 			}
 			p.mu.Unlock()
 			if _, err := far.Write(buf[:n]); err != nil {
@@ -102,7 +102,7 @@ func (p *proxy) answer(near, far net.Conn) {
 		}
 		p.mu.Lock()
 		delay, drop, reset := p.delay, p.drop, false
-		if p.busy && p.pulse[near] {
+		if p.busy && p.pings[near] {
 			delay, drop = 0, false
 		}
 		if p.resetAt > 0 {
@@ -137,7 +137,7 @@ func (p *proxy) end(near, far net.Conn) {
 	defer p.mu.Unlock()
 	delete(p.conns, near)
 	delete(p.conns, far)
-	delete(p.pulse, near)
+	delete(p.pings, near)
 }
 
 // cut closes every connection.
@@ -156,11 +156,11 @@ func (p *proxy) set(delay time.Duration, drop bool) {
 	p.delay, p.drop = delay, drop
 }
 
-// pulses returns the number of connections that began with a PING.
-func (p *proxy) pulses() (n int) {
+// pinged returns the number of connections that began with a PING.
+func (p *proxy) pinged() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, is := range p.pulse {
+	for _, is := range p.pings {
 		if is {
 			n++
 		}

@@ -74,8 +74,8 @@ type ringWindows struct {
 	windows int
 }
 
-// play sends requests of 20 clients within a second of a window, each by one of the stores, and returns
-// the greatest number that a client was admitted.
+// play sends requests of 20 clients within a second of a window, each by one of the stores, and
+// returns the greatest number that a client was admitted.
 func (w *ringWindows) play(stores ...*Store) (most int64) {
 	w.t.Helper()
 	at := counter.Micros(1_700_000_050)*counter.Second + counter.Micros(w.windows)*counter.Minute
@@ -161,8 +161,9 @@ func movedKey(t *testing.T, s *Store) string {
 	return ""
 }
 
-// TestViolationsOfMovedCounters tests that a denial that only the server of before finds is a violation
-// of a penalty on another server, and that nodes of two consecutive steps count violations together.
+// TestViolationsOfMovedCounters tests that a denial that only the server of before finds is a
+// violation of a penalty on another server, and that nodes of two consecutive steps count
+// violations together.
 func TestViolationsOfMovedCounters(t *testing.T) {
 	t.Parallel()
 	three := startRing(t, 3)

@@ -54,7 +54,8 @@ func (s *Store) onePlace(checks []counter.Check) (place int, one bool) {
 	return place, true
 }
 
-// placeBefore returns the place of a counter before the ring changed, and whether it is another one.
+// placeBefore returns the place of a counter before the ring changed, and whether it is another
+// one.
 func (s *Store) placeBefore(key []byte) (place int, moved bool) {
 	if s.ring == nil {
 		return 0, false

@@ -27,7 +27,7 @@ type node struct {
 	idle     chan *lane    // free lanes
 	checking chan struct{} // capacity one: held by the running Check
 	breaker  breaker
-	pulse    pulse
+	pinger   pinger
 	pace     pace
 	reporter breakerReporter
 
@@ -63,10 +63,10 @@ func newNode(s *Store, a address) *node {
 	}
 	n.ctx, n.cancel = context.WithCancel(s.ctx)
 	n.breaker.changed = n.breakerChanged
-	n.pulse.late = make(chan struct{}, 1)
+	n.pinger.late = make(chan struct{}, 1)
 	n.pace.most.Store(paceStart)
 	n.dialer = newDialer(a, settings.tls, settings.timeout)
-	n.dialer.late = n.pulse.lateReply
+	n.dialer.late = n.pinger.lateReply
 	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
 	n.idle = make(chan *lane, settings.lanes)
 	for range settings.lanes {
@@ -74,7 +74,7 @@ func newNode(s *Store, a address) *node {
 		n.running.Go(n.dispatch)
 	}
 	n.running.Go(n.watch)
-	n.running.Go(n.feelPulse)
+	n.running.Go(n.pingWhenLate)
 	return n
 }
 
@@ -108,8 +108,8 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count nodes
-		// and one for metrics, so that a lane never waits for a connection.
+		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count
+		// nodes and one for metrics, so that a lane never waits for a connection.
 		PoolSize:         2*lanes + 3,
 		MaxIdleConns:     lanes,
 		PipelinePoolSize: -1, // lanes use the pool's warm connections
@@ -276,8 +276,8 @@ func (n *node) answered(sent time.Duration) {
 	}
 }
 
-// noteTimeout records that a batch timed out. It reports whether the server has answered a batch that
-// was sent later, or a PING meanwhile, which shows that it works.
+// noteTimeout records that a batch timed out. It reports whether the server has answered a batch
+// that was sent later, or a PING meanwhile, which shows that it works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	if n.worksSince(sent) {
 		return true
@@ -289,13 +289,13 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	return false
 }
 
-// hung reports whether the server has answered nothing, not even a PING, for one and a half timeouts
-// while the call waited, so that one batch and its successor timed out. A single late answer makes
-// only one batch fail. If this process itself is late, a timeout takes longer (see readDeadline), so the duration
-// of the latest timeout applies.
+// hung reports whether the server has answered nothing, not even a PING, for one and a half
+// timeouts while the call waited, so that one batch and its successor timed out. A single late
+// answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
+// readDeadline), so the duration of the latest timeout applies.
 func (n *node) hung(c *call) bool {
 	firstTimeout := n.firstTimeout.Load()
-	if firstTimeout == 0 || c.queued == 0 || n.pulse.verdict.Load() != pulseSilent {
+	if firstTimeout == 0 || c.queued == 0 || n.pinger.verdict.Load() != pingUnanswered {
 		return false
 	}
 	begin := max(time.Duration(firstTimeout), c.queued)
@@ -320,7 +320,7 @@ func (n *node) recycle(c *call) {
 // breakerChanged is called under the breaker's lock.
 func (n *node) breakerChanged(state BreakerState) {
 	n.reporter.changed(time.Now(), state)
-	n.pulse.restart()
+	n.pinger.restart()
 	if state == BreakerOpen {
 		select {
 		case n.opened <- struct{}{}:

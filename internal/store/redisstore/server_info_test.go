@@ -159,7 +159,8 @@ func TestServerInfoAfterClose(t *testing.T) {
 	}
 }
 
-// FuzzServerInfo: whatever a server answers, a figure is unknown or a number that a metric can show.
+// FuzzServerInfo: whatever a server answers, a figure is unknown or a number that a metric can
+// show.
 func FuzzServerInfo(f *testing.F) {
 	server := redistest.Start(f)
 	text, err := server.Client().Info(context.Background()).Result()

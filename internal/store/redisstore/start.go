@@ -4,9 +4,9 @@ package redisstore
 
 import "context"
 
-// AwaitStart waits until the store has tried to connect to the servers that it knows first, or until
-// ctx is done. A call that is made earlier has to connect within its own deadline, which a busy
-// machine can miss although Redis answers.
+// AwaitStart waits until the store has tried to connect to the servers that it knows first, or
+// until ctx is done. A call that is made earlier has to connect within its own deadline, which a
+// busy machine can miss although Redis answers.
 func (s *Store) AwaitStart(ctx context.Context) {
 	if !ended(ctx, s.discovered) {
 		return

@@ -14,12 +14,14 @@ import (
 // This file reads and writes plain values in addition to the counters, on the servers of their
 // keys. It does not affect the circuit breakers, and does not call a server whose breaker is open.
 
-// ValueBytesMax is the length of the longest value that can be read. A longer reply ends its connection.
+// ValueBytesMax is the length of the longest value that can be read. A longer reply ends its
+// connection.
 const ValueBytesMax = replyStringMax
 
 // Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
 // keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the
-// latest when ctx is done. The error is of KindSlow if a server has answered calls that were sent later.
+// latest when ctx is done. The error is of KindSlow if a server has answered calls that were sent
+// later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
 }
@@ -71,7 +73,7 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 		default:
 			s.rediscover() // the slot may have moved
 			failure := failureOf(one)
-			if failure.Kind == KindTimeout && n.livesSince(sent) {
+			if failure.Kind == KindTimeout && n.answersSince(sent) {
 				return errSlow
 			}
 			return failure
@@ -102,8 +104,9 @@ func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply an
 	return s.answered(n.client.Do(ctx, command...))
 }
 
-// DoAll runs one command for each key, each on the server that holds the key, in one pipeline for each
-// server. Replies and errors are those of DoFor. The last error is that of the pipelines themselves.
+// DoAll runs one command for each key, each on the server that holds the key, in one pipeline for
+// each server. Replies and errors are those of DoFor. The last error is that of the pipelines
+// themselves.
 func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (replies []any, errs []error, err error) {
 	replies, errs = make([]any, len(keys)), make([]error, len(keys))
 	err = s.perNode(keys, func(n *node, of []int) error {

@@ -37,12 +37,17 @@ var unseen = map[string]string{
 var elsewhere = map[string]string{
 	"Document.directory":  "needs records in Redis: TestClientsAsData, TestDirectoryBehindEnvoy and core's TestOrderOfForce",
 	"IdentifyAPIKey.keys": "needs records in Redis: TestKeysAsData",
+	"Document.regions":    regionsElsewhere,
+	"Document.across":     regionsElsewhere,
+	"Rule.across":         regionsElsewhere,
 	"Document.events":     eventsElsewhere,
 	"Events.admitted":     eventsElsewhere,
 	"Events.denied":       eventsElsewhere,
 	"Events.ip":           eventsElsewhere,
 	"Events.path":         eventsElsewhere,
 }
+
+const regionsElsewhere = "needs a process in a region: TestRegionsDivideEveryKind and policyfile's TestRegions"
 
 const eventsElsewhere = "changes no answer: TestCaddyReportsDenials and enforce's TestReport"
 

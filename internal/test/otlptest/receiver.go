@@ -95,7 +95,8 @@ func (r *Receiver) ByID(id string) (Span, bool) {
 	return r.spans[i], true
 }
 
-// Sum returns the sum of a metric over its points with all of the labels, and whether there are any.
+// Sum returns the sum of a metric over its points with all of the labels, and whether there are
+// any.
 func (r *Receiver) Sum(name string, labels map[string]string) (sum float64, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,8 +4,9 @@
 //
 // # Promise
 //
-// [Check] forbids I/O, clocks, locks, goroutines, channels and maps in the package under test, because
-// a model or a simulation could not reproduce their effects; the order of a map, for example, varies.
+// [Check] forbids I/O, clocks, locks, goroutines, channels and maps in the package under test,
+// because a model or a simulation could not reproduce their effects; the order of a map, for
+// example, varies.
 //
 // # When not to use it
 //

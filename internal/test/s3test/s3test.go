@@ -36,7 +36,8 @@ const patience = 20 * time.Second
 // missing is the message on a machine without the server.
 const missing = "these tests need an S3 server: run make setup"
 
-// Server is a running S3 server. Its methods fail the test on an error, and one goroutine may use it.
+// Server is a running S3 server. Its methods fail the test on an error, and one goroutine may use
+// it.
 type Server struct {
 	// Addr is 127.0.0.1:PORT.
 	Addr string

@@ -18,7 +18,7 @@ func askAllOrNothing(e *examiner) {
 	}
 	for i, r := range e.take(all(1)...) {
 		if r.Denied != (i == 2) || r.Granted != 0 || r.Receipt != 0 {
-			e.Fatalf("check %d of a refused call: %+v, want refused only by the third and nothing granted", i, r)
+			e.Fatalf("check %d of a denied call: %+v, want denied only by the third and nothing granted", i, r)
 		}
 	}
 	e.left("fw", roomy, 98)
@@ -51,14 +51,14 @@ func askShadow(e *examiner) {
 		// shadow is not charged.
 		r := e.take(shadow(take(trial, l, 1)), take(real, wide, 1))
 		if !r[0].Denied || r[0].Granted != 0 || r[0].Wait == 0 || r[1].Denied || r[1].Granted != 1 {
-			e.Fatalf("%s: a shadow over its limit: %+v, want it refused with a wait and the other granted", a, r)
+			e.Fatalf("%s: a shadow over its limit: %+v, want it denied with a wait and the other granted", a, r)
 		}
 		e.left(trial, l, 0)
 		// Another check denies the call: the shadow check is admitted and not charged.
 		idle := a.Label() + " idle"
 		r = e.take(shadow(take(idle, l, 1)), take(real, wide, 7))
 		if r[0].Denied || r[0].Granted != 0 || r[0].Receipt != 0 || !r[1].Denied {
-			e.Fatalf("%s: a shadow in a refused call: %+v, want it passed and not charged", a, r)
+			e.Fatalf("%s: a shadow in a denied call: %+v, want it passed and not charged", a, r)
 		}
 		e.left(idle, l, 3)
 		e.left(real, wide, 6)
@@ -117,11 +117,11 @@ func askUpTo(e *examiner) {
 	l := limit(corecounter.FixedWindow, 10, corecounter.Minute)
 	r := e.take(take("other", l, 1), upTo("nothing", l, 11, 11, 11, 0))
 	if r[0].Granted != 0 || r[0].Denied || !r[1].Denied || r[1].Wait != corecounter.Never {
-		e.Fatalf("an up-to-n check that refuses: %+v, want nothing charged", r)
+		e.Fatalf("an up-to-n check that denies: %+v, want nothing charged", r)
 	}
 	r = e.take(upTo("kept", l, 1, 5, 10, 500), take("other", l, 11))
 	if r[0].Granted != 0 || r[0].Receipt != 0 {
-		e.Fatalf("an up-to-n check in a refused call: %+v, want nothing granted", r)
+		e.Fatalf("an up-to-n check in a denied call: %+v, want nothing granted", r)
 	}
 	e.left("kept", l, 10)
 }
@@ -134,7 +134,7 @@ func askLook(e *examiner) {
 		before, marks := e.Counter(e, []byte(key), &l)
 		r := e.take(look(key, l, 2), take(key+" other", l, 1))
 		if !r[0].Denied || r[0].Granted != 0 || r[0].Wait == 0 || r[1].Granted != 1 {
-			e.Fatalf("%s: looking at more than there is: %+v, want refused, and the other check granted", a, r)
+			e.Fatalf("%s: looking at more than there is: %+v, want denied, and the other check granted", a, r)
 		}
 		if r := e.one(look(key, l, 1)); r.Denied || r.Wait != 0 || r.Granted != 0 || r.Receipt != 0 {
 			e.Fatalf("%s: looking at what there is: %+v, want passed and nothing granted", a, r)

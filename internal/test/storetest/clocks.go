@@ -122,7 +122,7 @@ func (e *examiner) waitIsTrue(key string, l corecounter.Limit, cost int64) {
 	now := e.now
 	r := e.mustDeny(take(key, l, cost))
 	if r.Wait <= 0 || r.Wait == corecounter.Never {
-		e.Fatalf("%s: refused, and the wait is %d", key, r.Wait)
+		e.Fatalf("%s: denied, and the wait is %d", key, r.Wait)
 	}
 	before := corecounter.Micros(1)
 	if _, _, tick := l.Arithmetic(); tick > 0 {
@@ -134,7 +134,7 @@ func (e *examiner) waitIsTrue(key string, l corecounter.Limit, cost int64) {
 	}
 	e.at(now + r.Wait)
 	if then := e.one(look(key, l, cost)); then.Denied || then.Wait != 0 {
-		e.Fatalf("%s: cost %d waited %d µs as told, and is refused", key, cost, r.Wait)
+		e.Fatalf("%s: cost %d waited %d µs as told, and is denied", key, cost, r.Wait)
 	}
 }
 

@@ -63,7 +63,7 @@ func (e *examiner) mustAdmit(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	r := e.one(c)
 	if r.Denied {
-		e.Fatalf("%s: refused, want admitted; the answer is %+v", name(&c), r)
+		e.Fatalf("%s: denied, want admitted; the answer is %+v", name(&c), r)
 	}
 	return r
 }
@@ -73,7 +73,7 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	r := e.one(c)
 	if !r.Denied || r.Granted != 0 || r.Receipt != 0 {
-		e.Fatalf("%s: want refused with nothing granted; the answer is %+v", name(&c), r)
+		e.Fatalf("%s: want denied with nothing granted; the answer is %+v", name(&c), r)
 	}
 	return r
 }

@@ -188,6 +188,6 @@ func askOverlap(e *examiner) {
 		e.left(fmt.Sprint("ring ", n), limits[n], count-got)
 	}
 	if !full {
-		e.Fatalf("400 calls filled no counter: something was refused for nothing")
+		e.Fatalf("400 calls filled no counter: something was denied for nothing")
 	}
 }

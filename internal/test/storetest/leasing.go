@@ -7,7 +7,7 @@ import corecounter "github.com/penstock/penstock/core/counter"
 // leasePromises concern units that are charged now and used later.
 var leasePromises = []promise{
 	{"how long units may be out is known", "Every answer of a counter says for how long units may still be out on lease, " +
-		"to the microsecond and of the longest lease, and none are of what was needed at once; otherwise a refusal is " +
+		"to the microsecond and of the longest lease, and none are of what was needed at once; otherwise a denial is " +
 		"remembered when it is over, or not at all.", askLeasedIn},
 	{"a bucket holds back what a lease's time brings", "What a token bucket leases may be used when it has refilled for as " +
 		"long, so it leases only what it has beyond that; otherwise more than the burst is used at once.", askHeldBack},
@@ -50,12 +50,12 @@ func askLeasedIn(e *examiner) {
 		e.equal("what is leased", batch.Granted, 11)
 		e.after(500 * corecounter.Millisecond)
 		says("a shorter lease beside it", e.one(leased(upTo(key, l, 1, 1, 3, 1000), corecounter.Second)), 1500*corecounter.Millisecond)
-		says("a refusal", e.mustDeny(take(key, l, 99)), 1500*corecounter.Millisecond)
+		says("a denial", e.mustDeny(take(key, l, 99)), 1500*corecounter.Millisecond)
 		says("a look", e.one(look(key, l, 1)), 1500*corecounter.Millisecond)
 		says("a give-back", e.one(leased(refund(key, l, 4, batch.Receipt), 2*corecounter.Second)), 1500*corecounter.Millisecond)
 		says("a forced charge", e.one(force(key, l, 1)), 1500*corecounter.Millisecond)
 		r := e.take(leased(upTo(key, l, 1, 1, 9, 1000), corecounter.Minute), take("other "+key, l, 101))
-		says("a lease in a call that is refused", r[0], 1500*corecounter.Millisecond)
+		says("a lease in a call that is denied", r[0], 1500*corecounter.Millisecond)
 		e.after(2*corecounter.Second - 1)
 		says("a microsecond before its end", e.one(look(key, l, 1)), 1)
 		e.after(2 * corecounter.Second)

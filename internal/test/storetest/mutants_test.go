@@ -28,7 +28,8 @@ func asking(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	}
 }
 
-// eachAsked is asking for each check, except those of penalties.
+// eachAsked returns a mutant, like [asking], whose change is called for each check except those of
+// penalties.
 func eachAsked(change func(m *Model, c *corecounter.Check)) takeFunc {
 	return asking(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {

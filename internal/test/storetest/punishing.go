@@ -29,7 +29,7 @@ func (w *warden) offend(violation int64) corecounter.Result {
 	w.take(force(fmt.Sprint("limit ", violation), w.limit, 1))
 	penalty, counter := w.guard(violation)
 	if !counter.Denied {
-		w.Fatalf("limit %d: %+v, want it refused", violation, counter)
+		w.Fatalf("limit %d: %+v, want it denied", violation, counter)
 	}
 	return penalty
 }
@@ -168,7 +168,7 @@ func askNoViolation(e *examiner) {
 	other := corecounter.Penalty{Window: corecounter.Hour, Threshold: 50, Multipliers: []int64{1}}
 	r := e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), penaltyCheck(corecounter.OpTake, "other", &other), guarded(refusing, 2, 1))
 	if r[0].Denied || r[0].Violations != 0 || r[1].Violations != 1 {
-		e.Fatalf("a refusal in another client's record: %+v, want a violation only there", r)
+		e.Fatalf("a denial in another client's record: %+v, want a violation only there", r)
 	}
 	// A denial is not a violation if the penalty is only looked at, or while another penalty is in
 	// force.
@@ -264,7 +264,7 @@ func askLift(e *examiner) {
 	w.imposed(w.offend(1), 0, 1)
 	r := e.take(penaltyCheck(corecounter.OpReset, "p", &w.penalty), guarded(take("limit 1", w.limit, 1), 1, 1))
 	if !r[1].Denied || r[0].Granted != 1 {
-		e.Fatalf("lifting in a refused call: %+v, want it lifted", r)
+		e.Fatalf("lifting in a denied call: %+v, want it lifted", r)
 	}
 	w.imposed(w.current(), 0, 0)
 }
@@ -329,7 +329,7 @@ func askReset(e *examiner) {
 		e.after(90 * corecounter.Second)
 		r = e.take(reset(key, l), take("never", l, 11))[0]
 		if r.Granted < 0 || r.Remaining != 10 {
-			e.Fatalf("%s: forgetting a debt beside a refusal: %+v, want 10 left", a, r)
+			e.Fatalf("%s: forgetting a debt beside a denial: %+v, want 10 left", a, r)
 		}
 		e.mustAdmit(take(key, l, 10))
 		e.equal("what is forgotten of nothing", e.one(reset(key+" never", l)).Granted, 0)

@@ -49,7 +49,7 @@ type pair struct {
 	*examiner
 	traffic *traffic
 	model   *Model
-	// written has, by key, the checks since the model's state last changed. If the same state is
+	// written has, by key, the checks that wrote the model's present state. If the same state is
 	// written under another policy, it can equal a new counter from a different instant, and a
 	// store may use either.
 	written map[string][]written
@@ -132,8 +132,9 @@ func (p *pair) forget(checks []corecounter.Check) {
 			delete(p.written, key)
 			continue
 		}
-		// The state equals a new counter under the limit it was written with, but not under the
-		// edited one: the store may drop it in this call or keep it. So the edit is delayed.
+		// Under the limit that the state was written with, the state equals a new counter; under the
+		// edited limit it does not. So the store may either drop the state in this call or keep it,
+		// and the model cannot know which. The edit is therefore delayed.
 		all := p.written[key]
 		if i := slices.IndexFunc(all, func(w written) bool { return w.isFresh(p) }); i >= 0 {
 			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty

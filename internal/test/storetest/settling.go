@@ -58,8 +58,8 @@ func askLateRefund(e *examiner) {
 		e.left(key, l, 0)
 		e.mustDeny(take(key, l, 1))
 	}
-	// One window later is too late for a fixed window; a microsecond before it would have filled is
-	// not too late for a bucket.
+	// For a fixed window, one window later is too late. For a bucket, a microsecond before it would
+	// have been full is not too late.
 	fixed, bucket := limit(corecounter.FixedWindow, 10, corecounter.Minute), burst(corecounter.TokenBucket, 10, corecounter.Minute, 20)
 	e.after(0)
 	charges := e.take(take("fixed", fixed, 10), take("bucket", bucket, 20))
@@ -101,7 +101,7 @@ func askDebt(e *examiner) {
 		e.mustDeny(take(key, l, 1))
 		// Forced charges are made even if the call is denied.
 		if r := e.take(take(key, l, 1), force(key+" other", l, 4)); !r[0].Denied || r[1].Granted != 4 {
-			e.Fatalf("%s: forcing beside a refused check: %+v, want 4 recorded", a, r)
+			e.Fatalf("%s: forcing beside a denied check: %+v, want 4 recorded", a, r)
 		}
 	}
 	// Two windows later every debt is paid.

@@ -13,37 +13,37 @@ import (
 	"time"
 )
 
-// pulse finds out whether a server that is late to answer a batch works at all. It has a connection
-// of its own and sends a PING when a reply is late.
+// pinger finds out whether a server that is late to answer a batch works at all. It has a
+// connection of its own and sends a PING when a reply is late.
 //
 // A batch can take longer than the timeout although the server works: the requests of one client
 // can keep the server or the machine busy. So a timeout alone is no evidence against the server. It
 // counts for the circuit breaker only if a PING is not answered within the timeout either.
 //
 // The connection needs no credentials, because an error reply shows as well that the server works.
-type pulse struct {
+type pinger struct {
 	late    chan struct{} // capacity one: a reply is late
 	verdict atomic.Uint32 // of the latest PING since the breaker has closed
 	// when the latest answer to a PING arrived, and the latest one within the timeout, in
 	// nanoseconds since the store was created
-	heard, felt atomic.Int64
+	answeredAt, inTimeAt atomic.Int64
 
-	mu     sync.Mutex
-	doubts []uint64 // the breaker's epoch of each batch that timed out before the verdict
+	mu       sync.Mutex
+	timeouts []uint64 // the breaker's epoch of each batch that timed out before the verdict
 
-	conn net.Conn // nil: none; only the goroutine of node.feelPulse uses it
+	conn net.Conn // nil: none; only the goroutine of node.pingWhenLate uses it
 }
 
 // The verdicts on a server.
 const (
-	pulseFelt   uint32 = iota // the server answers a PING within the timeout
-	pulseSlow                 // it did not answer the latest PING within the timeout
-	pulseSilent               // it did not answer the latest PING within two timeouts
+	pingInTime     uint32 = iota // the server answers a PING within the timeout
+	pingLate                     // it did not answer the latest PING within the timeout
+	pingUnanswered               // it did not answer the latest PING within two timeouts
 )
 
 const (
-	// doubtsMax bounds the batches that wait for a verdict.
-	doubtsMax = 16
+	// timeoutsMax bounds the batches that wait for a verdict.
+	timeoutsMax = 16
 	// pongLateMax is how long a PING waits for its answer after the verdict.
 	pongLateMax = time.Second
 )
@@ -51,17 +51,17 @@ const (
 var ping = []byte("PING\r\n")
 
 // lateReply is called when half of the time for a reply has passed.
-func (p *pulse) lateReply() {
+func (p *pinger) lateReply() {
 	select {
 	case p.late <- struct{}{}:
 	default: // a PING follows anyway
 	}
 }
 
-// feelPulse sends a PING whenever a reply is late. While the server does not answer it, feelPulse
-// repeats it until the breaker opens.
-func (n *node) feelPulse() {
-	p := &n.pulse
+// pingWhenLate sends a PING whenever a reply is late. While the server does not answer it,
+// pingWhenLate repeats it until the breaker opens.
+func (n *node) pingWhenLate() {
+	p := &n.pinger
 	defer p.close()
 	_ = p.connect(n)
 	for {
@@ -83,7 +83,7 @@ func (n *node) feelPulse() {
 // answersPing sends a PING, judges the server by it, and reports whether the server answered within
 // the timeout.
 func (n *node) answersPing() bool {
-	p, timeout := &n.pulse, n.store.settings.timeout
+	p, timeout := &n.pinger, n.store.settings.timeout
 	for range 2 { // the server may have closed an idle connection
 		if p.connect(n) != nil || p.ask(timeout) != nil {
 			p.close()
@@ -91,58 +91,58 @@ func (n *node) answersPing() bool {
 		}
 		answered, err := p.answered(n, timeout)
 		if answered {
-			n.judge(pulseFelt)
+			n.conclude(pingInTime)
 			return true
 		}
 		if err != nil {
 			p.close()
 			continue
 		}
-		n.judge(pulseSlow)
+		n.conclude(pingLate)
 		if answered, err = p.answered(n, timeout); !answered && err == nil {
-			n.judge(pulseSilent)
+			n.conclude(pingUnanswered)
 			answered, _ = p.answered(n, pongLateMax)
 		}
 		if answered {
-			n.judge(pulseSlow)
+			n.conclude(pingLate)
 			return false
 		}
 		break
 	}
 	p.close()
-	n.judge(pulseSilent)
+	n.conclude(pingUnanswered)
 	return false
 }
 
-// judge records a verdict. The timeouts that waited for it count for the breaker if the server did
-// not answer.
-func (n *node) judge(verdict uint32) {
-	p := &n.pulse
+// conclude records a verdict. The timeouts that waited for it count for the breaker if the server
+// did not answer.
+func (n *node) conclude(verdict uint32) {
+	p := &n.pinger
 	p.mu.Lock()
 	before := p.verdict.Swap(verdict)
-	doubts := p.doubts
-	p.doubts = nil
+	timeouts := p.timeouts
+	p.timeouts = nil
 	p.mu.Unlock()
-	if verdict != pulseFelt {
-		for _, epoch := range doubts {
+	if verdict != pingInTime {
+		for _, epoch := range timeouts {
 			n.breaker.report(epoch, true)
 		}
 		return
 	}
-	p.felt.Store(p.heard.Load())
+	p.inTimeAt.Store(p.answeredAt.Load())
 	n.firstTimeout.Store(0)
-	if before != pulseFelt {
+	if before != pingInTime {
 		n.breaker.report(n.breaker.epoch.Load(), false)
 	}
 }
 
-// doubt reports a batch that timed out to the breaker, at once or after the next verdict.
-func (n *node) doubt(epoch uint64) {
-	p := &n.pulse
+// noteUnclear reports a batch that timed out to the breaker, at once or after the next verdict.
+func (n *node) noteUnclear(epoch uint64) {
+	p := &n.pinger
 	p.mu.Lock()
-	waits := p.verdict.Load() == pulseFelt && len(p.doubts) < doubtsMax
+	waits := p.verdict.Load() == pingInTime && len(p.timeouts) < timeoutsMax
 	if waits {
-		p.doubts = append(p.doubts, epoch)
+		p.timeouts = append(p.timeouts, epoch)
 	}
 	p.mu.Unlock()
 	p.lateReply()
@@ -153,10 +153,10 @@ func (n *node) doubt(epoch uint64) {
 
 // restart forgets the verdict and the timeouts from before a change of the breaker, and has the
 // connection set up again.
-func (p *pulse) restart() {
+func (p *pinger) restart() {
 	p.mu.Lock()
-	p.verdict.Store(pulseFelt)
-	p.doubts = nil
+	p.verdict.Store(pingInTime)
+	p.timeouts = nil
 	p.mu.Unlock()
 	p.lateReply()
 }
@@ -164,16 +164,16 @@ func (p *pulse) restart() {
 // worksSince reports whether the server has answered a batch that was sent after an instant of the
 // store's clock, or a PING after that instant, in time.
 func (n *node) worksSince(sent time.Duration) bool {
-	return n.lastAnswered.Load() > int64(sent) || n.pulse.felt.Load() > int64(sent)
+	return n.lastAnswered.Load() > int64(sent) || n.pinger.inTimeAt.Load() > int64(sent)
 }
 
-// livesSince is worksSince for a server that may be slower than the timeout.
-func (n *node) livesSince(sent time.Duration) bool {
-	return n.worksSince(sent) || n.pulse.heard.Load() > int64(sent)
+// answersSince is worksSince for a server that may be slower than the timeout.
+func (n *node) answersSince(sent time.Duration) bool {
+	return n.worksSince(sent) || n.pinger.answeredAt.Load() > int64(sent)
 }
 
 // connect connects unless there is a connection.
-func (p *pulse) connect(n *node) error {
+func (p *pinger) connect(n *node) error {
 	if p.conn != nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (p *pulse) connect(n *node) error {
 }
 
 // ask sends a PING.
-func (p *pulse) ask(within time.Duration) error {
+func (p *pinger) ask(within time.Duration) error {
 	err := p.conn.SetWriteDeadline(time.Now().Add(within))
 	if err == nil {
 		_, err = p.conn.Write(ping)
@@ -201,7 +201,7 @@ func (p *pulse) ask(within time.Duration) error {
 }
 
 // answered waits for the answer to a PING. The error is that of a connection that has broken.
-func (p *pulse) answered(n *node, within time.Duration) (bool, error) {
+func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return false, err
 	}
@@ -210,7 +210,7 @@ func (p *pulse) answered(n *node, within time.Duration) (bool, error) {
 		length, err := p.conn.Read(text[:])
 		switch {
 		case bytes.IndexByte(text[:length], '\n') >= 0:
-			p.heard.Store(int64(n.store.clock()))
+			p.answeredAt.Store(int64(n.store.clock()))
 			return true, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return false, nil
@@ -221,7 +221,7 @@ func (p *pulse) answered(n *node, within time.Duration) (bool, error) {
 }
 
 // close closes the connection.
-func (p *pulse) close() {
+func (p *pinger) close() {
 	if p.conn != nil {
 		_ = p.conn.Close()
 		p.conn = nil

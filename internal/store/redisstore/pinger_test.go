@@ -23,7 +23,7 @@ func TestABusyServerIsNotAway(t *testing.T) {
 	s := open(t, Options{URL: p.url(), Timeout: 40 * time.Millisecond})
 	ready(t, s)
 	n := s.only.Load()
-	waitUntil(t, "the first PING is answered", func() bool { return p.pulses() > 0 })
+	waitUntil(t, "the first PING is answered", func() bool { return p.pinged() > 0 })
 	once := func() error {
 		return s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1))
 	}

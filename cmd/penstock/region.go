@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/listen"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/region/loan"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/store/regionstore"
+)
+
+const regionHelp = `Borrow units of limits from other regions, and lend them units, for rules with across: lease.
+
+The proxies of a region tell its agent, in the Redis of the region, when a limit runs low. The agent asks those of the other
+regions over TLS. Both ends show a certificate that --client-ca has signed. Each region of the policy but its own needs a --peer.
+
+Nothing is kept: an agent can be killed at any time, and two of them in a region ask for more than one does. Units that are under way
+when an agent or a connection ends are lost until their window ends. The Redis user of the agent must be allowed to subscribe to the
+channel rl1:~loans, and that of the proxies to publish on it.`
+
+// regionFlags are the flags of the region command, as written.
+type regionFlags struct {
+	name, policy, listen, admin string
+	redis                       redisstore.Options
+	certificates                certificates
+	peers                       []string
+}
+
+func newRegion() *cobra.Command {
+	f := new(regionFlags)
+	cmd := &cobra.Command{Use: "region", Short: "Borrow units of limits from other regions, and lend them units", Long: regionHelp, Args: noArgs,
+		Example: "  penstock region --name eu --policy policy.yaml --redis redis://localhost:6379 --listen :7443 \\\n" +
+			"    --tls-cert eu.pem --tls-key eu.key --client-ca regions.pem --peer us=https://agent.us.example:7443",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+		}}
+	flags := cmd.Flags()
+	flags.StringVar(&f.name, "name", "", "the `NAME` of this region, as in the policy")
+	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
+	addRedis(flags, &f.redis, "the Redis of this region: redis://, rediss:// or unix://")
+	flags.StringVar(&f.listen, "listen", ":7443", "where to serve the agents of other regions: host:port")
+	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate of this agent, for both directions")
+	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
+	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of the agents of all regions")
+	flags.StringSliceVar(&f.peers, "peer", nil, "another region and its agent, as `NAME=https://host:port`; once for each region")
+	flags.StringVar(&f.admin, "admin-listen", "", "where to serve metrics and penstock regions, without TLS: 127.0.0.1:port, or unix:PATH")
+	return cmd
+}
+
+func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
+	config, err := f.tls()
+	if err != nil {
+		return err
+	}
+	followed, err := f.follow(logger)
+	if err != nil {
+		return err
+	}
+	defer followed.watcher.Close() //nolint:errcheck // it only reads
+	peers, err := f.openPeers(followed.names, config)
+	if err != nil {
+		return err
+	}
+	store, err := f.store(logger)
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // calls that run end with the process
+	listener, err := tls.Listen("tcp", f.listen, config)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	agent := loan.New(loan.Options{Store: store, Peers: peers, Logger: logger,
+		Policy: func() loan.Policy { return *followed.current.Load() },
+		Listen: func(ctx context.Context, begun func(), received func(string)) error {
+			return store.Listen(ctx, regionstore.ChannelKey, regionstore.Channel, begun, received)
+		}})
+	logger.Info("the agent listens", "region", f.name, "address", listener.Addr().String())
+	return errors.Join(f.serve(ctx, agent, listener, logger), closePeers(peers))
+}
+
+// serve serves other regions and operators until ctx is done.
+func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net.Listener, logger *slog.Logger) error {
+	ended := make(chan error, 2)
+	server := regionServer(agent.Handler(), logger)
+	go func() { ended <- server.Serve(listener) }()
+	operators := regionServer(agent.OperatorHandler(f.name), logger)
+	if f.admin != "" {
+		at, beyond, err := listen.Parse(f.admin)
+		if err == nil && beyond {
+			err = errors.New("other machines could reach it, without TLS; listen on 127.0.0.1 or a Unix socket")
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("--admin-listen: %w", err), server.Close())
+		}
+		own, err := listen.On(at, 0o660)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--admin-listen: %w", err), server.Close())
+		}
+		go func() { ended <- operators.Serve(own) }()
+	}
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { agent.Run(running); close(done) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+	}
+	cancel()
+	<-done
+	ending, end := context.WithTimeout(context.Background(), drainTime)
+	defer end()
+	return errors.Join(err, server.Shutdown(ending), operators.Close())
+}
+
+func regionServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: idleTime,
+		MaxHeaderBytes: headerBytesMax, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+}
+
+// tls returns the configuration for both directions. It requires certificates of both ends.
+func (f *regionFlags) tls() (*tls.Config, error) {
+	if f.certificates.cert == "" || f.certificates.clientCA == "" {
+		return nil, errors.New("the agents of all regions show certificates: give --tls-cert, --tls-key and --client-ca")
+	}
+	config, err := f.certificates.config()
+	if err != nil {
+		return nil, err
+	}
+	config.MinVersion, config.RootCAs, config.NextProtos = tls.VersionTLS13, config.ClientCAs, []string{"h2", "http/1.1"}
+	return config, nil
+}
+
+// store opens the Redis of the region.
+func (f *regionFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
+	o := f.redis
+	said, err := redisVariables(&o, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if !said && !inRedis(&o) {
+		return nil, errors.New("no Redis is named: write --redis redis://host:6379, or set REDIS_ADDR")
+	}
+	if o.URL, err = fillIn(o.URL); err != nil {
+		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
+	return redisstore.New(o)
+}
+
+// openPeers returns the other regions of the policy.
+func (f *regionFlags) openPeers(names []string, config *tls.Config) (peers []*loan.Peer, err error) {
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == f.name })
+	for _, text := range f.peers {
+		name, address, ok := strings.Cut(text, "=")
+		at := slices.Index(missing, name)
+		if !ok || at < 0 {
+			return nil, fmt.Errorf("--peer %q is not NAME=https://host:port of another region of the policy, which has %s", text,
+				strings.Join(names, ", "))
+		}
+		missing = slices.Delete(missing, at, at+1)
+		peer, err := loan.NewPeer(name, address, config)
+		if err != nil {
+			return nil, fmt.Errorf("--peer: %w", err)
+		}
+		peers = append(peers, peer)
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("the policy has the region %s, too: add --peer %s=https://host:port", missing[0], missing[0])
+	}
+	return peers, nil
+}
+
+func closePeers(peers []*loan.Peer) error {
+	for _, p := range peers {
+		p.Close()
+	}
+	return nil
+}
+
+// followedRegions is what the agent knows of the policy file.
+type followedRegions struct {
+	current atomic.Pointer[loan.Policy]
+	watcher *policyfile.Watcher
+
+	mu    sync.Mutex
+	names []string // of the regions at the start
+}
+
+// follow reads the policy file, and follows it.
+func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
+	followed := new(followedRegions)
+	read := func(d *policyfile.Document) error {
+		if err := d.Check(); err != nil {
+			return err
+		}
+		switch {
+		case len(d.Regions) == 0:
+			return fmt.Errorf("the policy %s has no regions", f.policy)
+		case d.Name == "":
+			return fmt.Errorf("the policy %s has no name, so its counters cannot be told from others; write name: shop", f.policy)
+		}
+		if err := d.InRegion(f.name); err != nil {
+			return err
+		}
+		followed.mu.Lock()
+		defer followed.mu.Unlock()
+		if names := d.RegionNames(); followed.names == nil {
+			followed.names = names
+		} else if !slices.Equal(names, followed.names) {
+			logger.Warn("the policy has other regions than at the start of the agent: start it again with their --peer", "regions", names)
+		}
+		followed.current.Store(&loan.Policy{Namespace: regionstore.KeyPrefix + d.Name + ":", Here: d.Division()})
+		return nil
+	}
+	var err error
+	followed.watcher, err = policyfile.Watch(f.policy, func(d *policyfile.Document, err error) {
+		if err == nil {
+			err = read(d)
+		}
+		if err != nil {
+			logger.Error("the edited policy file is rejected; the previous policy stays in force", "error", err)
+			return
+		}
+		logger.Info("the edited policy file is in force")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--policy: %w", err)
+	}
+	first, err := policyfile.Load(f.policy)
+	if err == nil {
+		err = read(first)
+	}
+	if err != nil {
+		return nil, errors.Join(err, followed.watcher.Close())
+	}
+	return followed, nil
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/region/loan"
+)
+
+func newRegions() *cobra.Command {
+	var address string
+	var asJSON bool
+	cmd := &cobra.Command{Use: "regions", Short: "Show what the agent of a region borrowed and lent", Args: noArgs,
+		Long: "Show what the agent of a region borrowed and lent since its start, and when each other region last answered.\n" +
+			"--agent is the --admin-listen of penstock region. The exit status is 1 if the agent does not answer.",
+		Example: "  penstock regions --agent 127.0.0.1:7444",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := readAgent(cmd.Context(), address)
+			if err != nil {
+				return err
+			}
+			var status loan.Status
+			if err := json.Unmarshal(text, &status); err != nil {
+				return fmt.Errorf("%s is not the agent of a region: %w", address, err)
+			}
+			if asJSON {
+				_, err = cmd.OutOrStdout().Write(text)
+				return err
+			}
+			return printRegions(cmd.OutOrStdout(), &status)
+		}}
+	cmd.Flags().StringVar(&address, "agent", "", "the agent: `host:port`, or unix:PATH")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// readAgent reads the status of an agent.
+func readAgent(ctx context.Context, address string) ([]byte, error) {
+	if address == "" {
+		return nil, errors.New("--agent is missing; write the --admin-listen of penstock region")
+	}
+	network, at := "tcp", address
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, at = "unix", path
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, at)
+		}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/region", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	const bytesMax = 64 << 10
+	text, err := io.ReadAll(io.LimitReader(response.Body, bytesMax))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answered %s", address, response.Status)
+	}
+	return text, err
+}
+
+func printRegions(out io.Writer, s *loan.Status) error {
+	heard := "hears its proxies"
+	if !s.Listening {
+		heard = "does not hear its proxies: Redis does not answer"
+	}
+	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", s.Region, heard, s.Lent, s.Questions, s.Lost)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "REGION\tASKED\tFAILED\tBORROWED\tANSWERED")
+	for i := range s.Peers {
+		p, answered := &s.Peers[i], "never"
+		if p.Answered != nil {
+			answered = p.Answered.Format(time.RFC3339)
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", p.Region, p.Asked, p.Failed, p.Borrowed, answered)
+	}
+	return table.Flush()
+}

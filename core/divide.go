@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !penstock_filter
+
+package core
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// ruleRegion and limitRegion are what rules and limits know about their region. In the filter, both
+// are empty structs.
+type (
+	ruleRegion  = *regionDivider
+	limitRegion = *regionPart
+)
+
+// regionPart is what a check needs to know of a limit besides the region's part of it.
+type regionPart struct {
+	whole *counter.Limit // over all regions, if they lend each other units; otherwise nil
+	none  bool           // nothing passes: the region has no unit of the limit, which stands for it
+}
+
+// regionDivider divides what is known only with a request among regions: a client's own limits and
+// its grants. The filter for Envoy does not link it, and shows a client's own limit as a whole.
+type regionDivider struct{ *policy.RegionPart }
+
+// divide prepares the rules that are divided among regions.
+func (rs *Ruleset) divide(p *policy.Policy) {
+	for i := range rs.rules {
+		r, source := &rs.rules[i], &p.Rules[i]
+		if source.Region == nil {
+			continue
+		}
+		d := &regionDivider{source.Region}
+		r.region = d
+		d.lend(r.limits, d.Whole)
+		for tier, set := range r.tiers {
+			d.lend(set.limits, d.WholeTiers[tier])
+		}
+	}
+}
+
+// lend has units of limits lent among the regions, if the rule and the algorithms allow it. whole
+// are the limits over all regions.
+func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
+	if !d.Lends || len(whole) != len(limits) {
+		return
+	}
+	whole = slices.Clone(whole)
+	for i := range limits {
+		if policy.Lendable(&whole[i]) && limits[i].part == nil {
+			limits[i].part = &regionPart{whole: &whole[i]}
+		}
+	}
+}
+
+// ownPart returns the region's parts of a client's own limits, as ownLimits.of does. ok is false if
+// the rule is not divided, and if its shards divide them as well.
+func (o *ownLimits) ownPart(r *rule, holdsClient bool) (set *limitSet, ok bool) {
+	if r.region == nil || r.spread != nil {
+		return nil, false
+	}
+	return o.apart(r, shardSpec{region: r.region.RegionPart}, holdsClient), true
+}
+
+// compileOwn is compileSet for a client's own limits under the rule.
+func (r *rule) compileOwn(set *policy.LimitSet) limitSet {
+	if r.region == nil {
+		return compileSet(r.name, *set)
+	}
+	return r.region.compile(r.name, *set)
+}
+
+// compile divides a set of limits. A limit of which the region has no unit becomes a limit of one
+// unit that nothing passes, since there is no limit of 0.
+func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
+	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
+	for i := range sources {
+		l := &set.Limits[i]
+		part, ok := d.Division.Limit(l)
+		if !ok {
+			part, _ = l.Resized(1, 1)
+			none[i] = true
+		}
+		sources[i] = part
+	}
+	made := limitSet{limits: compileLimits(rule, sources), unlimited: set.Unlimited}
+	for i := range none {
+		if none[i] {
+			made.limits[i].part = &regionPart{none: true}
+		}
+	}
+	d.lend(made.limits, set.Limits)
+	return made
+}
+
+// adjust completes a check of the limit.
+func (l *ruleLimit) adjust(c *counter.Check) {
+	if l.part == nil {
+		return
+	}
+	if c.WholeLimit = l.part.whole; l.part.none {
+		c.Cost = l.limit.Capacity() + 1
+	}
+}
+
+// closed reports whether nothing passes the limit.
+func (l *ruleLimit) closed() bool { return l.part != nil && l.part.none }
+
+// part returns the units of a grant in the rule's region.
+func (r *rule) part(units int64) int64 {
+	if r.region == nil {
+		return units
+	}
+	return r.region.Division.Part(units)
+}

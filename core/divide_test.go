@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/limittest"
+)
+
+// regionRules returns a policy in a region with that share of 10. Its rule api has 10 an hour in
+// all regions together.
+func regionRules(t *testing.T, share int64, shards int, limits ...string) *Ruleset {
+	t.Helper()
+	d := policy.Division{Shares: [policy.RegionsMax]uint16{uint16(share), uint16(10 - share)}}
+	r := policy.Rule{Name: "api", Limits: limittest.All(t, limits...), Shards: shards, Region: &policy.RegionPart{Division: d}}
+	for i := range r.Limits {
+		part, ok := d.Limit(&r.Limits[i])
+		if !ok {
+			t.Fatalf("%v has no part", r.Limits[i])
+		}
+		r.Limits[i] = part
+	}
+	return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{r}})
+}
+
+// checksFor returns the checks for a client with a record.
+func checksFor(rs *Ruleset, record *policy.ClientRecord) []counter.Check {
+	var plan Plan
+	plan.UseDirectory(oneRecord{record})
+	plan.Add(rs, &client{peer: netip.MustParseAddr("192.0.2.1"), header: map[string]string{"X-User": "ann"}, now: 30 * counter.Minute})
+	return slices.Clone(plan.Checks())
+}
+
+// TestOwnLimitsAreDivided: a client's own limits have parts that add up, whatever rules cached them
+// before.
+func TestOwnLimitsAreDivided(t *testing.T) {
+	three, seven := regionRules(t, 3, 0, "10/1h fixed_window"), otherRegion(t)
+	whole := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "10/1h fixed_window")}}})
+	for _, rule := range []string{"api", "*"} {
+		record := &policy.ClientRecord{Overrides: own(t, map[string]string{rule: "25/1h fixed_window"})}
+		for range 2 {
+			for want, rs := range map[int64]*Ruleset{8: three, 17: seven, 25: whole} { // 7.5 and 17.5: the first gets the unit
+				checks := checksFor(rs, record)
+				if n := checks[0].Limit.Count(); n != want || checks[0].Cost != 1 {
+					t.Errorf("under %q: %d of 25, cost %d, want %d", rule, n, checks[0].Cost, want)
+				}
+			}
+		}
+	}
+}
+
+// TestOwnLimitsWithoutAPart: a region that has no unit of a client's own limit admits nothing.
+func TestOwnLimitsWithoutAPart(t *testing.T) {
+	rs := regionRules(t, 2, 0, "10/1h fixed_window")
+	record := &policy.ClientRecord{Overrides: own(t, map[string]string{"api": "1/1h fixed_window"})}
+	checks := checksFor(rs, record)
+	slots, results := make([]counter.Slot, 1), make([]counter.Result, 1)
+	counter.Decide(30*counter.Minute, checks, slots, results)
+	if !results[0].Denied {
+		t.Errorf("%+v is admitted", checks[0])
+	}
+	all, err := record.Overrides.WithGrants([]policy.Grant{{Rule: "api", Units: 100, At: 30 * counter.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checks = checksFor(rs, &policy.ClientRecord{Overrides: all}); checks[0].Cost <= checks[0].Limit.Capacity() {
+		t.Errorf("a grant admits %+v", checks[0])
+	}
+}
+
+// TestGrantsAreDivided: the regions' parts of a grant add up to it.
+func TestGrantsAreDivided(t *testing.T) {
+	all, err := (*policy.Overrides)(nil).WithGrants([]policy.Grant{{Rule: "api", Units: 15, At: 30 * counter.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for self := range 2 {
+		rs := regionRules(t, 3, 0, "10/1h fixed_window")
+		if self == 1 {
+			rs = otherRegion(t)
+		}
+		sum += checksFor(rs, &policy.ClientRecord{Overrides: all})[0].Limit.Count()
+	}
+	if sum != 25 {
+		t.Errorf("the limits of both regions add up to %d, want 25", sum)
+	}
+}
+
+// otherRegion is the second region of regionRules(t, 3, …).
+func otherRegion(t *testing.T) *Ruleset {
+	t.Helper()
+	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}, Self: 1}
+	return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
+}
+
+// TestShardsOfARegion: under a rule with shards, a client's own limit is divided among the regions
+// first.
+func TestShardsOfARegion(t *testing.T) {
+	rs := regionRules(t, 4, 2, "10/1h fixed_window")
+	record := &policy.ClientRecord{Overrides: own(t, map[string]string{"api": "50/1h fixed_window"})}
+	checks := checksFor(rs, record)
+	if n := checks[0].Limit.Count(); n != 10 || checks[0].UnshardedLimit == nil || checks[0].UnshardedLimit.Count() != 20 {
+		t.Errorf("a shard has %d of %v, want 10 of 20", n, checks[0].UnshardedLimit)
+	}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !penstock_filter
+
+package policy
+
+import "github.com/penstock/penstock/core/counter"
+
+// Bounds of a division among regions.
+const (
+	RegionsMax = 8    // regions of a policy
+	ShareMax   = 1000 // the share of a region, in proportion to the shares of the others
+)
+
+// Division divides limits among the regions of a policy, in proportion to their shares. The zero
+// Division divides nothing. A Division is immutable and comparable.
+type Division struct {
+	// Shares are those of the regions in the order of their names. They are 1 to ShareMax, and 0
+	// beyond the last region.
+	Shares [RegionsMax]uint16
+	Self   uint8 // the region whose parts are computed
+}
+
+// Divides reports whether there are regions.
+func (d Division) Divides() bool { return d.Shares[0] > 0 }
+
+// InRegion is the region of a rule, nil for none.
+type InRegion = *RegionPart
+
+// RegionPart is what a rule needs to know of its region. It is immutable.
+type RegionPart struct {
+	Division Division // of clients' own limits and of grants under the rule
+	// Lends reports whether regions lend each other units of the rule's limits. Whole and
+	// WholeTiers are then the limits over all regions, of which the rule's are the parts.
+	Lends      bool
+	Whole      []counter.Limit
+	WholeTiers map[string][]counter.Limit
+}
+
+// Part returns the region's part of n units, which are 0 to counter.CountMax. The parts of all
+// regions add up to n. Each of them is n × share / sum of the shares, rounded down, and the units
+// left go to the regions with the largest remainders, the first of those that are equal.
+func (d Division) Part(n int64) int64 {
+	if !d.Divides() {
+		return n
+	}
+	var sum int64
+	for _, share := range d.Shares {
+		sum += int64(share)
+	}
+	left, before := n, int64(0)
+	own := n * int64(d.Shares[d.Self]) % sum
+	for i, share := range d.Shares {
+		product := n * int64(share)
+		left -= product / sum
+		if rest := product % sum; rest > own || rest == own && i < int(d.Self) {
+			before++
+		}
+	}
+	part := n * int64(d.Shares[d.Self]) / sum
+	if before < left {
+		part++
+	}
+	return part
+}
+
+// Limit returns the region's part of a limit. ok is false if the region has no unit of it. The
+// parts of the count add up to the limit's count, and those of a burst to its burst. A burst that
+// would take too long to fill is lowered.
+func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
+	count, burst := d.Part(l.Count()), d.Part(l.Capacity())
+	if count < 1 || burst < 1 {
+		return counter.Limit{}, false
+	}
+	part, err := l.Resized(count, burst)
+	if err != nil {
+		part, err = l.Resized(count, l.Fillable(count))
+	}
+	return part, err == nil
+}
+
+// Lendable reports whether regions can lend each other units of a limit: those of a window, which
+// both of them name by its beginning.
+func Lendable(l *counter.Limit) bool {
+	return l.Algorithm() == counter.FixedWindow || l.Algorithm() == counter.SlidingWindow
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestModuleMakesNoGarbage tests that requests that the hook decides allocate nothing in Envoy's
+// process, cgo included: 48,000 of them cause no collection. With two small allocations for each,
+// they caused several.
+func TestModuleMakesNoGarbage(t *testing.T) {
+	t.Parallel()
+	const connections, each = 16, 3_000
+	policy := strings.Replace(threeADay, "3/31d", "10000000/31d", 1)
+	s, asking := &site{direct: true, filter: moduleFilter(policy)}, &site{direct: true, filter: moduleFilter(policy + inRedis(redistest.Start(t)))}
+	e := startEnvoyIn(t, []string{modulePath(t), "GODEBUG=gctrace=1"}, "", nil, s, asking)
+	s.asks(t, connections, 100)
+	before := e.collections()
+	s.asks(t, connections, each)
+	after := e.collections()
+	t.Logf("%d collections at the start, %d after %d requests more", before, after, connections*each)
+	if after > before+1 { // Go collects at least once in two minutes
+		t.Errorf("%d collections during the requests", after-before)
+	}
+	// Calls of Redis allocate, which shows that the log has the collections.
+	eventually.Until(t, patience, "calls of Redis cause a collection", func() bool {
+		asking.asks(t, connections, each/10)
+		return e.collections() > after
+	})
+}
+
+// collections returns how many collections of garbage Go has reported in the log.
+func (e *envoy) collections() (n int) {
+	for line := range strings.Lines(e.log.String()) {
+		if strings.HasPrefix(line, "gc ") {
+			n++
+		}
+	}
+	return n
+}
+
+// asks sends requests over each connection, one at a time. It writes them itself, since net/http's
+// client would take most of the time.
+func (s *site) asks(t *testing.T, connections, each int) {
+	t.Helper()
+	var group sync.WaitGroup
+	for range connections {
+		group.Go(func() {
+			if err := s.askOver(each); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// askOver sends requests over one connection. Each must be admitted by a limit.
+func (s *site) askOver(n int) error {
+	c, err := net.Dial("tcp", s.address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answers := bufio.NewReader(c)
+	for range n {
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			return err
+		}
+		discard(response.Body)
+		if response.StatusCode != http.StatusOK || response.Header.Get("RateLimit") == "" {
+			return fmt.Errorf("status %d, %v", response.StatusCode, response.Header)
+		}
+	}
+	return nil
+}

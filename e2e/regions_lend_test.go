@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// lendingPolicy gives each client 30 units: 15 in us, 9 in eu and 6 in ap.
+const lendingPolicy = `name: shop
+on_error: deny
+regions: {us: 50, eu: 30, ap: 20}
+across: lease
+identify: [{header: {name: X-User, unverified: true}}]
+rules: [{name: all, limit: 30/31d fixed_window}]
+`
+
+// roundTripMillis is the time between two regions and back.
+const roundTripMillis = 200
+
+// lending is three regions, each with a Redis, a Caddy and an agent. Agents reach each other over
+// links with a delay.
+type lending struct {
+	t      *testing.T
+	policy string
+	folder string
+	names  []string
+	redis  map[string]*redistest.Server
+	sites  map[string]string // the address of each Caddy
+	listen map[string]string // the address of each agent
+	admin  map[string]string
+	agents map[string]*server
+	links  map[[2]string]*link // from an agent to another
+}
+
+func startLending(t *testing.T) *lending {
+	t.Helper()
+	l := &lending{t: t, folder: t.TempDir(), names: []string{"us", "eu", "ap"}, redis: map[string]*redistest.Server{},
+		sites: map[string]string{}, listen: map[string]string{}, admin: map[string]string{}, agents: map[string]*server{}, links: map[[2]string]*link{}}
+	issueAgentCertificates(t, l.folder)
+	l.policy = filepath.Join(l.folder, "policy.yaml")
+	if err := os.WriteFile(l.policy, []byte(lendingPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range l.names {
+		l.redis[name], l.listen[name], l.admin[name] = redistest.Start(t), freeport.Address(t), socket(t)
+	}
+	for _, from := range l.names {
+		for _, to := range l.names {
+			if from != to {
+				way := newLink(t, l.listen[to])
+				way.addToxic("latency", map[string]int{"latency": roundTripMillis / 2})
+				l.links[[2]string{from, to}] = way
+			}
+		}
+	}
+	for _, from := range l.names {
+		l.startAgent(from)
+		l.sites[from] = startRegionalCaddy(t, from, lendingPolicy, l.redis[from]).address
+	}
+	return l
+}
+
+// startAgent starts the agent of a region, and waits until it listens.
+func (l *lending) startAgent(name string) {
+	l.t.Helper()
+	l.agents[name] = l.startAgentAt(name, l.listen[name], l.admin[name])
+}
+
+func (l *lending) startAgentAt(name, listen, admin string) *server {
+	l.t.Helper()
+	args := []string{"region", "--name", name, "--policy", l.policy, "--redis", l.redis[name].URL(), "--listen", listen,
+		"--admin-listen", "unix:" + admin, "--tls-cert", filepath.Join(l.folder, "agent.pem"),
+		"--tls-key", filepath.Join(l.folder, "agent.key"), "--client-ca", filepath.Join(l.folder, "ca.pem")}
+	for _, peer := range l.names {
+		if way := l.links[[2]string{name, peer}]; way != nil {
+			args = append(args, "--peer", peer+"=https://"+way.proxy.Listen)
+		}
+	}
+	s := startServer(l.t, exec.Command(penstockProgram(l.t), args...))
+	eventually.Until(l.t, patience, "the agent of "+name+" hears its proxies", func() bool {
+		s.mustRun()
+		return strings.Contains(penstock(l.t, "regions", "--agent", "unix:"+admin).out, name+" hears its proxies")
+	})
+	return s
+}
+
+// take sends a client's request to a region, and reports whether it is admitted.
+func (l *lending) take(region, user string) bool {
+	l.t.Helper()
+	a, err := ask(http.DefaultClient, "http://"+l.sites[region]+"/", "X-User", user)
+	if err != nil || a.status != http.StatusOK && a.status != http.StatusTooManyRequests {
+		l.t.Fatalf("%s: status %d, error %v", region, a.status, err)
+	}
+	return a.status == http.StatusOK
+}
+
+// all sends a client's requests to a region until n were admitted.
+func (l *lending) all(region, user string, n int) {
+	l.t.Helper()
+	admitted := 0
+	eventually.Until(l.t, patience, user+" gets all units in "+region, func() bool {
+		for l.take(region, user) {
+			admitted++
+		}
+		if admitted > n {
+			l.t.Fatalf("%s: %d of %d units were admitted", user, admitted, n)
+		}
+		return admitted == n
+	})
+}
+
+// nothing checks that a client gets nothing in any region.
+func (l *lending) nothing(user string) {
+	l.t.Helper()
+	for range 3 {
+		for _, region := range l.names {
+			if l.take(region, user) {
+				l.t.Errorf("%s got a unit more in %s", user, region)
+			}
+		}
+	}
+}
+
+// cut cuts all links, or restores them.
+func (l *lending) cut(cut bool) {
+	for _, way := range l.links {
+		if cut {
+			way.cut()
+		} else {
+			way.reconnect()
+		}
+	}
+}
+
+// TestRegionsLend: with across: lease, a client gets the whole limit in one region, although it has
+// only the smallest part, and nothing more anywhere. The regions are 200 ms apart. If they are cut
+// off from each other, each admits its part. An agent that is killed takes nothing with it but
+// units under way.
+func TestRegionsLend(t *testing.T) {
+	t.Parallel()
+	l := startLending(t)
+	l.startAgentAt("ap", freeport.Address(t), socket(t)) // two agents in a region keep the promise
+	l.all("ap", "ann", 30)
+	l.nothing("ann")
+
+	l.cut(true)
+	for region, part := range map[string]int{"us": 15, "eu": 9, "ap": 6} {
+		for range part {
+			if !l.take(region, "bob") {
+				t.Errorf("bob has fewer than %d units in %s", part, region)
+			}
+		}
+	}
+	l.nothing("bob")
+
+	l.agents["us"].kill()
+	l.cut(false)
+	l.startAgent("us")
+	l.all("eu", "carol", 30)
+	l.nothing("carol")
+	l.nothing("bob")
+
+	eventually.Until(t, patience, "the nodes of eu name their region", func() bool {
+		return strings.Contains(penstock(t, "nodes", "--redis", l.redis["eu"].URL()).out, " in eu")
+	})
+	if shown := penstock(t, "regions", "--agent", "unix:"+l.admin["eu"]).mustSucceed(t); !strings.Contains(shown, "\nus ") ||
+		!strings.Contains(shown, "\nap ") {
+		t.Errorf("penstock regions prints\n%s", shown)
+	}
+}
+
+// TestRegionAgentIsClosed: an agent lends only to those that show a certificate of the regions'
+// authority, and it starts only with all that it needs.
+func TestRegionAgentIsClosed(t *testing.T) {
+	t.Parallel()
+	folder, policy := t.TempDir(), filepath.Join(t.TempDir(), "policy.yaml")
+	issueAgentCertificates(t, folder)
+	if err := os.WriteFile(policy, []byte(lendingPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	redis, listen := redistest.Start(t), freeport.Address(t)
+	args := []string{"region", "--name", "eu", "--policy", policy, "--redis", redis.URL(), "--listen", listen}
+	penstock(t, args...).mustFail(t, "--client-ca")
+	args = append(args, "--tls-cert", filepath.Join(folder, "agent.pem"), "--tls-key", filepath.Join(folder, "agent.key"),
+		"--client-ca", filepath.Join(folder, "ca.pem"), "--peer", "us=https://127.0.0.1:1")
+	penstock(t, args...).mustFail(t, "add --peer ap=https://")
+	penstock(t, append(args, "--peer", "mars=https://127.0.0.1:1")...).mustFail(t, "mars")
+	s := startServer(t, exec.Command(penstockProgram(t), append(args, "--peer", "ap=https://127.0.0.1:1")...))
+	eventually.Until(t, patience, "the agent listens", func() bool {
+		s.mustRun()
+		connection, err := net.Dial("tcp", listen)
+		if err != nil {
+			return false
+		}
+		connection.Close()
+		return true
+	})
+	strange := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: trusting(t, folder), DisableKeepAlives: true}}
+	response, err := strange.Post("https://"+listen+"/v1/loans", "application/json",
+		strings.NewReader(`{"key":"cmwxOnNob3A6YWxsOng6MjY3ODQwMHM6Znc=","limit":"30/31d fixed_window","want":1}`))
+	if err == nil {
+		response.Body.Close()
+		t.Errorf("a caller without a certificate was answered %s", response.Status)
+	}
+}
+
+// trusting returns a configuration that trusts the authority and has no certificate.
+func trusting(t *testing.T, folder string) *tls.Config {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return &tls.Config{RootCAs: pool}
+}
+
+// issueAgentCertificates writes an authority, and a certificate that agents on this machine use.
+func issueAgentCertificates(t *testing.T, folder string) {
+	t.Helper()
+	var parent *x509.Certificate
+	var signer *ecdsa.PrivateKey
+	for _, name := range []string{"ca", "agent"} {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			IsCA: parent == nil, BasicConstraintsValid: true}
+		if parent == nil {
+			parent, signer = c, key
+		}
+		signed, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: signed}, name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+			if err := os.WriteFile(filepath.Join(folder, file), pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

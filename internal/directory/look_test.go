@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// deaf is a source whose messages do not arrive. While it is away, it does not answer at all.
+type deaf struct {
+	directory.Memory
+	away atomic.Bool
+}
+
+func (d *deaf) err() error {
+	if d.away.Load() {
+		return directory.ErrSource
+	}
+	return nil
+}
+
+func (d *deaf) Follow(ctx context.Context, _ func(policy.ClientName), _ func()) { <-ctx.Done() }
+
+func (d *deaf) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	return d.Memory.Read(ctx, names, texts)
+}
+
+func (d *deaf) Networks(ctx context.Context) (map[string][]byte, error) {
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return d.Memory.Networks(ctx)
+}
+
+func (d *deaf) Changes(ctx context.Context, after string) (directory.Changes, error) {
+	if err := d.err(); err != nil {
+		return directory.Changes{}, err
+	}
+	return d.Memory.Changes(ctx, after)
+}
+
+func (d *deaf) Generation(ctx context.Context) (string, error) {
+	if err := d.err(); err != nil {
+		return "", err
+	}
+	return d.Memory.Generation(ctx)
+}
+
+// TestOneLookIsEnough tests that a process that receives no messages has every change after 36
+// seconds. The same holds after an hour without the source, although more has changed than the
+// history keeps.
+func TestOneLookIsEnough(t *testing.T) {
+	const look = 36 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		source := new(deaf)
+		d := open(t, directory.Options{Source: source, Timeout: time.Second})
+		blocked := func(want bool) {
+			t.Helper()
+			d.Find("user", "ann", now()) // which reads it again in the background if it may have changed
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			r, ok := d.Find("user", "ann", now())
+			network := d.FindAddr(netip.MustParseAddr("192.0.2.7"), now())
+			if !ok || (r != nil && r.Blocked) != want || (network != nil && network.Blocked) != want {
+				t.Errorf("the client has %+v, and the network %+v; want blocked %v", r, network, want)
+			}
+		}
+		change := func(action directory.Action) {
+			t.Helper()
+			edit(t, &source.Memory, directory.Edit{Client: "user:ann", Action: action})
+			edit(t, &source.Memory, directory.Edit{Client: "ip:192.0.2.0/24", Action: action})
+		}
+		fetch(t, d, "user", "ann")
+		change(directory.ActionBlock)
+		time.Sleep(look)
+		blocked(true)
+		source.away.Store(true)
+		change(directory.ActionUnblock)
+		for i := range directory.HistoryMax + 1 {
+			edit(t, &source.Memory, directory.Edit{Client: fmt.Sprint("user:u", i), Action: directory.ActionSetTier, Tier: "gold"})
+		}
+		time.Sleep(time.Hour)
+		blocked(true)
+		source.away.Store(false)
+		time.Sleep(look)
+		blocked(false)
+	})
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loan moves units of a limit between the counters of two regions, within one window.
+//
+// # Promise
+//
+// Each region has a part of the limit, and the parts add up to it. A loan is charged to the
+// lender's counter first, as a request would be, and then restored to the borrower's counter, as a
+// refund would be. So at each moment, what all regions have admitted in a window, and what they can
+// still admit in it, add up to the limit or less, whatever messages are lost:
+//
+//   - The lender charges no more than its part leaves. A repeated question is charged again.
+//   - The borrower restores a loan once, and no more than it has counted. A loan that arrives after
+//     the borrower's deadline, or not at all, is lost until its window ends.
+//   - The receipt of the charge names the window by its beginning. The borrower restores the units
+//     in that window only. If the clocks of the regions differ, a loan may be lost, but it never
+//     counts in another window.
+//
+// An agent keeps nothing that must survive it. Two agents of a region ask for more than one does,
+// and keep the promise.
+//
+// In a sliding window, a loan also moves what the window counts in the next one. Each region rounds
+// what it counts of the window before down on its own. So the weighted sum over all regions can
+// exceed the limit by less than one unit for each region but one. What is admitted in an aligned
+// window cannot.
+//
+// # Price
+//
+// No request waits for a loan. A region whose units run out before a loan arrives denies requests,
+// although other regions have units. A loan costs one call of the lender's Redis, one of the
+// borrower's, and a round trip between the regions.
+//
+// # When not to use it
+//
+// For limits that one request can use up, such as 1/1d: a region has no unit to begin with. For
+// token buckets and logs, which have no windows.
+package loan

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/store/regionstore"
+)
+
+// lentMille is the fraction of its spare units that a region lends at once, in thousandths. The
+// region keeps the others for its own requests, and lends of them when it is asked again.
+const lentMille = 500
+
+// keptParts is the fraction of its part, one sixteenth, down to which a region lends to one that
+// does not deny requests yet. Otherwise regions that are all short of units would pass the same
+// units around.
+const keptParts = 16
+
+// Question asks a region for units of a counter.
+type Question = regionstore.Question
+
+// Loan is what a region lends. The zero Loan is nothing.
+type Loan struct {
+	Units   int64          `json:"units"`
+	Receipt counter.Micros `json:"receipt"` // names the window
+	// At is the reading of the lender's clock. The borrower restores the units from the same
+	// reading of its own clock on: before that, its requests might weigh the window before more
+	// than the lender's did.
+	At counter.Micros `json:"at"`
+}
+
+// EarlyError reports that the clock of the borrower is behind that of the lender. Nothing was
+// restored.
+type EarlyError struct{ Wait counter.Micros }
+
+func (e *EarlyError) Error() string {
+	return "the region's clock is " + e.Wait.String() + " behind the lender's"
+}
+
+// errNothing reports that a region has no part of a limit.
+var errNothing = errors.New("the region has no unit of the limit")
+
+// Lend charges the counter of this region with a part of what it has left, and returns that as a
+// loan. Namespace is the beginning of the keys that may be lent. It returns an error if the
+// question is not valid or the store does not answer; what was charged in the second case is lost.
+func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question) (Loan, error) {
+	whole, err := check(q, namespace)
+	if err != nil {
+		return Loan{}, err
+	}
+	part, ok := here.Limit(&whole)
+	if !ok {
+		return Loan{}, errNothing
+	}
+	want := min(q.Want, part.Capacity())
+	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: 1, Min: 1, Max: want, ShareMille: lentMille,
+		Bounds: q.Bounds}}
+	var results [1]counter.Result
+	if !q.Short {
+		looks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
+		if err := store.Take(ctx, looks[:], results[:]); err != nil {
+			return Loan{}, err
+		}
+		if results[0].Remaining*keptParts <= part.Capacity() {
+			return Loan{}, nil
+		}
+	}
+	if err := store.Take(ctx, checks[:], results[:]); err != nil {
+		return Loan{}, err
+	}
+	if results[0].Granted <= 0 {
+		return Loan{}, nil
+	}
+	return Loan{Units: results[0].Granted, Receipt: results[0].Receipt, At: results[0].At}, nil
+}
+
+// Restore restores a loan to the counter of this region. The caller calls it once for each loan,
+// and again only after an [*EarlyError]. It returns the number of units that count.
+func Restore(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, l Loan) (int64, error) {
+	whole, err := check(q, namespace)
+	if err != nil {
+		return 0, err
+	}
+	part, ok := here.Limit(&whole)
+	switch {
+	case !ok:
+		return 0, errNothing
+	case l.Units < 1 || l.Units > counter.CountMax || l.Receipt <= 0:
+		return 0, fmt.Errorf("a loan of %d units with the receipt %d is out of bounds", l.Units, l.Receipt)
+	}
+	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
+	var results [1]counter.Result
+	if l.At > 0 {
+		if err := store.Take(ctx, checks[:], results[:]); err != nil {
+			return 0, err
+		}
+		if wait := l.At - results[0].At; wait > 0 {
+			return 0, &EarlyError{Wait: wait}
+		}
+	}
+	checks[0].Op, checks[0].Cost, checks[0].Receipt = counter.OpRefund, l.Units, l.Receipt
+	if err := store.Take(ctx, checks[:], results[:]); err != nil {
+		return 0, err
+	}
+	return results[0].Granted, nil
+}
+
+// check returns the limit of a question, which may come from another machine.
+func check(q *Question, namespace string) (whole counter.Limit, err error) {
+	if whole, err = counter.ParseLimit(q.Limit); err != nil {
+		return whole, err
+	}
+	key := string(q.Key)
+	switch {
+	case len(key) > regionstore.KeyBytesMax:
+		return whole, fmt.Errorf("a key of %d bytes is too long: it may have %d", len(key), regionstore.KeyBytesMax)
+	case !strings.HasPrefix(key, namespace):
+		return whole, errors.New("the key is in another namespace")
+	case !policy.Lendable(&whole) || !strings.HasSuffix(key, counter.KeyTail(&whole)):
+		return whole, fmt.Errorf("the key is not that of a counter with the limit %q, or it cannot be lent", q.Limit)
+	case q.Want < 1 || q.Want > counter.CountMax:
+		return whole, fmt.Errorf("%d units are out of bounds, which are 1 to %d", q.Want, counter.CountMax)
+	case (whole.Calendar() != 0) != (q.Bounds != nil):
+		return whole, errors.New("the bounds of a calendar window are missing, or there is none")
+	}
+	return whole, nil
+}

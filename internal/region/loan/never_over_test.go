@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/seed"
+)
+
+// mistake breaks one rule of the package, so that a test can show that it is found.
+type mistake uint8
+
+const (
+	none mistake = iota
+	restoresTwice
+	ignoresTheWindow
+	lendsWithoutCharge
+	mistakes
+)
+
+var mistakeNames = [...]string{"none", "restores a loan twice", "restores into the present window", "lends without a charge"}
+
+// place is a region with a store of its own and its own clock.
+type place struct {
+	store  *memstore.Store
+	here   policy.Division
+	limit  counter.Limit
+	offset counter.Micros
+}
+
+// use is an admitted request.
+type use struct {
+	at    counter.Micros // by the region's clock
+	units int64
+}
+
+// world is some regions that share one limit.
+type world struct {
+	t       *testing.T
+	rng     *rand.Rand
+	now     counter.Micros
+	whole   counter.Limit
+	key     []byte
+	places  []*place
+	uses    []use
+	pending []func() // loans under way
+	mistake mistake
+	loans   int
+	safe    bool // nothing is lost
+}
+
+func newWorld(t *testing.T, rng *rand.Rand, m mistake) *world {
+	t.Helper()
+	w := &world{t: t, rng: rng, now: 1_700_006_400 * counter.Second, mistake: m}
+	regions := 2 + rng.IntN(3)
+	var division policy.Division
+	var sum int64
+	for i := range regions {
+		division.Shares[i] = uint16(1 + rng.IntN(3))
+		sum += int64(division.Shares[i])
+	}
+	algorithm := []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow}[rng.IntN(2)]
+	var err error
+	if w.whole, err = counter.NewLimit(algorithm, sum*(1+rng.Int64N(20)), counter.Second, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.key = []byte("rl1:n:r:{c}" + counter.KeyTail(&w.whole))
+	for i := range regions {
+		p := &place{here: division}
+		p.here.Self = uint8(i)
+		if p.limit, err = w.whole.Resized(p.here.Part(w.whole.Count()), 0); err != nil {
+			t.Fatal(err)
+		}
+		if rng.IntN(2) == 0 {
+			p.offset = counter.Micros(rng.Int64N(int64(3*counter.Second))) - 3*counter.Second/2
+		}
+		if p.store, err = memstore.New(memstore.Options{Now: func() counter.Micros { return w.now + p.offset }}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.store.Close() })
+		w.places = append(w.places, p)
+	}
+	return w
+}
+
+// play sends requests and loans for some windows. The loans are late, lost, or asked for twice.
+func (w *world) play() {
+	for range 40 * len(w.places) * int(w.whole.Count()) {
+		w.now += counter.Micros(w.rng.Int64N(int64(counter.Second) / (4 * w.whole.Count())))
+		switch p := w.places[w.rng.IntN(len(w.places))]; {
+		case w.rng.IntN(4) > 0:
+			w.request(p, 1+w.rng.Int64N(2))
+		case w.rng.IntN(2) == 0 && len(w.pending) > 0:
+			at := w.rng.IntN(len(w.pending))
+			arrive := w.pending[at]
+			w.pending = slices.Delete(w.pending, at, at+1)
+			if w.rng.IntN(5) > 0 { // otherwise it is lost
+				arrive()
+			}
+		default:
+			w.borrow(p, w.places[w.rng.IntN(len(w.places))])
+		}
+	}
+}
+
+func (w *world) request(p *place, cost int64) {
+	checks, results := []counter.Check{{Key: w.key, Limit: &p.limit, Cost: cost}}, make([]counter.Result, 1)
+	if err := p.store.Take(context.Background(), checks, results); err != nil {
+		w.t.Fatal(err)
+	}
+	if results[0].Granted > 0 {
+		w.uses = append(w.uses, use{results[0].At, cost})
+	}
+}
+
+// borrow asks one region for units of another.
+func (w *world) borrow(borrower, lender *place) {
+	if borrower == lender {
+		return
+	}
+	q := &Question{Key: w.key, Limit: w.whole.String(), Want: 1 + w.rng.Int64N(w.whole.Count()),
+		Short: w.safe || w.rng.IntN(2) == 0}
+	l, err := Lend(context.Background(), lender.store, lender.here, "rl1:n:", q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.mistake == lendsWithoutCharge {
+		l = Loan{Units: q.Want, Receipt: (w.now + lender.offset) - (w.now+lender.offset)%w.whole.Window()}
+	}
+	if l.Units == 0 {
+		return
+	}
+	w.loans++
+	w.pending = append(w.pending, func() {
+		if w.mistake == ignoresTheWindow {
+			now := w.now + borrower.offset
+			l.Receipt, l.At = now-now%w.whole.Window(), 0
+		}
+		for range 1 + btoi(w.mistake == restoresTwice) {
+			restored, err := Restore(context.Background(), borrower.store, borrower.here, "rl1:n:", q, l)
+			if early := new(EarlyError); errors.As(err, &early) {
+				restored, err = 0, nil
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if rest := l.Units - restored; rest > 0 && (w.safe || w.rng.IntN(8) > 0) && w.mistake == none {
+				w.giveBack(lender, q, Loan{Units: rest, Receipt: l.Receipt})
+			}
+		}
+	})
+}
+
+func (w *world) giveBack(lender *place, q *Question, rest Loan) {
+	if _, err := Restore(context.Background(), lender.store, lender.here, "rl1:n:", q, rest); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// over returns by how many units the uses exceed the limit in an aligned window, and by how many as
+// one sliding window would have counted them.
+func (w *world) over() (aligned, weighted int64) {
+	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
+	window := w.whole.Window()
+	var start counter.Micros
+	var current, previous int64
+	for _, u := range w.uses {
+		if begin := u.at - u.at%window; begin != start {
+			previous = 0
+			if begin == start+window && w.whole.Algorithm() == counter.SlidingWindow {
+				previous = current
+			}
+			start, current = begin, 0
+		}
+		current += u.units
+		aligned = max(aligned, current-w.whole.Count())
+		weighted = max(weighted, current+previous*int64(start+window-u.at)/int64(window)-w.whole.Count())
+	}
+	return aligned, weighted
+}
+
+// TestNeverOver plays random requests and loans in regions with clocks of their own. What they
+// admit in an aligned window never exceeds the limit, and the weighted sum of sliding windows only
+// by the units that each region rounds down.
+func TestNeverOver(t *testing.T) {
+	rng := seed.Random(t)
+	loans := 0
+	for range racescale.Fewer(150) {
+		w := newWorld(t, rng, none)
+		w.play()
+		loans += w.loans
+		aligned, weighted := w.over()
+		if aligned > 0 || weighted >= int64(len(w.places)) {
+			t.Fatalf("%d over %v in an aligned window, %d over in a weighted one, in %d regions", aligned, w.whole, weighted, len(w.places))
+		}
+	}
+	if loans == 0 {
+		t.Error("no units were lent")
+	}
+}
+
+// TestMistakesAreFound plays the same with rules broken: each mistake exceeds a limit.
+func TestMistakesAreFound(t *testing.T) {
+	for m := none + 1; m < mistakes; m++ {
+		t.Run(mistakeNames[m], func(t *testing.T) {
+			rng := seed.Random(t)
+			for range 1000 {
+				w := newWorld(t, rng, m)
+				w.play()
+				if aligned, _ := w.over(); aligned > 0 {
+					return
+				}
+			}
+			t.Error("not found in 1000 scenes")
+		})
+	}
+}
+
+// TestTheWholeLimitIsUsable: one region that asks again and again gets all units of the others.
+func TestTheWholeLimitIsUsable(t *testing.T) {
+	rng := seed.Random(t)
+	for range racescale.Fewer(50) {
+		w := newWorld(t, rng, none)
+		w.safe = true
+		for _, p := range w.places {
+			p.offset = 0
+		}
+		for range 64 {
+			for range w.whole.Count() {
+				w.request(w.places[0], 1)
+			}
+			for _, lender := range w.places[1:] {
+				w.borrow(w.places[0], lender)
+			}
+			for _, arrive := range w.pending {
+				arrive()
+			}
+			w.pending = nil
+		}
+		if n := int64(len(w.uses)); n != w.whole.Count() {
+			t.Errorf("%d of %v were admitted in one of %d regions", n, w.whole, len(w.places))
+		}
+	}
+}
+
+// TestQuestionsFromOutside: what another machine sends is checked.
+func TestQuestionsFromOutside(t *testing.T) {
+	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), none)
+	p := w.places[0]
+	good := Question{Key: w.key, Limit: w.whole.String(), Want: 1}
+	for name, spoil := range map[string]func(q *Question){
+		"limit":     func(q *Question) { q.Limit = "many" },
+		"namespace": func(q *Question) { q.Key = []byte("rl1:other:r:{c}" + counter.KeyTail(&w.whole)) },
+		"window":    func(q *Question) { q.Key = []byte("rl1:n:r:{c}:7s:fw") },
+		"bucket":    func(q *Question) { q.Limit, q.Key = "5/1s burst 5", []byte("rl1:n:r:{c}:1s:tb") },
+		"nothing":   func(q *Question) { q.Want = 0 },
+		"too much":  func(q *Question) { q.Want = counter.CountMax + 1 },
+		"long":      func(q *Question) { q.Key = append([]byte("rl1:n:"), make([]byte, 4096)...) },
+		"bounds":    func(q *Question) { q.Bounds = &counter.Bounds{1, 2, 3, 4} },
+	} {
+		q := good
+		spoil(&q)
+		if l, err := Lend(t.Context(), p.store, p.here, "rl1:n:", &q); err == nil {
+			t.Errorf("%s: lent %+v", name, l)
+		}
+		if n, err := Restore(t.Context(), p.store, p.here, "rl1:n:", &q, Loan{Units: 1, Receipt: 1}); err == nil {
+			t.Errorf("%s: restored %d", name, n)
+		}
+	}
+	for _, l := range []Loan{{}, {Units: -1, Receipt: 1}, {Units: counter.CountMax + 1, Receipt: 1}, {Units: 1}} {
+		if n, err := Restore(t.Context(), p.store, p.here, "rl1:n:", &good, l); err == nil {
+			t.Errorf("%+v: restored %d", l, n)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// The paths at which an agent lends, and takes back what the borrower could not restore.
+const (
+	loansPath   = "/v1/loans"
+	returnsPath = "/v1/returns"
+)
+
+// returned is what a borrower gives back of a loan. It is sent once.
+type returned struct {
+	Question Question `json:"question"`
+	Loan     Loan     `json:"loan"`
+}
+
+// answerBytesMax bounds an answer of another region.
+const answerBytesMax = 4 << 10
+
+// Peer is another region. Make one with [NewPeer].
+type Peer struct {
+	Name string
+	// send sends a message once, and returns the answer.
+	send  func(ctx context.Context, path string, message any) (Loan, error)
+	close func()
+
+	asked, failed, borrowed, units atomic.Uint64
+	answered                       atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
+}
+
+// NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443.
+// The configuration has the certificate of this region and the authority of the others.
+func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
+	at, err := url.Parse(address)
+	if err != nil || at.Scheme != "https" || at.Host == "" || at.Path != "" && at.Path != "/" || at.RawQuery != "" {
+		return nil, fmt.Errorf("address %q of region %s is not that of an agent: write https://host:port", address, name)
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: 16,
+		IdleConnTimeout: 5 * time.Minute, TLSHandshakeTimeout: callTime, HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second,
+			PingTimeout: callTime}}
+	c := &caller{name: name, url: "https://" + at.Host, client: &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &Peer{Name: name, send: c.send, close: c.client.CloseIdleConnections}, nil
+}
+
+// Close closes idle connections.
+func (p *Peer) Close() { p.close() }
+
+// ask asks the region for units.
+func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
+	p.asked.Add(1)
+	defer func() {
+		switch {
+		case err != nil:
+			p.failed.Add(1)
+		case l.Units > 0:
+			p.borrowed.Add(1)
+			p.units.Add(uint64(l.Units))
+		}
+	}()
+	l, err = p.call(ctx, loansPath, q)
+	if err == nil && l.Units > q.Want {
+		return Loan{}, fmt.Errorf("region %s lends %d units where %d were asked for", p.Name, l.Units, q.Want)
+	}
+	return l, err
+}
+
+// giveBack returns units of a loan to the region, which answers how many it has restored.
+func (p *Peer) giveBack(ctx context.Context, q *Question, rest Loan) (units int64, err error) {
+	l, err := p.call(ctx, returnsPath, &returned{*q, rest})
+	return min(l.Units, rest.Units), err
+}
+
+func (p *Peer) call(ctx context.Context, path string, message any) (Loan, error) {
+	l, err := p.send(ctx, path, message)
+	if err == nil {
+		p.answered.Store(time.Now().UnixMilli())
+	}
+	return l, err
+}
+
+// caller calls the agent of another region over HTTP.
+type caller struct {
+	name, url string
+	client    *http.Client
+}
+
+func (c *caller) send(ctx context.Context, path string, message any) (l Loan, err error) {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return Loan{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return Loan{}, err
+	}
+	request.GetBody = nil // the transport cannot repeat it
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.client.Do(request)
+	if err != nil {
+		return Loan{}, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	if err != nil {
+		return Loan{}, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return Loan{}, fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		return Loan{}, errors.New("the answer is not a loan")
+	}
+	return l, nil
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// lendsMax bounds the questions of other regions that are answered at once. Further ones get 503.
+const lendsMax = 256
+
+// questionBytesMax bounds a question. A key takes a third more in JSON.
+const questionBytesMax = 8 << 10
+
+// Handler serves other regions. The caller requires their certificates.
+func (a *Agent) Handler() http.Handler {
+	places := make(chan struct{}, lendsMax)
+	mux := http.NewServeMux()
+	serve := func(path string, answer func(ctx context.Context, text []byte) (Loan, error)) {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case places <- struct{}{}:
+				defer func() { <-places }()
+			default:
+				http.Error(w, "too many questions", http.StatusServiceUnavailable)
+				return
+			}
+			serveLoan(w, r, answer)
+		})
+	}
+	serve(loansPath, func(ctx context.Context, text []byte) (Loan, error) {
+		q := new(Question)
+		if err := json.Unmarshal(text, q); err != nil {
+			return Loan{}, err
+		}
+		return a.lend(ctx, q)
+	})
+	serve(returnsPath, func(ctx context.Context, text []byte) (Loan, error) {
+		r := new(returned)
+		if err := json.Unmarshal(text, r); err != nil {
+			return Loan{}, err
+		}
+		return a.takeBack(ctx, r)
+	})
+	return mux
+}
+
+func serveLoan(w http.ResponseWriter, r *http.Request, answer func(ctx context.Context, text []byte) (Loan, error)) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, questionBytesMax))
+	if err != nil {
+		http.Error(w, "the message is too long, or was cut off", http.StatusBadRequest)
+		return
+	}
+	l, err := answer(r.Context(), text)
+	switch {
+	case errors.Is(err, errNothing):
+		l, err = Loan{}, nil
+	case errors.Is(err, counter.ErrUnavailable), errors.Is(err, counter.ErrOverloaded):
+		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(l) // without the answer, the units are lost until their window ends
+}
+
+// Status is what an agent reports to operators.
+type Status struct {
+	Region    string       `json:"region"`
+	Listening bool         `json:"listening"` // whether questions of this region are heard
+	Questions uint64       `json:"questions"`
+	Lent      uint64       `json:"lent_units"`
+	Lost      uint64       `json:"lost_units"` // borrowed too late, or for another window
+	Peers     []PeerStatus `json:"peers"`
+}
+
+// PeerStatus is what an agent knows about another region.
+type PeerStatus struct {
+	Region   string     `json:"region"`
+	Asked    uint64     `json:"asked"`
+	Failed   uint64     `json:"failed"`
+	Borrowed uint64     `json:"borrowed_units"`
+	Answered *time.Time `json:"answered,omitempty"` // the last answer
+}
+
+// Status returns the status of the agent of a region.
+func (a *Agent) Status(region string) Status {
+	s := Status{Region: region, Listening: a.listening.Load(), Questions: a.counts.questions.Load(),
+		Lent: a.counts.lentUnits.Load(), Lost: a.counts.lost.Load()}
+	for _, p := range a.o.Peers {
+		known := PeerStatus{Region: p.Name, Asked: p.asked.Load(), Failed: p.failed.Load(), Borrowed: p.units.Load()}
+		if at := p.answered.Load(); at != 0 {
+			when := time.UnixMilli(at).UTC()
+			known.Answered = &when
+		}
+		s.Peers = append(s.Peers, known)
+	}
+	return s
+}
+
+// OperatorHandler serves operators: the status as JSON, and metrics.
+func (a *Agent) OperatorHandler(region string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/region", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(a.Status(region)) // the caller may have left
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = io.WriteString(w, a.metrics()) // the caller may have left
+	})
+	return mux
+}
+
+// metrics returns the metrics as text.
+func (a *Agent) metrics() string {
+	var b strings.Builder
+	one := func(name, help string, value uint64) {
+		fmt.Fprintf(&b, "# HELP penstock_region_%s %s\n# TYPE penstock_region_%[1]s counter\npenstock_region_%[1]s %[3]d\n", name, help, value)
+	}
+	c := &a.counts
+	one("questions_total", "Questions of this region that the others were asked.", c.questions.Load())
+	one("questions_repeated_total", "Questions that were left out, because the counter was asked for a short time ago.", c.repeated.Load())
+	one("questions_dropped_total", "Questions that were left out, because too many were being asked.", c.dropped.Load())
+	one("questions_invalid_total", "Questions that are not valid under the policy.", c.invalid.Load())
+	one("lost_units_total", "Borrowed units that came too late, or for another window.", c.lost.Load())
+	one("loans_total", "Loans to other regions.", c.lent.Load())
+	one("lent_units_total", "Units lent to other regions.", c.lentUnits.Load())
+	one("returned_units_total", "Lent units that another region gave back, because it had counted fewer.", c.backUnits.Load())
+	one("loans_failed_total", "Requests of other regions to borrow or to return units that failed.", c.failed.Load())
+	for _, m := range []struct {
+		name, help string
+		of         func(*Peer) uint64
+	}{
+		{"peer_asked_total", "Questions to another region.", func(p *Peer) uint64 { return p.asked.Load() }},
+		{"peer_failed_total", "Questions that another region did not answer.", func(p *Peer) uint64 { return p.failed.Load() }},
+		{"borrowed_units_total", "Units that another region lent.", func(p *Peer) uint64 { return p.units.Load() }},
+	} {
+		fmt.Fprintf(&b, "# HELP penstock_region_%s %s\n# TYPE penstock_region_%[1]s counter\n", m.name, m.help)
+		for _, p := range a.o.Peers {
+			fmt.Fprintf(&b, "penstock_region_%s{region=%q} %d\n", m.name, p.Name, m.of(p))
+		}
+	}
+	return b.String()
+}

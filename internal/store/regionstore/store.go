@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package regionstore asks for units of other regions when those of this region run low.
+//
+// # Promise
+//
+// A [Store] answers as the store below it, except that a denial may be remembered only as long as a
+// loan takes: it sets [counter.Result.LeasedIn]. After a call in which a counter with a
+// [counter.Check.WholeLimit] has a quarter of its units left or less, it asks the region's agent
+// for more, in the background. A call never waits for that. A question can be lost: the next call
+// repeats it. For one counter there is at most one question in [askEvery]. The memory for that is
+// fixed, and two counters that share a place in it ask less often.
+//
+// # Price
+//
+// One comparison for each check whose rule does not lend. A question costs one PUBLISH, and some
+// allocations.
+//
+// # When not to use it
+//
+// Over a store in memory, which has no agent.
+package regionstore
+
+import (
+	"context"
+	"encoding/json"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Bounds of the questions.
+const (
+	askEvery  = 50 * time.Millisecond // the least time between two questions for one counter
+	placesMax = 1 << 14               // counters whose last question is remembered, 8 bytes each
+	queueMax  = 1024                  // questions that wait to be sent; further ones are dropped
+	sendTime  = 2 * time.Second       // a question that takes longer is dropped
+
+	// loanTime is about how long a loan takes. A denial is remembered for as long.
+	loanTime = 250 * counter.Millisecond
+)
+
+// The channel on which questions are published, and a key on whose server it is.
+const (
+	Channel    = "rl1:~loans"
+	ChannelKey = "rl1:~loans:{~loans}"
+)
+
+// KeyPrefix begins the keys of all counters. The name of their policy follows.
+const KeyPrefix = "rl1:"
+
+// KeyBytesMax is the greatest length of a key that is asked for.
+const KeyBytesMax = 2048
+
+// Question asks for units of a counter.
+type Question struct {
+	Key    []byte          `json:"key"`
+	Limit  string          `json:"limit"` // over all regions
+	Want   int64           `json:"want"`
+	Short  bool            `json:"short,omitempty"`  // requests are denied
+	Bounds *counter.Bounds `json:"bounds,omitempty"` // of a calendar window
+}
+
+// Store is a [counter.Batcher] over another one. It is safe for concurrent use.
+type Store struct {
+	inner   counter.Batcher
+	publish func(ctx context.Context, message []byte) (heard int64, err error)
+	logger  *slog.Logger
+	seed    maphash.Seed
+	asked   []atomic.Int64 // by the hash of a key: the millisecond of the last question
+	queue   chan Question
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	unheard atomic.Bool // the last question was not heard, and a warning was logged
+}
+
+var _ counter.Batcher = (*Store)(nil)
+
+// New returns a store over inner. publish sends a message to the region's agents, and returns how
+// many there are. The caller closes the store before inner.
+func New(inner counter.Batcher, publish func(ctx context.Context, message []byte) (heard int64, err error), logger *slog.Logger) *Store {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{inner: inner, publish: publish, logger: logger, seed: maphash.MakeSeed(), asked: make([]atomic.Int64, placesMax),
+		queue: make(chan Question, queueMax)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.running.Go(s.send)
+	return s
+}
+
+// Close ends the questions. Those that wait are dropped.
+func (s *Store) Close() {
+	s.cancel()
+	s.running.Wait()
+}
+
+// Take implements [counter.Store].
+func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	err := s.inner.Take(ctx, checks, results)
+	if err == nil {
+		s.look(checks, results)
+	}
+	return err
+}
+
+// TakeAll implements [counter.Batcher].
+func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
+	s.inner.TakeAll(ctx, calls)
+	for i := range calls {
+		if calls[i].Err == nil {
+			s.look(calls[i].Checks, calls[i].Results)
+		}
+	}
+}
+
+// look asks for units of the counters that run low.
+func (s *Store) look(checks []counter.Check, results []counter.Result) {
+	for i := range checks {
+		c := &checks[i]
+		if c.WholeLimit == nil || c.Op > counter.OpUpTo {
+			continue
+		}
+		r := &results[i]
+		if r.Remaining*4 > c.Limit.Capacity() && (!r.Denied || r.Wait == counter.Never) {
+			continue
+		}
+		s.ask(c, r.Denied, time.Now().UnixMilli())
+		if r.Denied && r.LeasedIn == 0 {
+			r.LeasedIn = loanTime // the denial must not be remembered until the window ends
+		}
+	}
+}
+
+// ask queues a question, unless the counter was asked for a short time ago.
+func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
+	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
+	last := place.Load()
+	if nowMillis-last < askEvery.Milliseconds() || len(c.Key) > KeyBytesMax || !place.CompareAndSwap(last, nowMillis) {
+		return
+	}
+	question := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Want: c.Cost + c.Limit.Capacity(), Short: short}
+	if c.Bounds != nil {
+		bounds := *c.Bounds
+		question.Bounds = &bounds
+	}
+	select {
+	case s.queue <- question:
+	default: // the next call asks again
+	}
+}
+
+// send publishes the questions.
+func (s *Store) send() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case question := <-s.queue:
+			s.sendOne(&question)
+		}
+	}
+}
+
+func (s *Store) sendOne(question *Question) {
+	message, err := json.Marshal(question)
+	if err != nil {
+		return // unreachable: a question has numbers and texts only
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, sendTime)
+	defer cancel()
+	heard, err := s.publish(ctx, message)
+	switch unheard := err != nil || heard == 0; {
+	case s.ctx.Err() != nil:
+	case unheard && !s.unheard.Swap(true):
+		s.logger.Warn("no agent of the region hears that a limit runs low, so the region has only its own part of it: start penstock region, and "+
+			"let this user of Redis PUBLISH on the channel", "channel", Channel, "error", err)
+	case !unheard && s.unheard.Swap(false):
+		s.logger.Info("an agent of the region hears again when a limit runs low")
+	}
+}
