@@ -83,7 +83,7 @@ func (a *Archiver) Run(ctx context.Context) {
 // which nothing is in the tables any more are not returned.
 func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
-		if _, err := a.Pool.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted"); err != nil {
+		if err := a.on(ctx); err != nil {
 			return err
 		}
 		var problems []error
@@ -103,6 +103,18 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 		return errors.Join(problems...)
 	})
 	return done, err
+}
+
+// on ends that months are dropped that are not in the archive. A keeper of partitions that is
+// dropping some has not read that, so it is waited for.
+func (a *Archiver) on(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
+		if err := retain.Lock(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
+		return err
+	})
 }
 
 // Off lets months be dropped that are not in the archive, from now on.

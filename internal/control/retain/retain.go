@@ -81,6 +81,8 @@ type Keeper struct {
 	Pool   *pgxpool.Pool
 	Keep   Keep
 	Logger *slog.Logger
+	// Archive tells that this process archives. It may not have noted that in the database yet.
+	Archive bool
 }
 
 // Run keeps the partitions until the context is done.
@@ -113,7 +115,7 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 			if err := t.grow(ctx, tx, now); err != nil {
 				return fmt.Errorf("the partitions of %s: %w", t.name, err)
 			}
-			if archiving && t.archived {
+			if (archiving || k.Archive) && t.archived {
 				continue // package archive drops them
 			}
 			if err := k.shrink(ctx, tx, t, now); err != nil {
