@@ -247,11 +247,18 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 		case s.stale:
 			err = a.anew(ctx, m)
 		case s.state == stateWriting:
-			err = a.write(ctx, m, s)
+			if len(s.objects) == 0 {
+				err = a.replaceable(ctx, m)
+			}
+			if err == nil {
+				err = a.write(ctx, m, s)
+			}
 		case s.state == stateWritten:
 			err = a.verify(ctx, m, s)
 		case s.state == stateDropped: // the database was restored from a backup of before
-			err = a.anew(ctx, m)
+			if err = a.replaceable(ctx, m); err == nil {
+				err = a.anew(ctx, m)
+			}
 		default:
 			if err = a.drop(ctx, m, s, now); err == nil {
 				return nil

@@ -3,6 +3,11 @@
 package archive
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +65,90 @@ func TestTheFirstStartWithAnArchive(t *testing.T) {
 	}
 	if w.keep(false, w.now); w.tables() != bothMonths {
 		t.Errorf("after the archiver has begun there are %q", w.tables())
+	}
+}
+
+// TestAFullerArchiveIsNotReplaced tests that a process that keeps months longer than the archiver
+// creates no empty partition of a month that is only in the archive, and that a database that is
+// older than the archive and has some rows of a month does not replace it.
+func TestAFullerArchiveIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.contents()
+	w.round()
+	if w.keep(true, w.old); w.tables() != "" {
+		t.Errorf("months that are in the archive have tables again: %s", w.tables())
+	}
+	w.round()
+	if w.restoreAll(); w.contents() != before {
+		t.Fatal("the rows differ after a process created partitions")
+	}
+	w.now = w.now.Add(2 * time.Hour)
+	w.round()
+
+	objects := w.objects("events")
+	w.exec("DELETE FROM archive_objects")
+	w.exec("DELETE FROM archives")
+	w.keep(true, w.old)
+	w.exec("DELETE FROM feeds")
+	w.fill(1)
+	for range 2 {
+		_, err := w.archiver.Round(t.Context(), w.now)
+		if err == nil || !strings.Contains(err.Error(), "drop the partition") {
+			t.Fatalf("the archive of a month of which there is one row: %v", err)
+		}
+	}
+	if after := w.objects("events"); !slices.Equal(after, objects) {
+		t.Fatalf("the archive had the objects %v, and has %v", objects, after)
+	}
+	m, err := monthOf(eventsMonth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.archiver.notLess(t.Context(), m, &Totals{}); err == nil {
+		t.Error("a month without rows replaces another")
+	}
+	// The remedy that the error names.
+	if _, err := w.archiver.Restore(t.Context(), eventsMonth, w.now, w.now.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "is in the database") {
+		t.Errorf("the restore of a month that has a table: %v", err)
+	}
+	w.exec("DROP TABLE " + eventsMonth + ", " + usageMonth)
+	if w.restoreAll(); w.contents() != before {
+		t.Error("the rows differ after the restore")
+	}
+}
+
+// TestNoRestoreOverATable tests that the restore of a month that has a table, and that the database
+// does not know as archived, changes nothing.
+func TestNoRestoreOverATable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.round()
+	w.exec("DELETE FROM archive_objects")
+	w.exec("DELETE FROM archives")
+	w.keep(true, w.old)
+	if _, err := w.archiver.Restore(t.Context(), eventsMonth, w.now, w.now.Add(time.Hour)); err == nil {
+		t.Error("a month that has a table is restored")
+	}
+	if n := w.text("SELECT count(*)::text FROM archives"); n != "0" {
+		t.Errorf("the database has %s months in the archive", n)
+	}
+}
+
+// TestADamagedManifestIsNotReplaced tests that an archive whose manifest cannot be read is not
+// replaced, because nothing tells what it has.
+func TestADamagedManifestIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	folder := filepath.Join(w.s3.Folder, "penstock", "2019", "02")
+	if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "events.manifest.json"), []byte("{"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.archiver.Round(t.Context(), w.now)
+	if err == nil || !strings.Contains(err.Error(), "cannot be compared") {
+		t.Errorf("a month whose manifest is damaged: %v", err)
+	}
+	if w.tables() != eventsMonth {
+		t.Errorf("there are %q", w.tables())
 	}
 }

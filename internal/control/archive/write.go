@@ -111,14 +111,13 @@ func longer(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// verify reads a month back, removes what killed attempts have left, and writes the manifest.
+// verify reads a month back, writes the manifest, and removes what killed attempts have left.
 func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	a.at("verify")
 	if err := a.readBack(ctx, m, s); err != nil {
 		return err
 	}
-	a.at("clean")
-	if err := a.clean(ctx, m, s); err != nil {
+	if err := a.notLess(ctx, m, &s.totals); err != nil {
 		return err
 	}
 	text, err := manifestOf(m, s)
@@ -127,6 +126,10 @@ func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	}
 	a.at("manifest")
 	if err := a.Bucket.put(ctx, m.manifestKey(), "application/json", bytes.NewReader(text), int64(len(text))); err != nil {
+		return err
+	}
+	a.at("clean") // after the manifest, which names only objects that are there
+	if err := a.clean(ctx, m, s); err != nil {
 		return err
 	}
 	a.at("verified")
@@ -177,6 +180,45 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 	}
 	_, err = m.files.read(file, size, each)
 	return err
+}
+
+// replaceable returns an error if the partition of a month has less than the archive has of it.
+func (a *Archiver) replaceable(ctx context.Context, m *month) error {
+	var present *Totals
+	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+		if err := longer(ctx, tx); err != nil {
+			return err
+		}
+		present, err = totalsOf(ctx, tx, m)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.notLess(ctx, m, present)
+}
+
+// notLess returns an error if totals that are to replace a month in the archive are less than those
+// of its manifest. The database may be older than the archive, and have only some rows of the month.
+// Units may be given back and clients forgotten, so neither units nor rows of usage need to grow.
+func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error {
+	before, err := a.readManifest(ctx, m)
+	switch {
+	case errors.Is(err, errMissing):
+		return nil
+	case err != nil: // not a Wrong: writing the month again would not mend it
+		return fmt.Errorf("what the archive has of the month cannot be compared, and is not replaced: %v; use another prefix, or remove the manifest if "+
+			"the partition has all rows", err)
+	}
+	less := totals.Rows == 0 && before.totals.Rows > 0
+	for i, column := range m.sums {
+		less = less || column != "units" && sumAt(totals.Sums, i).Cmp(sumAt(before.totals.Sums, i)) < 0
+	}
+	if less {
+		return fmt.Errorf("the archive %s has more than the partition: %v, and the partition has %v; nothing is replaced: drop the partition and run "+
+			"penstock control archive restore %s, or use another prefix", a.Bucket, &before.totals, totals, m.partition)
+	}
+	return nil
 }
 
 // clean removes objects of a month that belong to attempts that were killed. A bucket that keeps

@@ -141,7 +141,8 @@ func month(now time.Time, n int) time.Time {
 // MonthForm ends the name of a partition, after the table and an underscore.
 const MonthForm = "2006_01"
 
-// grow creates the partitions of the months around now.
+// grow creates the partitions of the months around now, but not of those that are only in the
+// archive: an empty partition would be archived in their place.
 func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	for n := -behind; n <= Ahead; n++ {
 		from, to := month(now, n), month(now, n+1)
@@ -151,7 +152,8 @@ func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 		// The names are constants and digits.
 		partition := t.name + "_" + from.Format(MonthForm)
 		var present bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", "penstock."+partition).Scan(&present); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL OR EXISTS (SELECT FROM archives WHERE partition = $2 AND state = 'dropped')",
+			"penstock."+partition, partition).Scan(&present); err != nil {
 			return err
 		}
 		if present {
