@@ -105,13 +105,20 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// on ends that months are dropped that are not in the archive. A keeper of partitions that is
-// dropping some has not read that, so it is waited for.
-func (a *Archiver) on(ctx context.Context) error {
+// locked runs do in a transaction that waits for those who change partitions or forget a client.
+func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
 			return err
 		}
+		return do(tx)
+	})
+}
+
+// on ends that months are dropped that are not in the archive. A keeper of partitions that is
+// dropping some has not read that, so it is waited for.
+func (a *Archiver) on(ctx context.Context) error {
+	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
 		return err
 	})
@@ -235,7 +242,11 @@ func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 
 // archive takes a month through its states until it is dropped.
 func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
-	if _, err := a.Pool.Exec(ctx, "INSERT INTO archives (partition, attempt, began_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.partition, newAttempt(), now); err != nil {
+	a.at("begin")
+	if err := a.locked(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "INSERT INTO archives (partition, attempt, began_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.partition, newAttempt(), now)
+		return err
+	}); err != nil {
 		return err
 	}
 	for attempt := 1; ; {
@@ -320,7 +331,7 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 // anew begins a month from its first object. The objects that were written have other names.
 func (a *Archiver) anew(ctx context.Context, m *month) error {
 	a.at("anew")
-	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
+	return a.locked(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition); err != nil {
 			return err
 		}
