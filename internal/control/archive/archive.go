@@ -256,7 +256,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 		}
 		switch {
 		case s.stale:
-			err = a.anew(ctx, m)
+			err = a.anew(ctx, m, s)
 		case s.state == stateWriting:
 			if len(s.objects) == 0 {
 				err = a.replaceable(ctx, m)
@@ -268,7 +268,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			err = a.verify(ctx, m, s)
 		case s.state == stateDropped: // the database was restored from a backup of before
 			if err = a.replaceable(ctx, m); err == nil {
-				err = a.anew(ctx, m)
+				err = a.anew(ctx, m, s)
 			}
 		default:
 			if err = a.drop(ctx, m, s, now); err == nil {
@@ -280,7 +280,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			if attempt++; attempt > attemptsMax {
 				return err
 			}
-			err = a.anew(ctx, m)
+			err = a.anew(ctx, m, s)
 		}
 		if err != nil {
 			return err
@@ -328,15 +328,23 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 	return s, err
 }
 
-// anew begins a month from its first object. The objects that were written have other names.
-func (a *Archiver) anew(ctx context.Context, m *month) error {
+// errOther means that another process works on a month since its status was read.
+var errOther = errors.New("another process has changed the month meanwhile")
+
+// anew begins a month from its first object, unless another process has changed it. The objects that
+// were written have other names.
+func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition); err != nil {
+		tag, err := tx.Exec(ctx, "UPDATE archives SET state = $2, attempt = $3, stale = false, totals = NULL, verified_at = NULL, dropped_at = NULL, until = NULL "+
+			"WHERE partition = $1 AND attempt = $4 AND state = $5", m.partition, stateWriting, newAttempt(), s.attempt, s.state)
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE archives SET state = $2, attempt = $3, stale = false, totals = NULL, verified_at = NULL, dropped_at = NULL, until = NULL "+
-			"WHERE partition = $1", m.partition, stateWriting, newAttempt())
+		if tag.RowsAffected() != 1 {
+			return errOther
+		}
+		_, err = tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition)
 		return err
 	})
 }

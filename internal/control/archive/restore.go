@@ -107,7 +107,7 @@ func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.
 		}
 		tag, err := tx.Exec(ctx, "UPDATE archives SET state = $3, until = $4 WHERE partition = $1 AND state = $2", m.partition, stateDropped, stateRestored, until)
 		if err == nil && tag.RowsAffected() != 1 {
-			err = errors.New("another process has changed the month meanwhile")
+			err = errOther
 		}
 		a.at("restored")
 		return err

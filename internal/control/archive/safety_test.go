@@ -152,3 +152,48 @@ func TestADamagedManifestIsNotReplaced(t *testing.T) {
 		t.Errorf("there are %q", w.tables())
 	}
 }
+
+// TestAProcessThatWasFrozenBeforeTheDrop tests that a process that another one has overtaken before
+// it drops a partition changes nothing in what the database has of the archive.
+func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before, second, frozen := w.contents(), w.archiverAt(w.s3.URL()), false
+	w.archiver.step = func(step string) {
+		if step != "drop" || frozen {
+			return
+		}
+		frozen = true
+		w.exec("SELECT pg_terminate_backend(pid)" + ofThisLock)
+		eventually.Until(t, 20*time.Second, "the lock is free", func() bool {
+			return w.text("SELECT count(*)::text"+ofThisLock) == "0"
+		})
+		if _, err := second.Round(t.Context(), w.now); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.archiver.Round(t.Context(), w.now); !errors.Is(err, errOther) {
+		t.Errorf("a process that was overtaken: %v", err)
+	}
+	w.archiver.step = nil
+	m, err := monthOf(eventsMonth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := w.archiver.load(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.state = stateVerified // as it was before the other process dropped the partition
+	if err := w.archiver.anew(t.Context(), m, s); !errors.Is(err, errOther) {
+		t.Errorf("a process that was overtaken begins the month anew: %v", err)
+	}
+	for _, partition := range []string{eventsMonth, usageMonth} {
+		if _, err := w.archiver.Verify(t.Context(), partition); err != nil {
+			t.Errorf("%s: %v", partition, err)
+		}
+	}
+	if w.restoreAll(); w.contents() != before {
+		t.Error("the rows differ after the restore")
+	}
+}

@@ -61,7 +61,7 @@ func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt strin
 		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
 		m.partition, o.Number, o.Key, o.Bytes, o.SHA256, o.Digest, o.Totals, o.Last, attempt)
 	if err == nil && tag.RowsAffected() != 1 {
-		err = errors.New("another process has begun the month anew")
+		err = errOther
 	}
 	return err
 }
@@ -249,12 +249,15 @@ func (a *Archiver) drop(ctx context.Context, m *month, s *status, now time.Time)
 		if err := retain.Lock(ctx, tx); err != nil {
 			return err
 		}
-		var state string
+		var state, attempt string
 		var stale bool
-		if err := tx.QueryRow(ctx, "SELECT state, stale FROM archives WHERE partition = $1 FOR UPDATE", m.partition).Scan(&state, &stale); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT state, attempt, stale FROM archives WHERE partition = $1 FOR UPDATE", m.partition).Scan(&state, &attempt, &stale); err != nil {
 			return err
 		}
-		if stale || state != s.state {
+		if state != s.state || attempt != s.attempt {
+			return errOther
+		}
+		if stale {
 			return &Wrong{m.folder(), errors.New("the rows of the month have changed since they were written")}
 		}
 		if _, err := tx.Exec(ctx, "LOCK TABLE "+m.partition+" IN SHARE MODE"); err != nil {
