@@ -124,10 +124,23 @@ func (a *Archiver) on(ctx context.Context) error {
 	})
 }
 
-// Off lets months be dropped that are not in the archive, from now on.
+// Off lets months be dropped that are not in the archive, from now on. Only the archive ends a
+// restored month, so there must be none.
 func (a *Archiver) Off(ctx context.Context) error {
-	_, err := a.Pool.Exec(ctx, "UPDATE archiving SET wanted = false")
-	return err
+	return a.locked(ctx, func(tx pgx.Tx) error {
+		var partition string
+		var until time.Time
+		err := tx.QueryRow(ctx, "SELECT partition, until FROM archives WHERE state = $1 ORDER BY until DESC LIMIT 1", stateRestored).Scan(&partition, &until)
+		if errors.Is(err, pgx.ErrNoRows) {
+			_, err = tx.Exec(ctx, "UPDATE archiving SET wanted = false")
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("the month %s is restored until %s: the archive stays on until then; run penstock control archive run after that, and try again",
+			partition, until.UTC().Format(time.RFC3339))
+	})
 }
 
 // alone runs do while this process has the lock.

@@ -197,3 +197,27 @@ func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
 		t.Error("the rows differ after the restore")
 	}
 }
+
+// TestRestoredMonthsStayUntilTheirEnd tests that the archive cannot be turned off while a month is
+// restored, and that the retention drops no restored month.
+func TestRestoredMonthsStayUntilTheirEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.round()
+	w.restoreAll()
+	if err := w.archiver.Off(t.Context()); err == nil || !strings.Contains(err.Error(), "is restored until 2026-06-01T01:00:00Z") {
+		t.Errorf("the archive is turned off: %v", err)
+	}
+	w.exec("UPDATE archiving SET wanted = false")
+	if w.keep(false, w.now); w.tables() != bothMonths {
+		t.Errorf("there are %q", w.tables())
+	}
+	w.now = w.now.Add(2 * time.Hour)
+	w.round()
+	if err := w.archiver.Off(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if wanted := w.text("SELECT wanted::text FROM archiving"); wanted != "false" || w.tables() != "" {
+		t.Errorf("the archive is wanted: %s; there are %q", wanted, w.tables())
+	}
+}

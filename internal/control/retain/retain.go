@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -203,14 +204,23 @@ func Lock(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// shrink drops the partitions whose retention time is over.
+// shrink drops the partitions whose retention time is over. Package archive drops those that it has
+// restored.
 func (k *Keeper) shrink(ctx context.Context, tx pgx.Tx, t table, now time.Time) error {
 	partitions, err := Partitions(ctx, tx, t.name)
 	if err != nil {
 		return err
 	}
+	rows, err := tx.Query(ctx, "SELECT partition FROM archives WHERE state = 'restored'")
+	if err != nil {
+		return err
+	}
+	restored, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
 	for name, from := range partitions {
-		if !Due(from, t.keep, now) {
+		if !Due(from, t.keep, now) || slices.Contains(restored, name) {
 			continue
 		}
 		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {
