@@ -74,7 +74,7 @@ type table struct {
 
 func (k Keep) tables() []table {
 	return []table{{"rate_limit_events", k.Events, true}, {"client_denials", k.Denials, false}, {"client_usage", k.Days, true},
-		{"rate_limit_metrics", k.Days, false}}
+		{"rate_limit_metrics", max(k.Days, k.Hours), false}}
 }
 
 // Keeper keeps the partitions. Create one with its fields.
@@ -123,8 +123,9 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 				return fmt.Errorf("the partitions of %s: %w", t.name, err)
 			}
 		}
-		for granularity, age := range map[string]time.Duration{"minute": keep.Minutes, "hour": keep.Hours} {
-			if _, err := tx.Exec(ctx, "DELETE FROM rate_limit_metrics WHERE granularity = $1 AND at < $2", granularity, now.Add(-age)); err != nil {
+		for granularity, before := range map[string]time.Time{"minute": now.Add(-keep.Minutes), "hour": now.Add(-keep.Hours),
+			"day": month(now.Add(-keep.Days), 0)} { // days go with the months of usage
+			if _, err := tx.Exec(ctx, "DELETE FROM rate_limit_metrics WHERE granularity = $1 AND at < $2", granularity, before); err != nil {
 				return err
 			}
 		}
