@@ -344,8 +344,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 // errOther means that another process works on a month since its status was read.
 var errOther = errors.New("another process has changed the month meanwhile")
 
-// anew begins a month from its first object, unless another process has changed it. The objects that
-// were written have other names.
+// anew begins a month from its first object, unless another process has changed it. The objects
+// that were written have other names.
 func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {

@@ -236,8 +236,8 @@ func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	}
 }
 
-// TestForgettingWhileAMonthBegins tests that a client that is being forgotten when a month begins to
-// be written, at first or anew, is not in its archive.
+// TestForgettingWhileAMonthBegins tests that a client that is being forgotten when a month begins
+// to be written, at first or anew, is not in its archive.
 func TestForgettingWhileAMonthBegins(t *testing.T) {
 	t.Parallel()
 	for _, begin := range []string{"begin", "anew"} {

@@ -199,8 +199,9 @@ func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 }
 
 // notLess returns an error if totals that are to replace a month in the archive are less than those
-// of its manifest. The database may be older than the archive, and have only some rows of the month.
-// Units may be given back and clients forgotten, so neither units nor rows of usage need to grow.
+// of its manifest. The database may be older than the archive, and have only some rows of the
+// month. Units may be given back and clients forgotten, so neither units nor rows of usage need to
+// grow.
 func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error {
 	before, err := a.readManifest(ctx, m)
 	switch {
