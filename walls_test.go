@@ -80,7 +80,7 @@ var imports = map[string][]string{
 	"internal/control/reports":  {},
 	"internal/control/retain":   {},
 	"internal/control/database": {},
-	"internal/control/ledger":   {"core/policy", "internal/directory", "internal/policyfile"},
+	"internal/control/ledger":   {"core/policy", "internal/control/retain", "internal/directory", "internal/policyfile"},
 	"internal/control/localpg":  {},
 	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
 	"internal/otlp":             {},

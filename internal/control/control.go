@@ -112,7 +112,7 @@ func Run(ctx context.Context, o Options) error {
 			return
 		}
 		running.Go(func() { policies.Run(ctx) })
-		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger}
+		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger, Archive: o.Archive != nil}
 		running.Go(func() { keeper.Run(ctx) })
 		if o.Archive != nil {
 			archiver := &archive.Archiver{Pool: p.pool, Bucket: o.Archive, Keep: o.Keep, Logger: o.Logger}

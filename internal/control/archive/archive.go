@@ -83,7 +83,7 @@ func (a *Archiver) Run(ctx context.Context) {
 // which nothing is in the tables any more are not returned.
 func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
-		if _, err := a.Pool.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted"); err != nil {
+		if err := a.on(ctx); err != nil {
 			return err
 		}
 		var problems []error
@@ -105,10 +105,42 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// Off lets months be dropped that are not in the archive, from now on.
+// locked runs do in a transaction that waits for those who change partitions or forget a client.
+func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
+		if err := retain.Lock(ctx, tx); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// on ends that months are dropped that are not in the archive. A keeper of partitions that is
+// dropping some has not read that, so it is waited for.
+func (a *Archiver) on(ctx context.Context) error {
+	return a.locked(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
+		return err
+	})
+}
+
+// Off lets months be dropped that are not in the archive, from now on. Only the archive ends a
+// restored month, so there must be none.
 func (a *Archiver) Off(ctx context.Context) error {
-	_, err := a.Pool.Exec(ctx, "UPDATE archiving SET wanted = false")
-	return err
+	return a.locked(ctx, func(tx pgx.Tx) error {
+		var partition string
+		var until time.Time
+		err := tx.QueryRow(ctx, "SELECT partition, until FROM archives WHERE state = $1 ORDER BY until DESC LIMIT 1", stateRestored).Scan(&partition, &until)
+		if errors.Is(err, pgx.ErrNoRows) {
+			_, err = tx.Exec(ctx, "UPDATE archiving SET wanted = false")
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("the month %s is restored until %s: the archive stays on until then; run penstock control archive run after that, and try again",
+			partition, until.UTC().Format(time.RFC3339))
+	})
 }
 
 // alone runs do while this process has the lock.
@@ -223,7 +255,11 @@ func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 
 // archive takes a month through its states until it is dropped.
 func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
-	if _, err := a.Pool.Exec(ctx, "INSERT INTO archives (partition, attempt, began_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.partition, newAttempt(), now); err != nil {
+	a.at("begin")
+	if err := a.locked(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "INSERT INTO archives (partition, attempt, began_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.partition, newAttempt(), now)
+		return err
+	}); err != nil {
 		return err
 	}
 	for attempt := 1; ; {
@@ -233,13 +269,20 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 		}
 		switch {
 		case s.stale:
-			err = a.anew(ctx, m)
+			err = a.anew(ctx, m, s)
 		case s.state == stateWriting:
-			err = a.write(ctx, m, s)
+			if len(s.objects) == 0 {
+				err = a.replaceable(ctx, m)
+			}
+			if err == nil {
+				err = a.write(ctx, m, s)
+			}
 		case s.state == stateWritten:
 			err = a.verify(ctx, m, s)
 		case s.state == stateDropped: // the database was restored from a backup of before
-			err = a.anew(ctx, m)
+			if err = a.replaceable(ctx, m); err == nil {
+				err = a.anew(ctx, m, s)
+			}
 		default:
 			if err = a.drop(ctx, m, s, now); err == nil {
 				return nil
@@ -250,7 +293,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			if attempt++; attempt > attemptsMax {
 				return err
 			}
-			err = a.anew(ctx, m)
+			err = a.anew(ctx, m, s)
 		}
 		if err != nil {
 			return err
@@ -298,15 +341,23 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 	return s, err
 }
 
-// anew begins a month from its first object. The objects that were written have other names.
-func (a *Archiver) anew(ctx context.Context, m *month) error {
+// errOther means that another process works on a month since its status was read.
+var errOther = errors.New("another process has changed the month meanwhile")
+
+// anew begins a month from its first object, unless another process has changed it. The objects
+// that were written have other names.
+func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
-	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition); err != nil {
+	return a.locked(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, "UPDATE archives SET state = $2, attempt = $3, stale = false, totals = NULL, verified_at = NULL, dropped_at = NULL, until = NULL "+
+			"WHERE partition = $1 AND attempt = $4 AND state = $5", m.partition, stateWriting, newAttempt(), s.attempt, s.state)
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE archives SET state = $2, attempt = $3, stale = false, totals = NULL, verified_at = NULL, dropped_at = NULL, until = NULL "+
-			"WHERE partition = $1", m.partition, stateWriting, newAttempt())
+		if tag.RowsAffected() != 1 {
+			return errOther
+		}
+		_, err = tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition)
 		return err
 	})
 }

@@ -330,7 +330,7 @@ func TestKilledAtEachStep(t *testing.T) {
 }
 
 // stepsOfArchive are the steps of a month, some of them at its first object and at its second.
-var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "clean", "manifest", "verified", "drop", "commit"}
+var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "manifest", "clean", "verified", "drop", "commit"}
 
 // killed runs a process that is killed at a step of an archive, or of the restore of a month.
 func (w *world) killed(step, restore string) {

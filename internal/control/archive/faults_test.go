@@ -188,19 +188,24 @@ func TestOneProcessAtATime(t *testing.T) {
 	}
 }
 
+// forget removes the name of a client.
+func forget(ctx context.Context, w *world, client string) error {
+	name, err := ledger.Name(client)
+	if err != nil {
+		return err
+	}
+	_, err = (&ledger.Ledger{Pool: w.pool}).Forget(ctx, ledger.Actor{Name: "test"}, name, "asked for it")
+	return err
+}
+
 // TestForgottenClientsAreNotInTheArchive tests that a client that is forgotten while a month is
 // written is not in its archive, and that one that is forgotten in a restored month leaves the
 // archive.
 func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := &ledger.Ledger{Pool: w.pool}
 	forget := func(client string) {
-		name, err := ledger.Name(client)
-		if err == nil {
-			_, err = l.Forget(t.Context(), ledger.Actor{Name: "test"}, name, "asked for it")
-		}
-		if err != nil {
+		if err := forget(t.Context(), w, client); err != nil {
 			t.Error(err)
 		}
 	}
@@ -228,6 +233,61 @@ func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	}
 	if got := w.pyarrow("events", "t.num_rows"); got != "700" {
 		t.Errorf("the archive has %s rows", got)
+	}
+}
+
+// TestForgettingWhileAMonthBegins tests that a client that is being forgotten when a month begins
+// to be written, at first or anew, is not in its archive.
+func TestForgettingWhileAMonthBegins(t *testing.T) {
+	t.Parallel()
+	for _, begin := range []string{"begin", "anew"} {
+		w := newWorld(t)
+		if begin == "anew" { // as in a database that was restored from a backup
+			w.round()
+			w.restoreAll()
+			w.exec("UPDATE archives SET state = 'dropped', until = NULL")
+		}
+		// The forgetting stops after it has marked the months.
+		blocker, err := w.pool.Begin(t.Context())
+		if err == nil {
+			_, err = blocker.Exec(t.Context(), "LOCK TABLE ONLY client_denials IN ROW EXCLUSIVE MODE")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		forgotten, begun, went := make(chan error, 1), false, make(chan struct{})
+		w.archiver.step = func(step string) {
+			switch {
+			case step == begin && !begun:
+				begun = true
+				go func() { forgotten <- forget(t.Context(), w, "user:7") }()
+				eventually.Until(t, 20*time.Second, "the forgetting waits", func() bool {
+					return w.text("SELECT count(*)::text FROM pg_locks WHERE relation = 'client_denials'::regclass AND NOT granted") != "0"
+				})
+			case step == "put" && went != nil: // the rows are read
+				close(went)
+				went = nil
+				if err := <-forgotten; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		read, done := went, make(chan error, 1)
+		go func() { _, err := w.archiver.Round(t.Context(), w.now); done <- err }()
+		eventually.Until(t, 60*time.Second, "the archive waits or goes on", func() bool {
+			select {
+			case <-read:
+				return true
+			default:
+				return w.text("SELECT count(*)::text"+ofThisLock+" AND NOT granted") != "0"
+			}
+		})
+		if err := errors.Join(blocker.Rollback(t.Context()), <-done); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.pyarrow("events", "t.num_rows, t['client'].to_pylist().count('user:7')"); got != "700 0" {
+			t.Errorf("%s: the archive has the rows, and those of the forgotten client: %s, want 700 0", begin, got)
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 const RestoreMax = 366 * 24 * time.Hour
 
 // Restore brings a month back to its table until an instant. It is all there when it returns, or
-// not at all. If the database does not know the month, the manifest in the bucket says what it
-// consists of.
+// not at all. If the database does not know the month, or has lost its table, the manifest in the
+// bucket tells what it consists of.
 func (a *Archiver) Restore(ctx context.Context, partition string, now, until time.Time) (restored Totals, err error) {
 	m, err := monthOf(partition)
 	if err != nil {
@@ -29,15 +29,19 @@ func (a *Archiver) Restore(ctx context.Context, partition string, now, until tim
 		return restored, fmt.Errorf("the end of a restored month, %s, is not within 366 days from now, %s", until.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	err = a.alone(ctx, func(ctx context.Context) error {
+		var present bool
+		if err := a.Pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", "penstock."+partition).Scan(&present); err != nil {
+			return err
+		}
+		if present {
+			return fmt.Errorf("the month %s is in the database: nothing is restored; if its table has fewer rows than the archive, drop it and try again", partition)
+		}
 		s, err := a.load(ctx, m)
-		if errors.Is(err, pgx.ErrNoRows) {
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && s.state != stateDropped { // the table was dropped by hand
 			s, err = a.adopt(ctx, m, now)
 		}
 		if err != nil {
 			return err
-		}
-		if s.state != stateDropped {
-			return fmt.Errorf("the month %s is in the database: its state is %s", partition, s.state)
 		}
 		restored = s.totals
 		return a.restore(ctx, m, s, until)
@@ -56,7 +60,11 @@ func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status,
 	}
 	a.at("adopt")
 	return s, pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO archives (partition, attempt, state, totals, began_at, verified_at, dropped_at) VALUES ($1, $2, $3, $4, $5, $5, $5)",
+		if _, err := tx.Exec(ctx, "DELETE FROM archive_objects WHERE partition = $1", m.partition); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO archives (partition, attempt, state, totals, began_at, verified_at, dropped_at) VALUES ($1, $2, $3, $4, $5, $5, $5) "+
+			"ON CONFLICT (partition) DO UPDATE SET attempt = $2, state = $3, stale = false, totals = $4, verified_at = $5, dropped_at = $5, until = NULL",
 			m.partition, s.attempt, stateDropped, s.totals, now); err != nil {
 			return err
 		}
@@ -99,7 +107,7 @@ func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.
 		}
 		tag, err := tx.Exec(ctx, "UPDATE archives SET state = $3, until = $4 WHERE partition = $1 AND state = $2", m.partition, stateDropped, stateRestored, until)
 		if err == nil && tag.RowsAffected() != 1 {
-			err = errors.New("another process has changed the month meanwhile")
+			err = errOther
 		}
 		a.at("restored")
 		return err
@@ -168,7 +176,7 @@ func manifestOf(m *month, s *status) ([]byte, error) {
 func (a *Archiver) readManifest(ctx context.Context, m *month) (*status, error) {
 	text, err := a.Bucket.text(ctx, m.manifestKey())
 	if errors.Is(err, errMissing) {
-		return nil, fmt.Errorf("the month %s is not in the archive %s: there is no %s", m.partition, a.Bucket, m.manifestKey())
+		return nil, fmt.Errorf("the month %s is not in the archive %s: %w %s", m.partition, a.Bucket, errMissing, m.manifestKey())
 	}
 	if err != nil {
 		return nil, err

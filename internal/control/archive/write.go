@@ -61,7 +61,7 @@ func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt strin
 		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
 		m.partition, o.Number, o.Key, o.Bytes, o.SHA256, o.Digest, o.Totals, o.Last, attempt)
 	if err == nil && tag.RowsAffected() != 1 {
-		err = errors.New("another process has begun the month anew")
+		err = errOther
 	}
 	return err
 }
@@ -111,14 +111,13 @@ func longer(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// verify reads a month back, removes what killed attempts have left, and writes the manifest.
+// verify reads a month back, writes the manifest, and removes what killed attempts have left.
 func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	a.at("verify")
 	if err := a.readBack(ctx, m, s); err != nil {
 		return err
 	}
-	a.at("clean")
-	if err := a.clean(ctx, m, s); err != nil {
+	if err := a.notLess(ctx, m, &s.totals); err != nil {
 		return err
 	}
 	text, err := manifestOf(m, s)
@@ -127,6 +126,10 @@ func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	}
 	a.at("manifest")
 	if err := a.Bucket.put(ctx, m.manifestKey(), "application/json", bytes.NewReader(text), int64(len(text))); err != nil {
+		return err
+	}
+	a.at("clean") // after the manifest, which names only objects that are there
+	if err := a.clean(ctx, m, s); err != nil {
 		return err
 	}
 	a.at("verified")
@@ -179,6 +182,46 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 	return err
 }
 
+// replaceable returns an error if the partition of a month has less than the archive has of it.
+func (a *Archiver) replaceable(ctx context.Context, m *month) error {
+	var present *Totals
+	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+		if err := longer(ctx, tx); err != nil {
+			return err
+		}
+		present, err = totalsOf(ctx, tx, m)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.notLess(ctx, m, present)
+}
+
+// notLess returns an error if totals that are to replace a month in the archive are less than those
+// of its manifest. The database may be older than the archive, and have only some rows of the
+// month. Units may be given back and clients forgotten, so neither units nor rows of usage need to
+// grow.
+func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error {
+	before, err := a.readManifest(ctx, m)
+	switch {
+	case errors.Is(err, errMissing):
+		return nil
+	case err != nil: // not a Wrong: writing the month again would not mend it
+		return fmt.Errorf("what the archive has of the month cannot be compared, and is not replaced: %v; use another prefix, or remove the manifest if "+
+			"the partition has all rows", err)
+	}
+	less := totals.Rows == 0 && before.totals.Rows > 0
+	for i, column := range m.sums {
+		less = less || column != "units" && sumAt(totals.Sums, i).Cmp(sumAt(before.totals.Sums, i)) < 0
+	}
+	if less {
+		return fmt.Errorf("the archive %s has more than the partition: %v, and the partition has %v; nothing is replaced: drop the partition and run "+
+			"penstock control archive restore %s, or use another prefix", a.Bucket, &before.totals, totals, m.partition)
+	}
+	return nil
+}
+
 // clean removes objects of a month that belong to attempts that were killed. A bucket that keeps
 // objects by a lock keeps them, too.
 func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
@@ -207,12 +250,15 @@ func (a *Archiver) drop(ctx context.Context, m *month, s *status, now time.Time)
 		if err := retain.Lock(ctx, tx); err != nil {
 			return err
 		}
-		var state string
+		var state, attempt string
 		var stale bool
-		if err := tx.QueryRow(ctx, "SELECT state, stale FROM archives WHERE partition = $1 FOR UPDATE", m.partition).Scan(&state, &stale); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT state, attempt, stale FROM archives WHERE partition = $1 FOR UPDATE", m.partition).Scan(&state, &attempt, &stale); err != nil {
 			return err
 		}
-		if stale || state != s.state {
+		if state != s.state || attempt != s.attempt {
+			return errOther
+		}
+		if stale {
 			return &Wrong{m.folder(), errors.New("the rows of the month have changed since they were written")}
 		}
 		if _, err := tx.Exec(ctx, "LOCK TABLE "+m.partition+" IN SHARE MODE"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/control/retain"
 )
 
 // Forgotten holds the numbers of rows that named a client.
@@ -42,6 +43,11 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 	}
 	err = l.write(ctx, func(w *writing) error {
 		client := name.String()
+		// The archive begins a month under this lock: either it reads the rows after this
+		// transaction, or its month is stale.
+		if err := retain.Lock(ctx, w.tx); err != nil {
+			return err
+		}
 		// An archive that is being written would have the name. This row is locked before the
 		// tables, as where a partition is dropped.
 		if _, err := w.tx.Exec(ctx, "UPDATE archives SET stale = true WHERE state <> 'dropped'"); err != nil {

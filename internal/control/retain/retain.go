@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,7 +74,7 @@ type table struct {
 
 func (k Keep) tables() []table {
 	return []table{{"rate_limit_events", k.Events, true}, {"client_denials", k.Denials, false}, {"client_usage", k.Days, true},
-		{"rate_limit_metrics", k.Days, false}}
+		{"rate_limit_metrics", max(k.Days, k.Hours), false}}
 }
 
 // Keeper keeps the partitions. Create one with its fields.
@@ -81,6 +82,8 @@ type Keeper struct {
 	Pool   *pgxpool.Pool
 	Keep   Keep
 	Logger *slog.Logger
+	// Archive tells that this process archives. It may not have noted that in the database yet.
+	Archive bool
 }
 
 // Run keeps the partitions until the context is done.
@@ -113,15 +116,16 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 			if err := t.grow(ctx, tx, now); err != nil {
 				return fmt.Errorf("the partitions of %s: %w", t.name, err)
 			}
-			if archiving && t.archived {
+			if (archiving || k.Archive) && t.archived {
 				continue // package archive drops them
 			}
 			if err := k.shrink(ctx, tx, t, now); err != nil {
 				return fmt.Errorf("the partitions of %s: %w", t.name, err)
 			}
 		}
-		for granularity, age := range map[string]time.Duration{"minute": keep.Minutes, "hour": keep.Hours} {
-			if _, err := tx.Exec(ctx, "DELETE FROM rate_limit_metrics WHERE granularity = $1 AND at < $2", granularity, now.Add(-age)); err != nil {
+		for granularity, before := range map[string]time.Time{"minute": now.Add(-keep.Minutes), "hour": now.Add(-keep.Hours),
+			"day": month(now.Add(-keep.Days), 0)} { // days go with the months of usage
+			if _, err := tx.Exec(ctx, "DELETE FROM rate_limit_metrics WHERE granularity = $1 AND at < $2", granularity, before); err != nil {
 				return err
 			}
 		}
@@ -139,7 +143,8 @@ func month(now time.Time, n int) time.Time {
 // MonthForm ends the name of a partition, after the table and an underscore.
 const MonthForm = "2006_01"
 
-// grow creates the partitions of the months around now.
+// grow creates the partitions of the months around now, but not of those that are only in the
+// archive: an empty partition would be archived in their place.
 func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	for n := -behind; n <= Ahead; n++ {
 		from, to := month(now, n), month(now, n+1)
@@ -149,7 +154,8 @@ func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
 		// The names are constants and digits.
 		partition := t.name + "_" + from.Format(MonthForm)
 		var present bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", "penstock."+partition).Scan(&present); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL OR EXISTS (SELECT FROM archives WHERE partition = $2 AND state = 'dropped')",
+			"penstock."+partition, partition).Scan(&present); err != nil {
 			return err
 		}
 		if present {
@@ -199,14 +205,23 @@ func Lock(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// shrink drops the partitions whose retention time is over.
+// shrink drops the partitions whose retention time is over. Package archive drops those that it has
+// restored.
 func (k *Keeper) shrink(ctx context.Context, tx pgx.Tx, t table, now time.Time) error {
 	partitions, err := Partitions(ctx, tx, t.name)
 	if err != nil {
 		return err
 	}
+	rows, err := tx.Query(ctx, "SELECT partition FROM archives WHERE state = 'restored'")
+	if err != nil {
+		return err
+	}
+	restored, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
 	for name, from := range partitions {
-		if !Due(from, t.keep, now) {
+		if !Due(from, t.keep, now) || slices.Contains(restored, name) {
 			continue
 		}
 		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {

@@ -9,17 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// TestPartitionsComeAndGo simulates a year and a half: in each month there are partitions from 30
-// days ago to three months ahead, even if several processes work at once, and partitions whose
-// retention time is over are dropped.
-func TestPartitionsComeAndGo(t *testing.T) {
-	t.Parallel()
+// open returns a new database with the schema.
+func open(t *testing.T) *pgxpool.Pool {
+	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +28,15 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	if err := database.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
+	return pool
+}
+
+// TestPartitionsComeAndGo simulates a year and a half: in each month there are partitions from 30
+// days ago to three months ahead, even if several processes work at once, and partitions whose
+// retention time is over are dropped.
+func TestPartitionsComeAndGo(t *testing.T) {
+	t.Parallel()
+	pool := open(t)
 	k := &Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
 	for now := time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC); now.Year() < 2027 || now.Month() < 8; now = now.AddDate(0, 0, 29) {
 		var rounds sync.WaitGroup
@@ -64,5 +73,31 @@ func TestPartitionsComeAndGo(t *testing.T) {
 		if err := pool.QueryRow(t.Context(), query).Scan(&n); err != nil || n != want {
 			t.Errorf("%s: %d, %v; want %d", query, n, err, want)
 		}
+	}
+}
+
+// TestHoursOutliveShortUsage tests that sums of hours are kept for their time if usage and sums of
+// days are kept shorter, although both sums are in one table.
+func TestHoursOutliveShortUsage(t *testing.T) {
+	t.Parallel()
+	pool := open(t)
+	k := &Keeper{Pool: pool, Keep: Keep{Days: 31 * day}, Logger: slog.New(slog.DiscardHandler)}
+	now := time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC)
+	old := now.Add(-60 * day)
+	if err := k.Round(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "INSERT INTO rate_limit_metrics VALUES ('minute', $1, '', '', '', 1, 0, 1), ('hour', $1, '', '', '', 1, 0, 1), "+
+		"('day', $1, '', '', '', 1, 0, 1), ('day', $2, '', '', '', 1, 0, 1)", old, now.Add(-31*day)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Round(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	const want = "day 2026-05-15, hour 2026-04-16"
+	var left string
+	if err := pool.QueryRow(t.Context(), "SELECT coalesce(string_agg(granularity || ' ' || at::date, ', ' ORDER BY granularity), '') FROM rate_limit_metrics").
+		Scan(&left); err != nil || left != want {
+		t.Errorf("the sums are those of %q, %v; want %q", left, err, want)
 	}
 }
