@@ -129,8 +129,8 @@ func (m *Message) Seal(key ed25519.PrivateKey) ([]byte, error) {
 	return whole, nil
 }
 
-// Open verifies and decodes a published text, and returns its message. The text must name the policy
-// and be signed by one of the keys.
+// Open verifies and decodes a published text, and returns its message. The text must name the
+// policy and be signed by one of the keys.
 func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error) {
 	if len(text) > TextBytesMax {
 		return nil, fmt.Errorf("the published policy has %d bytes, and at most %d can be", len(text), TextBytesMax)

@@ -91,8 +91,8 @@ func mustShare(limit counter.Limit, self int) Share {
 	return share
 }
 
-// play decides each request of a scene, and returns the figures and the admitted requests. A request that waits is
-// decided at once here, so only the fraction of those that wait is measured.
+// play decides each request of a scene, and returns the figures and the admitted requests. A
+// request that waits is decided at once here, so only the fraction of those that wait is measured.
 func (r rival) play(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.start(s.limit, s.regions, newRand(seed))
 	var f figures

@@ -13,8 +13,8 @@ var trials = sync.Pool{New: func() any { return new(core.Plan) }}
 
 // deniedMeanwhile reports whether the request is denied by now, whatever the store answers: its
 // client was blocked, or its key was revoked, while it waited. If so, the wait's plan is made
-// again, and denies the request. Otherwise the plan is not changed, because the results of the store
-// belong to it.
+// again, and denies the request. Otherwise the plan is not changed, because the results of the
+// store belong to it.
 func (w *Wait) deniedMeanwhile() bool {
 	trial := trials.Get().(*core.Plan)
 	w.asker.Replan(trial)

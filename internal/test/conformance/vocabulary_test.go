@@ -41,6 +41,7 @@ var elsewhere = map[string]string{
 	"Document.across":     regionsElsewhere,
 	"Rule.across":         regionsElsewhere,
 	"Document.events":     eventsElsewhere,
+	"Rule.events":         eventsElsewhere,
 	"Events.admitted":     eventsElsewhere,
 	"Events.denied":       eventsElsewhere,
 	"Events.ip":           eventsElsewhere,

@@ -132,9 +132,9 @@ func (p *pair) forget(checks []corecounter.Check) {
 			delete(p.written, key)
 			continue
 		}
-		// Under the limit that the state was written with, the state equals a new counter; under the
-		// edited limit it does not. So the store may either drop the state in this call or keep it,
-		// and the model cannot know which. The edit is therefore delayed.
+		// Under the limit that the state was written with, the state equals a new counter; under
+		// the edited limit it does not. So the store may either drop the state in this call or keep
+		// it, and the model cannot know which. The edit is therefore delayed.
 		all := p.written[key]
 		if i := slices.IndexFunc(all, func(w written) bool { return w.isFresh(p) }); i >= 0 {
 			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty
