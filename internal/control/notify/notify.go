@@ -212,11 +212,15 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, now time.Time) 
 	for i, o := range notices {
 		n.at("attempt")
 		next := now.Add(pauseAfter(o.attempts + 1))
-		if _, err := n.Pool.Exec(ctx, "UPDATE notices SET attempts = attempts + 1, next_at = $2 WHERE notice = $1", o.id, next); err != nil {
+		tag, err := n.Pool.Exec(ctx, "UPDATE notices SET attempts = attempts + 1, next_at = $2 WHERE notice = $1", o.id, next)
+		if err != nil {
 			return err
 		}
+		if tag.RowsAffected() == 0 {
+			continue // its client was forgotten meanwhile
+		}
 		n.at("call")
-		err := n.Caller.call(ctx, &o, now)
+		err = n.Caller.call(ctx, &o, now)
 		n.at("answer")
 		switch {
 		case ctx.Err() != nil:
