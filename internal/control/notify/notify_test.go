@@ -76,7 +76,7 @@ func notifier(pool *pgxpool.Pool, log *eventually.Journal) *Notifier {
 	if err != nil {
 		panic(err)
 	}
-	return &Notifier{Pool: pool, Caller: NewCaller(keys, nil), Logger: slog.New(slog.NewTextHandler(log, nil))}
+	return &Notifier{Pool: pool, Caller: NewCaller(keys, nil), Logger: slog.New(slog.NewTextHandler(log, nil)), clock: func() time.Time { return start }}
 }
 
 // world is a database with usage.
