@@ -149,7 +149,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "penstock-control")
@@ -159,7 +159,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	r.Header.Set("Webhook-Signature", c.sign(o.id, at, body))
 	answer, err := c.client.Do(r)
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // the status says all
@@ -167,6 +167,14 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 		return fmt.Errorf("the receiver answered %d", answer.StatusCode)
 	}
 	return nil
+}
+
+// withoutURL returns an error of a call without the URL, whose path or query may be a secret.
+func withoutURL(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return wrapped.Err
+	}
+	return err
 }
 
 // sign returns the signatures of a message, by each secret.

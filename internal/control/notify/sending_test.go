@@ -53,6 +53,24 @@ func TestAForgottenClientIsNotTold(t *testing.T) {
 	}
 }
 
+// TestTheURLOfAReceiverIsNotShown tests that neither the log nor the notice of a receiver that is away
+// has the path or the query of its URL, which may be a secret.
+func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
+	t.Parallel()
+	w, r := newWorld(t), newReceiver(t)
+	w.threshold("quota", r.URL+"/hook?token=s3cret")
+	w.uses(start, map[string]int64{"user:ann": 900})
+	r.Close()
+	w.round(start)
+	notices, err := w.ledger.Notices(t.Context(), "quota", nil, 10)
+	if err != nil || len(notices) != 1 || notices[0].Trouble == "" {
+		t.Fatalf("the notices are %+v, %v", notices, err)
+	}
+	if text := w.log.String(); !strings.Contains(text, "could not be told") || strings.Contains(text+notices[0].Trouble, "s3cret") {
+		t.Errorf("the log is %s, and the notice has %q", text, notices[0].Trouble)
+	}
+}
+
 // passes makes a clock for the rounds of w, and returns a function that moves it on.
 func (w *world) passes() func(time.Duration) {
 	var passed atomic.Int64
