@@ -101,12 +101,10 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 		}
 	}
 	switch {
-	case addr.IsLoopback():
-		return nil
 	case ctx.Value(plain{}) != nil:
-		return fmt.Errorf("%w: %s is not this machine, and the url has no https; write https, or allow its network with --webhook-allow", errNetwork, addr)
+		return fmt.Errorf("%w: %s would be called without TLS; write https, or allow its network with --webhook-allow", errNetwork, addr)
 	case !addr.IsGlobalUnicast() || addr.IsPrivate() || slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return fmt.Errorf("%w: %s is no public address; allow its network with --webhook-allow", errNetwork, addr)
+		return fmt.Errorf("%w: %s is not a public address; allow its network with --webhook-allow", errNetwork, addr)
 	}
 	return nil
 }
@@ -115,6 +113,7 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("2001::/32"),
 }
 
 // message is the body of a call.
