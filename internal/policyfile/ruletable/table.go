@@ -100,11 +100,23 @@ func (r *row) list(column string) []string {
 		return nil
 	}
 	// In an array, quotes are escaped by a backslash; in CSV they are doubled.
-	items := csv.NewReader(strings.NewReader(strings.ReplaceAll(inner, `\"`, `""`)))
+	doubled := strings.ReplaceAll(inner, `\"`, `""`)
+	items := csv.NewReader(strings.NewReader(doubled))
 	parts, err := items.Read()
 	if !begun || !ended || err != nil || strings.Contains(inner, "\n") {
 		r.wrong(column, "is no array of texts: write {a,b}")
 		return nil
+	}
+	if strings.Contains(strings.ReplaceAll(inner, `\"`, ""), `\`) {
+		r.wrong(column, "has a backslash that does not escape a quote: neither paths nor tiers have one")
+		return nil
+	}
+	for i, part := range parts {
+		_, at := items.FieldPos(i)
+		if strings.EqualFold(strings.TrimSpace(part), "NULL") && !strings.HasPrefix(doubled[at-1:], `"`) {
+			r.wrong(column, "contains NULL, which is no text: leave it out")
+			return nil
+		}
 	}
 	return parts
 }
