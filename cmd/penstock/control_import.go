@@ -75,12 +75,12 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()
 	if err != nil {
-		return fmt.Errorf("the header is not read: %w", err)
+		return fmt.Errorf("the header cannot be read: %w", err)
 	}
 	for i := range header {
 		header[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(header[i], "\ufeff")))
 		if slices.Contains(header[:i], header[i]) || !slices.Contains(clientColumns, header[i]) && !slices.Contains(ignoredColumns, header[i]) {
-			return fmt.Errorf("the column %.60q is twice there, or unknown; there are: %s", header[i], strings.Join(clientColumns, ", "))
+			return fmt.Errorf("the column %.60q appears twice or is unknown; there are: %s", header[i], strings.Join(clientColumns, ", "))
 		}
 	}
 	if !slices.Contains(header, "user_id") {

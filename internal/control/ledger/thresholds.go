@@ -176,7 +176,7 @@ func checkThreshold(t *Threshold) error {
 		t.Client = name.String()
 	}
 	if t.Units < 1 {
-		return invalid("units", t.Units, "a quota of %d units is none: write a number of units in a month", t.Units)
+		return invalid("units", t.Units, "a quota of %d units must be at least 1: write a number of units in a month", t.Units)
 	}
 	t.Percents = slices.Compact(slices.Sorted(slices.Values(t.Percents)))
 	if len(t.Percents) == 0 || len(t.Percents) > percentsMax || t.Percents[0] < 1 || t.Percents[len(t.Percents)-1] > percentMax {

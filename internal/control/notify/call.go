@@ -51,7 +51,7 @@ func ParseSecrets(text string) (secrets [][]byte, err error) {
 		digits, ok := strings.CutPrefix(line, secretPrefix)
 		secret, wrong := base64.StdEncoding.DecodeString(digits)
 		if !ok || wrong != nil || len(secret) < secretBytesMin || len(secret) > secretBytesMax {
-			return nil, fmt.Errorf("the secret in line %d is none: write %s and %d to %d bytes in base64, as penstock control threshold secret does",
+			return nil, fmt.Errorf("the secret in line %d is not a secret: write %s and %d to %d bytes in base64, as penstock control threshold secret does",
 				len(secrets)+1, secretPrefix, secretBytesMin, secretBytesMax)
 		}
 		secrets = append(secrets, secret)

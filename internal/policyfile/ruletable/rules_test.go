@@ -95,9 +95,9 @@ func TestTablesBecomeRules(t *testing.T) {
 func TestTablesThatAreNot(t *testing.T) {
 	t.Parallel()
 	for table, wants := range map[string][]string{
-		"":                    {"the header is not read"},
+		"":                    {"the header cannot be read"},
 		"a,b\n":               {"those of no table that is known"},
-		"limit_count,quota\n": {`the column "quota" is twice there, or unknown`, "window_seconds"},
+		"limit_count,quota\n": {`the column "quota" appears twice or is unknown`, "window_seconds"},
 		"resource,resource\n": {"twice"},
 		"resource,limit,window,algorithm,enabled,action,subject_type,priority\n*,ten,60,leaky,maybe,drop,cat,high\n": {`line 2: limit "ten" is no whole number`,
 			`algorithm "leaky"`, `enabled "maybe"`, `action "drop"`, `subject_type "cat"`, `priority "high"`},

@@ -130,7 +130,7 @@ func read(from io.Reader) (f *form, rows []*row, problems []error, notes []strin
 	lines := csv.NewReader(bounded)
 	header, err := lines.Read()
 	if err != nil {
-		return fail("the header is not read: %w; the first line has the names of the columns", err)
+		return fail("the header cannot be read: %w; the first line has the names of the columns", err)
 	}
 	for i := range header {
 		header[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(header[i], "\ufeff")))
@@ -140,7 +140,7 @@ func read(from io.Reader) (f *form, rows []*row, problems []error, notes []strin
 	}
 	for i, column := range header {
 		if slices.Contains(header[:i], column) || !slices.Contains(f.columns, column) && !slices.Contains(ignored, column) {
-			return fail("the column %.60q is twice there, or unknown in a table with %s, which has %s", column, f.name, strings.Join(f.columns, ", "))
+			return fail("the column %.60q appears twice or is unknown in a table with %s, which has %s", column, f.name, strings.Join(f.columns, ", "))
 		}
 	}
 	for {
