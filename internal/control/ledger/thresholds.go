@@ -107,8 +107,8 @@ func (w *writing) threshold(ctx context.Context, name string) (t *Threshold, all
 	return t, all, w.tx.QueryRow(ctx, "SELECT count(*) FROM thresholds").Scan(&all)
 }
 
-// text returns the form of a threshold in the audit trail; nil if there is none. Viewers read it, so
-// it has only the host of the receiver.
+// text returns the form of a threshold in the audit trail; nil if there is none. Viewers read it,
+// so it has only the host of the receiver.
 func (t *Threshold) text() *string {
 	if t == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestReceiversThatMayNotBeCalled tests that a receiver at an address that is not public, such as one
-// of this machine, is not called unless its network is allowed, and that the decision is on the
+// TestReceiversThatMayNotBeCalled tests that a receiver at an address that is not public, such as
+// one of this machine, is not called unless its network is allowed, and that the decision is on the
 // address that is called, not on its name.
 func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	t.Parallel()

@@ -183,8 +183,8 @@ type notice struct {
 	madeAt                                          time.Time
 }
 
-// dueNotices selects the notices that are due. It takes the first of each receiver, then the second
-// of each, so that one with many does not keep the others from being told.
+// dueNotices selects the notices that are due. It takes the first of each receiver, then the
+// second of each, so that one with many does not keep the others from being told.
 const dueNotices = `
 SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
@@ -232,8 +232,8 @@ func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)
 }
 
-// sendTo sends notices to one receiver, until one fails or sendTime is over. Each attempt is counted
-// before it is made, so that a process that is killed in one does not repeat it at once.
+// sendTo sends notices to one receiver, until one fails or sendTime is over. Each attempt is
+// counted before it is made, so that a process that is killed in one does not repeat it at once.
 func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time) error {
 	passed := n.watch()
 	for i, o := range notices {

@@ -53,8 +53,8 @@ func TestAForgottenClientIsNotTold(t *testing.T) {
 	}
 }
 
-// TestTheURLOfAReceiverIsNotShown tests that neither the log nor the notice of a receiver that is away
-// has the path or the query of its URL, which may be a secret.
+// TestTheURLOfAReceiverIsNotShown tests that neither the log nor the notice of a receiver that is
+// away has the path or the query of its URL, which may be a secret.
 func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

@@ -119,8 +119,8 @@ func TestTablesThatAreNot(t *testing.T) {
 	}
 }
 
-// TestWhatATableMeans tests the cells that are easily misread: a star beside other paths, arrays with
-// NULL and backslashes, keys that count nothing, and settings that have no effect.
+// TestWhatATableMeans tests the cells that are easily misread: a star beside other paths, arrays
+// with NULL and backslashes, keys that count nothing, and settings that have no effect.
 func TestWhatATableMeans(t *testing.T) {
 	t.Parallel()
 	const columns = "name,key_pattern,scope,algorithm,limit_count,window_seconds,refill_rate,plan_tiers,endpoints,action,priority\n"
