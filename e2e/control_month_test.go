@@ -56,7 +56,7 @@ func TestAMonthIsBilledAndArchived(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	secret := filepath.Join(t.TempDir(), "secret")
 	penstock(t, "control", "threshold", "secret", secret).mustSucceed(t)
-	control := startControl(t, database.URL(), redis.URL(), "", "--webhook-secret", secret)
+	control := startControl(t, database.URL(), redis.URL(), "", "--webhook-secret", secret, "--webhook-allow", "127.0.0.0/8")
 	at := "--control=http://" + control.address
 	control.run("", "threshold", "put", "quota", at, "--policy=shop", "--rule=api", "--units=1000", "--percents=80", "--url="+receiver.URL, "--reason=billing").mustSucceed(t)
 	node, err := os.ReadFile(control.nodeToken())

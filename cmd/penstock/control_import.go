@@ -75,12 +75,12 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()
 	if err != nil {
-		return fmt.Errorf("the header is not read: %w", err)
+		return fmt.Errorf("the header cannot be read: %w", err)
 	}
 	for i := range header {
 		header[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(header[i], "\ufeff")))
 		if slices.Contains(header[:i], header[i]) || !slices.Contains(clientColumns, header[i]) && !slices.Contains(ignoredColumns, header[i]) {
-			return fmt.Errorf("the column %.60q is twice there, or unknown; there are: %s", header[i], strings.Join(clientColumns, ", "))
+			return fmt.Errorf("the column %.60q appears twice or is unknown; there are: %s", header[i], strings.Join(clientColumns, ", "))
 		}
 	}
 	if !slices.Contains(header, "user_id") {
@@ -136,16 +136,22 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 	if limits != nil {
 		r.Limits = map[string]directory.Limits{"*": {Limits: limits, Reason: c.reason}}
 	}
-	switch strings.ToLower(row["is_blocked"]) {
-	case "", "f", "false", "0", "no":
+	blocked := strings.ToLower(row["is_blocked"])
+	switch blocked {
+	case "f", "false", "0", "no":
 		return r, nil
-	case "t", "true", "1", "yes":
+	case "", "t", "true", "1", "yes":
 	default:
 		return nil, fmt.Errorf("is_blocked %.40q is neither true nor false", row["is_blocked"])
 	}
 	until, err := instantOf(row["blocked_until"])
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("blocked_until %.40q is no time: write 2026-11-23T12:00:00Z", row["blocked_until"])
+	case blocked == "" && until.After(c.now):
+		return nil, fmt.Errorf("is_blocked is empty, and blocked_until %.40q has not passed: write true or false", row["blocked_until"])
+	case blocked == "":
+		return r, nil
 	}
 	if !until.IsZero() && !until.After(c.now) {
 		c.ended++

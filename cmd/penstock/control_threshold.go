@@ -31,7 +31,7 @@ type webhookFlags struct {
 
 func (f *webhookFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.secret, "webhook-secret", "", "a `FILE` with the secret that signs notices of usage, made by penstock control threshold secret")
-	flags.StringArrayVar(&f.allow, "webhook-allow", nil, "a `NETWORK` such as 10.1.0.0/16 whose receivers may be called, also without https; may be repeated")
+	flags.StringArrayVar(&f.allow, "webhook-allow", nil, "a `NETWORK` such as 10.1.0.0/16 whose receivers may be called, also without https; 127.0.0.0/8 for those of this machine; may be repeated")
 }
 
 // caller returns what calls receivers, or nil if there is no secret.

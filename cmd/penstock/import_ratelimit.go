@@ -24,7 +24,7 @@ func newImportEnvoyRatelimit() *cobra.Command {
 		Short: "Turn configurations of envoyproxy/ratelimit into a policy",
 		Long: "Print a policy that decides behind Envoy's rate limit filter as envoyproxy/ratelimit does with these\n" +
 			"configurations. Several files become one policy. The file - is the standard input. What could not be carried over\n" +
-			"stands on the standard error, a line each, with what to do instead. The exit status is 1, and no policy is\n" +
+			"is printed to standard error, a line each, with what to do instead. The exit status is 1, and no policy is\n" +
 			"printed, if a configuration is wrong or limits by what no policy can say; and with --strict if anything could not be\n" +
 			"carried over: the policy is printed all the same then.",
 		Example: "  penstock import-envoy-ratelimit config.yaml > policy.yaml",

@@ -23,7 +23,7 @@ func newImportRules() *cobra.Command {
 		Short: "Turn a table of rate limit rules, as CSV, into a policy",
 		Long: "Print a policy, in JSON, with the rules of a table in a database, such as PostgreSQL's COPY … TO … WITH (FORMAT csv, HEADER)\n" +
 			"writes it. The columns say which of three forms it has: limit_count and window_seconds, requests_per_second to _day, or resource,\n" +
-			"limit and window. The file - is the standard input. What could not be carried over stands on the standard error. The exit status is 1,\n" +
+			"limit and window. The file - is the standard input. What could not be carried over is printed to standard error. The exit status is 1,\n" +
 			"and no policy is printed, if a column or a value is not known; and with --strict if anything could not be carried over: the policy is\n" +
 			"printed all the same then. A table does not say how clients are identified: --into names a policy file that does.",
 		Example: "  penstock import-rules rules.csv --into base.yaml --enforce first > policy.json\n" +

@@ -102,6 +102,9 @@ type eventsAnswer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// ruleBytesMax bounds the rule whose events are asked for.
+const ruleBytesMax = 512
+
 // listEvents returns the latest events of all nodes, or of this one.
 func (a *API) listEvents(r *request) (any, error) {
 	if err := r.only("client", "rule", "after", "wait", "scope"); err != nil {
@@ -116,6 +119,9 @@ func (a *API) listEvents(r *request) (any, error) {
 		return nil, err
 	}
 	query := &fleet.EventQuery{Filter: events.Filter{Rule: r.query.Get("rule")}, After: r.query.Get("after")}
+	if len(query.Filter.Rule) > ruleBytesMax { // it is written to Redis
+		return nil, badRequest(fmt.Errorf("rule %q has %d bytes; %d is the most", shortened(query.Filter.Rule), len(query.Filter.Rule), ruleBytesMax))
+	}
 	if text := r.query.Get("client"); text != "" {
 		name, err := directory.ParseName(text)
 		if err != nil {

@@ -137,6 +137,7 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"BREW", "rules", "", 405, "needs the method GET"},
 		{"GET", "rules?policy=shop", "", 400, `"policy" is not a parameter`},
 		{"GET", "client?client=" + long, "", 400, "16384 is the most"},
+		{"GET", "events?rule=" + strings.Repeat("x", 513), "", 400, "has 513 bytes; 512 is the most"},
 		{"GET", "top?n=-1", "", 400, "is not a number from 1 to"},
 		{"GET", "record?n=100000", "", 400, "is not a number from 1 to"},
 		{"POST", "edit", "", 400, "cannot be read"},

@@ -147,7 +147,7 @@ func (a *API) reportOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/top", "top-violators", "List the clients that were denied most", ledger.Viewer), a.top)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/events", "list-events", "List the events that policies report; a day if no span is said", ledger.Viewer), a.events)
 	huma.Register(a.huma, operation(http.MethodPost, clientPathText+"/forgetting", "forget-usage",
-		"Remove the name of a client from events, usage and denials; sums stay", ledger.Admin), a.forget)
+		"Remove the name of a client from events, usage and denials, and its notices; sums stay", ledger.Admin), a.forget)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics", "list-metrics", "List sums over all clients; a day if no span is said", ledger.Viewer), a.metrics)
 }
 

@@ -62,6 +62,12 @@ func (a *API) thresholdOperations() {
 			}
 			answer := new(thresholdsAnswer)
 			answer.Body.Thresholds = append([]ledger.Threshold{}, found...)
+			if callerOf(ctx).role != ledger.Admin {
+				for i := range answer.Body.Thresholds {
+					t := &answer.Body.Thresholds[i]
+					t.URL = ledger.Host(t.URL)
+				}
+			}
 			if len(found) == in.Limit {
 				answer.Body.Next = found[len(found)-1].Threshold
 			}

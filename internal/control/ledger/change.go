@@ -27,7 +27,7 @@ type Change struct {
 	At      time.Time `json:"at"`
 	Actor   string    `json:"actor"`
 	Origin  string    `json:"origin" doc:"the address that the change came from, or the command"`
-	What    string    `json:"what" enum:"client,tier,token,policy"`
+	What    string    `json:"what" enum:"client,tier,token,policy,threshold"`
 	Subject string    `json:"subject" doc:"KIND:ID of a client, or the name of a tier, token or policy"`
 	Action  string    `json:"action"`
 	Reason  string    `json:"reason"`

@@ -32,11 +32,13 @@ const (
 		"SELECT at, policy, rule, '', denied FROM client_denials WHERE client = $1 ORDER BY at, policy, rule " +
 		"ON CONFLICT (at, policy, rule, client) DO UPDATE SET denied = t.denied + excluded.denied"
 	forgetDenials = "DELETE FROM client_denials WHERE client = $1"
+	forgetNotices = "DELETE FROM notices WHERE client = $1"
 )
 
-// Forget removes the name of a client from usage and events. The record of the client and the
-// history of its changes stay. Batches that nodes have not sent yet still contain the name. Months
-// that are only in the archive keep it: a month that is restored is archived again without it.
+// Forget removes the name of a client from usage and events, and the notices about it. The record
+// of the client and the history of its changes stay. Batches that nodes have not sent yet still
+// contain the name. Months that are only in the archive keep it: a month that is restored is
+// archived again without it.
 func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName, reason string) (f Forgotten, err error) {
 	if err := checkReason(reason); err != nil {
 		return f, err
@@ -53,15 +55,16 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 		if _, err := w.tx.Exec(ctx, "UPDATE archives SET stale = true WHERE state <> 'dropped'"); err != nil {
 			return err
 		}
-		// No batch may add to the rows between their move and their removal.
-		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_usage, client_denials IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		// No batch may add to the rows between their move and their removal, and no notice may be
+		// made of usage as it was before.
+		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_usage, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		batch := new(pgx.Batch)
 		for _, one := range []struct {
 			statement string
 			rows      *int64
-		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}} {
+		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}, {forgetNotices, nil}} {
 			queued := batch.Queue(one.statement, client)
 			if one.rows != nil {
 				queued.Exec(func(tag pgconn.CommandTag) error { *one.rows = tag.RowsAffected(); return nil })

@@ -39,7 +39,7 @@ type Threshold struct {
 	Tier      string    `json:"tier,omitempty" doc:"only usage in this tier"`
 	Units     int64     `json:"units" doc:"the quota of a month"`
 	Percents  []int     `json:"percents" doc:"shares of the quota, each told once a month"`
-	URL       string    `json:"url" doc:"who is told, by POST"`
+	URL       string    `json:"url" doc:"who is told, by POST; only scheme and host for roles below admin"`
 	Revision  int64     `json:"revision" doc:"the number of the latest change"`
 	UpdatedAt time.Time `json:"updated_at"`
 }
@@ -107,13 +107,15 @@ func (w *writing) threshold(ctx context.Context, name string) (t *Threshold, all
 	return t, all, w.tx.QueryRow(ctx, "SELECT count(*) FROM thresholds").Scan(&all)
 }
 
-// text returns the form of a threshold in the audit trail; nil if there is none.
+// text returns the form of a threshold in the audit trail; nil if there is none. Viewers read it,
+// so it has only the host of the receiver.
 func (t *Threshold) text() *string {
 	if t == nil {
 		return nil
 	}
 	short := *t
 	short.Revision, short.UpdatedAt = 0, time.Time{}
+	short.URL = Host(short.URL)
 	text, err := json.Marshal(short)
 	if err != nil { // texts and numbers can always be marshaled
 		return nil
@@ -174,7 +176,7 @@ func checkThreshold(t *Threshold) error {
 		t.Client = name.String()
 	}
 	if t.Units < 1 {
-		return invalid("units", t.Units, "a quota of %d units is none: write a number of units in a month", t.Units)
+		return invalid("units", t.Units, "a quota of %d units must be at least 1: write a number of units in a month", t.Units)
 	}
 	t.Percents = slices.Compact(slices.Sorted(slices.Values(t.Percents)))
 	if len(t.Percents) == 0 || len(t.Percents) > percentsMax || t.Percents[0] < 1 || t.Percents[len(t.Percents)-1] > percentMax {
@@ -195,6 +197,15 @@ func checkURL(text string) error {
 		return &Invalid{Place: "url", Value: text, Text: "the url has an address with a zone: write a host name"}
 	}
 	return nil
+}
+
+// Host returns the scheme and the host of a receiver. Its path and its query may be secrets.
+func Host(receiver string) string {
+	u, err := url.Parse(receiver)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // Notice is what is told about a client that has used a share of a quota.

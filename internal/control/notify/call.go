@@ -51,7 +51,7 @@ func ParseSecrets(text string) (secrets [][]byte, err error) {
 		digits, ok := strings.CutPrefix(line, secretPrefix)
 		secret, wrong := base64.StdEncoding.DecodeString(digits)
 		if !ok || wrong != nil || len(secret) < secretBytesMin || len(secret) > secretBytesMax {
-			return nil, fmt.Errorf("the secret in line %d is none: write %s and %d to %d bytes in base64, as penstock control threshold secret does",
+			return nil, fmt.Errorf("the secret in line %d is not a secret: write %s and %d to %d bytes in base64, as penstock control threshold secret does",
 				len(secrets)+1, secretPrefix, secretBytesMin, secretBytesMax)
 		}
 		secrets = append(secrets, secret)
@@ -101,12 +101,10 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 		}
 	}
 	switch {
-	case addr.IsLoopback():
-		return nil
 	case ctx.Value(plain{}) != nil:
-		return fmt.Errorf("%w: %s is not this machine, and the url has no https; write https, or allow its network with --webhook-allow", errNetwork, addr)
+		return fmt.Errorf("%w: %s would be called without TLS; write https, or allow its network with --webhook-allow", errNetwork, addr)
 	case !addr.IsGlobalUnicast() || addr.IsPrivate() || slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return fmt.Errorf("%w: %s is no public address; allow its network with --webhook-allow", errNetwork, addr)
+		return fmt.Errorf("%w: %s is not a public address; allow its network with --webhook-allow", errNetwork, addr)
 	}
 	return nil
 }
@@ -115,6 +113,7 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("2001::/32"),
 }
 
 // message is the body of a call.
@@ -149,7 +148,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "penstock-control")
@@ -159,7 +158,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	r.Header.Set("Webhook-Signature", c.sign(o.id, at, body))
 	answer, err := c.client.Do(r)
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // the status says all
@@ -167,6 +166,14 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 		return fmt.Errorf("the receiver answered %d", answer.StatusCode)
 	}
 	return nil
+}
+
+// withoutURL returns an error of a call without the URL, whose path or query may be a secret.
+func withoutURL(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return wrapped.Err
+	}
+	return err
 }
 
 // sign returns the signatures of a message, by each secret.

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestReceiversThatMayNotBeCalled tests that a receiver at an address that is neither public nor of
-// this machine is not called unless its network is allowed, and that the decision is on the address
-// that is called, not on its name.
+// TestReceiversThatMayNotBeCalled tests that a receiver at an address that is not public, such as
+// one of this machine, is not called unless its network is allowed, and that the decision is on the
+// address that is called, not on its name.
 func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -28,8 +28,12 @@ func TestReceiversThatMayNotBeCalled(t *testing.T) {
 		{ctx, "93.184.216.34:443", nil, true},
 		{ctx, "[2606:4700::1]:443", nil, true},
 		{unencrypted, "93.184.216.34:80", nil, false},
-		{unencrypted, "127.0.0.1:80", nil, true},
-		{ctx, "[::1]:443", nil, true},
+		{unencrypted, "127.0.0.1:80", nil, false},
+		{ctx, "127.0.0.1:443", nil, false},
+		{ctx, "[::1]:443", nil, false},
+		{ctx, "[::ffff:127.0.0.1]:443", nil, false},
+		{unencrypted, "127.0.0.1:80", machine, true},
+		{unencrypted, "[::1]:80", machine, true},
 		{ctx, "10.1.2.3:443", nil, false},
 		{ctx, "10.1.2.3:443", own, true},
 		{unencrypted, "10.1.2.3:80", own, true},
@@ -43,6 +47,9 @@ func TestReceiversThatMayNotBeCalled(t *testing.T) {
 		{ctx, "192.168.0.1:443", nil, false},
 		{ctx, "0.0.0.0:443", nil, false},
 		{ctx, "224.0.0.1:443", nil, false},
+		{ctx, "[::127.0.0.1]:443", nil, false},
+		{ctx, "[fec0::1]:443", nil, false},
+		{ctx, "[2001:0:4136:e378:8000:63bf:3fff:fdd2]:443", nil, false},
 	} {
 		if err := mayCall(c.ctx, c.address, c.allowed); (err == nil) != c.may || err != nil && !errors.Is(err, errNetwork) {
 			t.Errorf("%s, without TLS %v: %v; want %v", c.address, c.ctx == unencrypted, err, c.may)
@@ -58,12 +65,15 @@ func TestReceiversThatMayNotBeCalled(t *testing.T) {
 		}
 	}
 	r := newReceiver(t)
+	if err := NewCaller(keys, nil).call(ctx, &notice{id: "x", url: r.URL, used: "1"}, start); !errors.Is(err, errNetwork) || len(r.ids) != 0 {
+		t.Errorf("a receiver of this machine was called: %v", err)
+	}
 	name := strings.Replace(r.URL, "127.0.0.1", "localhost", 1)
-	if err := NewCaller(keys, nil).call(ctx, &notice{id: "x", url: name, used: "1"}, start); err != nil {
+	if err := NewCaller(keys, machine).call(ctx, &notice{id: "x", url: name, used: "1"}, start); err != nil {
 		t.Errorf("a receiver of this machine by its name: %v", err)
 	}
 	r.answer = func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true }
-	if err := NewCaller(keys, nil).call(ctx, &notice{id: "x", url: r.URL, used: "1"}, start); err == nil || !strings.Contains(err.Error(), "418") {
+	if err := NewCaller(keys, machine).call(ctx, &notice{id: "x", url: r.URL, used: "1"}, start); err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("an answer 418: %v", err)
 	}
 }

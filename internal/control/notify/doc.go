@@ -14,8 +14,8 @@
 // the attempt and the body. A receiver that denies old times and identifiers that it has seen is
 // safe against messages that somebody sends again.
 //
-// A receiver is called over https, at an address that is public or of this machine; over http only
-// on this machine. Other networks must be allowed. Redirections are failures. A receiver that
+// A receiver is called over https, at a public address. Other networks, also those of this machine,
+// must be allowed, and are called with or without TLS. Redirections are failures. A receiver that
 // fails or hangs delays notices to the others by one call, 10 s at most, while fewer than 16 do so.
 //
 // # When not to use it

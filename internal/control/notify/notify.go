@@ -22,6 +22,12 @@ const (
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
+	// makeTime bounds the part of a round that makes notices, and sendTime how long a round sends
+	// to one receiver, apart from the last call. Its other notices wait for the next round.
+	makeTime = roundTime / 2
+	sendTime = 30 * time.Second
+	// makeErrorsMax is how many errors of thresholds a round reports.
+	makeErrorsMax = 5
 	// noticesMax is how many notices a round makes for one threshold, and sentMax how many it
 	// sends.
 	noticesMax = 10_000
@@ -46,8 +52,19 @@ type Notifier struct {
 	Caller *Caller
 	Logger *slog.Logger
 
-	making time.Duration // of the last round's statements; Run pauses ten times as long
-	step   func(string)  // is called before each step; for tests
+	making time.Duration    // of the last round's statements; Run pauses ten times as long
+	step   func(string)     // is called before each step; for tests
+	clock  func() time.Time // measures how long a round takes; [time.Now] unless a test sets it
+}
+
+// watch returns a function that returns how long ago watch was called.
+func (n *Notifier) watch() func() time.Duration {
+	clock := time.Now
+	if n.clock != nil {
+		clock = n.clock
+	}
+	began := clock()
+	return func() time.Duration { return clock().Sub(began) }
 }
 
 func (n *Notifier) at(step string) {
@@ -96,17 +113,12 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 		defer cancel()
 		_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock))
 	}()
-	began := time.Now()
-	err = n.make(ctx, now)
-	n.making = time.Since(began)
-	if err != nil {
-		return err
-	}
-	if err := n.send(ctx, now); err != nil {
-		return err
-	}
+	passed := n.watch()
+	making := n.make(ctx, now)
+	n.making = passed()
+	sending := n.send(ctx, now.Add(n.making))
 	_, err = n.Pool.Exec(ctx, "DELETE FROM notices WHERE made_at < $1 AND next_at IS NULL", now.Add(-keptFor))
-	return err
+	return errors.Join(making, sending, err)
 }
 
 // makeNotices makes the notices of a month for a threshold. A month that was over before the
@@ -128,8 +140,11 @@ ORDER BY u.client, p.percent
 LIMIT $4
 ON CONFLICT DO NOTHING`
 
-// make makes the notices of this month, and of the one before, whose usage may come late.
+// make makes the notices of this month, and of the one before, whose usage may come late. An error
+// of one threshold does not keep the others from having theirs.
 func (n *Notifier) make(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, makeTime)
+	defer cancel()
 	rows, err := n.Pool.Query(ctx, "SELECT threshold FROM thresholds ORDER BY threshold")
 	if err != nil {
 		return err
@@ -140,19 +155,23 @@ func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	}
 	now = now.UTC()
 	this := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	var problems []error
 	for _, threshold := range thresholds {
 		for _, month := range []time.Time{this.AddDate(0, -1, 0), this} {
 			n.at("make")
 			tag, err := n.Pool.Exec(ctx, makeNotices, threshold, month, now, noticesMax)
 			if err != nil {
-				return fmt.Errorf("the threshold %q: %w", threshold, err)
+				problems = append(problems, fmt.Errorf("the threshold %q: %w", threshold, err))
+				if len(problems) == makeErrorsMax || ctx.Err() != nil {
+					return errors.Join(problems...)
+				}
 			}
 			if tag.RowsAffected() == noticesMax {
 				n.Logger.Warn("a threshold has more notices than are made at once; the others follow", "threshold", threshold, "notices", noticesMax)
 			}
 		}
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // notice is a notice that is due.
@@ -164,10 +183,17 @@ type notice struct {
 	madeAt                                          time.Time
 }
 
+// dueNotices selects the notices that are due. It takes the first of each receiver, then the
+// second of each, so that one with many does not keep the others from being told.
+const dueNotices = `
+SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at
+FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
+ORDER BY place, next_at, notice LIMIT $2`
+
 // send sends the notices that are due: those of one receiver in turn, and until one fails.
 func (n *Notifier) send(ctx context.Context, now time.Time) error {
-	rows, err := n.Pool.Query(ctx, "SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at "+
-		"FROM notices WHERE next_at <= $1 ORDER BY next_at, notice LIMIT $2", now, sentMax)
+	passed := n.watch()
+	rows, err := n.Pool.Query(ctx, dueNotices, now, sentMax)
 	if err != nil {
 		return err
 	}
@@ -190,7 +216,7 @@ func (n *Notifier) send(ctx context.Context, now time.Time) error {
 		turns <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-turns }()
-			if err := n.sendTo(ctx, notices, now); err != nil {
+			if err := n.sendTo(ctx, notices, now.Add(passed())); err != nil {
 				mu.Lock()
 				problems = append(problems, err)
 				mu.Unlock()
@@ -206,17 +232,26 @@ func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)
 }
 
-// sendTo sends notices to one receiver, until one fails. Each attempt is counted before it is made,
-// so that a process that is killed in one does not repeat it at once.
-func (n *Notifier) sendTo(ctx context.Context, notices []notice, now time.Time) error {
+// sendTo sends notices to one receiver, until one fails or sendTime is over. Each attempt is
+// counted before it is made, so that a process that is killed in one does not repeat it at once.
+func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time) error {
+	passed := n.watch()
 	for i, o := range notices {
+		if passed() > sendTime {
+			return nil
+		}
 		n.at("attempt")
+		now := began.Add(passed()) // receivers deny a message whose time is old
 		next := now.Add(pauseAfter(o.attempts + 1))
-		if _, err := n.Pool.Exec(ctx, "UPDATE notices SET attempts = attempts + 1, next_at = $2 WHERE notice = $1", o.id, next); err != nil {
+		tag, err := n.Pool.Exec(ctx, "UPDATE notices SET attempts = attempts + 1, next_at = $2 WHERE notice = $1", o.id, next)
+		if err != nil {
 			return err
 		}
+		if tag.RowsAffected() == 0 {
+			continue // its client was forgotten meanwhile
+		}
 		n.at("call")
-		err := n.Caller.call(ctx, &o, now)
+		err = n.Caller.call(ctx, &o, now)
 		n.at("answer")
 		switch {
 		case ctx.Err() != nil:

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -43,6 +44,9 @@ const (
 
 // secrets are those of every test: the one before and the present one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
+
+// machine is the networks of this machine, where the receivers of tests are.
+var machine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
@@ -76,7 +80,7 @@ func notifier(pool *pgxpool.Pool, log *eventually.Journal) *Notifier {
 	if err != nil {
 		panic(err)
 	}
-	return &Notifier{Pool: pool, Caller: NewCaller(keys, nil), Logger: slog.New(slog.NewTextHandler(log, nil))}
+	return &Notifier{Pool: pool, Caller: NewCaller(keys, machine), Logger: slog.New(slog.NewTextHandler(log, nil)), clock: func() time.Time { return start }}
 }
 
 // world is a database with usage.

@@ -27,10 +27,11 @@ type Options struct {
 	MaxDelay string
 }
 
-// rule is a rule with its priority.
+// rule is a rule with its priority, and the row that it is from.
 type rule struct {
 	policyfile.Rule
 	priority int64
+	row      *row
 }
 
 // Import adds the rules of a table to a policy. notes say what could not be carried over.
@@ -47,7 +48,7 @@ func Import(into *policyfile.Document, from io.Reader, o Options) (notes []strin
 	for _, r := range rows {
 		r.errors, r.notes = &problems, &notes
 		one := f.read(r)
-		one.priority = priorityDefault
+		one.priority, one.row = priorityDefault, r
 		if n, ok := r.number("priority"); ok {
 			if one.priority = n; n < -priorityMax || n > priorityMax {
 				r.wrong("priority", "is not within %d of 0", priorityMax)
@@ -82,9 +83,13 @@ func order(into *policyfile.Document, rules []*rule, greatest, first bool) {
 	if first {
 		into.Enforce = "first"
 	}
+	later := false
 	for _, r := range rules {
 		if first && r.Action != "block" {
 			r.Priority = int(r.priority)
+			later = later || r.Enabled == nil
+		} else if first && later && r.Enabled == nil {
+			r.row.note("action", "comes before all other rules here, though its priority comes after that of others")
 		}
 		into.Rules = append(into.Rules, r.Rule)
 	}
@@ -183,10 +188,13 @@ func matching(m policyfile.Match) *policyfile.Match {
 	return &m
 }
 
-// words returns the words that are not empty and not a star.
+// words returns the words that are not empty; none if one of them is a star, which matches all.
 func words(texts ...string) (w policyfile.Words) {
 	for _, text := range texts {
-		if text != "" && text != "*" && text != "/*" {
+		if text == "*" || text == "/*" {
+			return nil
+		}
+		if text != "" {
 			w = append(w, text)
 		}
 	}
@@ -197,15 +205,14 @@ func words(texts ...string) (w policyfile.Words) {
 func readCounted(r *row) *rule {
 	one := new(rule)
 	one.Match = matching(policyfile.Match{Path: words(r.list("endpoints")...), Tier: words(r.list("plan_tiers")...)})
-	per := r.placeholders("key_pattern")
-	if per == nil {
-		per = r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})
-	}
-	if per != nil {
+	if per := r.counts(); per != nil {
 		one.Per = &per
 	}
 	algorithm := r.algorithm()
 	burst := r.burst("burst_limit", algorithm)
+	if algorithm != "token_bucket" && r.text("refill_rate") != "" {
+		r.note("refill_rate", "has no effect with %s, and is left out", algorithm)
+	}
 	units, ok := r.number("limit_count")
 	seconds, timed := r.number("window_seconds")
 	if !ok {
@@ -223,6 +230,24 @@ func readCounted(r *row) *rule {
 	}
 	one.Limit = policyfile.Words{limit(units, seconds, burst, algorithm)}
 	return one
+}
+
+// counts returns what a row with a key_pattern and a scope counts by; nil if it has neither.
+func (r *row) counts() policyfile.Words {
+	per := r.placeholders("key_pattern")
+	scope := r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})
+	switch {
+	case scope == nil && per == nil && r.text("key_pattern") != "":
+		r.wrong("key_pattern", "has no placeholder, and there is no scope: write user:{user_id}, or the scope global")
+	case per == nil:
+		return scope
+	case scope != nil && !slices.ContainsFunc(per, func(name string) bool {
+		// A key or a client may be that of a tenant or a user.
+		return slices.Contains(scope, name) || (name == "api_key" || name == "client") && (slices.Contains(scope, "tenant") || slices.Contains(scope, "user"))
+	}):
+		r.note("scope", "contradicts key_pattern %.60q, which decides here", r.text("key_pattern"))
+	}
+	return per
 }
 
 // rate returns the rate of a token bucket whose refill_rate, in units a second, differs from its

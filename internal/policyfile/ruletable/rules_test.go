@@ -61,6 +61,7 @@ func TestTablesBecomeRules(t *testing.T) {
 				`{"name":"free_tier_limit","match":{"method":"POST","ip":"192.0.2.0/24","tier":"free"},"limit":["1000/1h burst 20 token_bucket","5000/1d token_bucket"],` +
 				`"priority":200,"action":"throttle","throttle":{"max_delay":"2s"},"response":{"status":503,"message":"Upgrade."},"retry_after":"30s"},` +
 				`{"name":"api_v1_limit","match":{"path":"/api/v1/*"},"limit":"100/1s sliding_window","priority":300,"action":"throttle","throttle":{"max_delay":"2s"}}`,
+			notes: 1, // scrapers are blocked, also those of the office
 		},
 		"limit and window": {
 			table: "rule_id,name,resource,subject_type,limit,window,algorithm,tier,action,response_code,response_message,priority,enabled\n" +
@@ -94,9 +95,9 @@ func TestTablesBecomeRules(t *testing.T) {
 func TestTablesThatAreNot(t *testing.T) {
 	t.Parallel()
 	for table, wants := range map[string][]string{
-		"":                    {"the header is not read"},
+		"":                    {"the header cannot be read"},
 		"a,b\n":               {"those of no table that is known"},
-		"limit_count,quota\n": {`the column "quota" is twice there, or unknown`, "window_seconds"},
+		"limit_count,quota\n": {`the column "quota" appears twice or is unknown`, "window_seconds"},
 		"resource,resource\n": {"twice"},
 		"resource,limit,window,algorithm,enabled,action,subject_type,priority\n*,ten,60,leaky,maybe,drop,cat,high\n": {`line 2: limit "ten" is no whole number`,
 			`algorithm "leaky"`, `enabled "maybe"`, `action "drop"`, `subject_type "cat"`, `priority "high"`},
@@ -114,6 +115,46 @@ func TestTablesThatAreNot(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%.80q: %.300v; want %q", table, err, want)
 			}
+		}
+	}
+}
+
+// TestWhatATableMeans tests the cells that are easily misread: a star beside other paths, arrays
+// with NULL and backslashes, keys that count nothing, and settings that have no effect.
+func TestWhatATableMeans(t *testing.T) {
+	t.Parallel()
+	const columns = "name,key_pattern,scope,algorithm,limit_count,window_seconds,refill_rate,plan_tiers,endpoints,action,priority\n"
+	for name, c := range map[string]struct {
+		rows, want, note, err string
+		first                 bool
+	}{
+		"a star beside a path":    {rows: `a,,user,,5,60,,{free},"{/api,*}",,`, want: `"match":{"tier":"free"}`},
+		"a star for all paths":    {rows: `a,,user,,5,60,,"{free,*}","{/*,/api}",,`, want: `{"name":"a","per":"user"`},
+		"NULL in an array":        {rows: `a,,user,,5,60,,"{free,NULL}",,,`, err: `plan_tiers "{free,NULL}" contains NULL`},
+		"a tier that is named so": {rows: `a,,user,,5,60,,"{free,""NULL""}",,,`, want: `"tier":["free","NULL"]`},
+		"a backslash":             {rows: `a,,user,,5,60,,"{""a\\b""}",,,`, err: "has a backslash"},
+		"a quote":                 {rows: `a,,user,,5,60,,"{""a\""b""}",,,`, want: `"tier":"a\"b"`},
+		"no placeholder":          {rows: `a,rate:all,,,5,60,,,,,`, err: `key_pattern "rate:all" has no placeholder, and there is no scope`},
+		"only a scope":            {rows: `a,rate:all,global,,5,60,,,,,`, want: `"per":[]`},
+		"a scope that agrees":     {rows: `a,t:{api_key},tenant,,5,60,,,,,`, want: `"per":"api_key"`},
+		"a scope that does not":   {rows: `a,t:{user_id},ip,,5,60,,,,,`, want: `"per":"user"`, note: `scope "ip" contradicts key_pattern "t:{user_id}"`},
+		"an unknown scope":        {rows: `a,t:{user_id},shoe,,5,60,,,,,`, err: `scope "shoe" is unknown`},
+		"a rate of a window":      {rows: `a,,user,fixed_window,5,60,0.1,,,,`, want: `5/1m fixed_window`, note: "refill_rate"},
+		"a block that is later":   {rows: "a,,user,,5,60,,,,,1\nb,,,,,,,,{/x},block,2", first: true, note: `line 3: action "block" comes before all other rules here`},
+		"a block that is first":   {rows: "a,,user,,5,60,,,,,2\nb,,,,,,,,{/x},block,1", first: true},
+		"all rules count":         {rows: "a,,user,,5,60,,,,,1\nb,,,,,,,,{/x},block,2"},
+	} {
+		d := document(t)
+		notes, err := Import(d, strings.NewReader(columns+c.rows+"\n"), Options{First: c.first})
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v; want %s", name, err, c.err)
+			}
+			continue
+		}
+		text, wrong := json.Marshal(d.Rules)
+		if err != nil || wrong != nil || !strings.Contains(string(text), c.want) || (len(notes) > 0) != (c.note != "") || !strings.Contains(strings.Join(notes, "\n"), c.note) {
+			t.Errorf("%s: the rules are %s, the notes %q, %v; want %s and %q", name, text, notes, err, c.want, c.note)
 		}
 	}
 }

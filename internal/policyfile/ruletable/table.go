@@ -100,11 +100,23 @@ func (r *row) list(column string) []string {
 		return nil
 	}
 	// In an array, quotes are escaped by a backslash; in CSV they are doubled.
-	items := csv.NewReader(strings.NewReader(strings.ReplaceAll(inner, `\"`, `""`)))
+	doubled := strings.ReplaceAll(inner, `\"`, `""`)
+	items := csv.NewReader(strings.NewReader(doubled))
 	parts, err := items.Read()
 	if !begun || !ended || err != nil || strings.Contains(inner, "\n") {
 		r.wrong(column, "is no array of texts: write {a,b}")
 		return nil
+	}
+	if strings.Contains(strings.ReplaceAll(inner, `\"`, ""), `\`) {
+		r.wrong(column, "has a backslash that does not escape a quote: neither paths nor tiers have one")
+		return nil
+	}
+	for i, part := range parts {
+		_, at := items.FieldPos(i)
+		if strings.EqualFold(strings.TrimSpace(part), "NULL") && !strings.HasPrefix(doubled[at-1:], `"`) {
+			r.wrong(column, "contains NULL, which is no text: leave it out")
+			return nil
+		}
 	}
 	return parts
 }
@@ -118,7 +130,7 @@ func read(from io.Reader) (f *form, rows []*row, problems []error, notes []strin
 	lines := csv.NewReader(bounded)
 	header, err := lines.Read()
 	if err != nil {
-		return fail("the header is not read: %w; the first line has the names of the columns", err)
+		return fail("the header cannot be read: %w; the first line has the names of the columns", err)
 	}
 	for i := range header {
 		header[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(header[i], "\ufeff")))
@@ -128,7 +140,7 @@ func read(from io.Reader) (f *form, rows []*row, problems []error, notes []strin
 	}
 	for i, column := range header {
 		if slices.Contains(header[:i], column) || !slices.Contains(f.columns, column) && !slices.Contains(ignored, column) {
-			return fail("the column %.60q is twice there, or unknown in a table with %s, which has %s", column, f.name, strings.Join(f.columns, ", "))
+			return fail("the column %.60q appears twice or is unknown in a table with %s, which has %s", column, f.name, strings.Join(f.columns, ", "))
 		}
 	}
 	for {
