@@ -59,7 +59,7 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// open begins to report decisions, serves operators, and joins the nodes of the store.
+// open serves operators, begins to report decisions, and joins the nodes of the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()
@@ -68,13 +68,14 @@ func (f *Front) open() (err error) {
 	if p.validates {
 		return nil
 	}
-	if f.unreport, err = p.reports.open(f.settings); err != nil {
-		return err
-	}
 	if f.settings.Admin != nil {
 		if f.release, err = p.console.Claim(f.settings.Admin, func() *operator.API { return p.operators(f.store) }); err != nil {
 			return err
 		}
+	}
+	// This is the last step that can fail, since it redirects what other configurations share.
+	if f.unreport, err = p.reports.open(f.settings); err != nil {
+		return err
 	}
 	f.store.join()
 	return nil

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/envoy-module/console"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
@@ -93,5 +94,48 @@ func TestConfigurationsShareReports(t *testing.T) {
 	}
 	if _, err := r.open(&Settings{EventsTo: filepath.Dir(file)}); err == nil || !strings.Contains(err.Error(), "events_to") {
 		t.Errorf("a folder for events: %v", err)
+	}
+}
+
+// TestARejectedConfigurationChangesNoReports: a configuration whose admin is rejected does not
+// redirect the feed of the configuration in force. Another process has the spool, so that the
+// target of the feed can be read.
+func TestARejectedConfigurationChangesNoReports(t *testing.T) {
+	control := spooled(t).Control
+	before, err := feed.Open(control.options(nil, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	p := NewProcess(slog.New(slog.DiscardHandler))
+	settings := func(change func(*Settings)) *Settings {
+		s, err := ReadSettings([]byte(three))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := *control
+		s.Control = &own
+		change(s)
+		return s
+	}
+	first, err := p.Open(settings(func(*Settings) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Open(settings(func(s *Settings) {
+		s.Control.URL = "http://127.0.0.1:1"
+		s.Admin = &console.Settings{Listen: "unix:" + filepath.Join(t.TempDir(), "none", "s")}
+	}))
+	if err == nil || !strings.Contains(err.Error(), "write another address") {
+		t.Errorf("a socket in a folder that does not exist: %v", err)
+	}
+	shared := p.reports.feeds[control.Spool]
+	shared.mu.Lock()
+	if got := shared.options.Target.URL; got != control.URL || shared.users != 1 {
+		t.Errorf("the feed of the configuration in force sends to %q, want %q; it has %d users", got, control.URL, shared.users)
+	}
+	shared.mu.Unlock()
+	if err := first.Close(); err != nil || len(p.reports.feeds) != 0 {
+		t.Errorf("at the end: %v, %d feeds", err, len(p.reports.feeds))
 	}
 }
