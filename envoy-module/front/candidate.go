@@ -46,7 +46,7 @@ func (f *Front) openCandidate() error {
 		return err
 	}
 	if err := c.policy.Follow(); err != nil {
-		return errors.Join(err, c.policy.Close())
+		return errors.Join(err, c.closePolicy())
 	}
 	c.runner = shadow.Start(shadow.Options{Store: f.store.Requests, Total: f.process.tried, Panicked: func(_ string, reason any) { f.process.panicked(reason) }})
 	f.candidate = c
@@ -59,8 +59,14 @@ func (c *candidate) close() error {
 		return nil
 	}
 	c.runner.Stop()
+	return c.closePolicy()
+}
+
+// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+func (c *candidate) closePolicy() error {
+	err := c.policy.Close()
 	c.front.process.metrics.Policies.Hide(c)
-	return c.policy.Close()
+	return err
 }
 
 // complete gives the candidate a namespace of its own.

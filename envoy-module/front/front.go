@@ -92,6 +92,7 @@ func (f *Front) leaveProcess() {
 	f.process.fronts = slices.DeleteFunc(f.process.fronts, func(one *Front) bool { return one == f })
 }
 
+// openPolicy puts the policy into force, and begins to try out the candidate if there is one.
 func (f *Front) openPolicy() (err error) {
 	source := live.File(f.settings.Policy)
 	switch {
@@ -105,13 +106,14 @@ func (f *Front) openPolicy() (err error) {
 	if f.policy, err = live.Open(f.liveOptions(source)); err != nil {
 		return err
 	}
-	if err := f.policy.Follow(); err != nil {
-		return errors.Join(err, f.policy.Close())
+	if err = f.policy.Follow(); err == nil {
+		err = f.openCandidate()
 	}
-	if err := f.openCandidate(); err != nil {
-		return errors.Join(err, f.policy.Close())
+	if err != nil {
+		err = errors.Join(err, f.policy.Close())
+		f.process.metrics.Policies.Hide(f) // after the last edit, which would show it again
 	}
-	return nil
+	return err
 }
 
 // liveOptions returns how the front keeps a policy in force.
