@@ -45,6 +45,7 @@ func (f *Front) openCandidate() error {
 	if c.policy, err = live.Open(o); err != nil {
 		return err
 	}
+	c.show(c.policy.Current())
 	if err := c.policy.Follow(); err != nil {
 		return errors.Join(err, c.closePolicy())
 	}
@@ -81,14 +82,17 @@ func (c *candidate) complete(d *policyfile.Document) error {
 	return nil
 }
 
-// changed shows the version that has come into force.
-func (c *candidate) changed(_, now *live.Version) {
-	c.front.process.metrics.Policies.Show(c, now.Document, func() error {
-		if c.policy == nil {
-			return nil // it is being opened
-		}
-		return c.policy.Err()
-	})
+// changed shows a version that replaces another. The first one is shown by openCandidate, because
+// the policy is assigned only after it is open.
+func (c *candidate) changed(before, now *live.Version) {
+	if before != nil {
+		c.show(now)
+	}
+}
+
+// show shows a version in the metrics.
+func (c *candidate) show(v *live.Version) {
+	c.front.process.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
 // current returns the version to try out, or nil if there is none.

@@ -106,6 +106,7 @@ func (f *Front) openPolicy() (err error) {
 	if f.policy, err = live.Open(f.liveOptions(source)); err != nil {
 		return err
 	}
+	f.show(f.policy.Current())
 	if err = f.policy.Follow(); err == nil {
 		err = f.openCandidate()
 	}
@@ -122,14 +123,17 @@ func (f *Front) liveOptions(source live.Source) live.Options {
 		Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.changed}
 }
 
-// changed shows a version that has taken effect.
-func (f *Front) changed(_, now *live.Version) {
-	f.process.metrics.Policies.Show(f, now.Document, func() error {
-		if f.policy == nil {
-			return nil // the policy is being opened
-		}
-		return f.policy.Err()
-	})
+// changed shows a version that replaces another. The first one is shown by openPolicy, because the
+// policy is assigned only after it is open.
+func (f *Front) changed(before, now *live.Version) {
+	if before != nil {
+		f.show(now)
+	}
+}
+
+// show shows a version in the metrics.
+func (f *Front) show(v *live.Version) {
+	f.process.metrics.Policies.Show(f, v.Document, f.policy.Err)
 }
 
 // prepare computes what the front keeps with a version of the policy.

@@ -16,7 +16,7 @@ func shown(t *testing.T, p *Process) (n int) {
 	t.Helper()
 	families, err := p.registry.Gather()
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	for _, family := range families {
 		if family.GetName() == "penstock_policy_info" {
@@ -75,7 +75,7 @@ func TestARejectedPolicyIsNotShown(t *testing.T) {
 // candidate was being edited.
 func TestAClosedPolicyIsNotShown(t *testing.T) {
 	s, path := shadowed(t)
-	for range 20 {
+	for range 10 {
 		p := NewProcess(slog.New(slog.DiscardHandler))
 		f, err := p.Open(s)
 		if err != nil {
@@ -110,4 +110,35 @@ func TestAClosedPolicyIsNotShown(t *testing.T) {
 			t.Fatalf("the metrics show %d policies of a front that has closed", n)
 		}
 	}
+}
+
+// TestMetricsAreReadWhileAFrontOpens: the race detector finds no access to a policy that is being
+// opened.
+func TestMetricsAreReadWhileAFrontOpens(t *testing.T) {
+	s, _ := shadowed(t)
+	p := NewProcess(slog.New(slog.DiscardHandler))
+	opened := make(chan struct{})
+	var reads sync.WaitGroup
+	reads.Go(func() {
+		for {
+			select {
+			case <-opened:
+				return
+			default:
+				shown(t, p)
+			}
+		}
+	})
+	for range 5 {
+		f, err := p.Open(s)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(opened)
+	reads.Wait()
 }
