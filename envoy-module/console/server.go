@@ -4,6 +4,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -50,8 +51,12 @@ func (c *Console) open(r *ready) (*server, error) {
 	s := &server{address: r.address, mode: r.mode, cert: [2]string{r.text.Cert, r.text.Key}, guarded: r.token != "",
 		listener: listen.NewLimit(listener, connectionsMax, r.token != "", logger)}
 	s.http = &http.Server{Handler: c.handler(s), ConnContext: listen.WithConn, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: replyTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
-		TLSConfig: r.tls}
+		ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: replyTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax}
+	if r.tls != nil {
+		s.http.TLSConfig = &tls.Config{MinVersion: r.tls.MinVersion, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.certificate(s)
+		}}
+	}
 	go func() {
 		serve := s.http.Serve
 		if r.tls != nil {
@@ -65,7 +70,8 @@ func (c *Console) open(r *ready) (*server, error) {
 }
 
 // serves reports whether the server is what the settings want. Its handler reads the tokens anew
-// for each request. An address with a token is never served without one.
+// for each request, and the certificate for each connection. An address with a token is never
+// served without one.
 func (s *server) serves(r *ready) bool {
 	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
 }
@@ -77,6 +83,16 @@ func (c *Console) claimOf(s *server) *claim {
 		return own
 	}
 	return nil
+}
+
+// certificate returns the certificate of the claim in force, so that a claim with renewed files is
+// served with them.
+func (c *Console) certificate(s *server) (*tls.Certificate, error) {
+	own := c.claimOf(s)
+	if own == nil {
+		return nil, errors.New("no configuration of Envoy serves operators at this address")
+	}
+	return &own.tls.Certificates[0], nil
 }
 
 // stop closes the address at once. Requests under way have stopTime.
