@@ -56,6 +56,7 @@ type sharedFeed struct {
 	detach  func()     // of events
 	unmeter func()     // nil once the feed is open
 	again   *time.Timer
+	failed  bool // to open the spool after another process had it
 	closed  bool
 }
 
@@ -111,7 +112,7 @@ func (f *sharedFeed) open() error {
 }
 
 func (f *sharedFeed) openLocked() error {
-	if f.closed {
+	if f.closed || f.opened != nil {
 		return nil
 	}
 	opened, err := feed.Open(f.options)
@@ -120,7 +121,7 @@ func (f *sharedFeed) openLocked() error {
 			f.unmeter = f.options.Meter.Use()
 			f.r.logger.Warn("another process has the spool of control, and the module tries again each second", "spool", f.options.Folder)
 		}
-		f.again = time.AfterFunc(spoolAgain, f.retry)
+		f.tryLater()
 		return nil
 	}
 	if err != nil {
@@ -131,10 +132,28 @@ func (f *sharedFeed) openLocked() error {
 	return nil
 }
 
+// retry opens the feed after another process had the spool. The configuration has been accepted, so
+// it tries again after any error, and logs the first.
 func (f *sharedFeed) retry() {
-	if err := f.open(); err != nil {
-		f.r.logger.Error("nothing is told to the control plane", "error", err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.openLocked()
+	if err == nil {
+		return
 	}
+	if !f.failed {
+		f.failed = true
+		f.r.logger.Error("the control plane is told nothing yet, and the module tries again each second", "error", err)
+	}
+	f.tryLater()
+}
+
+// tryLater has the spool tried again. The mutex must be held.
+func (f *sharedFeed) tryLater() {
+	if f.again != nil {
+		f.again.Stop()
+	}
+	f.again = time.AfterFunc(spoolAgain, f.retry)
 }
 
 // unuse ends the gathering of usage without a feed. The mutex must be held.

@@ -3,6 +3,7 @@
 package front
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -57,6 +58,42 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 	}
 	if rows := r.meter.Take(); len(rows) != 0 {
 		t.Errorf("usage that nobody was told: %+v", rows)
+	}
+}
+
+// TestASpoolThatCannotBeOpenedYet: once a configuration waits for its spool, no error ends the wait,
+// and the log has the first error only.
+func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
+	settings, said := spooled(t), new(eventually.Journal)
+	spool := settings.Control.Spool
+	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReports(said.Logger())
+	end, err := r.open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := r.feeds[spool]
+	shared.mu.Lock() // so that the spool is not opened before a file is in its place
+	shared.again.Stop()
+	err = errors.Join(before.Close(), os.Rename(spool, spool+".away"), os.WriteFile(spool, nil, 0o600))
+	shared.mu.Unlock()
+	if err != nil || shared.get() != nil {
+		t.Fatalf("the spool is open, or was not replaced: %v", err)
+	}
+	shared.retry()
+	shared.retry()
+	if n := strings.Count(said.String(), "told nothing yet"); n != 1 {
+		t.Errorf("%d lines about the spool, want 1: %s", n, said)
+	}
+	if err := errors.Join(os.Remove(spool), os.Rename(spool+".away", spool)); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Until(t, time.Minute, "the spool is open", func() bool { return shared.get() != nil })
+	if err := end(); err != nil {
+		t.Error(err)
 	}
 }
 
