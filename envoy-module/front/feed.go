@@ -3,6 +3,7 @@
 package front
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,6 +68,10 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 		if err := shared.redirect(options.Target); err != nil {
 			return nil, fmt.Errorf("control: %w", err)
 		}
+		if now, wanted := bytesOf(&shared.options), bytesOf(&options); now != wanted {
+			r.logger.Warn("spool_bytes of control has no effect, since the spool is open with another: restart Envoy, or write another spool",
+				"spool", c.Spool, "spool_bytes", wanted, "in_force", now)
+		}
 	} else {
 		shared = &sharedFeed{r: r, options: options}
 		if err := shared.open(); err != nil {
@@ -77,6 +82,9 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 	shared.users++
 	return func() error { return r.closeFeed(c.Spool, shared) }, nil
 }
+
+// bytesOf returns the most bytes that a spool takes.
+func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
 // closeFeed ends one use of a feed. The last one closes it.
 func (r *reports) closeFeed(spool string, shared *sharedFeed) error {

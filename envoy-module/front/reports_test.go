@@ -176,3 +176,25 @@ func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 		t.Errorf("at the end: %v, %d feeds", err, len(p.reports.feeds))
 	}
 }
+
+// TestAnotherSizeOfAnOpenSpool: a configuration that gives the spool in use another size is told
+// that it keeps the first. The default is the same size, written or not.
+func TestAnotherSizeOfAnOpenSpool(t *testing.T) {
+	settings, said := spooled(t), new(eventually.Journal)
+	r := newReports(said.Logger())
+	for _, one := range []struct {
+		bytes int64
+		lines int // in all
+	}{{0, 0}, {feed.SpoolBytesDefault, 0}, {feed.SpoolBytesMin, 1}} {
+		own := *settings.Control
+		own.SpoolBytes = one.bytes
+		end, err := r.open(&Settings{Control: &own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+		if n := strings.Count(said.String(), "spool_bytes of control has no effect"); n != one.lines {
+			t.Errorf("after spool_bytes %d: %d lines, want %d: %s", one.bytes, n, one.lines, said)
+		}
+	}
+}
