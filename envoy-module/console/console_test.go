@@ -135,8 +135,8 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestAnAddressKeepsItsToken: while another process has the address of the latest claim, the address
-// of the claim before is open. The latest claim needs no token, and admits nobody there.
+// TestAnAddressKeepsItsToken: while another process has the address of the latest claim, the
+// address of the claim before is open. The latest claim needs no token, and admits nobody there.
 func TestAnAddressKeepsItsToken(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	public, local := freeport.Address(t), freeport.Address(t)

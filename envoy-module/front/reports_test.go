@@ -61,8 +61,8 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestASpoolThatCannotBeOpenedYet: once a configuration waits for its spool, no error ends the wait,
-// and the log has the first error only.
+// TestASpoolThatCannotBeOpenedYet: once a configuration waits for its spool, no error ends the
+// wait, and the log has the first error only.
 func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 	settings, said := spooled(t), new(eventually.Journal)
 	spool := settings.Control.Spool
