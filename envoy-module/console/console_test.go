@@ -135,6 +135,40 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 	}
 }
 
+// TestAnAddressKeepsItsToken: while another process has the address of the latest claim, the
+// address of the claim before is open. The latest claim needs no token, and admits nobody there.
+func TestAnAddressKeepsItsToken(t *testing.T) {
+	c := newConsole(t, slog.New(slog.DiscardHandler))
+	public, local := freeport.Address(t), freeport.Address(t)
+	_, port, _ := net.SplitHostPort(public)
+	defer c.mustClaim(t, &Settings{Listen: "0.0.0.0:" + port, Token: token}, "first")()
+	other, err := net.Listen("tcp", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := c.mustClaim(t, &Settings{Listen: local}, "second")
+	for _, path := range []string{"/metrics", "/penstock/record?client=user:ann"} {
+		for _, shown := range []string{"", token} {
+			if status, body := askWith(t, public, path, shown); status != http.StatusServiceUnavailable {
+				t.Errorf("%s with %q at the address before: %d %s", path, shown, status, body)
+			}
+		}
+	}
+	release()
+	if status, _ := askWith(t, public, "/metrics", ""); status != http.StatusUnauthorized {
+		t.Errorf("without the token, after the end of the second claim: %d", status)
+	}
+	if status, _ := askWith(t, public, "/metrics", token); status != http.StatusOK {
+		t.Errorf("with the token, after the end of the second claim: %d", status)
+	}
+	other.Close()
+	defer c.mustClaim(t, &Settings{Listen: local}, "third")()
+	defer c.mustClaim(t, &Settings{Listen: local, Token: token}, "fourth")()
+	if status, _ := askWith(t, local, "/metrics", ""); status != http.StatusUnauthorized {
+		t.Errorf("a token for an address that had none: %d without it", status)
+	}
+}
+
 // TestAnAddressThatCannotBe: an address that will never be free denies the claim, and the claim
 // before stays in force.
 func TestAnAddressThatCannotBe(t *testing.T) {

@@ -11,8 +11,9 @@
 // listener is closed when the last claim ends.
 //
 // If another process has the address, as during a hot restart, the log names it, and the console
-// tries again each second. Requests are decided meanwhile. Any other error of an address denies the
-// claim.
+// tries again each second. Requests are decided meanwhile. The address of the claim before stays
+// open and answers 503, so that a claim without a token serves nothing at an address that was
+// claimed with one. Any other error of an address denies the claim.
 //
 // # Price
 //

@@ -4,6 +4,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -34,6 +35,7 @@ type server struct {
 	address  listen.Address
 	mode     fs.FileMode
 	cert     [2]string
+	guarded  bool // operators need a token
 	listener net.Listener
 	http     *http.Server
 	stopping atomic.Bool
@@ -46,11 +48,15 @@ func (c *Console) open(r *ready) (*server, error) {
 		return nil, err
 	}
 	logger := c.options.Logger
-	s := &server{address: r.address, mode: r.mode, cert: [2]string{r.text.Cert, r.text.Key},
+	s := &server{address: r.address, mode: r.mode, cert: [2]string{r.text.Cert, r.text.Key}, guarded: r.token != "",
 		listener: listen.NewLimit(listener, connectionsMax, r.token != "", logger)}
-	s.http = &http.Server{Handler: c.handler(), ConnContext: listen.WithConn, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: replyTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
-		TLSConfig: r.tls}
+	s.http = &http.Server{Handler: c.handler(s), ConnContext: listen.WithConn, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: replyTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax}
+	if r.tls != nil {
+		s.http.TLSConfig = &tls.Config{MinVersion: r.tls.MinVersion, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.certificate(s)
+		}}
+	}
 	go func() {
 		serve := s.http.Serve
 		if r.tls != nil {
@@ -64,9 +70,29 @@ func (c *Console) open(r *ready) (*server, error) {
 }
 
 // serves reports whether the server is what the settings want. Its handler reads the tokens anew
-// for each request.
+// for each request, and the certificate for each connection. An address with a token is never
+// served without one.
 func (s *server) serves(r *ready) bool {
-	return s.address == r.address && s.mode == r.mode && s.cert == [2]string{r.text.Cert, r.text.Key}
+	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
+}
+
+// claimOf returns the claim in force, or nil if it wants another server than this one. The claim
+// may wait for its own address while the server of the claim before is open.
+func (c *Console) claimOf(s *server) *claim {
+	if own := c.now.Load(); own != nil && s.serves(own.ready) {
+		return own
+	}
+	return nil
+}
+
+// certificate returns the certificate of the claim in force, so that a claim with renewed files is
+// served with them.
+func (c *Console) certificate(s *server) (*tls.Certificate, error) {
+	own := c.claimOf(s)
+	if own == nil {
+		return nil, errors.New("no configuration of Envoy serves operators at this address")
+	}
+	return &own.tls.Certificates[0], nil
 }
 
 // stop closes the address at once. Requests under way have stopTime.
@@ -82,16 +108,16 @@ func (s *server) stop() {
 	}()
 }
 
-// handler serves the routes of operators, and metrics.
-func (c *Console) handler() http.Handler {
+// handler serves the routes of operators, and metrics, at the address of a server.
+func (c *Console) handler(s *server) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc(operator.Prefix, c.withToken(false, func(own *claim) http.Handler { return own.operators() }))
+	mux.HandleFunc(operator.Prefix, c.withToken(s, false, func(own *claim) http.Handler { return own.operators() }))
 	metrics := promhttp.HandlerFor(c.options.Metrics, promhttp.HandlerOpts{})
-	mux.HandleFunc("GET /metrics", c.withToken(true, func(*claim) http.Handler { return metrics }))
+	mux.HandleFunc("GET /metrics", c.withToken(s, true, func(*claim) http.Handler { return metrics }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer c.rescue(w)
 		token := ""
-		if own := c.now.Load(); own != nil {
+		if own := c.claimOf(s); own != nil {
 			token = own.token
 		}
 		c.guard.RejectPages(mux, token).ServeHTTP(w, r)
@@ -99,11 +125,12 @@ func (c *Console) handler() http.Handler {
 }
 
 // withToken serves requests with the token of operators, or with that of scrapers if it suffices.
-func (c *Console) withToken(scrapers bool, next func(*claim) http.Handler) http.HandlerFunc {
+// It answers 503 if the claim in force wants another server.
+func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		own := c.now.Load()
+		own := c.claimOf(s)
 		if own == nil {
-			http.Error(w, "no configuration of Envoy has an admin", http.StatusServiceUnavailable)
+			http.Error(w, "no configuration of Envoy serves operators at this address", http.StatusServiceUnavailable)
 			return
 		}
 		token := own.token

@@ -45,8 +45,9 @@ func (f *Front) openCandidate() error {
 	if c.policy, err = live.Open(o); err != nil {
 		return err
 	}
+	c.show(c.policy.Current())
 	if err := c.policy.Follow(); err != nil {
-		return errors.Join(err, c.policy.Close())
+		return errors.Join(err, c.closePolicy())
 	}
 	c.runner = shadow.Start(shadow.Options{Store: f.store.Requests, Total: f.process.tried, Panicked: func(_ string, reason any) { f.process.panicked(reason) }})
 	f.candidate = c
@@ -59,8 +60,14 @@ func (c *candidate) close() error {
 		return nil
 	}
 	c.runner.Stop()
+	return c.closePolicy()
+}
+
+// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+func (c *candidate) closePolicy() error {
+	err := c.policy.Close()
 	c.front.process.metrics.Policies.Hide(c)
-	return c.policy.Close()
+	return err
 }
 
 // complete gives the candidate a namespace of its own.
@@ -75,14 +82,17 @@ func (c *candidate) complete(d *policyfile.Document) error {
 	return nil
 }
 
-// changed shows the version that has come into force.
-func (c *candidate) changed(_, now *live.Version) {
-	c.front.process.metrics.Policies.Show(c, now.Document, func() error {
-		if c.policy == nil {
-			return nil // it is being opened
-		}
-		return c.policy.Err()
-	})
+// changed shows a version that replaces another. The first one is shown by openCandidate, because
+// the policy is assigned only after it is open.
+func (c *candidate) changed(before, now *live.Version) {
+	if before != nil {
+		c.show(now)
+	}
+}
+
+// show shows a version in the metrics.
+func (c *candidate) show(v *live.Version) {
+	c.front.process.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
 // current returns the version to try out, or nil if there is none.

@@ -3,6 +3,7 @@
 package front
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,7 @@ type sharedFeed struct {
 	detach  func()     // of events
 	unmeter func()     // nil once the feed is open
 	again   *time.Timer
+	failed  bool // to open the spool after another process had it
 	closed  bool
 }
 
@@ -65,6 +67,10 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 	if shared != nil {
 		if err := shared.redirect(options.Target); err != nil {
 			return nil, fmt.Errorf("control: %w", err)
+		}
+		if now, wanted := bytesOf(&shared.options), bytesOf(&options); now != wanted {
+			r.logger.Warn("spool_bytes of control has no effect, since the spool is open with another: restart Envoy, or write another spool",
+				"spool", c.Spool, "spool_bytes", wanted, "in_force", now)
 		}
 	} else {
 		shared = &sharedFeed{r: r, options: options}
@@ -76,6 +82,9 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 	shared.users++
 	return func() error { return r.closeFeed(c.Spool, shared) }, nil
 }
+
+// bytesOf returns the most bytes that a spool takes.
+func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
 // closeFeed ends one use of a feed. The last one closes it.
 func (r *reports) closeFeed(spool string, shared *sharedFeed) error {
@@ -111,7 +120,7 @@ func (f *sharedFeed) open() error {
 }
 
 func (f *sharedFeed) openLocked() error {
-	if f.closed {
+	if f.closed || f.opened != nil {
 		return nil
 	}
 	opened, err := feed.Open(f.options)
@@ -120,7 +129,7 @@ func (f *sharedFeed) openLocked() error {
 			f.unmeter = f.options.Meter.Use()
 			f.r.logger.Warn("another process has the spool of control, and the module tries again each second", "spool", f.options.Folder)
 		}
-		f.again = time.AfterFunc(spoolAgain, f.retry)
+		f.tryLater()
 		return nil
 	}
 	if err != nil {
@@ -131,10 +140,28 @@ func (f *sharedFeed) openLocked() error {
 	return nil
 }
 
+// retry opens the feed after another process had the spool. The configuration has been accepted, so
+// it tries again after any error, and logs the first.
 func (f *sharedFeed) retry() {
-	if err := f.open(); err != nil {
-		f.r.logger.Error("nothing is told to the control plane", "error", err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.openLocked()
+	if err == nil {
+		return
 	}
+	if !f.failed {
+		f.failed = true
+		f.r.logger.Error("the control plane is told nothing yet, and the module tries again each second", "error", err)
+	}
+	f.tryLater()
+}
+
+// tryLater has the spool tried again. The mutex must be held.
+func (f *sharedFeed) tryLater() {
+	if f.again != nil {
+		f.again.Stop()
+	}
+	f.again = time.AfterFunc(spoolAgain, f.retry)
 }
 
 // unuse ends the gathering of usage without a feed. The mutex must be held.

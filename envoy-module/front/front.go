@@ -59,7 +59,7 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// open begins to report decisions, serves operators, and joins the nodes of the store.
+// open serves operators, begins to report decisions, and joins the nodes of the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()
@@ -68,13 +68,14 @@ func (f *Front) open() (err error) {
 	if p.validates {
 		return nil
 	}
-	if f.unreport, err = p.reports.open(f.settings); err != nil {
-		return err
-	}
 	if f.settings.Admin != nil {
 		if f.release, err = p.console.Claim(f.settings.Admin, func() *operator.API { return p.operators(f.store) }); err != nil {
 			return err
 		}
+	}
+	// This is the last step that can fail, since it redirects what other configurations share.
+	if f.unreport, err = p.reports.open(f.settings); err != nil {
+		return err
 	}
 	f.store.join()
 	return nil
@@ -91,6 +92,7 @@ func (f *Front) leaveProcess() {
 	f.process.fronts = slices.DeleteFunc(f.process.fronts, func(one *Front) bool { return one == f })
 }
 
+// openPolicy puts the policy into force, and begins to try out the candidate if there is one.
 func (f *Front) openPolicy() (err error) {
 	source := live.File(f.settings.Policy)
 	switch {
@@ -104,13 +106,15 @@ func (f *Front) openPolicy() (err error) {
 	if f.policy, err = live.Open(f.liveOptions(source)); err != nil {
 		return err
 	}
-	if err := f.policy.Follow(); err != nil {
-		return errors.Join(err, f.policy.Close())
+	f.show(f.policy.Current())
+	if err = f.policy.Follow(); err == nil {
+		err = f.openCandidate()
 	}
-	if err := f.openCandidate(); err != nil {
-		return errors.Join(err, f.policy.Close())
+	if err != nil {
+		err = errors.Join(err, f.policy.Close())
+		f.process.metrics.Policies.Hide(f) // after the last edit, which would show it again
 	}
-	return nil
+	return err
 }
 
 // liveOptions returns how the front keeps a policy in force.
@@ -119,14 +123,17 @@ func (f *Front) liveOptions(source live.Source) live.Options {
 		Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.changed}
 }
 
-// changed shows a version that has taken effect.
-func (f *Front) changed(_, now *live.Version) {
-	f.process.metrics.Policies.Show(f, now.Document, func() error {
-		if f.policy == nil {
-			return nil // the policy is being opened
-		}
-		return f.policy.Err()
-	})
+// changed shows a version that replaces another. The first one is shown by openPolicy, because the
+// policy is assigned only after it is open.
+func (f *Front) changed(before, now *live.Version) {
+	if before != nil {
+		f.show(now)
+	}
+}
+
+// show shows a version in the metrics.
+func (f *Front) show(v *live.Version) {
+	f.process.metrics.Policies.Show(f, v.Document, f.policy.Err)
 }
 
 // prepare computes what the front keeps with a version of the policy.

@@ -3,6 +3,7 @@
 package front
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/envoy-module/console"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
@@ -59,6 +61,42 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 	}
 }
 
+// TestASpoolThatCannotBeOpenedYet: once a configuration waits for its spool, no error ends the
+// wait, and the log has the first error only.
+func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
+	settings, said := spooled(t), new(eventually.Journal)
+	spool := settings.Control.Spool
+	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReports(said.Logger())
+	end, err := r.open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := r.feeds[spool]
+	shared.mu.Lock() // so that the spool is not opened before a file is in its place
+	shared.again.Stop()
+	err = errors.Join(before.Close(), os.Rename(spool, spool+".away"), os.WriteFile(spool, nil, 0o600))
+	shared.mu.Unlock()
+	if err != nil || shared.get() != nil {
+		t.Fatalf("the spool is open, or was not replaced: %v", err)
+	}
+	shared.retry()
+	shared.retry()
+	if n := strings.Count(said.String(), "told nothing yet"); n != 1 {
+		t.Errorf("%d lines about the spool, want 1: %s", n, said)
+	}
+	if err := errors.Join(os.Remove(spool), os.Rename(spool+".away", spool)); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Until(t, time.Minute, "the spool is open", func() bool { return shared.get() != nil })
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestConfigurationsShareReports: configurations with the same sink or spool share it, and the last
 // one closes it.
 func TestConfigurationsShareReports(t *testing.T) {
@@ -93,5 +131,70 @@ func TestConfigurationsShareReports(t *testing.T) {
 	}
 	if _, err := r.open(&Settings{EventsTo: filepath.Dir(file)}); err == nil || !strings.Contains(err.Error(), "events_to") {
 		t.Errorf("a folder for events: %v", err)
+	}
+}
+
+// TestARejectedConfigurationChangesNoReports: a configuration whose admin is rejected does not
+// redirect the feed of the configuration in force. Another process has the spool, so that the
+// target of the feed can be read.
+func TestARejectedConfigurationChangesNoReports(t *testing.T) {
+	control := spooled(t).Control
+	before, err := feed.Open(control.options(nil, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	p := NewProcess(slog.New(slog.DiscardHandler))
+	settings := func(change func(*Settings)) *Settings {
+		s, err := ReadSettings([]byte(three))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := *control
+		s.Control = &own
+		change(s)
+		return s
+	}
+	first, err := p.Open(settings(func(*Settings) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Open(settings(func(s *Settings) {
+		s.Control.URL = "http://127.0.0.1:1"
+		s.Admin = &console.Settings{Listen: "unix:" + filepath.Join(t.TempDir(), "none", "s")}
+	}))
+	if err == nil || !strings.Contains(err.Error(), "write another address") {
+		t.Errorf("a socket in a folder that does not exist: %v", err)
+	}
+	shared := p.reports.feeds[control.Spool]
+	shared.mu.Lock()
+	if got := shared.options.Target.URL; got != control.URL || shared.users != 1 {
+		t.Errorf("the feed of the configuration in force sends to %q, want %q; it has %d users", got, control.URL, shared.users)
+	}
+	shared.mu.Unlock()
+	if err := first.Close(); err != nil || len(p.reports.feeds) != 0 {
+		t.Errorf("at the end: %v, %d feeds", err, len(p.reports.feeds))
+	}
+}
+
+// TestAnotherSizeOfAnOpenSpool: a configuration that gives the spool in use another size is told
+// that it keeps the first. The default is the same size, written or not.
+func TestAnotherSizeOfAnOpenSpool(t *testing.T) {
+	settings, said := spooled(t), new(eventually.Journal)
+	r := newReports(said.Logger())
+	for _, one := range []struct {
+		bytes int64
+		lines int // in all
+	}{{0, 0}, {feed.SpoolBytesDefault, 0}, {feed.SpoolBytesMin, 1}} {
+		own := *settings.Control
+		own.SpoolBytes = one.bytes
+		end, err := r.open(&Settings{Control: &own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+		if n := strings.Count(said.String(), "spool_bytes of control has no effect"); n != one.lines {
+			t.Errorf("after spool_bytes %d: %d lines, want %d: %s", one.bytes, n, one.lines, said)
+		}
 	}
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package console
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/freeport"
+)
+
+// certify writes a certificate with a serial number, and its key, in PEM.
+func certify(t *testing.T, certFile, keyFile string, serial int64) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// served returns the serial number of the certificate that an address serves.
+func served(t *testing.T, address string) int64 {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
+// TestARenewedCertificateIsServed: a claim reads the files of the certificate anew, and is served
+// with what it read, also if the files have the names of the claim before.
+func TestARenewedCertificateIsServed(t *testing.T) {
+	c := newConsole(t, slog.New(slog.DiscardHandler))
+	folder := t.TempDir()
+	s := &Settings{Listen: freeport.Address(t), Cert: filepath.Join(folder, "cert.pem"), Key: filepath.Join(folder, "key.pem")}
+	certify(t, s.Cert, s.Key, 1)
+	defer c.mustClaim(t, s, "first")()
+	if n := served(t, s.Listen); n != 1 {
+		t.Errorf("certificate %d is served, want 1", n)
+	}
+	certify(t, s.Cert, s.Key, 2)
+	release := c.mustClaim(t, s, "second")
+	if n := served(t, s.Listen); n != 2 {
+		t.Errorf("after the certificate was renewed, certificate %d is served, want 2", n)
+	}
+	release()
+	if n := served(t, s.Listen); n != 1 {
+		t.Errorf("after the second claim has ended, certificate %d is served, want 1", n)
+	}
+}
