@@ -126,10 +126,17 @@ func (a *Agent) hear(ctx context.Context, message string) {
 		a.counts.invalid.Add(1)
 		return
 	}
-	if _, err := check(q, a.o.Policy().Namespace); err != nil {
+	own := a.o.Policy()
+	whole, err := check(q, own.Namespace)
+	if err != nil {
 		a.counts.invalid.Add(1)
 		return
 	}
+	if part, ok := own.Here.Limit(&whole); !ok || part.Count() != q.Part { // the proxy has another policy
+		a.counts.invalid.Add(1)
+		return
+	}
+	q.Shares = own.Here.Shares
 	p := &a.pauses[maphash.Bytes(a.seed, q.Key)%countersMax]
 	if !p.ends(time.Now(), q.Short) {
 		a.counts.repeated.Add(1)

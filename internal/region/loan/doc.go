@@ -16,6 +16,9 @@
 //     in that window only. If the clocks of the regions differ, a loan may be lost, but it never
 //     counts in another window.
 //
+// Regions with different shares lend each other nothing. So while the shares change, no region
+// admits more than the larger of its parts before and after the change.
+//
 // An agent keeps nothing that must survive it. Two agents of a region ask for more than one does,
 // and keep the promise.
 //
