@@ -75,6 +75,26 @@ func TestOwnLimitsWithoutAPart(t *testing.T) {
 	}
 }
 
+// TestAGrantOpensOneLimit: a limit of which the region has no unit stays closed when a grant raises
+// another limit of the client, whatever rules cached the raised limits before.
+func TestAGrantOpensOneLimit(t *testing.T) {
+	own := own(t, map[string]string{"api": "1/1h fixed_window,100/1d fixed_window"})
+	all, err := own.WithGrants([]policy.Grant{{Rule: "api", Window: "86400s", Units: 50, At: 30 * counter.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := &policy.ClientRecord{Overrides: all}
+	small, large := regionRules(t, 2, 0, "10/1h fixed_window"), regionRules(t, 8, 0, "10/1h fixed_window")
+	for range 2 {
+		for rs, closed := range map[*Ruleset]bool{small: true, large: false} {
+			checks := checksFor(rs, record)
+			if len(checks) != 2 || (checks[0].Cost > checks[0].Limit.Capacity()) != closed || checks[1].Cost != 1 {
+				t.Errorf("closed %t: %+v", closed, checks)
+			}
+		}
+	}
+}
+
 // TestGrantsAreDivided: the regions' parts of a grant add up to it.
 func TestGrantsAreDivided(t *testing.T) {
 	all, err := (*policy.Overrides)(nil).WithGrants([]policy.Grant{{Rule: "api", Units: 15, At: 30 * counter.Minute}})
