@@ -27,6 +27,7 @@ type Question = regionstore.Question
 
 // Loan is what a region lends. The zero Loan is nothing.
 type Loan struct {
+	ID      string         `json:"id,omitempty"` // by which the lender takes it back
 	Units   int64          `json:"units"`
 	Receipt counter.Micros `json:"receipt"` // names the window
 	// At is the reading of the lender's clock. The borrower restores the units from the same

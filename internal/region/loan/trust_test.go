@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
@@ -96,5 +97,65 @@ func TestQuestionsOfAnotherPolicy(t *testing.T) {
 	ap.hear(t.Context(), ap.question(100, "[]")) // the part of 20 is that of the policy before
 	if invalid, asked := ap.counts.invalid.Load(), ap.counts.questions.Load(); invalid != 1 || asked != 0 {
 		t.Errorf("%d questions are invalid, %d were asked, want 1 and 0", invalid, asked)
+	}
+}
+
+// TestOnlyLoansAreReturned: a region takes back what it lent, and only once.
+func TestOnlyLoansAreReturned(t *testing.T) {
+	const shares = "[10,10,0,0,0,0,0,0]"
+	us := newLender(t, "20/1h fixed_window", [policy.RegionsMax]uint16{10, 10}, 0)
+	q := us.question(4, shares)
+	giveBack := func(l Loan) (Loan, int) {
+		text, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return us.post(returnsPath, fmt.Sprintf(`{"question":%s,"loan":%s}`, q, text))
+	}
+	l, _ := us.post(loansPath, q)
+	if l.Units != 4 {
+		t.Fatalf("%d units were lent, want 4", l.Units)
+	}
+	if !us.takes(6) || us.takes(1) {
+		t.Fatal("6 units are left of 10 after a loan of 4")
+	}
+	for name, madeUp := range map[string]Loan{
+		"no loan":        {Units: 1, Receipt: l.Receipt},
+		"another loan":   {ID: "A", Units: 1, Receipt: l.Receipt},
+		"more units":     {ID: l.ID, Units: 5, Receipt: l.Receipt},
+		"another window": {ID: l.ID, Units: 1, Receipt: l.Receipt + counter.Hour},
+	} {
+		if back, status := giveBack(madeUp); status != http.StatusBadRequest || us.takes(1) {
+			t.Errorf("%s: %+v was taken back with status %d", name, back, status)
+		}
+	}
+	if back, status := giveBack(l); back.Units != 4 {
+		t.Errorf("%d units were taken back of a loan of 4: status %d", back.Units, status)
+	}
+	if back, status := giveBack(l); status != http.StatusBadRequest {
+		t.Errorf("a loan was taken back twice: %+v", back)
+	}
+	if !us.takes(4) || us.takes(1) {
+		t.Error("4 units are left after they were taken back")
+	}
+}
+
+// TestLoansAreForgotten: a lender remembers a bounded number of loans, for a bounded time.
+func TestLoansAreForgotten(t *testing.T) {
+	now, one := time.Unix(1_700_000_000, 0), Loan{Units: 1, Receipt: 1}
+	var b book
+	first := b.add(1, one, now)
+	for range lentMax {
+		b.add(1, one, now)
+	}
+	if len(b.loans) != lentMax || len(b.order) != lentMax || b.remove(1, first) == nil {
+		t.Errorf("%d loans are remembered, want the last %d", len(b.loans), lentMax)
+	}
+	last := b.add(2, one, now.Add(lentTime+1))
+	if len(b.loans) != 1 || len(b.order) != 1 {
+		t.Errorf("%d loans are remembered after %v, want 1", len(b.loans), lentTime)
+	}
+	if b.remove(1, last) == nil || b.remove(2, last) != nil || b.remove(2, last) == nil {
+		t.Error("a loan is not taken back once, for its key")
 	}
 }
