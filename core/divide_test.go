@@ -122,6 +122,27 @@ func otherRegion(t *testing.T) *Ruleset {
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
 }
 
+// TestTheStricterLimitIsLent: of two limits for one counter, the whole limit is that of the stricter
+// one as well.
+func TestTheStricterLimitIsLent(t *testing.T) {
+	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
+	lent := func(part, whole string) *Ruleset {
+		r := perAttr("a", part, t)
+		r.Region = &policy.RegionPart{Division: d, Lends: true, Whole: limittest.All(t, whole)}
+		return compiled(t, policy.Policy{Name: "n", Rules: []policy.Rule{r}})
+	}
+	wide, strict := lent("30/1h fw", "100/1h fw"), lent("15/1h fw", "50/1h fw")
+	for _, order := range [][2]*Ruleset{{wide, strict}, {strict, wide}} {
+		var plan Plan
+		plan.AddDescriptors([]Descriptor{{Ruleset: order[0], Attributes: entries("a", "1"), Hits: 1},
+			{Ruleset: order[1], Attributes: entries("a", "1"), Hits: 1}})
+		checks := plan.Checks()
+		if len(checks) != 1 || checks[0].Limit.Count() != 15 || checks[0].WholeLimit == nil || checks[0].WholeLimit.Count() != 50 {
+			t.Errorf("%+v", checks)
+		}
+	}
+}
+
 // TestShardsOfARegion: under a rule with shards, a client's own limit is divided among the regions
 // first.
 func TestShardsOfARegion(t *testing.T) {

@@ -3,6 +3,7 @@
 package loan
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -157,5 +158,18 @@ func TestLoansAreForgotten(t *testing.T) {
 	}
 	if b.remove(1, last) == nil || b.remove(2, last) != nil || b.remove(2, last) == nil {
 		t.Error("a loan is not taken back once, for its key")
+	}
+}
+
+// TestAnswersOutOfBounds: a region that answers with fewer than no units lends nothing, and has taken
+// nothing back.
+func TestAnswersOutOfBounds(t *testing.T) {
+	p := &Peer{Name: "us", send: func(context.Context, string, any) (Loan, error) { return Loan{Units: -5}, nil }}
+	q := &Question{Want: 1}
+	if l, err := p.ask(t.Context(), q); err == nil || l.Units != 0 {
+		t.Errorf("lent %+v, error %v", l, err)
+	}
+	if units, err := p.giveBack(t.Context(), q, Loan{Units: 1}); err == nil || units != 0 {
+		t.Errorf("%d units were taken back, error %v", units, err)
 	}
 }
