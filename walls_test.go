@@ -55,7 +55,7 @@ var imports = map[string][]string{
 	"internal/lease":                {"core/counter"},
 	"internal/region":               {"core/counter"},
 	"internal/region/loan":          {"core/counter", "core/policy", "internal/store/regionstore"},
-	"internal/store/regionstore":    {"core/counter"},
+	"internal/store/regionstore":    {"core/counter", "core/policy"},
 	"internal/store/leasestore":     {"core/counter", "internal/lease"},
 	"internal/store/fallback":       {"core/counter"},
 	"internal/policyfile":           {"core", "core/counter", "core/policy", "internal/policyfile/syntax"},

@@ -160,6 +160,7 @@ func (p *Plan) tighten(check, other int) {
 	kept, l := p.checks[check].Limit, p.checks[other].Limit
 	if l.Count() < kept.Count() || l.Count() == kept.Count() && l.Capacity() < kept.Capacity() {
 		p.checks[check].Limit, p.checks[check].UnshardedLimit = l, p.checks[other].UnshardedLimit
+		p.checks[check].WholeLimit = p.checks[other].WholeLimit
 		p.asked[check].limit = p.asked[other].limit
 	}
 }

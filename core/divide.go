@@ -111,6 +111,15 @@ func (l *ruleLimit) adjust(c *counter.Check) {
 // closed reports whether nothing passes the limit.
 func (l *ruleLimit) closed() bool { return l.part != nil && l.part.none }
 
+// sameRegion reports whether both limits know the same of their region.
+func (l *ruleLimit) sameRegion(o *ruleLimit) bool {
+	if l.part == nil || o.part == nil {
+		return l.part == o.part
+	}
+	a, b := l.part, o.part
+	return a.none == b.none && (a.whole == b.whole || a.whole != nil && b.whole != nil && *a.whole == *b.whole)
+}
+
 // part returns the units of a grant in the rule's region.
 func (r *rule) part(units int64) int64 {
 	if r.region == nil {

@@ -23,4 +23,6 @@ func (*ruleLimit) adjust(*counter.Check) {}
 
 func (*ruleLimit) closed() bool { return false }
 
+func (*ruleLimit) sameRegion(*ruleLimit) bool { return true }
+
 func (*rule) part(units int64) int64 { return units }

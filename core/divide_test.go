@@ -75,6 +75,26 @@ func TestOwnLimitsWithoutAPart(t *testing.T) {
 	}
 }
 
+// TestAGrantOpensOneLimit: a limit of which the region has no unit stays closed when a grant raises
+// another limit of the client, whatever rules cached the raised limits before.
+func TestAGrantOpensOneLimit(t *testing.T) {
+	own := own(t, map[string]string{"api": "1/1h fixed_window,100/1d fixed_window"})
+	all, err := own.WithGrants([]policy.Grant{{Rule: "api", Window: "86400s", Units: 50, At: 30 * counter.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := &policy.ClientRecord{Overrides: all}
+	small, large := regionRules(t, 2, 0, "10/1h fixed_window"), regionRules(t, 8, 0, "10/1h fixed_window")
+	for range 2 {
+		for rs, closed := range map[*Ruleset]bool{small: true, large: false} {
+			checks := checksFor(rs, record)
+			if len(checks) != 2 || (checks[0].Cost > checks[0].Limit.Capacity()) != closed || checks[1].Cost != 1 {
+				t.Errorf("closed %t: %+v", closed, checks)
+			}
+		}
+	}
+}
+
 // TestGrantsAreDivided: the regions' parts of a grant add up to it.
 func TestGrantsAreDivided(t *testing.T) {
 	all, err := (*policy.Overrides)(nil).WithGrants([]policy.Grant{{Rule: "api", Units: 15, At: 30 * counter.Minute}})
@@ -100,6 +120,27 @@ func otherRegion(t *testing.T) *Ruleset {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}, Self: 1}
 	return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
+}
+
+// TestTheStricterLimitIsLent: of two limits for one counter, the whole limit is that of the stricter
+// one as well.
+func TestTheStricterLimitIsLent(t *testing.T) {
+	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
+	lent := func(part, whole string) *Ruleset {
+		r := perAttr("a", part, t)
+		r.Region = &policy.RegionPart{Division: d, Lends: true, Whole: limittest.All(t, whole)}
+		return compiled(t, policy.Policy{Name: "n", Rules: []policy.Rule{r}})
+	}
+	wide, strict := lent("30/1h fw", "100/1h fw"), lent("15/1h fw", "50/1h fw")
+	for _, order := range [][2]*Ruleset{{wide, strict}, {strict, wide}} {
+		var plan Plan
+		plan.AddDescriptors([]Descriptor{{Ruleset: order[0], Attributes: entries("a", "1"), Hits: 1},
+			{Ruleset: order[1], Attributes: entries("a", "1"), Hits: 1}})
+		checks := plan.Checks()
+		if len(checks) != 1 || checks[0].Limit.Count() != 15 || checks[0].WholeLimit == nil || checks[0].WholeLimit.Count() != 50 {
+			t.Errorf("%+v", checks)
+		}
+	}
 }
 
 // TestShardsOfARegion: under a rule with shards, a client's own limit is divided among the regions

@@ -125,7 +125,7 @@ func raisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) boo
 	for i := range limits {
 		l, from := &raised[i], &limits[i]
 		if l.tail != from.tail || l.limit.Count() != raisedCount(&from.limit, units[i]) ||
-			units[i] == 0 && l.limit.Capacity() != from.limit.Capacity() {
+			units[i] == 0 && (l.limit.Capacity() != from.limit.Capacity() || !l.sameRegion(from)) {
 			return false
 		}
 	}
@@ -134,7 +134,8 @@ func raisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) boo
 
 func raisedCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
 
-// raiseBy compiles the limits with more units.
+// raiseBy compiles the limits with more units. Limits without a grant keep what they know of their
+// region.
 func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) []ruleLimit {
 	sources := make([]counter.Limit, len(limits))
 	for i := range limits {
@@ -143,7 +144,13 @@ func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) [
 			sources[i], _ = l.Resized(raisedCount(l, units[i]), 0) // the count is within its bounds
 		}
 	}
-	return compileLimits(rule, sources)
+	made := compileLimits(rule, sources)
+	for i := range made {
+		if units[i] == 0 {
+			made[i].part = limits[i].part
+		}
+	}
+	return made
 }
 
 // granted returns the units of grants that the limit of a check includes. The check is one of the

@@ -213,7 +213,7 @@ type followedRegions struct {
 // follow reads the policy file, and follows it.
 func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 	followed := new(followedRegions)
-	read := func(d *policyfile.Document) error {
+	read := func(d *policyfile.Document, first bool) error {
 		if err := d.Check(); err != nil {
 			return err
 		}
@@ -228,6 +228,9 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		}
 		followed.mu.Lock()
 		defer followed.mu.Unlock()
+		if first && followed.current.Load() != nil {
+			return nil // the watcher has read a newer file
+		}
 		if names := d.RegionNames(); followed.names == nil {
 			followed.names = names
 		} else if !slices.Equal(names, followed.names) {
@@ -239,7 +242,7 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 	var err error
 	followed.watcher, err = policyfile.Watch(f.policy, func(d *policyfile.Document, err error) {
 		if err == nil {
-			err = read(d)
+			err = read(d, false)
 		}
 		if err != nil {
 			logger.Error("the edited policy file is rejected; the previous policy stays in force", "error", err)
@@ -252,7 +255,7 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 	}
 	first, err := policyfile.Load(f.policy)
 	if err == nil {
-		err = read(first)
+		err = read(first, true)
 	}
 	if err != nil {
 		return nil, errors.Join(err, followed.watcher.Close())

@@ -58,6 +58,7 @@ type Agent struct {
 
 	listening atomic.Bool
 	counts    counts
+	lent      book
 }
 
 // counts are the statistics of an agent besides those of its peers.
@@ -126,11 +127,18 @@ func (a *Agent) hear(ctx context.Context, message string) {
 		a.counts.invalid.Add(1)
 		return
 	}
-	if _, err := check(q, a.o.Policy().Namespace); err != nil {
+	own := a.o.Policy()
+	whole, err := check(q, own.Namespace)
+	if err != nil {
 		a.counts.invalid.Add(1)
 		return
 	}
-	p := &a.pauses[maphash.Bytes(a.seed, q.Key)%countersMax]
+	if part, ok := own.Here.Limit(&whole); !ok || part.Count() != q.Part { // the proxy has another policy
+		a.counts.invalid.Add(1)
+		return
+	}
+	q.Shares = own.Here.Shares
+	p := &a.pauses[a.hash(q.Key)%countersMax]
 	if !p.ends(time.Now(), q.Short) {
 		a.counts.repeated.Add(1)
 		return
@@ -172,7 +180,7 @@ func (a *Agent) borrow(ctx context.Context, q *Question) int64 {
 			}
 			units.Add(restored)
 			if rest := l.Units - restored; err == nil && rest > 0 {
-				a.giveBack(restoring, peer, q, Loan{Units: rest, Receipt: l.Receipt})
+				a.giveBack(restoring, peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
 			}
 		})
 	}
@@ -210,8 +218,12 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 	}
 }
 
-// takeBack restores what another region returns of a loan.
+// takeBack restores what another region returns of a loan of this agent, once.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
+	if err := a.lent.remove(a.hash(r.Question.Key), r.Loan); err != nil {
+		a.counts.failed.Add(1)
+		return Loan{}, err
+	}
 	own := a.o.Policy()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -237,6 +249,7 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	if l.Units > 0 {
 		a.counts.lent.Add(1)
 		a.counts.lentUnits.Add(uint64(l.Units))
+		l = a.lent.add(a.hash(q.Key), l, time.Now())
 	}
 	return l, nil
 }

@@ -12,11 +12,16 @@
 //   - The lender charges no more than its part leaves. A repeated question is charged again.
 //   - The borrower restores a loan once, and no more than it has counted. A loan that arrives after
 //     the borrower's deadline, or not at all, is lost until its window ends.
+//   - The lender takes back only what it has lent a short time ago, and each loan once.
 //   - The receipt of the charge names the window by its beginning. The borrower restores the units
 //     in that window only. If the clocks of the regions differ, a loan may be lost, but it never
 //     counts in another window.
 //
-// An agent keeps nothing that must survive it. Two agents of a region ask for more than one does,
+// Regions with different shares lend each other nothing. So while the shares change, no region
+// admits more than the larger of its parts before and after the change.
+//
+// An agent keeps nothing that must survive it: what is returned to one that was started since, or
+// to another agent of the region, is lost until its window ends. Two agents of a region ask for more than one does,
 // and keep the promise.
 //
 // In a sliding window, a loan also moves what the window counts in the next one. Each region rounds

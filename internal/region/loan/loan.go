@@ -27,6 +27,7 @@ type Question = regionstore.Question
 
 // Loan is what a region lends. The zero Loan is nothing.
 type Loan struct {
+	ID      string         `json:"id,omitempty"` // by which the lender takes it back
 	Units   int64          `json:"units"`
 	Receipt counter.Micros `json:"receipt"` // names the window
 	// At is the reading of the lender's clock. The borrower restores the units from the same
@@ -46,6 +47,10 @@ func (e *EarlyError) Error() string {
 // errNothing reports that a region has no part of a limit.
 var errNothing = errors.New("the region has no unit of the limit")
 
+// errShares reports that two regions have other shares. By the limit of one and the shares of the
+// other, a region could lend more than its part.
+var errShares = errors.New("the regions divide limits differently: their policies differ")
+
 // Lend charges the counter of this region with a part of what it has left, and returns that as a
 // loan. Namespace is the beginning of the keys that may be lent. It returns an error if the
 // question is not valid or the store does not answer; what was charged in the second case is lost.
@@ -55,7 +60,10 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 		return Loan{}, err
 	}
 	part, ok := here.Limit(&whole)
-	if !ok {
+	switch {
+	case q.Shares != here.Shares:
+		return Loan{}, errShares
+	case !ok:
 		return Loan{}, errNothing
 	}
 	want := min(q.Want, part.Capacity())
@@ -89,6 +97,8 @@ func Restore(ctx context.Context, store counter.Store, here policy.Division, nam
 	}
 	part, ok := here.Limit(&whole)
 	switch {
+	case q.Shares != here.Shares:
+		return 0, errShares
 	case !ok:
 		return 0, errNothing
 	case l.Units < 1 || l.Units > counter.CountMax || l.Receipt <= 0:

@@ -25,15 +25,18 @@ const (
 	restoresTwice
 	ignoresTheWindow
 	lendsWithoutCharge
+	ignoresTheShares
 	mistakes
 )
 
-var mistakeNames = [...]string{"none", "restores a loan twice", "restores into the present window", "lends without a charge"}
+var mistakeNames = [...]string{"none", "restores a loan twice", "restores into the present window", "lends without a charge",
+	"lends to other shares"}
 
 // place is a region with a store of its own and its own clock.
 type place struct {
 	store  *memstore.Store
 	here   policy.Division
+	whole  counter.Limit // by the region's policy
 	limit  counter.Limit
 	offset counter.Micros
 }
@@ -76,7 +79,7 @@ func newWorld(t *testing.T, rng *rand.Rand, m mistake) *world {
 	}
 	w.key = []byte("rl1:n:r:{c}" + counter.KeyTail(&w.whole))
 	for i := range regions {
-		p := &place{here: division}
+		p := &place{here: division, whole: w.whole}
 		p.here.Self = uint8(i)
 		if p.limit, err = w.whole.Resized(p.here.Part(w.whole.Count()), 0); err != nil {
 			t.Fatal(err)
@@ -91,6 +94,40 @@ func newWorld(t *testing.T, rng *rand.Rand, m mistake) *world {
 		w.places = append(w.places, p)
 	}
 	return w
+}
+
+// change gives each region the policy before or after one of the two steps in which shares change:
+// a share and the limit are lowered, or another share and the limit are raised.
+func (w *world) change() {
+	before := w.places[0].here
+	after, unit := before, w.whole.Count()/sharesOf(before)
+	lowered, others := w.rng.IntN(len(w.places)), w.rng.IntN(len(w.places)-1)
+	if after.Shares[lowered] == 1 {
+		return
+	}
+	after.Shares[lowered]--
+	if w.rng.IntN(2) == 0 {
+		before = after
+		after.Shares[(lowered+1+others)%len(w.places)]++
+	}
+	for i, p := range w.places {
+		if p.here = before; w.rng.IntN(2) == 0 {
+			p.here = after
+		}
+		p.here.Self = uint8(i)
+		var err error
+		if p.whole, err = w.whole.Resized(unit*sharesOf(p.here), 0); err != nil {
+			w.t.Fatal(err)
+		}
+		p.limit, _ = p.here.Limit(&p.whole)
+	}
+}
+
+func sharesOf(d policy.Division) (sum int64) {
+	for _, share := range d.Shares {
+		sum += int64(share)
+	}
+	return sum
 }
 
 // play sends requests and loans for some windows. The loans are late, lost, or asked for twice.
@@ -128,9 +165,16 @@ func (w *world) borrow(borrower, lender *place) {
 	if borrower == lender {
 		return
 	}
-	q := &Question{Key: w.key, Limit: w.whole.String(), Want: 1 + w.rng.Int64N(w.whole.Count()),
-		Short: w.safe || w.rng.IntN(2) == 0}
+	q := &Question{Key: w.key, Limit: borrower.whole.String(), Part: borrower.limit.Count(), Want: 1 + w.rng.Int64N(w.whole.Count()),
+		Short: w.safe || w.rng.IntN(2) == 0, Shares: borrower.here.Shares}
+	if w.mistake == ignoresTheShares {
+		q.Shares = lender.here.Shares
+		defer func() { q.Shares = borrower.here.Shares }() // for the borrower
+	}
 	l, err := Lend(context.Background(), lender.store, lender.here, "rl1:n:", q)
+	if errors.Is(err, errShares) {
+		return
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -204,6 +248,9 @@ func TestNeverOver(t *testing.T) {
 	loans := 0
 	for range racescale.Fewer(150) {
 		w := newWorld(t, rng, none)
+		if rng.IntN(2) == 0 {
+			w.change()
+		}
 		w.play()
 		loans += w.loans
 		aligned, weighted := w.over()
@@ -223,6 +270,9 @@ func TestMistakesAreFound(t *testing.T) {
 			rng := seed.Random(t)
 			for range 1000 {
 				w := newWorld(t, rng, m)
+				if m == ignoresTheShares {
+					w.change()
+				}
 				w.play()
 				if aligned, _ := w.over(); aligned > 0 {
 					return
@@ -264,7 +314,7 @@ func TestTheWholeLimitIsUsable(t *testing.T) {
 func TestQuestionsFromOutside(t *testing.T) {
 	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), none)
 	p := w.places[0]
-	good := Question{Key: w.key, Limit: w.whole.String(), Want: 1}
+	good := Question{Key: w.key, Limit: w.whole.String(), Want: 1, Shares: p.here.Shares}
 	for name, spoil := range map[string]func(q *Question){
 		"limit":     func(q *Question) { q.Limit = "many" },
 		"namespace": func(q *Question) { q.Key = []byte("rl1:other:r:{c}" + counter.KeyTail(&w.whole)) },
@@ -273,6 +323,7 @@ func TestQuestionsFromOutside(t *testing.T) {
 		"nothing":   func(q *Question) { q.Want = 0 },
 		"too much":  func(q *Question) { q.Want = counter.CountMax + 1 },
 		"long":      func(q *Question) { q.Key = append([]byte("rl1:n:"), make([]byte, 4096)...) },
+		"shares":    func(q *Question) { q.Shares[0]++ },
 		"bounds":    func(q *Question) { q.Bounds = &counter.Bounds{1, 2, 3, 4} },
 	} {
 		q := good

@@ -87,10 +87,14 @@ func (p *Peer) giveBack(ctx context.Context, q *Question, rest Loan) (units int6
 
 func (p *Peer) call(ctx context.Context, path string, message any) (Loan, error) {
 	l, err := p.send(ctx, path, message)
-	if err == nil {
-		p.answered.Store(time.Now().UnixMilli())
+	if err != nil {
+		return Loan{}, err
 	}
-	return l, err
+	p.answered.Store(time.Now().UnixMilli())
+	if l.Units < 0 {
+		return Loan{}, fmt.Errorf("region %s answered with %d units", p.Name, l.Units)
+	}
+	return l, nil
 }
 
 // caller calls the agent of another region over HTTP.

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
 // Bounds of the questions.
@@ -60,9 +61,12 @@ const KeyBytesMax = 2048
 type Question struct {
 	Key    []byte          `json:"key"`
 	Limit  string          `json:"limit"` // over all regions
+	Part   int64           `json:"part"`  // of the limit, in the region that asks
 	Want   int64           `json:"want"`
 	Short  bool            `json:"short,omitempty"`  // requests are denied
 	Bounds *counter.Bounds `json:"bounds,omitempty"` // of a calendar window
+	// Shares are those by which the region that asks divides limits. Its agent fills them in.
+	Shares [policy.RegionsMax]uint16 `json:"shares,omitzero"`
 }
 
 // Store is a [counter.Batcher] over another one. It is safe for concurrent use.
@@ -145,7 +149,8 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	if nowMillis-last < askEvery.Milliseconds() || len(c.Key) > KeyBytesMax || !place.CompareAndSwap(last, nowMillis) {
 		return
 	}
-	question := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Want: c.Cost + c.Limit.Capacity(), Short: short}
+	question := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Part: c.Limit.Count(),
+		Want: c.Cost + c.Limit.Capacity(), Short: short}
 	if c.Bounds != nil {
 		bounds := *c.Bounds
 		question.Bounds = &bounds

@@ -79,7 +79,7 @@ func TestAsksWhenUnitsRunLow(t *testing.T) {
 		take("low", &whole)
 	}
 	q := <-questions
-	if string(q.Key) != "low" || q.Limit != "100/1h" || q.Want != 21 || q.Bounds != nil {
+	if string(q.Key) != "low" || q.Limit != "100/1h" || q.Part != 20 || q.Want != 21 || q.Bounds != nil {
 		t.Errorf("question %+v", q)
 	}
 	inner.remaining, inner.denied = 0, true
