@@ -122,8 +122,8 @@ func otherRegion(t *testing.T) *Ruleset {
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
 }
 
-// TestTheStricterLimitIsLent: of two limits for one counter, the whole limit is that of the stricter
-// one as well.
+// TestTheStricterLimitIsLent: of two limits for one counter, the whole limit is that of the
+// stricter one as well.
 func TestTheStricterLimitIsLent(t *testing.T) {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
 	lent := func(part, whole string) *Ruleset {

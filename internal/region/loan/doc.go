@@ -21,8 +21,8 @@
 // admits more than the larger of its parts before and after the change.
 //
 // An agent keeps nothing that must survive it: what is returned to one that was started since, or
-// to another agent of the region, is lost until its window ends. Two agents of a region ask for more than one does,
-// and keep the promise.
+// to another agent of the region, is lost until its window ends. Two agents of a region ask for
+// more than one does, and keep the promise.
 //
 // In a sliding window, a loan also moves what the window counts in the next one. Each region rounds
 // what it counts of the window before down on its own. So the weighted sum over all regions can

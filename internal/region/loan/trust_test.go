@@ -161,8 +161,8 @@ func TestLoansAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAnswersOutOfBounds: a region that answers with fewer than no units lends nothing, and has taken
-// nothing back.
+// TestAnswersOutOfBounds: a region that answers with fewer than no units lends nothing, and has
+// taken nothing back.
 func TestAnswersOutOfBounds(t *testing.T) {
 	p := &Peer{Name: "us", send: func(context.Context, string, any) (Loan, error) { return Loan{Units: -5}, nil }}
 	q := &Question{Want: 1}
