@@ -172,7 +172,8 @@ func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := w.archiver.Round(t.Context(), w.now); !errors.Is(err, errOther) {
+	// A slow process may notice first that its lock is gone.
+	if _, err := w.archiver.Round(t.Context(), w.now); !errors.Is(err, errOther) && (err == nil || !strings.Contains(err.Error(), "the lock of the archive is lost")) {
 		t.Errorf("a process that was overtaken: %v", err)
 	}
 	w.archiver.step = nil
