@@ -95,7 +95,8 @@ func TestRegionsAddUp(t *testing.T) {
 	}
 }
 
-// hiddenFields reports whether the answer shows no limit, as for a rule with one counter for all.
+// hiddenFields reports whether the answer has no X-RateLimit-Limit. The fields of a rule that
+// counts all clients together are not sent.
 func hiddenFields(a *answer) bool { return a.header.Get("X-RateLimit-Limit") == "" }
 
 // TestRegionsDivideEveryKind: limits of all algorithms, bursts, tiers and limits of single clients

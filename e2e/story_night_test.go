@@ -87,7 +87,7 @@ func (n *night) send(user string) {
 	}
 }
 
-// visit sends a request of a new user to each front.
+// visit sends one request to each front, on behalf of a user that no front has seen.
 func (n *night) visit() {
 	n.t.Helper()
 	n.users++

@@ -95,7 +95,8 @@ func (c *candidate) show(v *live.Version) {
 	c.front.process.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
-// current returns the version to try out, or nil if there is none.
+// current returns the candidate's version that is evaluated beside the policy in force. It returns
+// nil if no candidate is configured or published, or if it is disabled.
 func (c *candidate) current() *live.Version {
 	if c == nil {
 		return nil

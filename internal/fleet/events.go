@@ -29,7 +29,7 @@ const (
 	// renewEvery is the time after which a node writes its events again although there are no new
 	// ones.
 	renewEvery = 5 * time.Second
-	// eventsExpireAfter is the time after which the events of a node expire.
+	// eventsExpireAfter is how long Redis keeps the events that a node has written.
 	eventsExpireAfter = 15 * time.Second
 	// filtersMax bounds the filters that are followed at the same time. If there are more, nodes
 	// write all events.

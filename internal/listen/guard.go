@@ -80,7 +80,7 @@ func Shows(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) == 1
 }
 
-// OverTCP reports whether the request came over TCP, not over a Unix socket.
+// OverTCP reports whether the request arrived over TCP rather than over a Unix socket.
 func OverTCP(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return ok && local.Network() != "unix"

@@ -26,7 +26,7 @@ func PublicText(key ed25519.PublicKey) string {
 	return publicPrefix + base64.RawURLEncoding.EncodeToString(key)
 }
 
-// PrivateText returns a private key as it is written to a file.
+// PrivateText returns the text form of a private key, for its file. ParsePrivate reads it.
 func PrivateText(key ed25519.PrivateKey) string {
 	return privatePrefix + base64.RawURLEncoding.EncodeToString(key.Seed())
 }

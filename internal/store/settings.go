@@ -60,7 +60,8 @@ func (s *Settings) Check(spelling Spelling) (problems []error) {
 			problem("store redis: counters_max and bytes_max belong to store memory; Redis is bounded by its own maxmemory")
 		}
 	default:
-		// The type may be a URL with a password by mistake, so the message does not repeat it.
+		// Operators sometimes write a URL with a password in place of the type, so the message does
+		// not repeat the value.
 		problem("the store's type is neither memory nor redis; write %s", spelling.Types)
 	}
 	return problems

@@ -79,8 +79,8 @@ func (a *Archiver) Run(ctx context.Context) {
 	}
 }
 
-// Round archives all months that are older than they are kept, and returns their names. Months of
-// which nothing is in the tables any more are not returned.
+// Round archives every month whose retention time is over, and returns the names of those months.
+// It does not return a month that has no rows left in the tables.
 func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
 		if err := a.on(ctx); err != nil {
@@ -105,7 +105,8 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// locked runs do in a transaction that waits for those who change partitions or forget a client.
+// locked runs do in a transaction that holds the lock of package retain. Meanwhile no process drops
+// or creates a partition, and none forgets a client.
 func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
@@ -115,8 +116,8 @@ func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	})
 }
 
-// on ends that months are dropped that are not in the archive. A keeper of partitions that is
-// dropping some has not read that, so it is waited for.
+// on records that months must be archived before they are dropped. It waits for a process that is
+// dropping months, which may have read the setting before.
 func (a *Archiver) on(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
@@ -124,8 +125,8 @@ func (a *Archiver) on(ctx context.Context) error {
 	})
 }
 
-// Off lets months be dropped that are not in the archive, from now on. Only the archive ends a
-// restored month, so there must be none.
+// Off records that months may be dropped without having been archived. It returns an error if a
+// restored month is left, because only the archive removes restored months.
 func (a *Archiver) Off(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		var partition string

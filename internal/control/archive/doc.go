@@ -21,6 +21,6 @@
 //
 // # When not to use it
 //
-// What is younger is in the tables: use package reports. Clients, tiers, policies and the history
-// of changes are not archived, because they are kept.
+// To read younger data, which is still in the tables, use package reports. Clients, tiers, policies
+// and the history of changes stay in PostgreSQL, and are not archived.
 package archive

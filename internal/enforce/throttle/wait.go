@@ -32,7 +32,8 @@ const (
 // the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
-	// Replan adds the request to an empty plan, by what is known of its client now.
+	// Replan adds the request to an empty plan. It uses what is known about the client at this
+	// moment, so a block since the first plan takes effect.
 	Replan(p *core.Plan)
 }
 

@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -44,6 +45,17 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 	})
 }
 
+// followed is a source in memory that tells when the directory follows its changes. The directory
+// reads every record again that it read before.
+type followed struct {
+	*directory.Memory
+	following chan struct{}
+}
+
+func (f *followed) Follow(ctx context.Context, changed func(policy.ClientName), missed func()) {
+	f.Memory.Follow(ctx, changed, func() { missed(); close(f.following) })
+}
+
 // sourceIn returns a source in a Redis.
 func sourceIn(t *testing.T, server *redistest.Server) *redisdir.Source {
 	t.Helper()
@@ -83,12 +95,13 @@ func recordsOf(t *testing.T, v *wire.Verdict) (records []*policy.ClientRecord) {
 // TestQuestionsAreDecidedWithRecords: the bridge decides by the records of the clients, and sends
 // them unless the filter knows them.
 func TestQuestionsAreDecidedWithRecords(t *testing.T) {
-	memory := new(directory.Memory)
+	memory := &followed{new(directory.Memory), make(chan struct{})}
 	edit(t, memory, directory.Edit{Client: "header.x-user:gold", Action: directory.ActionSetTier, Tier: "gold"})
 	edit(t, memory, directory.Edit{Client: "header.x-user:own", Action: directory.ActionSetLimits, Rule: "low", Limits: []string{"7/1s fixed_window"}})
 	edit(t, memory, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
 	edit(t, memory, directory.Edit{Client: "header.x-user:free", Action: directory.ActionExempt})
 	h := openDirected(t, clientele, memory, redistestTimeout)
+	<-memory.following
 	users := []string{"gold", "own", "bad", "free", "none"}
 	var items []wire.Item
 	for _, user := range users {

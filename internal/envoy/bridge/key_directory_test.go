@@ -82,13 +82,14 @@ func stateOf(t *testing.T, a wire.Answer) policy.CredentialState {
 // TestKeysOfTheDirectory: the bridge finds keys in the directory, together with their clients,
 // tiers and the records of those clients, with two reads for a call. A revoked key is denied.
 func TestKeysOfTheDirectory(t *testing.T) {
-	memory := new(directory.Memory)
+	memory := &followed{new(directory.Memory), make(chan struct{})}
 	createKey(t, memory, "gold", "api_key:acme", "gold")
 	createKey(t, memory, "ann-ci", "user:ann", "")
 	createKey(t, memory, "bad", "user:bad", "gold")
 	edit(t, memory, directory.Edit{Client: "user:ann", Action: directory.ActionSetLimits, Rule: "low", Limits: []string{"7/1s fixed_window"}})
 	edit(t, memory, directory.Edit{Client: "user:bad", Action: directory.ActionBlock})
 	h := openDirected(t, holders, memory, redistestTimeout)
+	<-memory.following
 	names := []string{"gold", "ann-ci", "bad", "nobody"}
 	var items []wire.Item
 	for _, name := range names {

@@ -30,7 +30,7 @@ type Server struct {
 	server *localpg.Server
 }
 
-// Start starts a server, which stops when the test ends.
+// Start starts a server and stops it when the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	server, folder, err := start()

@@ -54,7 +54,7 @@ func Environment() []string {
 	return []string{"AWS_ACCESS_KEY_ID=" + AccessKey, "AWS_SECRET_ACCESS_KEY=" + SecretKey}
 }
 
-// Start starts a server, which stops when the test ends.
+// Start starts a server and stops it when the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	root := t.TempDir()
