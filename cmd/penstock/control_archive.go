@@ -14,11 +14,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/penstock/penstock/internal/control/archive"
-	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/retain"
 	"github.com/penstock/penstock/internal/policyfile"
 )
@@ -87,19 +87,9 @@ func (c *archiving) with(ctx context.Context, needed bool, do func(*archive.Arch
 	if err != nil {
 		return err
 	}
-	address, err := c.databaseAddress()
-	if err != nil {
-		return err
-	}
-	pool, err := database.Open(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if err := database.Check(ctx, pool); err != nil {
-		return err
-	}
-	return do(&archive.Archiver{Pool: pool, Bucket: bucket, Keep: keep, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	return c.withDatabase(ctx, func(pool *pgxpool.Pool) error {
+		return do(&archive.Archiver{Pool: pool, Bucket: bucket, Keep: keep, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	})
 }
 
 // newControlArchive returns the commands of the archive.

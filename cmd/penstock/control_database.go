@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/control/api"
@@ -16,8 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// withLedger runs do with the ledger of the database that the flags name.
-func (f *controlFlags) withLedger(ctx context.Context, do func(*ledger.Ledger) error) error {
+// withDatabase runs do with the database that the flags name, whose schema must be the one that this
+// program knows.
+func (f *controlFlags) withDatabase(ctx context.Context, do func(*pgxpool.Pool) error) error {
 	address, err := f.databaseAddress()
 	if err != nil {
 		return err
@@ -30,7 +32,12 @@ func (f *controlFlags) withLedger(ctx context.Context, do func(*ledger.Ledger) e
 	if err := database.Check(ctx, pool); err != nil {
 		return err
 	}
-	return do(&ledger.Ledger{Pool: pool})
+	return do(pool)
+}
+
+// withLedger runs do with the ledger of the database that the flags name.
+func (f *controlFlags) withLedger(ctx context.Context, do func(*ledger.Ledger) error) error {
+	return f.withDatabase(ctx, func(pool *pgxpool.Pool) error { return do(&ledger.Ledger{Pool: pool}) })
 }
 
 // newControlToken returns the command that makes a token directly in the database, without a token
