@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,20 +45,16 @@ type clientImport struct {
 func newControlImport() *cobra.Command {
 	c := &clientImport{}
 	cmd := c.command("import-clients FILE", "Make records of the clients in a table, as CSV", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-		from := cmd.InOrStdin()
-		if args[0] != "-" {
-			file, err := os.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			from = file
+		from, err := openInput(args[0], cmd.InOrStdin())
+		if err != nil {
+			return err
 		}
+		defer from.Close()
 		c.now = time.Now()
 		if err := c.read(cmd.Context(), from); err != nil {
 			return fmt.Errorf("%w; %d clients before it have records now, %d had one already", err, c.made, c.known)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d clients have records now, %d had one already and keep it; %d blocks have ended and are left out\n", c.made, c.known, c.ended)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d clients have records now, %d had one already and keep it; %d blocks have ended and are left out\n", c.made, c.known, c.ended)
 		return err
 	})
 	cmd.Long = "Make records of the clients in a table, such as PostgreSQL's COPY … TO … WITH (FORMAT csv, HEADER) writes it. The columns are " +

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -87,18 +86,13 @@ func newPolicyPut() *cobra.Command {
 	p := new(policyCommand)
 	var revision int64
 	cmd := p.command("put FILE", "Write a revision of a policy, which is not published yet", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-		file, err := os.Open(args[0])
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		text, err := io.ReadAll(io.LimitReader(file, syntax.SizeMax+1))
-		if err != nil {
-			return err
-		}
 		format, ok := syntax.FormatOf(args[0])
 		if !ok {
 			return fmt.Errorf("policy file %q: the extension must be .yaml, .yml, .toml or .json", args[0])
+		}
+		text, err := readInput(args[0], nil)
+		if err != nil {
+			return err
 		}
 		base := filepath.Base(args[0])
 		d, err := policyfile.Decode(base, format, text)

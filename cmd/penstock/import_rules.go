@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -38,15 +37,11 @@ func newImportRules() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			from := cmd.InOrStdin()
-			if args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer file.Close()
-				from = file
+			from, err := openInput(args[0], cmd.InOrStdin())
+			if err != nil {
+				return err
 			}
+			defer from.Close()
 			notes, err := ruletable.Import(d, from, o)
 			for _, note := range notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), "not carried over:", note)

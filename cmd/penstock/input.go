@@ -20,6 +20,29 @@ import (
 // standardInput names the standard input instead of a file.
 const standardInput = "-"
 
+// openInput opens a file, or the standard input.
+func openInput(path string, standard io.Reader) (io.ReadCloser, error) {
+	if path == standardInput {
+		return io.NopCloser(standard), nil
+	}
+	return os.Open(path)
+}
+
+// readInput reads a file, or the standard input, up to one byte beyond the greatest size of a
+// policy.
+func readInput(path string, standard io.Reader) ([]byte, error) {
+	from, err := openInput(path, standard)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	data, err := io.ReadAll(io.LimitReader(from, syntax.SizeMax+1))
+	if err != nil && path == standardInput {
+		err = fmt.Errorf("reading the standard input: %w", err)
+	}
+	return data, err
+}
+
 // readPolicy reads a policy from a file, or from the standard input, which must be YAML or JSON.
 func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 	if path == "" {
@@ -31,9 +54,9 @@ func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 		}
 		return policyfile.Load(path)
 	}
-	data, err := io.ReadAll(io.LimitReader(in, syntax.SizeMax+1))
+	data, err := readInput(path, in)
 	if err != nil {
-		return nil, fmt.Errorf("reading the standard input: %w", err)
+		return nil, err
 	}
 	format := policyfile.YAML
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
