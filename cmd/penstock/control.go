@@ -25,9 +25,6 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// databaseVariable may hold the address of the database, which may contain a password.
-const databaseVariable = "PENSTOCK_DATABASE"
-
 const controlHelp = `Keep clients, tiers and their history in PostgreSQL, and publish them to Redis.
 
 --database may say {env.NAME} for a part of the address, such as the password; without it, the variable PENSTOCK_DATABASE says
@@ -98,10 +95,6 @@ func newControlDev() *cobra.Command {
 	return cmd
 }
 
-func (f *controlFlags) registerDatabase(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.database, "database", "", "the address of the database: postgres://user:{env.NAME}@host:5432/name ($"+databaseVariable+")")
-}
-
 func (f *controlFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	addRedis(flags, &f.redis, "the Redis of the proxies: redis://user:{env.NAME}@host:6379/0")
@@ -114,23 +107,6 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	f.archive.register(flags)
 	f.webhooks.register(flags)
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
-}
-
-// databaseAddress returns the address from the flag or the environment.
-func (f *controlFlags) databaseAddress() (string, error) {
-	address := f.database
-	if address == "" {
-		address = os.Getenv(databaseVariable)
-	}
-	if address == "" {
-		return "", fmt.Errorf("no database is named: write --database postgres://user@host:5432/name, set %s, or try penstock control dev",
-			databaseVariable)
-	}
-	address, err := fillIn(address)
-	if err != nil {
-		return "", fmt.Errorf("--database: %w", err)
-	}
-	return address, nil
 }
 
 // serve runs the control plane until SIGINT or SIGTERM.

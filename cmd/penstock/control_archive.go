@@ -134,13 +134,6 @@ func newArchiveList() *cobra.Command {
 	return cmd
 }
 
-func timeOrDash(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
 func newArchiveRun() *cobra.Command {
 	c := new(archiving)
 	cmd := c.command("run", "Archive the months that are older than they are kept, and drop their partitions", noArgs, func(cmd *cobra.Command, _ []string) error {

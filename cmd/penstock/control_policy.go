@@ -209,13 +209,6 @@ func newPolicyList() *cobra.Command {
 	})
 }
 
-func orDash(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
 // candidateText describes the candidate of a policy.
 func candidateText(p *ledger.Policy) string {
 	switch {

@@ -7,14 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
+
+// lookTimeout is how long Redis may take to answer. It is generous because the user is waiting for
+// one answer, perhaps far from Redis.
+const lookTimeout = 5 * time.Second
 
 // addRedis adds the flags that select Redis, with the same names for every command.
 func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
@@ -140,4 +148,23 @@ func (f *storeFlags) options() (o redisstore.Options, err error) {
 		return o, fmt.Errorf("--redis: %w", err)
 	}
 	return o, nil
+}
+
+var variable = regexp.MustCompile(`\{env\.[^{}]*\}`)
+
+// fillIn replaces {env.NAME} in the URL of a store, as Caddy does. A value before the host is
+// escaped, since passwords may contain any character.
+func fillIn(text string) (filled string, err error) {
+	at := strings.LastIndexByte(text, '@')
+	for i, part := range []string{text[:max(0, at)], text[max(0, at):]} {
+		filled += variable.ReplaceAllStringFunc(part, func(word string) string {
+			value, wrong := policyfile.Secret(word)
+			err = errors.Join(err, wrong)
+			if i == 0 {
+				value = url.PathEscape(value)
+			}
+			return value
+		})
+	}
+	return filled, err
 }
