@@ -4,7 +4,6 @@ package main
 
 import (
 	"net/http"
-	"net/url"
 
 	"github.com/spf13/cobra"
 )
@@ -13,9 +12,7 @@ import (
 func adminCommands() []*cobra.Command {
 	a := new(admin)
 	commands := []*cobra.Command{
-		a.command("rules", "Print the policies and rules in force", func(*cobra.Command) request {
-			return func() (string, string, url.Values) { return http.MethodGet, "rules", nil }
-		}),
+		a.rulesCommand(),
 		a.clientCommand("client", "Print a client's counters and penalty, without spending anything"),
 		a.clientCommand("reset", "Delete a client's counters: its full limits are available again"),
 		a.clientCommand("lift", "Lift a client's penalty and forget its violations"),
@@ -34,20 +31,15 @@ func adminCommands() []*cobra.Command {
 	return commands
 }
 
-// request returns the request of a command. It is called after the flags are parsed.
-type request func() (method, path string, query url.Values)
-
-func (a *admin) command(name, short string, prepare func(*cobra.Command) request) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs}
-	ask := prepare(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		method, path, query := ask()
-		reply, err := a.ask(cmd.Context(), method, path, query)
-		if err != nil {
+// rulesCommand returns the command that prints the policies and rules in force.
+func (a *admin) rulesCommand() *cobra.Command {
+	return &cobra.Command{Use: "rules", Short: "Print the policies and rules in force", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			reply, err := a.ask(cmd.Context(), http.MethodGet, "rules", nil)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(reply)
 			return err
-		}
-		_, err = cmd.OutOrStdout().Write(reply)
-		return err
-	}
-	return cmd
+		}}
 }

@@ -23,7 +23,7 @@ import (
 type directTarget struct {
 	redis        storeFlags
 	policy, name string
-	kept         *operator.API // nil unless keepOpen was called
+	kept         *operator.API // nil unless [admin.keepOpen] was called
 	region       regionFlag
 }
 
@@ -62,16 +62,6 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	}
 	text, err := json.MarshalIndent(answer, "", "  ")
 	return append(text, '\n'), err
-}
-
-// keepOpen makes further calls share their connections until done is called. If Redis is not the
-// target, it does nothing.
-func (d *directTarget) keepOpen(ctx context.Context) (done func(), err error) {
-	if !d.redis.given() {
-		return func() {}, nil
-	}
-	d.kept, done, err = d.open(ctx)
-	return done, err
 }
 
 // open opens Redis and the policy file. The caller must call done.
