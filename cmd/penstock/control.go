@@ -112,7 +112,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 // serve runs the control plane until SIGINT or SIGTERM.
 func (f *controlFlags) serve(ctx context.Context, database string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	store, err := f.store(logger)
+	store, err := openRedis(f.redis, "no Redis is named, and the proxies read their records from there", logger)
 	if err != nil {
 		return err
 	}
@@ -143,23 +143,6 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	logger.Info("penstock control listens", "address", listener.Addr().String())
 	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
-}
-
-// store returns the Redis that the flags or the environment name.
-func (f *controlFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
-	o := f.redis
-	said, err := redisVariables(&o, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	if !said && !inRedis(&o) {
-		return nil, errors.New("no Redis is named, and the proxies read their records from there: write --redis redis://host:6379, or set REDIS_ADDR")
-	}
-	if o.URL, err = fillIn(o.URL); err != nil {
-		return nil, fmt.Errorf("--redis: %w", err)
-	}
-	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
-	return redisstore.New(o)
 }
 
 // listener listens on the address in the flags.

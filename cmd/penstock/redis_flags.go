@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -41,6 +42,23 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 	flags.StringVar(&o.CertFile, "redis-cert", "", "a PEM `FILE` with a certificate to show to Redis")
 	flags.StringVar(&o.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&o.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have (each server's host)")
+}
+
+// openRedis opens the Redis that the flags or the environment name. missing is the error if neither
+// does, without the remedy.
+func openRedis(o redisstore.Options, missing string, logger *slog.Logger) (*redisstore.Store, error) {
+	said, err := redisVariables(&o, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if !said && !inRedis(&o) {
+		return nil, fmt.Errorf("%s: write --redis redis://host:6379, or set REDIS_ADDR", missing)
+	}
+	if o.URL, err = fillIn(o.URL); err != nil {
+		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
+	return redisstore.New(o)
 }
 
 // inRedis reports whether the options name a server.

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	store, err := f.store(logger)
+	store, err := openRedis(f.redis, "no Redis is named", logger)
 	if err != nil {
 		return err
 	}
@@ -152,23 +151,6 @@ func (f *regionFlags) tls() (*tls.Config, error) {
 	}
 	config.MinVersion, config.RootCAs, config.NextProtos = tls.VersionTLS13, config.ClientCAs, []string{"h2", "http/1.1"}
 	return config, nil
-}
-
-// store opens the Redis of the region.
-func (f *regionFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
-	o := f.redis
-	said, err := redisVariables(&o, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	if !said && !inRedis(&o) {
-		return nil, errors.New("no Redis is named: write --redis redis://host:6379, or set REDIS_ADDR")
-	}
-	if o.URL, err = fillIn(o.URL); err != nil {
-		return nil, fmt.Errorf("--redis: %w", err)
-	}
-	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
-	return redisstore.New(o)
 }
 
 // openPeers returns the other regions of the policy.
