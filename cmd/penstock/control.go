@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -151,9 +150,9 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	mode, err := strconv.ParseUint(f.socketMode, 8, 32)
-	if err != nil || mode > 0o777 {
-		return nil, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
+	mode, err := parseSocketMode(f.socketMode)
+	if err != nil {
+		return nil, err
 	}
 	at, beyond, err := listen.Parse(f.listen)
 	if err != nil {
@@ -163,7 +162,7 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 		return nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
 			"listen on 127.0.0.1 or a Unix socket behind a proxy with TLS", f.listen)
 	}
-	listener, err := listen.On(at, fs.FileMode(mode))
+	listener, err := listen.On(at, mode)
 	if err != nil || config == nil {
 		return listener, err
 	}
