@@ -32,7 +32,7 @@ var (
 
 // clientImport is the import of a table of clients.
 type clientImport struct {
-	policyCommand
+	controlCommand
 	kind  string
 	now   time.Time
 	tiers map[string]bool
@@ -179,11 +179,7 @@ func (c *clientImport) put(ctx context.Context, client string, record *directory
 		return err
 	}
 	var after json.RawMessage
-	text, err := json.Marshal(map[string]any{"record": record, "reason": c.reason})
-	if err != nil {
-		return err
-	}
-	status, err := c.send(ctx, http.MethodPut, clientPath(client), text, &after, "If-None-Match", "*")
+	status, err := c.sendJSON(ctx, http.MethodPut, clientPath(client), map[string]any{"record": record, "reason": c.reason}, &after, "If-None-Match", "*")
 	switch {
 	case status == http.StatusPreconditionFailed:
 		c.known++
@@ -223,5 +219,6 @@ func (c *clientImport) hasTier(ctx context.Context, tier string) error {
 	}
 	var made json.RawMessage
 	c.tiers[tier] = true
-	return c.post(ctx, http.MethodPut, "/v1/tiers/"+url.PathEscape(tier), map[string]any{"reason": c.reason}, &made)
+	_, err := c.sendJSON(ctx, http.MethodPut, "/v1/tiers/"+url.PathEscape(tier), map[string]any{"reason": c.reason}, &made)
+	return err
 }

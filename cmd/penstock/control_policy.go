@@ -24,13 +24,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// controlDefault is the address of a control plane on the same machine.
-const controlDefault = "http://127.0.0.1:7070"
-
 // policyCommand holds what the commands for policies have in common.
 type policyCommand struct {
-	controlClient
-	name, reason string
+	controlCommand
+	name string
 }
 
 // newControlPolicy returns the commands for policies. They call the API.
@@ -46,15 +43,9 @@ func newControlPolicy() *cobra.Command {
 
 // command returns a command whose flags name the control plane and the policy.
 func (p *policyCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
-	cmd.Flags().StringVar(&p.url, "control", controlDefault, "the control plane")
-	cmd.Flags().StringVar(&p.tokenFile, "control-token-file", "", "a `FILE` that holds the token of the control plane ($"+tokenVariable+")")
+	cmd := p.controlCommand.command(use, short, args, run)
 	cmd.Flags().StringVar(&p.name, "name", "", "the name of the policy")
 	return cmd
-}
-
-func (p *policyCommand) reasoned(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.reason, "reason", "", "why, for the history; required")
 }
 
 // path returns the path of the policy in the API.
@@ -70,16 +61,6 @@ func (p *policyCommand) path(ctx context.Context) (string, error) {
 		p.name = all.Policies[0].Policy
 	}
 	return "/v1/policies/" + url.PathEscape(p.name), nil
-}
-
-// post sends a write, whose answer is a revision or a publication.
-func (p *policyCommand) post(ctx context.Context, method, path string, body, answer any, header ...string) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = p.send(ctx, method, path, text, answer, header...)
-	return err
 }
 
 func newPolicyPut() *cobra.Command {
@@ -117,7 +98,7 @@ func newPolicyPut() *cobra.Command {
 			header = []string{"If-None-Match", "*"}
 		}
 		var put ledger.Revision
-		if err := p.post(cmd.Context(), http.MethodPut, path, body, &put, header...); err != nil {
+		if _, err := p.sendJSON(cmd.Context(), http.MethodPut, path, body, &put, header...); err != nil {
 			return err
 		}
 		return printRevision(cmd.OutOrStdout(), &put)
@@ -268,7 +249,7 @@ func newPolicyRollBack() *cobra.Command {
 				return err
 			}
 			var put ledger.Revision
-			if err := p.post(cmd.Context(), http.MethodPost, path+"/rollback", map[string]any{"revision": revision, "reason": p.reason}, &put); err != nil {
+			if _, err := p.sendJSON(cmd.Context(), http.MethodPost, path+"/rollback", map[string]any{"revision": revision, "reason": p.reason}, &put); err != nil {
 				return err
 			}
 			return p.publish(cmd, path, map[string]any{"step": ledger.StepAll, "revision": put.Revision, "reason": p.reason})
@@ -329,7 +310,7 @@ func newPolicyPublish() *cobra.Command {
 // publish makes a step of a publication, and prints the result.
 func (p *policyCommand) publish(cmd *cobra.Command, path string, body map[string]any) error {
 	var after ledger.Policy
-	if err := p.post(cmd.Context(), http.MethodPost, path+"/publication", body, &after); err != nil {
+	if _, err := p.sendJSON(cmd.Context(), http.MethodPost, path+"/publication", body, &after); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("revision %d of %s is published to all nodes", after.Revision, after.Policy)
