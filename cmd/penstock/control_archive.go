@@ -20,7 +20,6 @@ import (
 
 	"github.com/penstock/penstock/internal/control/archive"
 	"github.com/penstock/penstock/internal/control/retain"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 // Bounds of the days for which events and usage are kept. Batches come up to 30 days late.
@@ -196,9 +195,9 @@ func newArchiveRestore() *cobra.Command {
 	cmd.Flags().StringVar(&span, "for", "30d", "how long it stays in the database, at most 366d")
 	c.archive.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		life, err := policyfile.Span(span)
+		life, err := parseSpan("for", span)
 		if err != nil {
-			return fmt.Errorf("--for %q %w", span, err)
+			return err
 		}
 		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
 			now := time.Now()

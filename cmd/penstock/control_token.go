@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/control/ledger"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 // newControlToken returns the command that makes a token directly in the database, without a token
@@ -20,9 +19,9 @@ func newControlToken() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Make a token of the API in the database, and print it once", Args: noArgs,
 		Example: "  penstock control token --name console --role viewer --for 30d --reason \"a page for support\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			life, err := policyfile.Span(span)
+			life, err := parseSpan("for", span)
 			if err != nil {
-				return fmt.Errorf("--for %q %w", span, err)
+				return err
 			}
 			return f.withLedger(cmd.Context(), func(l *ledger.Ledger) error {
 				secret, _, err := l.NewToken(cmd.Context(), ledger.Actor{Name: currentUser(), Origin: "penstock control token"}, name, ledger.Role(role), time.Now().Add(life), reason)

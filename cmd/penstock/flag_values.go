@@ -33,11 +33,20 @@ func endOf(until, span string, now time.Time) (time.Time, error) {
 	case span == "":
 		return parseDate("until", until)
 	}
-	length, err := policyfile.Span(span)
+	length, err := parseSpan("for", span)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("--for %q %w", span, err)
+		return time.Time{}, err
 	}
 	return now.Add(length).UTC().Truncate(time.Second), nil
+}
+
+// parseSpan parses a span such as 12h or 90d.
+func parseSpan(flag, text string) (time.Duration, error) {
+	span, err := policyfile.Span(text)
+	if err != nil {
+		return 0, fmt.Errorf("--%s %q %w", flag, text, err)
+	}
+	return span, nil
 }
 
 func parseLimits(texts []string) (map[string][]string, error) {
