@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -191,9 +190,7 @@ func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) erro
 		people(w)
 		return nil
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	return printJSON(w, value)
 }
 
 // writeRecord prints a record for people.

@@ -142,10 +142,7 @@ func newPolicyGet() *cobra.Command {
 		if _, err := p.send(cmd.Context(), http.MethodGet, path, nil, &found); err != nil {
 			return err
 		}
-		out := json.NewEncoder(cmd.OutOrStdout())
-		out.SetEscapeHTML(false)
-		out.SetIndent("", "  ")
-		return out.Encode(found.Document)
+		return printJSON(cmd.OutOrStdout(), found.Document)
 	})
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision (the latest)")
 	return cmd
@@ -166,7 +163,8 @@ func newPolicyList() *cobra.Command {
 			}
 			fmt.Fprintln(table, "REVISION\tVERSION\tTIME\tACTOR\tCHANGE\tREASON")
 			for _, r := range all.Revisions {
-				fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Revision, r.Version, r.At.Format(time.RFC3339), r.Actor, r.Action, r.Reason)
+				fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Revision, r.Version, r.At.Format(time.RFC3339), printable(r.Actor), r.Action,
+					printable(r.Reason))
 			}
 			return table.Flush()
 		}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -143,10 +142,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if !q.asJSON {
 		return told.print(cmd.OutOrStdout())
 	}
-	out := json.NewEncoder(cmd.OutOrStdout())
-	out.SetIndent("", "  ")
-	out.SetEscapeHTML(false)
-	return out.Encode(told)
+	return printJSON(cmd.OutOrStdout(), told)
 }
 
 // document returns the policy that is explained.

@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +54,7 @@ func newImportRules() *cobra.Command {
 				}
 				return errSaid
 			}
-			if err := printPolicy(cmd.OutOrStdout(), d); err != nil {
+			if err := printJSON(cmd.OutOrStdout(), d); err != nil {
 				return err
 			}
 			if strict && len(notes) > 0 {
@@ -93,12 +92,4 @@ func policyToFill(path, name string) (*policyfile.Document, error) {
 		d.Name = name
 	}
 	return d, nil
-}
-
-// printPolicy prints a policy file in JSON.
-func printPolicy(to io.Writer, d *policyfile.Document) error {
-	out := json.NewEncoder(to)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	return out.Encode(d)
 }
