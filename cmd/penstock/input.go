@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -63,6 +64,30 @@ func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 		format = policyfile.JSON
 	}
 	return policyfile.Decode("standard input", format, data)
+}
+
+// readCounted reads a policy whose counters are in Redis, with their namespace and with the limits of
+// the region.
+func readCounted(path, name string, region regionFlag, in io.Reader) (*policyfile.Document, error) {
+	d, err := readPolicy(path, in)
+	if err != nil {
+		return nil, err
+	}
+	return d, errors.Join(setName(d, name, true), region.choose(d))
+}
+
+// setName sets the namespace of a policy's counters to the one of the flag --name. required says
+// whether they are read in Redis: without the right namespace, other counters would be read.
+func setName(d *policyfile.Document, name string, required bool) error {
+	switch {
+	case name != "" && d.Name != "" && name != d.Name:
+		return fmt.Errorf("--name %q is not the name %q in the policy file, which takes precedence; leave it out", name, d.Name)
+	case name == "" && d.Name == "" && required:
+		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name " +
+			"in the Caddyfile")
+	}
+	d.Name = cmp.Or(d.Name, name)
+	return nil
 }
 
 // rejectCaddyfile returns an error for a Caddyfile. The error explains where to put the policy.
