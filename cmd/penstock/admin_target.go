@@ -103,7 +103,10 @@ func decoded[T any](reply []byte, err error) (*T, error) {
 		return nil, err
 	}
 	value := new(T)
-	return value, json.Unmarshal(reply, value)
+	if err := json.Unmarshal(reply, value); err != nil {
+		return nil, fmt.Errorf("the answer cannot be read, perhaps because it is of another release: %w", err)
+	}
+	return value, nil
 }
 
 // send is like ask, for a request with a body.

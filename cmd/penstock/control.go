@@ -172,7 +172,10 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 // showToken shows the first admin's token.
 func (f *controlFlags) showToken(secret string, expires time.Time) error {
 	if f.tokenFile != "" {
-		return writeSecret(f.tokenFile, secret)
+		if err := writeSecret(f.tokenFile, secret); err != nil {
+			return fmt.Errorf("--first-token-file: %w", err)
+		}
+		return nil
 	}
 	_, err := fmt.Printf("the first admin's token, shown this once, until %s:\n%s\n", expires.Format(time.DateOnly), secret)
 	return err

@@ -52,7 +52,7 @@ func newControlImport() *cobra.Command {
 		defer from.Close()
 		c.now = time.Now()
 		if err := c.read(cmd.Context(), from); err != nil {
-			return fmt.Errorf("%w; %d clients before it have records now, %d had one already", err, c.made, c.known)
+			return fmt.Errorf("%s: %w; %d clients before it have records now, %d had one already", args[0], err, c.made, c.known)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d clients have records now, %d had one already and keep it; %d blocks have ended and are left out\n", c.made, c.known, c.ended)
 		return err
@@ -70,7 +70,7 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()
 	if err != nil {
-		return fmt.Errorf("the header cannot be read: %w", err)
+		return fmt.Errorf("the header cannot be read: %w; the first line names the columns: %s", err, strings.Join(clientColumns, ", "))
 	}
 	for i := range header {
 		header[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(header[i], "\ufeff")))
@@ -79,7 +79,7 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 		}
 	}
 	if !slices.Contains(header, "user_id") {
-		return errors.New("the column user_id is missing")
+		return errors.New("the column user_id is missing; name it in the first line")
 	}
 	for {
 		cells, err := rows.Read()
@@ -120,7 +120,7 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 			continue
 		}
 		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
-			return nil, fmt.Errorf("%s %.40q is no whole number", column.name, text)
+			return nil, fmt.Errorf("%s %.40q is no whole number: write 500, or leave it empty", column.name, text)
 		}
 		limits = append(limits, text+"/"+column.window+burst)
 		burst = "" // it is that of the shortest window
@@ -137,7 +137,7 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 		return r, nil
 	case "", "t", "true", "1", "yes":
 	default:
-		return nil, fmt.Errorf("is_blocked %.40q is neither true nor false", row["is_blocked"])
+		return nil, fmt.Errorf("is_blocked %.40q is neither true nor false: write one of them", row["is_blocked"])
 	}
 	until, err := instantOf(row["blocked_until"])
 	switch {

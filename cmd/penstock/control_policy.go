@@ -272,13 +272,14 @@ func newPolicyPublish() *cobra.Command {
 		if steps != 1 {
 			return errors.New("write one of --shadow, --share 10%, --all and --withdraw")
 		}
-		for field, text := range map[string]string{"share_percent": share, "denials_max_percent": denials} {
+		for _, flag := range [][3]string{{"share", share, "share_percent"}, {"denials-max", denials, "denials_max_percent"}} {
+			name, text, field := flag[0], flag[1], flag[2]
 			if text == "" {
 				continue
 			}
 			percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 			if err != nil || !strings.HasSuffix(text, "%") {
-				return fmt.Errorf("%q is no share: write 10%%", text)
+				return fmt.Errorf("--%s %q is no share: write 10%%", name, text)
 			}
 			body[field] = percent
 		}

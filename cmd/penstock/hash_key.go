@@ -102,7 +102,7 @@ func readKey(in io.Reader) (string, error) {
 	}
 	key := strings.TrimRight(line, "\r\n")
 	if key == "" || len(key) > keyLineBytesMax {
-		return "", errors.New("the first line of the standard input is not a key")
+		return "", fmt.Errorf("the first line of the standard input is not a key: it is empty, or has more than %d bytes; send the key on it", keyLineBytesMax)
 	}
 	return key, nil
 }

@@ -66,6 +66,12 @@ func newRegion() *cobra.Command {
 }
 
 func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
+	switch {
+	case f.name == "":
+		return errors.New("--name is missing; write the name of this region in the policy, such as --name eu")
+	case f.policy == "":
+		return errors.New("--policy is missing; write --policy policy.yaml")
+	}
 	config, err := f.tls()
 	if err != nil {
 		return err
@@ -201,9 +207,9 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		}
 		switch {
 		case len(d.Regions) == 0:
-			return fmt.Errorf("the policy %s has no regions", f.policy)
+			return fmt.Errorf("the policy %q has no regions, so there is nothing to lend; write regions in it", f.policy)
 		case d.Name == "":
-			return fmt.Errorf("the policy %s has no name, so its counters cannot be told from others; write name: shop", f.policy)
+			return fmt.Errorf("the policy %q has no name, so its counters cannot be told from others; write name: shop", f.policy)
 		}
 		if err := d.InRegion(f.name); err != nil {
 			return err
