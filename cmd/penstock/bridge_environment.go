@@ -29,9 +29,9 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 	}
 	size, rate := getenv("BUCKET_SIZE"), getenv("REFILL_RATE")
 	if f.policy != "" {
-		for name, value := range map[string]string{"BUCKET_SIZE": size, "REFILL_RATE": rate} {
-			if value != "" {
-				return nil, fmt.Errorf("%s is set, and --policy defines the limits: unset %s, or leave --policy out", name, name)
+		for _, variable := range [][2]string{{"BUCKET_SIZE", size}, {"REFILL_RATE", rate}} {
+			if variable[1] != "" {
+				return nil, fmt.Errorf("%s is set, and --policy defines the limits: unset %[1]s, or leave --policy out", variable[0])
 			}
 		}
 		return nil, nil

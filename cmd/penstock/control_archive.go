@@ -14,13 +14,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/penstock/penstock/internal/control/archive"
-	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/retain"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 // Bounds of the days for which events and usage are kept. Batches come up to 30 days late.
@@ -87,19 +86,9 @@ func (c *archiving) with(ctx context.Context, needed bool, do func(*archive.Arch
 	if err != nil {
 		return err
 	}
-	address, err := c.databaseAddress()
-	if err != nil {
-		return err
-	}
-	pool, err := database.Open(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if err := database.Check(ctx, pool); err != nil {
-		return err
-	}
-	return do(&archive.Archiver{Pool: pool, Bucket: bucket, Keep: keep, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	return c.withDatabase(ctx, func(pool *pgxpool.Pool) error {
+		return do(&archive.Archiver{Pool: pool, Bucket: bucket, Keep: keep, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	})
 }
 
 // newControlArchive returns the commands of the archive.
@@ -142,13 +131,6 @@ func newArchiveList() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-func timeOrDash(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
 }
 
 func newArchiveRun() *cobra.Command {
@@ -213,9 +195,9 @@ func newArchiveRestore() *cobra.Command {
 	cmd.Flags().StringVar(&span, "for", "30d", "how long it stays in the database, at most 366d")
 	c.archive.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		life, err := policyfile.Span(span)
+		life, err := parseSpan("for", span)
 		if err != nil {
-			return fmt.Errorf("--for %q %w", span, err)
+			return err
 		}
 		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
 			now := time.Now()
