@@ -12,8 +12,8 @@ import (
 // Further requests are denied.
 const WaitingMax = 1024
 
-// shortMax is the number of consecutive questions that leave a region short of units, after which
-// units count as scarce. A client that moves to another region needs two.
+// shortMax is a number of questions. If after so many in a row a region still lacks units, units
+// count as scarce. A client that moves to another region needs two questions.
 const shortMax = 3
 
 // A Verdict is what an Agent decides when a request arrives.

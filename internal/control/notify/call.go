@@ -161,7 +161,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 		return withoutURL(err)
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // the status says all
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // only the status is used
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("the receiver answered %d", answer.StatusCode)
 	}
