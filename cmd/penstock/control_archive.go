@@ -25,7 +25,7 @@ import (
 // Bounds of the days for which events and usage are kept. Batches come up to 30 days late.
 const keepDaysMin, keepDaysMax = 31, 36_500
 
-// archiveFlags say where the archive is, and when months go there, as written.
+// archiveFlags are the flags for the place of the archive and for the retention times, as written.
 type archiveFlags struct {
 	place         archive.Place
 	events, usage string
@@ -67,7 +67,8 @@ func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	return archive.OpenBucket(f.place)
 }
 
-// archiving is a command of the archive. It works on the database and the bucket themselves.
+// archiving is a command of the archive. It uses the database and the bucket directly, without the
+// API.
 type archiving struct {
 	controlFlags
 	asJSON bool

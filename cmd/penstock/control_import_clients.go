@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The columns of a table of clients. Those that are ignored say what clients used.
+// The columns of a table of clients. The ignored ones contain what clients have used.
 var (
 	clientColumns  = []string{"user_id", "tier", "custom_limit_per_hour", "custom_limit_per_day", "custom_burst_size", "is_blocked", "block_reason", "blocked_until"}
 	ignoredColumns = []string{

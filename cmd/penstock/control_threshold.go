@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// webhookFlags say how receivers of thresholds are called, as written.
+// webhookFlags are the flags for calls of the receivers of thresholds, as written.
 type webhookFlags struct {
 	secret string
 	allow  []string
@@ -33,7 +33,7 @@ func (f *webhookFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allow, "webhook-allow", nil, "a `NETWORK` such as 10.1.0.0/16 whose receivers may be called, also without https; 127.0.0.0/8 for those of this machine; may be repeated")
 }
 
-// caller returns what calls receivers, or nil if there is no secret.
+// caller returns the caller of receivers, or nil if there is no secret.
 func (f *webhookFlags) caller(logger *slog.Logger) (*notify.Caller, error) {
 	if f.secret == "" {
 		if len(f.allow) > 0 {

@@ -80,7 +80,7 @@ func policyToFill(path, name string) (*policyfile.Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(loaded) // the copy has no positions, which the new rules would not have either
+		text, err := json.Marshal(loaded) // the copy lacks positions, as do rules that are added to it
 		if err == nil {
 			err = json.Unmarshal(text, d)
 		}

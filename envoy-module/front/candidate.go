@@ -174,7 +174,8 @@ func (r *tried) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// end ends the response. passed is false if the request did not reach the upstream.
+// end starts the trial at the end of the response. passed is false if the request did not reach the
+// upstream; then the trial is dropped.
 func (r *tried) end(passed bool) {
 	if !passed {
 		r.trial.Drop()
