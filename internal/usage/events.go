@@ -119,6 +119,7 @@ func (e *eventReader) endLine() {
 
 func (e *eventReader) endEvent() {
 	if e.size > documentBytesMax {
+		e.t.skipped = true // a client can make an event too large, as it can a document
 		e.t.scan.reset()
 	} else {
 		e.t.take()

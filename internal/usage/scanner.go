@@ -25,6 +25,8 @@ type scanner struct {
 	key    []byte      // the name, as written, of a member that might be on a path
 	stack  []container // the open containers
 	number []byte      // the number being read
+
+	tooDeep bool // the document is broken only because it has more than depthMax levels
 }
 
 // container is an object or a list that is open.
@@ -102,7 +104,7 @@ func indexOf(name string) (index int) {
 
 // reset begins another document.
 func (s *scanner) reset() {
-	s.state, s.stack = stateValue, s.stack[:0]
+	s.state, s.stack, s.tooDeep = stateValue, s.stack[:0], false
 	for i := range s.paths {
 		p := &s.paths[i]
 		p.matched, p.found = 0, false
@@ -246,7 +248,7 @@ func (s *scanner) begin(c byte) {
 
 func (s *scanner) push(list bool) {
 	if len(s.stack) == depthMax {
-		s.state = stateBroken
+		s.state, s.tooDeep = stateBroken, true
 		return
 	}
 	s.stack = append(s.stack, container{list: list})

@@ -4,6 +4,7 @@ package usage
 
 import (
 	"strings"
+	"sync/atomic"
 )
 
 // Limits of what is read. They bound the memory and time that one response can cost the proxy.
@@ -13,7 +14,16 @@ const (
 	keptBytesMax     = 1 << 20 // bytes of a compressed body
 	// bytes of a decompressed event stream; a body that expands further is an attack
 	inflatedBytesMax = 16 << 20
+
+	// A compressed body is kept until its end, which a client can delay. All taps together keep
+	// allBytesMax bytes, besides the first freeBytes of each. Most bodies are not longer, so a
+	// client that fills the rest does not affect them.
+	allBytesMax = 128 << 20
+	freeBytes   = 64 << 10
 )
+
+// allBytes are the bytes that all taps keep beyond freeBytes each.
+var allBytes atomic.Int64
 
 // Tap reads numbers from a body that is written to it. Create one with [New]. It must not be used
 // concurrently.
@@ -26,9 +36,11 @@ type Tap struct {
 	inflater Inflater
 	content  string
 	kept     []byte // compressed
+	counted  int64  // its bytes in allBytes
 	read     int    // bytes of the document
 	ended    bool
 	typed    bool // the content type is one that the tap reads
+	skipped  bool // a document was beyond a limit, and no later one has all the numbers
 	results  []result
 }
 
@@ -111,12 +123,31 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	case !t.Readable():
 	case t.coding == codingNone:
 		t.plain(chunk)
-	case len(t.kept)+len(chunk) > keptBytesMax:
-		t.coding, t.kept = codingUnreadable, nil
+	case len(t.kept)+len(chunk) > keptBytesMax || !t.count(len(t.kept)+len(chunk)):
+		t.coding = codingUnreadable
+		t.Close()
 	default:
 		t.kept = append(t.kept, chunk...)
 	}
 	return len(chunk), nil
+}
+
+// count counts the bytes of a compressed body towards allBytesMax, and reports whether there is
+// room for them.
+func (t *Tap) count(bytes int) bool {
+	more := int64(bytes-freeBytes) - t.counted
+	if more <= 0 {
+		return true
+	}
+	t.counted += more
+	return allBytes.Add(more) <= allBytesMax
+}
+
+// Close releases the memory of a tap that is no longer needed. It may be called more than once.
+func (t *Tap) Close() {
+	t.kept = nil
+	allBytes.Add(-t.counted)
+	t.counted = 0
 }
 
 // plain reads the next piece of the decompressed body.
@@ -133,8 +164,9 @@ func (t *Tap) plain(piece []byte) {
 }
 
 // Unread reports whether the body has a content type that the tap reads, but cannot be read because
-// its compression is not supported or it is too large.
-func (t *Tap) Unread() bool { return t.typed && t.coding == codingUnreadable }
+// its compression is not supported, or it or one of its events is too large or too deep. Call
+// Unread after JSON.
+func (t *Tap) Unread() bool { return t.typed && (t.coding == codingUnreadable || t.skipped) }
 
 // Cut reports whether the body would be incomplete if it ended here. A document is incomplete until
 // its end; an event stream always is, since another event could follow. Call Cut before JSON.
@@ -173,18 +205,22 @@ func (t *Tap) end() {
 	default:
 		t.take()
 	}
-	t.kept = nil
+	t.Close()
 }
 
 // take stores the numbers of a document that has ended, if it is complete, and begins the next
-// document.
+// document. A client can make a document too deep, for example by a text that the upstream repeats.
 func (t *Tap) take() {
+	t.skipped = t.skipped || t.scan.tooDeep
 	if t.scan.complete() {
+		every := true
 		for i := range t.scan.paths {
-			if p := &t.scan.paths[i]; p.found {
+			p := &t.scan.paths[i]
+			if every = every && p.found; p.found {
 				t.results[i].value, t.results[i].found = string(p.number), true
 			}
 		}
+		t.skipped = t.skipped && !every
 	}
 	t.scan.reset()
 }

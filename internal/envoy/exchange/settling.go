@@ -97,6 +97,9 @@ func (d *Settling) Known() []wire.Field { return d.headers }
 
 // Forget drops what is known of a response, and keeps the buffers for the next one.
 func (d *Settling) Forget() {
+	if d.tap != nil {
+		d.tap.Close()
+	}
 	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
 }
 
