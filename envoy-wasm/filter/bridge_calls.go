@@ -33,18 +33,17 @@ const (
 // calls are the calls of one worker to the bridge. One is under way at a time, and requests that
 // arrive in the meantime share the next one.
 type calls struct {
-	waiting       []*Stream               // requests without a call
-	settling      []*due                  // responses to report
-	flight        *flight                 // the call under way, or nil
-	overdue       []*flight               // calls past their deadline, whose requests still wait
-	lastAnswered  counter.Micros          // time of the last answer, on the clock of leases
-	filling       *flight                 // the call that is being made
-	spare         *flight                 // a finished call, kept for reuse
-	throttleQueue []*Stream               // requests under throttle rules, with calls of their own
-	throttled     [throttleSources]uint16 // these requests by address, as of the last tick
-	answeredSent  counter.Micros          // when the call whose answers are being delivered was sent
-	held          int                     // bytes of headers of requests that wait or are queued
-	nodes         int64                   // number of nodes that share the store, by the last answer
+	waiting       []*Stream      // requests without a call
+	settling      []*due         // responses to report
+	flight        *flight        // the call under way, or nil
+	overdue       []*flight      // calls past their deadline, whose requests still wait
+	lastAnswered  counter.Micros // time of the last answer, on the clock of leases
+	filling       *flight        // the call that is being made
+	spare         *flight        // a finished call, kept for reuse
+	throttleQueue []*Stream      // requests under throttle rules, with calls of their own
+	answeredSent  counter.Micros // when the call whose answers are being delivered was sent
+	held          int            // bytes of headers of requests that wait or are queued
+	nodes         int64          // number of nodes that share the store, by the last answer
 	woken         bool
 	failures      int
 	openTill      counter.Micros

@@ -7,29 +7,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// Bounds of the requests of one worker in throttle queues, each with its own call. Further requests
-// are denied, as if their queue were full.
-const (
-	throttleQueueMax = 4096
-	// While a quarter of the queue is used, the requests of one address have at most throttleShare
-	// of it, so that one client does not fill the queue. Addresses share throttleSources counts.
-	throttleShare   = throttleQueueMax / 8
-	throttleSources = 256
-)
-
-// crowded reports whether no more requests of the request's address may wait.
-func (s *Stream) crowded() bool {
-	c := &s.f.calls
-	waiting := len(c.throttleQueue)
-	return waiting >= throttleQueueMax || waiting >= throttleQueueMax/4 && s.asking.plan.Source() != 0 && *s.same() >= throttleShare
-}
-
-// same returns the number of requests of the request's address in the throttle queue.
-//
-//go:noinline
-func (s *Stream) same() *uint16 {
-	return &s.f.calls.throttled[s.asking.plan.Source()%throttleSources]
-}
+// throttleQueueMax is the greatest number of requests of one worker in throttle queues, each with
+// its own call. Further requests are denied, as if their queue were full.
+const throttleQueueMax = 4096
 
 // enqueueThrottled makes a request that only throttle rules deny wait. It makes a second call, only
 // for this request. The bridge answers it once the request is admitted or its wait is over. The
@@ -42,7 +22,7 @@ func (s *Stream) same() *uint16 {
 func (s *Stream) enqueueThrottled() bool {
 	f, a := s.f, s.asking
 	throttled := a.plan.Throttled()
-	if len(throttled) == 0 || s.crowded() {
+	if len(throttled) == 0 || len(f.calls.throttleQueue) >= throttleQueueMax {
 		return false
 	}
 	patience := throttled[0].Throttle.MaxDelay
@@ -56,7 +36,6 @@ func (s *Stream) enqueueThrottled() bool {
 	}
 	s.state = throttleQueued
 	f.calls.throttleQueue = append(f.calls.throttleQueue, s)
-	*s.same()++
 	return true
 }
 
@@ -104,14 +83,12 @@ func (s *Stream) admitted(r Reply) {
 func (f *Filter) expireThrottled(now counter.Micros) {
 	list := f.calls.throttleQueue
 	kept := list[:0]
-	f.calls.throttled = [throttleSources]uint16{}
 	for _, s := range list {
 		if s.state == throttleQueued && now >= s.deadline {
 			s.expire()
 		}
 		if s.state == throttleQueued {
 			kept = append(kept, s)
-			*s.same()++
 		}
 	}
 	clear(list[len(kept):])

@@ -41,40 +41,6 @@ func throttled(t *testing.T, e *envoy, f *Filter, id uint32) (*Stream, made) {
 	return s, c
 }
 
-// TestOneClientDoesNotFillTheThrottleQueue: while a quarter of the queue is used, an address has an
-// eighth of it.
-func TestOneClientDoesNotFillTheThrottleQueue(t *testing.T) {
-	e := newEnvoy(t)
-	f := withPolicy(t, e, throttledPolicy(t))
-	id := uint32(0)
-	waits := func(address string) bool {
-		id++
-		e.properties["source.address"] = address + ":4711"
-		s := f.NewStream(id)
-		s.RequestHeaders(get("/api/x"))
-		f.Flush()
-		e.calls[0].answer(replied(later()))
-		e.calls = nil // its second call is not answered
-		e.now += burstSpan
-		return s.state == throttleQueued
-	}
-	waiting := 0
-	for waits("192.0.2.1") {
-		waiting++
-	}
-	if waiting != throttleQueueMax/4 {
-		t.Errorf("%d requests of one address wait, want %d", waiting, throttleQueueMax/4)
-	}
-	if !waits("192.0.2.2") {
-		t.Error("a request of another address does not wait")
-	}
-	f.calls.throttleQueue[0].Done()
-	f.expireThrottled(e.now)
-	if waits("192.0.2.1") {
-		t.Error("an address with more than its part has another place")
-	}
-}
-
 // TestThrottledRequest: the second call decides the request, whatever its result.
 func TestThrottledRequest(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -25,8 +25,6 @@ type scanner struct {
 	key    []byte      // the name, as written, of a member that might be on a path
 	stack  []container // the open containers
 	number []byte      // the number being read
-
-	tooDeep bool // the document is broken only because it has more than depthMax levels
 }
 
 // container is an object or a list that is open.
@@ -74,6 +72,7 @@ const (
 	stateSign                   // after its sign: a digit
 	stateExponents              // in the digits of an exponent
 	stateBroken                 // the document is not JSON
+	stateTooDeep                // it has more than depthMax levels
 )
 
 func newScanner(paths []string) scanner {
@@ -104,7 +103,7 @@ func indexOf(name string) (index int) {
 
 // reset begins another document.
 func (s *scanner) reset() {
-	s.state, s.stack, s.tooDeep = stateValue, s.stack[:0], false
+	s.state, s.stack = stateValue, s.stack[:0]
 	for i := range s.paths {
 		p := &s.paths[i]
 		p.matched, p.found = 0, false
@@ -121,7 +120,7 @@ func (s *scanner) complete() bool {
 
 // write reads the next piece.
 func (s *scanner) write(piece []byte) {
-	for i := 0; i < len(piece) && s.state != stateBroken; i++ {
+	for i := 0; i < len(piece) && s.state < stateBroken; i++ {
 		if s.state == stateString {
 			n := plainBytes(piece[i:])
 			s.noteKey(piece[i : i+n]...)
@@ -248,7 +247,7 @@ func (s *scanner) begin(c byte) {
 
 func (s *scanner) push(list bool) {
 	if len(s.stack) == depthMax {
-		s.state, s.tooDeep = stateBroken, true
+		s.state = stateTooDeep
 		return
 	}
 	s.stack = append(s.stack, container{list: list})

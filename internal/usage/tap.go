@@ -4,7 +4,6 @@ package usage
 
 import (
 	"strings"
-	"sync/atomic"
 )
 
 // Limits of what is read. They bound the memory and time that one response can cost the proxy.
@@ -14,16 +13,7 @@ const (
 	keptBytesMax     = 1 << 20 // bytes of a compressed body
 	// bytes of a decompressed event stream; a body that expands further is an attack
 	inflatedBytesMax = 16 << 20
-
-	// A compressed body is kept until its end, which a client can delay. All taps together keep
-	// allBytesMax bytes, besides the first freeBytes of each. Most bodies are not longer, so a
-	// client that fills the rest does not affect them.
-	allBytesMax = 128 << 20
-	freeBytes   = 64 << 10
 )
-
-// allBytes are the bytes that all taps keep beyond freeBytes each.
-var allBytes atomic.Int64
 
 // Tap reads numbers from a body that is written to it. Create one with [New]. It must not be used
 // concurrently.
@@ -36,11 +26,11 @@ type Tap struct {
 	inflater Inflater
 	content  string
 	kept     []byte // compressed
-	counted  int64  // its bytes in allBytes
-	read     int    // bytes of the document
+	share    keptShare
+	read     int // bytes of the document
 	ended    bool
 	typed    bool // the content type is one that the tap reads
-	skipped  bool // a document was beyond a limit, and no later one has all the numbers
+	skipped  bool // a document was beyond a limit, and no later one has a number
 	results  []result
 }
 
@@ -123,7 +113,7 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	case !t.Readable():
 	case t.coding == codingNone:
 		t.plain(chunk)
-	case len(t.kept)+len(chunk) > keptBytesMax || !t.count(len(t.kept)+len(chunk)):
+	case len(t.kept)+len(chunk) > keptBytesMax || !t.share.grow(len(t.kept)+len(chunk)):
 		t.coding = codingUnreadable
 		t.Close()
 	default:
@@ -132,22 +122,10 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	return len(chunk), nil
 }
 
-// count counts the bytes of a compressed body towards allBytesMax, and reports whether there is
-// room for them.
-func (t *Tap) count(bytes int) bool {
-	more := int64(bytes-freeBytes) - t.counted
-	if more <= 0 {
-		return true
-	}
-	t.counted += more
-	return allBytes.Add(more) <= allBytesMax
-}
-
 // Close releases the memory of a tap that is no longer needed. It may be called more than once.
 func (t *Tap) Close() {
 	t.kept = nil
-	allBytes.Add(-t.counted)
-	t.counted = 0
+	t.share.end()
 }
 
 // plain reads the next piece of the decompressed body.
@@ -211,16 +189,15 @@ func (t *Tap) end() {
 // take stores the numbers of a document that has ended, if it is complete, and begins the next
 // document. A client can make a document too deep, for example by a text that the upstream repeats.
 func (t *Tap) take() {
-	t.skipped = t.skipped || t.scan.tooDeep
 	if t.scan.complete() {
-		every := true
 		for i := range t.scan.paths {
-			p := &t.scan.paths[i]
-			if every = every && p.found; p.found {
+			if p := &t.scan.paths[i]; p.found {
 				t.results[i].value, t.results[i].found = string(p.number), true
+				t.skipped = false
 			}
 		}
-		t.skipped = t.skipped && !every
+	} else if t.scan.state == stateTooDeep {
+		t.skipped = true
 	}
 	t.scan.reset()
 }

@@ -13,11 +13,11 @@ import (
 // queue of one counter can have 100,000.
 const waitersMaxDefault = 1 << 17
 
-// While at least a crowdedPart of WaitersMax waits, the requests of one source have at most a
-// sourcePart of it. Otherwise a client with a few counters could fill all queues, and requests of
-// other clients would be denied instead of delayed. Sources share sourceCounts counts.
+// The requests of one source have at most a sourcePart of WaitersMax. Otherwise a client with a few
+// counters could fill all queues, and requests of other clients would be denied instead of delayed.
+// The default of a bridge leaves room in the queue of a filter, too, which has 4,096 requests.
+// Sources share sourceCounts counts.
 const (
-	crowdedPart  = 4
 	sourcePart   = 8
 	sourceCounts = 256
 )
@@ -113,8 +113,7 @@ func (l *Queues) room(p Place) bool {
 // crowded reports whether no more requests of a source may wait. A request without an address
 // counts only towards WaitersMax.
 func (l *Queues) crowded(source uint32) bool {
-	most := l.options.WaitersMax
-	return source != 0 && int(l.waiting.Load()) >= most/crowdedPart && int(l.sources[source%sourceCounts]) >= most/sourcePart
+	return source != 0 && int(l.sources[source%sourceCounts]) >= max(1, l.options.WaitersMax/sourcePart)
 }
 
 // Turn returns a channel that receives when the ticket has become the first of its queue. An older

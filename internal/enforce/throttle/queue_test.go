@@ -67,8 +67,8 @@ func TestOneSourceLeavesRoomForOthers(t *testing.T) {
 		return tickets
 	}
 	first := waiting(7)
-	if len(first) != most/crowdedPart {
-		t.Errorf("one source has %d places, want %d", len(first), most/crowdedPart)
+	if len(first) != most/sourcePart {
+		t.Errorf("one source has %d places, want %d", len(first), most/sourcePart)
 	}
 	if second := waiting(8); len(second) != most/sourcePart {
 		t.Errorf("another source has %d places, want %d", len(second), most/sourcePart)

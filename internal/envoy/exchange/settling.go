@@ -97,10 +97,14 @@ func (d *Settling) Known() []wire.Field { return d.headers }
 
 // Forget drops what is known of a response, and keeps the buffers for the next one.
 func (d *Settling) Forget() {
+	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
+}
+
+// Close releases the memory of a settlement whose body might not have been read to its end.
+func (d *Settling) Close() {
 	if d.tap != nil {
 		d.tap.Close()
 	}
-	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
 }
 
 // learn stores headers that can contain costs, unless they are stored already. Headers that are
