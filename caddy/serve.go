@@ -72,6 +72,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		s.release()
 		return rec.observed(w, r, h.tryOut(rec, r, false), next)
 	}
+	if isEarly(r) {
+		s.release()
+		rejectEarly(w)
+		return nil
+	}
 	s.resolve(&s.plan, h.app.store.directory)
 	if h.lenient != nil {
 		h.warnOfForwarding(r)

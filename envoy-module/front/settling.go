@@ -181,6 +181,7 @@ func (t *Settling) Release() {
 		return
 	}
 	f := t.front
+	t.response.Close()
 	t.response.Forget()
 	t.front, t.checks, t.client, t.passed, t.sent = nil, nil, enforce.Client{}, false, false
 	settlings.Put(t)
