@@ -3,7 +3,6 @@
 package front
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,6 +85,13 @@ func (p *Process) panicked(reason any) {
 	}
 }
 
+// guard recovers from a panic of a goroutine that decides no request. It must be deferred.
+func (p *Process) guard() {
+	if reason := recover(); reason != nil {
+		p.panicked(reason)
+	}
+}
+
 // sharedStore is a store that one or several filters use.
 type sharedStore struct {
 	*store.Store
@@ -110,16 +116,13 @@ func (s *sharedStore) join() {
 
 // openStore returns a store with the settings. The caller releases it with closeStore.
 func (p *Process) openStore(s *Settings) (*sharedStore, error) {
-	text, err := json.Marshal(struct {
-		Store     *Store
-		Directory *Directory
-	}{s.Store, s.Directory})
+	key, err := s.storeKey()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.stores[string(text)]; known != nil {
+	if known := p.stores[key]; known != nil {
 		known.users++
 		return known, nil
 	}
@@ -127,7 +130,7 @@ func (p *Process) openStore(s *Settings) (*sharedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.key, opened.users = string(text), 1
+	opened.key, opened.users = key, 1
 	p.stores[opened.key] = opened
 	return opened, nil
 }
