@@ -105,8 +105,8 @@ func testResolver() string {
 `},
 }
 
-// A patched program runs on a machine. It is built when it is first needed. This compiles everything
-// again and takes minutes, so only make faults does it.
+// A patched program runs on a machine. It is built when it is first needed. This compiles
+// everything again and takes minutes, so only make faults does it.
 var (
 	machineCaddy    = patched("machine-caddy", "-o", "../cmd/caddy")
 	machinePenstock = patched("machine-penstock", "-o", "../cmd/penstock")

@@ -110,8 +110,8 @@ func TestModuleHoldsBodies(t *testing.T) {
 }
 
 // TestModuleNeverOver: two Envoys with the module and a Caddy share one policy and one Redis. Under
-// concurrent load they admit exactly the limit between them. The memory of Go in one of them exceeds
-// its limit all the time, so that garbage is collected continually.
+// concurrent load they admit exactly the limit between them. The memory of Go in one of them
+// exceeds its limit all the time, so that garbage is collected continually.
 func TestModuleNeverOver(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
