@@ -51,7 +51,7 @@ type Process struct {
 
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
-	fronts []*Front                // that are open, the oldest first
+	fronts []*Front             // that are open, the oldest first
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
