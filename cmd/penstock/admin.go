@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,12 +15,10 @@ import (
 func adminCommands() []*cobra.Command {
 	a := new(admin)
 	commands := []*cobra.Command{
-		a.command("rules", "Print the policies and rules in force", func(*cobra.Command) request {
-			return func() (string, string, url.Values) { return http.MethodGet, "rules", nil }
-		}),
-		a.clientCommand("client", "Print a client's counters and penalty, without spending anything"),
-		a.clientCommand("reset", "Delete a client's counters: its full limits are available again"),
-		a.clientCommand("lift", "Lift a client's penalty and forget its violations"),
+		a.rulesCommand(),
+		a.clientCommand("client", "Print a client's counters and penalty, without spending anything", (*usageReport).print),
+		a.clientCommand("reset", "Delete a client's counters: its full limits are available again", (*usageReport).printReset),
+		a.clientCommand("lift", "Lift a client's penalty and forget its violations", (*usageReport).printLift),
 		a.usageCommand(),
 		a.topCommand(),
 		a.nodesCommand(),
@@ -35,24 +32,6 @@ func adminCommands() []*cobra.Command {
 		}
 	}
 	return commands
-}
-
-// request returns the request of a command. It is called after the flags are parsed.
-type request func() (method, path string, query url.Values)
-
-func (a *admin) command(name, short string, prepare func(*cobra.Command) request) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs}
-	ask := prepare(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		method, path, query := ask()
-		reply, err := a.ask(cmd.Context(), method, path, query)
-		if err != nil {
-			return err
-		}
-		_, err = cmd.OutOrStdout().Write(reply)
-		return err
-	}
-	return cmd
 }
 
 // reloadCommand returns the command that reloads policies. It prints one line on success, or with

@@ -22,10 +22,12 @@ import (
 // one answer, perhaps far from Redis.
 const lookTimeout = 5 * time.Second
 
-// lookedAt is a store that explain only reads. name is "" for an empty store in memory.
+// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis is
+// nil.
 type lookedAt struct {
 	counter.Store
 	name  string
+	redis *redisstore.Store
 	Close func() error
 }
 
@@ -50,7 +52,7 @@ func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lookedAt{Store: store, name: store.String(), Close: store.Close}, nil
+	return &lookedAt{Store: store, name: store.String(), redis: store, Close: store.Close}, nil
 }
 
 var variable = regexp.MustCompile(`\{env\.[^{}]*\}`)
