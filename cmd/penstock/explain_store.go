@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis is
-// nil.
+// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis
+// is nil.
 type lookedAt struct {
 	counter.Store
 	name  string

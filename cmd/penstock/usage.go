@@ -34,8 +34,8 @@ type denialReport struct {
 	Count                        int
 }
 
-// usageCommand returns the command that prints a client's counters. It sends the same request as the
-// command client.
+// usageCommand returns the command that prints a client's counters. It sends the same request as
+// the command client.
 func (a *admin) usageCommand() *cobra.Command {
 	var which counterFlags
 	var bill billing
