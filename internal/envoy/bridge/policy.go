@@ -105,7 +105,7 @@ func (b *Bridge) prepare(v *live.Version) error {
 
 // changed reports a version that has taken effect.
 func (b *Bridge) changed(before, now *live.Version) {
-	b.metrics.Policies.Show(b, now.Document, b.refused)
+	b.metrics.Policies.Show(b, now.Document, b.editError)
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)
 	if before != nil && before.Document.Name != now.Document.Name {
@@ -114,8 +114,8 @@ func (b *Bridge) changed(before, now *live.Version) {
 	}
 }
 
-// refused returns the error for which the latest edit of the policy file was rejected, or nil.
-func (b *Bridge) refused() error {
+// editError returns the error for which the latest edit of the policy file was rejected, or nil.
+func (b *Bridge) editError() error {
 	if b.policy == nil {
 		return nil // the policy is being opened
 	}
