@@ -52,10 +52,10 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestTooLargeRequestsAreRefused: requests with limits that are too large for a question are
+// TestTooLargeRequestsAreDenied: requests with limits that are too large for a question are
 // denied, because under on_error: allow a long header would otherwise bypass the limits. A request
 // without limits passes.
-func TestTooLargeRequestsAreRefused(t *testing.T) {
+func TestTooLargeRequestsAreDenied(t *testing.T) {
 	long := strings.Repeat("a", askBytesMax)
 	e := newEnvoy(t)
 	f := withPolicy(t, e, byHeaders(t, "X-A"))
@@ -155,9 +155,9 @@ func TestQuestionsLeaveRoomForSettlements(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatReadsTooMuchIsRefused: a policy with more inputs than a call can carry is
+// TestAPolicyThatReadsTooMuchIsRejected: a policy with more inputs than a call can carry is
 // rejected.
-func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
+func TestAPolicyThatReadsTooMuchIsRejected(t *testing.T) {
 	for n, want := range map[int]int{wire.ValuesMax: 0, wire.ValuesMax + 1: 1} {
 		p := shop(t, "10/1m")
 		for i := range n {
