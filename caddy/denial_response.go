@@ -40,6 +40,19 @@ func (s *scratch) answerTo(r *http.Request, d *core.Decision) answer {
 	return a
 }
 
+// rejects answers a request that cannot be decided by rules, and reports whether it did.
+func (h *Handler) rejects(w http.ResponseWriter, r *http.Request, a *attributes) bool {
+	switch {
+	case !a.served():
+		rejectTarget(w)
+	case len(h.policies) > 0 && isEarly(r):
+		rejectEarly(w)
+	default:
+		return false
+	}
+	return true
+}
+
 // rejectTarget answers a request whose target has an unsupported form. It bypasses error routes
 // because they would serve the target.
 func rejectTarget(w http.ResponseWriter) {

@@ -60,34 +60,19 @@ https://localhost:PORT {
 	for range 3 {
 		go s.over(forged, http3.MethodGet0RTT)
 	}
-	var lines []string
-	eventually.Until(t, 20*time.Second, "the forged requests are answered", func() bool {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines = lines[:0]
-		for line := range strings.Lines(string(text)) {
-			if strings.Contains(line, `"remote_ip":"`+other+`"`) {
-				lines = append(lines, line)
-			}
-		}
-		return len(lines) == 3
-	})
-	for _, line := range lines {
+	for _, line := range logged(t, log, `"remote_ip":"`+other+`"`, 3) {
 		if !strings.Contains(line, `"status":425`) {
 			t.Errorf("a request from an address that is not verified is served: %s", line)
 		}
 	}
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(other)}}
-	victim := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	victim := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}}
 	defer victim.CloseIdleConnections()
 	r, err := http.NewRequest(http.MethodGet, "https://127.0.0.1:"+strconv.Itoa(s.port)+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Host = "localhost"
-	victim.TLSClientConfig.ServerName = "localhost"
 	response, err := victim.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +85,25 @@ https://localhost:PORT {
 	if got := s.over(own, http.MethodGet); got != http.StatusOK {
 		t.Errorf("HTTP/3 after the handshake: status %d", got)
 	}
+}
+
+// logged waits until n lines of a log contain a text, and returns them.
+func logged(t testing.TB, log, text string, n int) (lines []string) {
+	t.Helper()
+	eventually.Until(t, 20*time.Second, "the requests are answered", func() bool {
+		all, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = lines[:0]
+		for line := range strings.Lines(string(all)) {
+			if strings.Contains(line, text) {
+				lines = append(lines, line)
+			}
+		}
+		return len(lines) == n
+	})
+	return lines
 }
 
 // over sends a request over HTTP/3 and returns its status, 0 if there is no response.

@@ -55,9 +55,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s.failure = nil
 	useDirectory(&s.plan, h.app.store.directory)
 	s.attrs.reset(r)
-	if !s.attrs.served() {
+	if h.rejects(w, r, &s.attrs) {
 		s.release()
-		rejectTarget(w)
 		return nil
 	}
 	s.versions = s.versions[:0]
@@ -71,11 +70,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if len(s.versions) == 0 {
 		s.release()
 		return rec.observed(w, r, h.tryOut(rec, r, false), next)
-	}
-	if isEarly(r) {
-		s.release()
-		rejectEarly(w)
-		return nil
 	}
 	s.resolve(&s.plan, h.app.store.directory)
 	if h.lenient != nil {

@@ -129,8 +129,8 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 	}
 }
 
-// TestQuestionsLeaveRoomForSettlements: a settlement goes into the next call, even if there are more
-// questions, or longer ones, than a call can hold.
+// TestQuestionsLeaveRoomForSettlements: a settlement goes into the next call, even if there are
+// more questions, or longer ones, than a call can hold.
 func TestQuestionsLeaveRoomForSettlements(t *testing.T) {
 	for name, path := range map[string]string{"many questions": "/api/x", "long questions": "/api/" + strings.Repeat("x", 60_000)} {
 		e := newEnvoy(t)

@@ -161,8 +161,8 @@ func TestReceiptsExpire(t *testing.T) {
 	}
 }
 
-// TestALateResponseIsCharged: if a response ends after its receipt has expired, its cost is charged,
-// but nothing is refunded. A client can read a response as slowly as it likes.
+// TestALateResponseIsCharged: if a response ends after its receipt has expired, its cost is
+// charged, but nothing is refunded. A client can read a response as slowly as it likes.
 func TestALateResponseIsCharged(t *testing.T) {
 	h := open(t, shop, nil)
 	h.admitted()
