@@ -257,14 +257,14 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 
 // unnamedCosts warns of a default that a client can choose in place of a higher cost.
 func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
-	usual := cmp.Or(c.Default, c.Estimate)
+	usual, most := cmp.Or(c.Default, c.Estimate), cmp.Or(c.Max, c.Unread)
 	switch {
 	case c.Max == 0 && c.Unread == 0:
 		a.problem(at, "", "has neither max nor unread, so a client that leaves before the cost is known pays default",
 			"write max: the most that a request can cost")
-	case c.JSON != "" && c.Max > usual:
+	case c.JSON != "" && most > usual:
 		a.problem(at, "", fmt.Sprintf("charges default, %d, for a response without its cost, which a client may be able to ask for, "+
-			"such as a stream without include_usage", usual), fmt.Sprintf("make the upstream name the cost always, or write default: %d, its max", c.Max))
+			"such as a stream without include_usage", usual), fmt.Sprintf("make the upstream name the cost always, or write default: %d", most))
 	}
 }
 
