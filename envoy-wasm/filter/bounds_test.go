@@ -216,7 +216,7 @@ func TestWaitingHeadersAreBounded(t *testing.T) {
 	e.timeOut(f)
 	e.timeOut(f)
 	e.timeOut(f)
-	for f.gates.queued > 0 {
+	for f.calls.sources.queued > 0 {
 		f.Flush()
 	}
 	if f.turns(); f.calls.held != 0 || len(e.resumed)+len(e.responses) != len(streams)-1 {

@@ -32,9 +32,7 @@ func (f *Filter) fillBatch() {
 		c.waiting[taken].appendToBatch()
 		taken++
 	}
-	rest := copy(c.waiting, c.waiting[taken:])
-	clear(c.waiting[rest:])
-	c.waiting = c.waiting[:rest]
+	c.cutWaiting(taken)
 	f.appendSettlements()
 }
 

@@ -4,6 +4,8 @@ package usage
 
 import (
 	"strings"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Bounds of a document.
@@ -78,7 +80,7 @@ const (
 func newScanner(paths []string) scanner {
 	s := scanner{paths: make([]path, len(paths))}
 	for i, text := range paths {
-		for _, name := range strings.Split(text, ".") {
+		for _, name := range slim.Split(text, ".") {
 			s.paths[i].parts = append(s.paths[i].parts, part{name, indexOf(name)})
 		}
 	}

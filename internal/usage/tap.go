@@ -4,6 +4,8 @@ package usage
 
 import (
 	"strings"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Limits of what is read. They bound the memory and time that one response can cost the proxy.
@@ -66,12 +68,12 @@ type Inflater interface {
 // nil.
 func New(paths []string, contentType, contentEncoding string, inflater Inflater) *Tap {
 	t := &Tap{scan: newScanner(paths), results: make([]result, len(paths))}
-	t.encoded(lowerASCII(strings.TrimSpace(contentEncoding)), inflater)
+	t.encoded(slim.LowerASCII(slim.TrimSpace(contentEncoding)), inflater)
 	for i, path := range paths {
 		t.results[i].path = path
 	}
 	kind, _, _ := strings.Cut(contentType, ";")
-	switch kind = lowerASCII(strings.TrimSpace(kind)); {
+	switch kind = slim.LowerASCII(slim.TrimSpace(kind)); {
 	case kind == "text/event-stream":
 		t.events = &eventReader{t: t}
 	case kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json"):
@@ -95,7 +97,7 @@ func (t *Tap) encoded(content string, inflater Inflater) {
 
 // Withheld reports whether the response lacks a part of the body because of the client's request: a
 // HEAD, range or conditional request, or an upgrade to another protocol. A number in that part
-// cannot be read.
+// cannot be read. head is also set for the response that opens a tunnel.
 //
 //go:noinline
 func Withheld(head bool, status int, ranged bool) bool {
@@ -215,17 +217,4 @@ func (t *Tap) inflate() {
 		t.plain(piece)
 		return t.coding != codingUnreadable
 	})
-}
-
-// lowerASCII replaces strings.ToLower for media types: that function adds 15 KB to the filter.
-//
-//go:noinline
-func lowerASCII(text string) string {
-	lower := []byte(text)
-	for i, c := range lower {
-		if c >= 'A' && c <= 'Z' {
-			lower[i] = c + 'a' - 'A'
-		}
-	}
-	return string(lower)
 }

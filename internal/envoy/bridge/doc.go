@@ -41,9 +41,9 @@
 // is answered 413 or 400. Too many calls at once, too many calls being received, or too many bytes
 // in them are answered 503. A call that is received too slowly is answered 408. Too many questions
 // at once, too much time for verification, too many queued settlements, or too large a reply are
-// answered busy. Too many waiting requests are denied. The JSON API has the same bounds. A call
-// counts from when it has been received until its reply is made. So a caller that sends or reads
-// slowly takes no place from others.
+// answered busy. Too many waiting requests are denied. The JSON API has the same bounds, and there
+// one client's address may occupy half of the calls. A call counts from when it has been received
+// until its reply is made. So a caller that sends or reads slowly takes no place from others.
 //
 // # Price
 //
