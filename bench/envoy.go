@@ -40,8 +40,8 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// serving waits until an Envoy lets requests through: a filter has its policy, or its connection to a
-// service, a moment after Envoy listens.
+// serving waits until an Envoy lets requests through: a filter has its policy, or its connection to
+// a service, a moment after Envoy listens.
 func serving(one *system, err error) (*system, error) {
 	if err != nil {
 		return nil, err

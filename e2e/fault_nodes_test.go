@@ -36,8 +36,8 @@ func faultLimit() int {
 
 var faultPaths = []string{allowPath, denyPath}
 
-// faultPolicy is the policy of the nodes. LIMIT is replaced by the limit of both rules, and WORDS by
-// further fields of them.
+// faultPolicy is the policy of the nodes. LIMIT is replaced by the limit of both rules, and WORDS
+// by further fields of them.
 const faultPolicy = `name: faults
 rules:
   - {name: open, match: {path: /open}, per: [], limit: LIMIT/31d, expose: true, on_error: allowWORDS}
@@ -166,18 +166,18 @@ func (f *nodeGroup) awaitLate() {
 	}
 }
 
-// programs returns the programs that a node runs, and their environment. Both are empty for the
-// real machine.
-func (f *nodeGroup) programs(node int) (p programs, env []string) {
+// program returns a program that a node runs, and its environment. Both are empty for the real
+// machine.
+func (f *nodeGroup) program(node int, build func() (string, error)) (path string, env []string) {
 	f.t.Helper()
 	if f.machines == nil {
-		return programs{}, nil
+		return "", nil
 	}
-	built, err := buildPrograms()
+	path, err := build()
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return *built, f.machines[node].env
+	return path, f.machines[node].env
 }
 
 // column is one way to run nodes.
@@ -210,8 +210,8 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 		for i, store := range f.stores {
 			file := alternating(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
 			file.edit(policy)
-			programs, env := f.programs(i)
-			p := startCaddyOf(f.t, programs.caddy, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)
+			program, env := f.program(i, machineCaddy)
+			p := startCaddyOf(f.t, program, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)
 			running, f.nodes, f.policies = append(running, p), append(f.nodes, p.address), append(f.policies, file)
 			f.running = append(f.running, p.server)
 		}
@@ -239,13 +239,13 @@ func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number 
 		var running []*bridge
 		for i, flags := range f.flags {
 			s := sites[number*groupNodes+i]
-			programs, env := f.programs(i)
-			if programs.clock != "" { // use a separate Envoy with the same clock as the bridge
+			program, env := f.program(i, machinePenstock)
+			if clock, _ := f.program(i, machineClock); clock != "" { // use a separate Envoy with the same clock as the bridge
 				s = &site{set: "poll: 200ms"}
-				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+programs.clock), wasm(f.t), nil, s)
+				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+clock), wasm(f.t), nil, s)
 			}
 			b := newBridge(f.t, policy, flags...)
-			b.listen, b.program, b.env = s.bridge, programs.penstock, env
+			b.listen, b.program, b.env = s.bridge, program, env
 			s.envoy.awaitPolicyLoad(f.t, func() { b.run(f.t) })
 			f.running = append(f.running, b.server, s.envoy.server)
 			running, f.nodes, f.policies = append(running, b), append(f.nodes, s.address), append(f.policies, b.policy)

@@ -109,6 +109,7 @@ func (c *column) runAll(t *testing.T, tried []fault, edited bool) (table []cell)
 			seen.Fault, seen.Column, seen.Edited = f.name, c.name, edited
 			seen.check(t, &f, c)
 			t.Log(seen.text())
+			t.Logf("| %s | %s | %s |", f.name, c.name, seen.words())
 			if !t.Failed() {
 				table = append(table, seen)
 			}

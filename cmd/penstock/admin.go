@@ -3,8 +3,6 @@
 package main
 
 import (
-	"net/http"
-
 	"github.com/spf13/cobra"
 )
 
@@ -13,9 +11,9 @@ func adminCommands() []*cobra.Command {
 	a := new(admin)
 	commands := []*cobra.Command{
 		a.rulesCommand(),
-		a.clientCommand("client", "Print a client's counters and penalty, without spending anything"),
-		a.clientCommand("reset", "Delete a client's counters: its full limits are available again"),
-		a.clientCommand("lift", "Lift a client's penalty and forget its violations"),
+		a.clientCommand("client", "Print a client's counters and penalty, without spending anything", (*usageReport).print),
+		a.clientCommand("reset", "Delete a client's counters: its full limits are available again", (*usageReport).printReset),
+		a.clientCommand("lift", "Lift a client's penalty and forget its violations", (*usageReport).printLift),
 		a.usageCommand(),
 		a.topCommand(),
 		a.nodesCommand(),
@@ -29,17 +27,4 @@ func adminCommands() []*cobra.Command {
 		}
 	}
 	return commands
-}
-
-// rulesCommand returns the command that prints the policies and rules in force.
-func (a *admin) rulesCommand() *cobra.Command {
-	return &cobra.Command{Use: "rules", Short: "Print the policies and rules in force", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			reply, err := a.ask(cmd.Context(), http.MethodGet, "rules", nil)
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(reply)
-			return err
-		}}
 }

@@ -52,6 +52,21 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 	return d, nil
 }
 
+// redisFrom reads the address of Redis from the environment, unless a flag sets it.
+func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger) error {
+	flagged, mode := inRedis(&f.redis), f.redis.Mode
+	said, err := redisVariables(&f.redis, getenv)
+	variable := modeVariable(getenv)
+	switch {
+	case err != nil || !said:
+	case !flagged && mode != "" && variable != "" && mode != variable:
+		logger.Info("--redis-mode is given, so REDIS_MODE is ignored", "mode", mode, "REDIS_MODE", getenv("REDIS_MODE"))
+	case flagged:
+		logger.Info("--redis or --redis-addrs is given, so REDIS_MODE, REDIS_ADDR and REDIS_ADDRS are ignored")
+	}
+	return err
+}
+
 // bucket returns the limit of a token bucket, exactly: 0.5 tokens a second are 1/2s.
 func bucket(size, rate string) (string, error) {
 	tokens, err := strconv.ParseInt(size, 10, 64)

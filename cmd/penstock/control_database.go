@@ -38,8 +38,8 @@ func (f *controlFlags) databaseAddress() (string, error) {
 	return address, nil
 }
 
-// withDatabase runs do with the database that the flags name, whose schema must be the one that this
-// program knows.
+// withDatabase runs do with the database that the flags name, whose schema must be the one that
+// this program knows.
 func (f *controlFlags) withDatabase(ctx context.Context, do func(*pgxpool.Pool) error) error {
 	address, err := f.databaseAddress()
 	if err != nil {

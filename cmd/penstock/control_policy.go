@@ -55,10 +55,14 @@ func (p *policyCommand) path(ctx context.Context) (string, error) {
 		if _, err := p.send(ctx, http.MethodGet, "/v1/policies?limit=2", nil, &all); err != nil {
 			return "", err
 		}
-		if len(all.Policies) != 1 {
-			return "", fmt.Errorf("the control plane has %s: write --name NAME", map[bool]string{true: "no policy", false: "several policies"}[len(all.Policies) == 0])
+		switch len(all.Policies) {
+		case 0:
+			return "", errors.New("the control plane has no policy: write --name NAME")
+		case 1:
+			p.name = all.Policies[0].Policy
+		default:
+			return "", errors.New("the control plane has several policies: write --name NAME")
 		}
-		p.name = all.Policies[0].Policy
 	}
 	return "/v1/policies/" + url.PathEscape(p.name), nil
 }

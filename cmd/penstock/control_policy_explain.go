@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/directory"
@@ -67,27 +65,6 @@ func (c *controlled) document(ctx context.Context) (*policyfile.Document, error)
 	}
 	d.Directory = true
 	return d, nil
-}
-
-// plan plans a request, with the records of the control plane. Without a control plane, it only
-// calls add.
-func (c *controlled) plan(ctx context.Context, plan *core.Plan, add func()) error {
-	if c == nil {
-		add()
-		return nil
-	}
-	source := &recordSource{client: &c.controlClient}
-	clients, err := directory.Open(directory.Options{Source: source, Timeout: adminTimeout, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer clients.Close() //nolint:errcheck // nothing was written
-	plan.UseDirectory(clients)
-	add()
-	if len(plan.Unresolved()) > 0 {
-		clients.Resolve(ctx, plan, add)
-	}
-	return source.failure
 }
 
 // recordSource reads records from a control plane.

@@ -122,10 +122,12 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	var plan core.Plan
-	if err := q.control.plan(cmd.Context(), &plan, func() {
+	add := func() {
 		plan.Trace()
 		plan.Add(rules, asked)
-	}); err != nil {
+	}
+	unread, err := q.plan(cmd.Context(), document, store, &plan, add)
+	if err != nil {
 		return err
 	}
 	if err := look(cmd.Context(), store, &plan); err != nil {
@@ -134,6 +136,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	decision := plan.Decide()
 	e := plan.Explain()[0]
 	told := tell(&e, &decision, store.name)
+	told.RecordsUnread = unread
 	for i, reason := range reasons {
 		if reason != "" {
 			told.Methods[i].Reason = reason

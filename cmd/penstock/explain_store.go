@@ -14,10 +14,12 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// lookedAt is a store that explain only reads. name is "" for an empty store in memory.
+// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis
+// is nil.
 type lookedAt struct {
 	counter.Store
 	name  string
+	redis *redisstore.Store
 	Close func() error
 }
 
@@ -42,7 +44,7 @@ func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lookedAt{Store: store, name: store.String(), Close: store.Close}, nil
+	return &lookedAt{Store: store, name: store.String(), redis: store, Close: store.Close}, nil
 }
 
 // look evaluates the plan's checks, and those of all shards, without charging anything.

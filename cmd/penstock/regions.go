@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -54,6 +55,8 @@ func readAgent(ctx context.Context, address string) ([]byte, error) {
 	client, at := &http.Client{Timeout: adminTimeout}, url.URL{Scheme: "http", Host: address, Path: "/v1/region"}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		client.Transport, at.Host = overSocket(path).Transport, "localhost"
+	} else if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("--agent %q is no address; write host:port or unix:PATH", address)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {

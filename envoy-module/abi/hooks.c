@@ -192,6 +192,7 @@ void HOOK(http_filter_destroy)(stream *s) {
   pthread_mutex_unlock(&s->lock);
   if (s->waiting != 0) penstockGone(s->waiting);
   if (s->settling != 0) penstockEnded(s->settling);
+  span_end(s);
   s->waiting = s->settling = 0;
   release(s);
 }
@@ -206,6 +207,7 @@ size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   size_t count;
   header *all = gather(s, REQUEST_HEADERS, usual, &count);
   if (all == NULL) return HEADERS_CONTINUE;
+  span_find(s);
   text source = {NULL, 0};
   if (!CALLBACK(http_filter_get_attribute_string)(envoy, SOURCE_ADDRESS, &source)) source.length = 0;
   int verdict = penstockRequest(s, all, count, (char *)source.at, source.length);

@@ -3,7 +3,6 @@
 package front
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,7 +51,7 @@ type Process struct {
 
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
-	fronts []*Front                // that are open, the oldest first
+	fronts []*Front             // that are open, the oldest first
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
@@ -86,6 +85,13 @@ func (p *Process) panicked(reason any) {
 	}
 }
 
+// guard recovers from a panic of a goroutine that decides no request. It must be deferred.
+func (p *Process) guard() {
+	if reason := recover(); reason != nil {
+		p.panicked(reason)
+	}
+}
+
 // sharedStore is a store that one or several filters use.
 type sharedStore struct {
 	*store.Store
@@ -109,16 +115,12 @@ func (s *sharedStore) join() {
 
 // openStore returns a store with the settings. The caller releases it with closeStore.
 func (p *Process) openStore(s *Settings) (*sharedStore, error) {
-	text, err := json.Marshal(struct {
-		Store     *Store
-		Directory *Directory
-	}{s.Store, s.Directory})
+	key, err := s.storeKey()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := string(text)
 	return p.stores.use(key, func() (*sharedStore, error) { return p.buildStore(s, key) })
 }
 

@@ -4,8 +4,8 @@ package front
 
 import "sync"
 
-// shares are values that several configurations use, by a key. The last one that uses a value closes
-// it. A mutex of the owner guards them.
+// shares are values that several configurations use, by a key. The last one that uses a value
+// closes it. A mutex of the owner guards them.
 type shares[T interface{ close() error }] map[string]*share[T]
 
 // share is a value in use.

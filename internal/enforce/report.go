@@ -15,9 +15,7 @@ import (
 // called before the first request. A nil log reports nothing.
 func (e *Enforcer) Report(log *events.Log) {
 	e.events = log
-	if e.outages != nil {
-		e.outages.events = log
-	}
+	e.reportOutages()
 }
 
 // report hands the decision of the plan's request to the log of events.

@@ -110,14 +110,23 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 	if !span.IsRecording() {
 		return
 	}
+	if err != nil {
+		span.SetStatus(codes.Error, "")
+	}
 	attributes := make([]attribute.KeyValue, 0, attributesMax)
+	Attributes(plan, d, err, versions, func(key, value string) { attributes = append(attributes, attribute.String(key, value)) })
+	span.SetAttributes(attributes...)
+}
+
+// Attributes calls add for each attribute of the span of a check. The arguments are those of
+// [Span.End].
+func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.Version, add func(key, value string)) {
 	text := func(key, value string) {
 		if value != "" {
-			attributes = append(attributes, attribute.String(key, value))
+			add(key, value)
 		}
 	}
 	if err != nil {
-		span.SetStatus(codes.Error, "")
 		text("error.type", metrics.FailureKind(err))
 	}
 	_, endpoint := plan.Reported(d)
@@ -134,7 +143,6 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 			text("client.address", events.ShownAddress(plan.Peer(), settings.Address))
 		}
 	}
-	span.SetAttributes(attributes...)
 }
 
 // shows reports whether events name the client of such a decision.

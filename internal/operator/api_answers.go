@@ -141,8 +141,8 @@ func (a *API) reload(r *request) (any, error) {
 	return a.listRules(r)
 }
 
-// editError returns the error of an edit with its status. To name a rule or a tier that is not in force
-// is a mistake in the edit, and not in the route.
+// editError returns the error of an edit with its status. To name a rule or a tier that is not in
+// force is a mistake in the edit, and not in the route.
 func editError(err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return &StatusError{Status: http.StatusUnprocessableEntity, Err: err}

@@ -111,8 +111,8 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// changed reports a version that has taken effect. The first one is shown by openPolicy, because the
-// policy is assigned only after it is open.
+// changed reports a version that has taken effect. The first one is shown by openPolicy, because
+// the policy is assigned only after it is open.
 func (b *Bridge) changed(before, now *live.Version) {
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)
