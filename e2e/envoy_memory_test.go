@@ -30,8 +30,8 @@ rules:
   - {name: keys, per: [header:X-Device], unverified: true, limit: 10/31d}
 `
 
-// growthByClientMax bounds the bytes by which Envoy may grow for each invented client. A record of a
-// client would take more. Without one, Envoy grows by at most a megabyte.
+// growthByClientMax bounds the bytes by which Envoy may grow for each invented client. A record of
+// a client would take more. Without one, Envoy grows by at most a megabyte.
 const growthByClientMax = 100
 
 // unknownClients returns the number of clients to invent.

@@ -76,9 +76,9 @@ func TestRedis(t *testing.T) {
 }
 
 // TestQuotaOverRedis: of several limits with quota, the largest determines exactly how many pass,
-// for many callers of two services. Charges of denied requests to other limits have been refunded. A
-// call that a busy machine does not answer in time passes by on_error, and its charge may stay, so
-// the test is then repeated with other counters.
+// for many callers of two services. Charges of denied requests to other limits have been refunded.
+// A call that a busy machine does not answer in time passes by on_error, and its charge may stay,
+// so the test is then repeated with other counters.
 func TestQuotaOverRedis(t *testing.T) {
 	rs := rules(t, `{name: shop, rules: [
 		{name: a, match: {attr: {a: []}}, per: [attr:a], limit: 30/30d fixed_window, quota: true},
