@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,18 +21,27 @@ const groupNodes = 2
 
 // The limits: equal on both paths, except for requests that the store does not answer.
 const (
-	faultLimit = 3000
-	allowPath  = "/open" // on_error: allow
-	denyPath   = "/shut" // on_error: deny
+	allowPath = "/open" // on_error: allow
+	denyPath  = "/shut" // on_error: deny
 )
+
+// faultLimit is the limit of both paths. It is large enough that the load does not use it up before
+// the fault is over.
+func faultLimit() int {
+	if *allFaults {
+		return 3000
+	}
+	return 1500
+}
 
 var faultPaths = []string{allowPath, denyPath}
 
-// faultPolicy is the policy of the nodes. WORDS is replaced by further fields of both rules.
+// faultPolicy is the policy of the nodes. LIMIT is replaced by the limit of both rules, and WORDS by
+// further fields of them.
 const faultPolicy = `name: faults
 rules:
-  - {name: open, match: {path: /open}, per: [], limit: 3000/31d, expose: true, on_error: allowWORDS}
-  - {name: shut, match: {path: /shut}, per: [], limit: 3000/31d, expose: true, on_error: denyWORDS}
+  - {name: open, match: {path: /open}, per: [], limit: LIMIT/31d, expose: true, on_error: allowWORDS}
+  - {name: shut, match: {path: /shut}, per: [], limit: LIMIT/31d, expose: true, on_error: denyWORDS}
 `
 
 // faultCaddyfile counts in STORE.
@@ -150,7 +160,8 @@ func (f *nodeGroup) awaitLate() {
 	for _, node := range f.nodes {
 		eventually.Until(f.t, time.Minute, "the node has the edited policy", func() bool {
 			a, err := ask(http.DefaultClient, "http://"+node+latePath)
-			return kindOf(a, err) == counted || kindOf(a, err) == unavailable
+			kind := kindOf(a, err)
+			return kind == counted || kind == unavailable || kind == overloaded
 		})
 	}
 }
@@ -188,7 +199,9 @@ var columns = []column{
 }
 
 // policy returns the policy of a column.
-func (c *column) policy() string { return strings.ReplaceAll(faultPolicy, "WORDS", c.words) }
+func (c *column) policy() string {
+	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
+}
 
 // caddies runs a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {

@@ -34,9 +34,9 @@ import (
 // process is what all configurations share.
 var process = front.NewProcess(newLogger())
 
-// penstockInit is called once, when Envoy loads the module. Workers enter Go concurrently, and
-// would wait for each other and for the goroutines that ask the store if there were fewer
-// processors.
+// penstockInit is called once, when Envoy loads the module. It lets as many threads run Go code as
+// Envoy has workers, and one more. With fewer, workers would wait for each other and for the
+// goroutines that ask the store.
 //
 //export penstockInit
 func penstockInit(workers C.uint32_t, validates C.bool) {

@@ -28,6 +28,7 @@ enum { RECEIVED_RESPONSE_BODY = 2 };
 enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1, HEADERS_STOP_ALL_AND_WATERMARK = 4 };
 enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
 
+#define HOOK(name) envoy_dynamic_module_on_##name
 #define CALLBACK(name) envoy_dynamic_module_callback_##name
 #define WEAK __attribute__((weak))
 

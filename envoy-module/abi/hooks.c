@@ -10,8 +10,6 @@
 
 #include "_cgo_export.h"
 
-#define HOOK(name) envoy_dynamic_module_on_##name
-
 // The numbers of headers, fields of a reply, and pieces of a body that need no allocation.
 enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
 
@@ -365,20 +363,5 @@ size_t HOOK(http_filter_local_reply)(void *envoy, stream *s, uint32_t status, te
   return 0;
 }
 
-// Envoy rejects a module that lacks one of the hooks below. They belong to calls that the module
-// does not make.
-void HOOK(http_filter_http_callout_done)(void) {}
-void HOOK(http_filter_http_stream_headers)(void) {}
-void HOOK(http_filter_http_stream_data)(void) {}
-void HOOK(http_filter_http_stream_trailers)(void) {}
-void HOOK(http_filter_http_stream_complete)(void) {}
-void HOOK(http_filter_http_stream_reset)(void) {}
-void HOOK(http_filter_downstream_above_write_buffer_high_watermark)(void) {}
-void HOOK(http_filter_downstream_below_write_buffer_low_watermark)(void) {}
-void HOOK(http_filter_config_scheduled)(void) {}
-void HOOK(http_filter_config_http_callout_done)(void) {}
-void HOOK(http_filter_config_http_stream_headers)(void) {}
-void HOOK(http_filter_config_http_stream_data)(void) {}
-void HOOK(http_filter_config_http_stream_trailers)(void) {}
-void HOOK(http_filter_config_http_stream_complete)(void) {}
-void HOOK(http_filter_config_http_stream_reset)(void) {}
+// the hooks of calls that this module does not make
+#include "unused.h"

@@ -49,8 +49,8 @@ var (
 )
 
 // lateAfter is how long a request may wait in all, by the timeout of the store. Every store ends a
-// call earlier: see package redisstore and leasestore for their bounds. It is for the case that a
-// store does not keep them.
+// call earlier, by the bounds in packages redisstore and leasestore. lateAfter applies only if a
+// store has a bug and exceeds its bounds.
 func lateAfter(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.

@@ -50,14 +50,14 @@ type Process struct {
 	validates      bool                   // Envoy only checks its configuration
 
 	mu     sync.Mutex
-	stores map[string]*sharedStore // by their settings
-	fronts []*Front                // that are open, the oldest first
+	stores shares[*sharedStore] // by their settings
+	fronts []*Front             // that are open, the oldest first
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: map[string]*sharedStore{},
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{},
 		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
 		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
@@ -96,7 +96,6 @@ func (p *Process) guard() {
 type sharedStore struct {
 	*store.Store
 	key       string
-	users     int // guarded by Process.mu
 	enforcer  *enforce.Enforcer
 	directory *directory.Directory // nil without one
 	settler   *settle.Queue
@@ -122,20 +121,10 @@ func (p *Process) openStore(s *Settings) (*sharedStore, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.stores[key]; known != nil {
-		known.users++
-		return known, nil
-	}
-	opened, err := p.buildStore(s)
-	if err != nil {
-		return nil, err
-	}
-	opened.key, opened.users = key, 1
-	p.stores[opened.key] = opened
-	return opened, nil
+	return p.stores.use(key, func() (*sharedStore, error) { return p.buildStore(s, key) })
 }
 
-func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
+func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 	options, err := s.Store.options()
 	if err != nil {
 		return nil, err
@@ -150,7 +139,7 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := &sharedStore{Store: opened, enforcer: enforce.New(opened.Requests, p.metrics)}
+	shared := &sharedStore{Store: opened, key: key, enforcer: enforce.New(opened.Requests, p.metrics)}
 	shared.enforcer.Log(outages)
 	shared.enforcer.Report(p.reports.log)
 	shared.enforcer.Measure(p.reports.meter)
@@ -174,19 +163,11 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	return shared, nil
 }
 
-// closeStore releases a store. The last filter closes it, after the charges of its requests are
-// corrected.
-func (p *Process) closeStore(s *sharedStore) error {
-	p.mu.Lock()
-	s.users--
-	last := s.users == 0
-	if last {
-		delete(p.stores, s.key)
-	}
-	p.mu.Unlock()
-	if !last {
-		return nil
-	}
+// closeStore releases a store. The last filter closes it.
+func (p *Process) closeStore(s *sharedStore) error { return p.stores.end(&p.mu, s.key) }
+
+// close closes the store, after the charges of its requests are corrected.
+func (s *sharedStore) close() error {
 	s.asker.stop()
 	var problems []error
 	if !s.settler.Stop(settle.Deadline) {

@@ -55,7 +55,7 @@ func (s *Stream) expect() {
 	s.writer.Shares = true
 	t.holds.Store(1)
 	t.client = s.front.store.enforcer.ClientOf(&s.plan)
-	t.head, t.hurried = s.request.Ask.Method == "HEAD", s.request.Hurried
+	t.head, t.hurried = exchange.HasNoBody(s.request.Ask.Method), s.request.Hurried
 	s.front.enter()
 	s.settling = t
 }
@@ -183,6 +183,7 @@ func (t *Settling) Release() {
 	if t.holds.Add(-1) > 0 {
 		return
 	}
+	t.response.Close()
 	t.response.Forget()
 	t.front, t.checks, t.client, t.passed, t.sent = nil, nil, enforce.Client{}, false, false
 	settlings.Put(t)

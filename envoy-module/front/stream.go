@@ -167,8 +167,8 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	s.plan.Add(s.version.Ruleset, &q.View)
 	switch {
 	case len(s.plan.Unresolved()) > 0:
-		// All that wait are read together. The goroutines that ask the store would wait for one
-		// after the other.
+		// Learn reads all unknown clients together. If the goroutines that ask the store read them,
+		// each would wait for one client after the other.
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:

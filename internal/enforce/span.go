@@ -129,14 +129,10 @@ func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.V
 	if err != nil {
 		text("error.type", metrics.FailureKind(err))
 	}
-	rule := d.Rule
-	if rule == "" && d.Denied() {
-		rule = plan.BlockedBy()
-	}
 	_, endpoint := plan.Reported(d)
 	text("penstock.decision", d.Outcome.String())
 	text("penstock.source", sourceOf(plan, d, err))
-	text("penstock.rule", rule)
+	text("penstock.rule", ruleOf(plan, d))
 	text("penstock.endpoint", endpoint)
 	if len(versions) > 0 {
 		v := deciding(plan, d, versions)
