@@ -201,6 +201,7 @@ func TestBridgeRejectsOptions(t *testing.T) {
 		{"", "--token-file " + empty, "is empty"},
 		{"", "--token 0123456789abcdéf", "header cannot carry"},
 		{"", "--redis http://x", "scheme"},
+		{"", "--redis redis://u:{env.NOT_THERE}@localhost", "NOT_THERE"},
 		{"", "--redis-username u", "--redis redis://"},
 		{"", "--redis redis://localhost --counters-max 5", "maxmemory"},
 		{"", "--redis redis://localhost --bytes-max 33554432", "maxmemory"},

@@ -318,10 +318,10 @@ func TestAdminCommandsAsk(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"rules"}, "GET /penstock/rules"},
-		{[]string{"client", "--client", "user:u 1", "--tier", "premium"}, "GET /penstock/client?client=user%3Au+1&tier=premium"},
-		{[]string{"reset", "--client", "ip:192.0.2.7", "--rule", "api"}, "POST /penstock/reset?client=ip%3A192.0.2.7&rule=api"},
-		{[]string{"lift", "--client", "ip:192.0.2.7"}, "POST /penstock/lift?client=ip%3A192.0.2.7"},
+		{[]string{"rules", "--json"}, "GET /penstock/rules"},
+		{[]string{"client", "--client", "user:u 1", "--tier", "premium", "--json"}, "GET /penstock/client?client=user%3Au+1&tier=premium"},
+		{[]string{"reset", "--client", "ip:192.0.2.7", "--rule", "api", "--json"}, "POST /penstock/reset?client=ip%3A192.0.2.7&rule=api"},
+		{[]string{"lift", "--client", "ip:192.0.2.7", "--json"}, "POST /penstock/lift?client=ip%3A192.0.2.7"},
 		{[]string{"top", "-n", "5", "--json"}, "GET /penstock/top?n=5"},
 	} {
 		out, _, err := run(t, "", append(c.args, "--admin", address)...)
@@ -357,7 +357,7 @@ func TestClientCommandsSayWhatIsNotKnown(t *testing.T) {
 		if err == nil || exitStatus(err) != 3 || err.Error() != "there is no client api_key:acne" {
 			t.Errorf("%s: %v", name, err)
 		}
-		out, diagnostics, err := run(t, "", name, "--client", "user:ann", "--admin", strings.TrimPrefix(caddy.URL, "http://"))
+		out, diagnostics, err := run(t, "", name, "--client", "user:ann", "--json", "--admin", strings.TrimPrefix(caddy.URL, "http://"))
 		if err != nil || !strings.Contains(out, `"what": "tier"`) ||
 			diagnostics != "warning: the tier of user:ann under the policy \"shop\" cannot be known: it is a claim\n" {
 			t.Errorf("%s: %v %q %q", name, err, out, diagnostics)

@@ -140,7 +140,7 @@ var _ shadow.Response = (*tried)(nil)
 func (r *tried) Pending() *core.Settlement { return &r.Settlement }
 
 // Release implements [shadow.Response].
-func (r *tried) Release() {}
+func (r *tried) Release() { r.Close() }
 
 // tryOut has the candidate decide the request, in the background. If the candidate charges by the
 // response, the trial waits for it.

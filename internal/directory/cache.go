@@ -182,14 +182,16 @@ func (s *shard) find(hash uint64) *entry {
 // the lock.
 func (s *shard) add(e *entry) {
 	t := s.table.Load()
-	if t != nil && !t.full(len(s.ring)) {
+	switch {
+	case t == nil:
+		t = newTable(len(s.ring))
+	case t.full(len(s.ring)):
+		t = t.grown(len(s.ring) + 1)
+	default:
 		t.put(e)
 		return
 	}
-	t = newTable(len(s.ring) + 1)
-	for _, one := range s.ring {
-		t.put(one)
-	}
+	t.put(e)
 	s.table.Store(t)
 }
 

@@ -320,7 +320,7 @@ func trimToPath(p string) string {
 // precedes the host. More than two slashes count as two. A backslash counts as part of the host,
 // because in readings that treat it as a slash it has already been replaced.
 func trimAuthority(p string) string {
-	rest := strings.TrimLeft(p, "/")
+	rest := slim.TrimLeft(p, "/")
 	if len(rest) == len(p) {
 		return p
 	}
@@ -328,7 +328,7 @@ func trimAuthority(p string) string {
 	if end < 0 {
 		return ""
 	}
-	return strings.TrimLeft(rest[end:], "/")
+	return slim.TrimLeft(rest[end:], "/")
 }
 
 // dropSegment removes the last segment of the path that starts at base.

@@ -92,10 +92,7 @@ func (a *admin) eventsCommand() *cobra.Command {
 
 // run prints events until it is interrupted, or only those that nodes remember.
 func (f *follower) run(ctx context.Context) error {
-	if err := f.admin.check(); err != nil {
-		return err
-	}
-	done, err := f.admin.direct.keepOpen(ctx)
+	done, err := f.admin.keepOpen(ctx)
 	if err != nil {
 		return err
 	}
