@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package core
+package core_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
 
 func TestServesTarget(t *testing.T) {
 	for _, c := range []struct {
@@ -42,7 +46,7 @@ func TestServesTarget(t *testing.T) {
 		{"GET", "/", "ｈ", false},
 		{"GET", "/", "http://h", false},
 	} {
-		if got := ServesTarget(c.method, c.path, c.host); got != c.want {
+		if got := core.ServesTarget(c.method, c.path, c.host); got != c.want {
 			t.Errorf("%s %q of %q: %v", c.method, c.path, c.host, got)
 		}
 	}
