@@ -22,8 +22,8 @@ import (
 // one answer, perhaps far from Redis.
 const lookTimeout = 5 * time.Second
 
-// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis is
-// nil.
+// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis
+// is nil.
 type lookedAt struct {
 	counter.Store
 	name  string

@@ -108,6 +108,9 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 	for _, gap := range profile.Unknown {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the %s of %s cannot be known: %s\n", gap.What, client, gap.Why)
 	}
+	if document.Directory {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: limits are those of the policy, without the record of %s; penstock usage %[1]s --redis URL applies it\n", client)
+	}
 	ok = true
 	for i := range checks {
 		if i > 0 {
