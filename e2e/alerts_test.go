@@ -56,8 +56,8 @@ func (m *monitor) awaitAlerts(load func(), wanted ...string) {
 	})
 }
 
-// refuse sends Caddy a configuration that it does not accept.
-func (p *process) refuse() {
+// sendBadConfiguration sends Caddy a configuration that it does not accept.
+func (p *process) sendBadConfiguration() {
 	p.t.Helper()
 	request, err := http.NewRequest(http.MethodPatch, "http://"+p.admin+"/config/apps/penstock/store", strings.NewReader(`{"type":"none"}`))
 	if err != nil {
@@ -152,7 +152,7 @@ func TestAlertsFire(t *testing.T) {
 	bridges[0].policy.edit("name: shop\nrules: [{name: api, limit: 3/1hour}]\n")
 	bridges[1].policy.edit("name: shop\nrules: [{name: api, limit: 4/1h}]\n")
 	keys.write("no keys")
-	caddy.refuse()
+	caddy.sendBadConfiguration()
 	clients, err := redis.Client().Do(t.Context(), "client", "list").Text()
 	if err != nil {
 		t.Fatal(err)

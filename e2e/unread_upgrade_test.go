@@ -34,39 +34,50 @@ const upgradedCaddyfile = `{
 }
 `
 
+// The heads of requests after whose response another protocol follows.
+const (
+	upgradeHead = "GET /echo HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+	tunnelHead = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n"
+)
+
 // TestUpgradesCostUnread: a client that upgrades the connection where the cost is in the body of
 // the response chooses that the cost is not read, so it is charged the maximum cost, in every
-// front.
+// front. The same holds for a tunnel through Envoy.
 func TestUpgradesCostUnread(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(echoing)
 	m := &metered{redis: redistest.Start(t)}
 	text := strings.Replace(unreadPolicy, "rules:", "trusted_hops: 1\nrules:", 1)
-	filter := &site{manager: upgrading + ", xff_num_trusted_hops: 1"}
+	filter := &site{manager: upgrading + ", xff_num_trusted_hops: 1", routes: tunnelling}
 	startEnvoy(t, wasm(t), upstream, filter)
 	filter.startBridge(t, unreadPolicy, "--redis", m.redis.URL(), "--redis-timeout", "5s")
 	policy := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	policy.edit(text)
 	p := startCaddy(t, upgradedCaddyfile, "PENSTOCK_REDIS="+m.redis.URL(), "POLICY="+policy.path, "UPSTREAM="+startUpstream(t, upstream))
-	plain := &site{filter: moduleFilter(unreadPolicy + inRedis(m.redis)), manager: upgrading + ", xff_num_trusted_hops: 1"}
+	plain := &site{filter: moduleFilter(unreadPolicy + inRedis(m.redis)), manager: upgrading + ", xff_num_trusted_hops: 1", routes: tunnelling}
 	startModuleSite(t, upstream, plain)
-	for i, address := range []string{filter.address, p.address, plain.address} {
+	for i, c := range []struct {
+		address, head string
+		want          int
+	}{{filter.address, upgradeHead, 101}, {p.address, upgradeHead, 101}, {plain.address, upgradeHead, 101},
+		{filter.address, tunnelHead, 200}, {plain.address, tunnelHead, 200}} {
 		client, charged := clientAddress(i+1), int64(0)
-		if got := upgraded(t, address, client); got != http.StatusSwitchingProtocols {
-			t.Errorf("front %d: answered %d, want an upgrade", i, got)
+		if got := upgraded(t, c.address, c.head, client); got != c.want {
+			t.Errorf("request %d: answered %d, want %d", i, got, c.want)
 		}
 		eventually.Until(t, patience, "the response is charged", func() bool {
 			charged = m.charged(t, "tokens", client)
 			return charged != 100
 		})
 		if charged != 50000 {
-			t.Errorf("front %d: an upgrade costs %d, want the maximum", i, charged)
+			t.Errorf("request %d: %.7s costs %d, want the maximum", i, c.head, charged)
 		}
 	}
 }
 
-// upgraded requests an upgrade as a client, and returns the status of the response.
-func upgraded(t *testing.T, address, client string) int {
+// upgraded sends a request as a client, and returns the status of the response.
+func upgraded(t *testing.T, address, head, client string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", address)
 	if err != nil {
@@ -74,9 +85,7 @@ func upgraded(t *testing.T, address, client string) int {
 	}
 	defer connection.Close()
 	_ = connection.SetDeadline(time.Now().Add(patience))
-	_, err = io.WriteString(connection, "GET /echo HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-For: "+client+
-		"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-	if err != nil {
+	if _, err = io.WriteString(connection, head+"X-Forwarded-For: "+client+"\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)

@@ -195,7 +195,7 @@ func TestSecretsOverlap(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesFlagsThatMeanNothing(t *testing.T) {
+func TestExplainRejectsFlagsThatMeanNothing(t *testing.T) {
 	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m}]\n")
 	for flag, text := range map[string]string{"--ip": "nowhere", "--attr": "novalue", "--now": "today", "--path": "search"} {
 		if _, _, err := run(t, "", "explain", "--policy", policy, flag, text); err == nil || !strings.Contains(err.Error(), text) {
@@ -214,9 +214,9 @@ func TestExplainNeverRepeatsAHeaderThatMayBeAKey(t *testing.T) {
 	}
 }
 
-// TestValidateNamesTheFrontsThatRefuse: a valid policy may use features that a bridge with
+// TestValidateNamesTheFrontsThatReject: a valid policy may use features that a bridge with
 // --rls-listen does not have.
-func TestValidateNamesTheFrontsThatRefuse(t *testing.T) {
+func TestValidateNamesTheFrontsThatReject(t *testing.T) {
 	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m, refund_on: {status: [5xx]}}]\n")
 	out, _, err := run(t, "", "validate", policy)
 	if want := policy + ": valid, no warnings; rls cannot enforce it: --front rls explains\n"; err != nil || out != want {
@@ -255,7 +255,7 @@ func TestPoliciesComeFromFilesAndTheStandardInput(t *testing.T) {
 	}
 }
 
-func TestMeaninglessArgumentsAreRefused(t *testing.T) {
+func TestMeaninglessArgumentsAreRejected(t *testing.T) {
 	for _, c := range [][]string{{`unknown command "foo"; see penstock --help`, "foo"}, {"unknown flag", "explain", "--polic", "x"}, {"explain --help", "explain", "--polic", "x"},
 		{"takes no", "top", "x"}, {"takes no", "version", "x"}, {"hash-key acme-prod", "hash-key"}, {"hash-key acme-prod", "hash-key", "a", "b"},
 		{"validate policy.yaml", "validate"}, {"--policy policy.yaml", "explain"}, {`"client" not set`, "lift"}} {
@@ -270,7 +270,7 @@ func TestMeaninglessArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-func TestHashKeyTakesAndRefusesKeys(t *testing.T) {
+func TestHashKeyAcceptsAndRejectsKeys(t *testing.T) {
 	const key = "0123456789abcdefghij"
 	out, said, err := run(t, key+"\n", "hash-key", "acme", "--stdin", "--limit", "search=50/1m", "--expires", "2027-12-31")
 	if err != nil || strings.Contains(out+said, key) || !strings.Contains(out, `"search" = ["50/1m"]`) ||

@@ -4,7 +4,6 @@ package response
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/penstock/penstock/core/slim"
 )
@@ -67,7 +66,7 @@ func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string
 		case f[i] == "" || field == FieldRetryAfter:
 		case field == FieldRateLimit || field == FieldPolicy:
 			for _, line := range theirs(field) {
-				if line = strings.TrimSpace(line); line != "" { // a list must not have an empty item
+				if line = slim.TrimSpace(line); line != "" { // a list must not have an empty item
 					f[i] += ", " + line
 				}
 			}
@@ -83,6 +82,6 @@ func keepsTheirs(ours int64, yields bool, theirs []string) bool {
 	if len(theirs) == 0 || yields {
 		return len(theirs) > 0
 	}
-	remaining, ok := slim.ParseWhole(strings.TrimSpace(theirs[0]))
+	remaining, ok := slim.ParseWhole(slim.TrimSpace(theirs[0]))
 	return ok && remaining < ours
 }

@@ -66,6 +66,7 @@ func (f *Filter) resendWithoutLeases(fl *flight) {
 			r.due, r.extra = nil, true
 		case r.stream != nil && !fl.over:
 			waits = append(waits, r.stream)
+			r.stream.count(1)
 			r.stream, r.extra = nil, true
 		}
 	}

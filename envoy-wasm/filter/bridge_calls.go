@@ -23,7 +23,7 @@ const (
 	batchItemsMax = wire.ItemsMax
 	// bytes of a call with several questions; a longer question gets its own call
 	batchBytesMax = 256 << 10
-	// requests of one worker, queued ones included; further requests are denied with 503
+	// requests in the queues of one worker; further requests are denied with 503
 	waitingMax = 16384
 	// bytes of headers of requests that wait or are queued; further requests are denied too
 	heldBytesMax = 128 << 20
@@ -33,7 +33,8 @@ const (
 // calls are the calls of one worker to the bridge. One is under way at a time, and requests that
 // arrive in the meantime share the next one.
 type calls struct {
-	waiting       []*Stream      // requests without a call
+	waiting       []*Stream      // requests without a call, in the order of their turns
+	sources       sources        // where the requests in the queues come from
 	settling      []*due         // responses to report
 	flight        *flight        // the call under way, or nil
 	overdue       []*flight      // calls past their deadline, whose requests still wait
@@ -83,16 +84,14 @@ func (c *calls) keep(a *asking) {
 	a.held = a.attrs.Bytes
 }
 
-// enqueueForBatch puts the request into the queue for the next call. It returns false if the host
-// rejects that call.
+// enqueueForBatch puts the request into the queue for the next calls, at the place of its turn. It
+// returns false if the host rejects that call; the request must then be decided at once.
 //
 //go:noinline
 func (s *Stream) enqueueForBatch() bool {
-	c := &s.f.calls
-	c.waiting = append(c.waiting, s)
+	s.takeTurn()
 	if !s.f.scheduleFlush() {
-		c.waiting = c.waiting[:len(c.waiting)-1]
-		return false
+		return false // fillBatch skips the request
 	}
 	s.f.hurry() // in case the host does not report the end of the turn
 	return true

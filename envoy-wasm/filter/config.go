@@ -41,7 +41,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if len(data) > configBytesMax {
 		return c, slim.NewError("the configuration is longer than 32 MiB")
 	}
-	settings, err := settingsOf(strings.TrimSpace(string(data)))
+	settings, err := settingsOf(slim.TrimSpace(string(data)))
 	if err != nil {
 		return c, err
 	}
@@ -95,7 +95,7 @@ func (c *Config) set(name, value string) (err error) {
 
 // base64 decodes the padded standard encoding. The library's decoder would add 15 KB to the filter.
 func base64(text string) (data []byte, ok bool) {
-	digits := strings.TrimRight(text, "=")
+	digits := strings.TrimSuffix(strings.TrimSuffix(text, "="), "=")
 	if padding := len(text) - len(digits); len(text)%4 != 0 || padding > 2 {
 		return nil, false
 	}
@@ -168,8 +168,8 @@ func settingsOf(text string) ([]setting, error) {
 		return nil, slim.NewError("the configuration is no text; write it as a google.protobuf.StringValue, in lines or as JSON")
 	}
 	var settings []setting
-	for i, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
+	for i, line := range slim.Split(text, "\n") {
+		line = slim.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue
 		}
@@ -177,7 +177,7 @@ func settingsOf(text string) ([]setting, error) {
 		if !ok {
 			return nil, slim.NewError("line " + strconv.Itoa(i+1) + " is not \"name: value\"")
 		}
-		settings = append(settings, setting{strings.TrimSpace(name), strings.Trim(strings.TrimSpace(value), `"`)})
+		settings = append(settings, setting{slim.TrimSpace(name), slim.Trim(slim.TrimSpace(value), `"`)})
 	}
 	return settings, nil
 }
@@ -190,22 +190,22 @@ func objectOf(text string) ([]setting, error) {
 		return nil, malformed
 	}
 	var settings []setting
-	for rest = strings.TrimSpace(rest); rest != ""; {
+	for rest = slim.TrimSpace(rest); rest != ""; {
 		var s setting
 		if s.name, rest, ok = token(rest); !ok || !strings.HasPrefix(rest, ":") {
 			return nil, malformed
 		}
-		if s.value, rest, ok = token(strings.TrimSpace(rest[1:])); !ok {
+		if s.value, rest, ok = token(slim.TrimSpace(rest[1:])); !ok {
 			return nil, malformed
 		}
 		settings = append(settings, s)
 		if rest == "" {
 			break
 		}
-		if rest, ok = strings.CutPrefix(rest, ","); !ok || strings.TrimSpace(rest) == "" {
+		if rest, ok = strings.CutPrefix(rest, ","); !ok || slim.TrimSpace(rest) == "" {
 			return nil, malformed
 		}
-		rest = strings.TrimSpace(rest)
+		rest = slim.TrimSpace(rest)
 	}
 	return settings, nil
 }
@@ -213,16 +213,16 @@ func objectOf(text string) ([]setting, error) {
 // token reads a quoted string or a bare word, and returns the text after it.
 func token(text string) (value, rest string, ok bool) {
 	if quoted, found := strings.CutPrefix(text, `"`); found {
-		end := strings.IndexAny(quoted, `"\`)
+		end := slim.IndexAny(quoted, `"\`)
 		if end < 0 || quoted[end] != '"' {
 			return "", "", false
 		}
-		return quoted[:end], strings.TrimSpace(quoted[end+1:]), true
+		return quoted[:end], slim.TrimSpace(quoted[end+1:]), true
 	}
-	end := strings.IndexAny(text, " ,:}{[]\"\t\r\n")
+	end := slim.IndexAny(text, " ,:}{[]\"\t\r\n")
 	if end < 0 {
 		end = len(text)
 	}
 	// null is not a valid value of any setting
-	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null"
+	return text[:end], slim.TrimSpace(text[end:]), end > 0 && text[:end] != "null"
 }

@@ -46,7 +46,7 @@ func (a *asking) degrade(f *Filter) core.Decision {
 // full reports whether the queues hold the maximum of requests or bytes.
 func (f *Filter) full(a *asking) bool {
 	c := &f.calls
-	return len(c.waiting)+f.gates.queued >= waitingMax || c.held-a.held+a.attrs.Bytes > heldBytesMax
+	return c.sources.queued >= waitingMax || c.held-a.held+a.attrs.Bytes > heldBytesMax
 }
 
 // denyOverflow denies a request because too many requests wait for its counter.

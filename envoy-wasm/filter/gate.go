@@ -19,7 +19,7 @@ const (
 	waveMax = 64
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
 	// all. Further requests are denied with 429.
-	gateQueueMax = waitingMax * 3 / 4
+	gateQueueMax = sourceMax * 3 / 4
 )
 
 // gate tracks a counter while calls ask about requests for it. Without such requests the counter
@@ -41,7 +41,6 @@ type gates struct {
 	byKey       map[string]*gate
 	first, last *gate // list of the gates that have, or recently had, a queue
 	queues      int   // length of that list
-	queued      int   // requests in all queues
 }
 
 // of returns the gate of the request's narrowest counter, and creates it if necessary.
@@ -119,7 +118,7 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	}
 	g.last = s
 	g.length++
-	l.queued++
+	s.count(1)
 	if !g.listed {
 		l.follow(g)
 	}
@@ -186,7 +185,7 @@ func (f *Filter) dequeue(g *gate) {
 	s := g.first
 	g.first, s.next = s.next, nil
 	g.length--
-	f.gates.queued--
+	s.count(-1)
 	if s.state == queued { // otherwise the request has ended
 		s.state = fresh
 		s.advance(g)

@@ -72,8 +72,8 @@ func TestABurstOfOneClient(t *testing.T) {
 					t.Fatalf("%d is answered %d", id, r.Status)
 				}
 			}
-			if f.calls.held != 0 || f.gates.queued != 0 || len(f.gates.byKey) != 0 || f.gates.first != nil {
-				t.Errorf("%d at limit %d: %d bytes, %d in lines, %d gates are left", n, limit, f.calls.held, f.gates.queued, len(f.gates.byKey))
+			if f.calls.held != 0 || f.calls.sources.queued != 0 || len(f.gates.byKey) != 0 || f.gates.first != nil {
+				t.Errorf("%d at limit %d: %d bytes, %d in lines, %d gates are left", n, limit, f.calls.held, f.calls.sources.queued, len(f.gates.byKey))
 			}
 		}
 	}
@@ -315,8 +315,8 @@ func TestAQueueIsBounded(t *testing.T) {
 			withFullTurn++
 		}
 	}
-	if withFullTurn == 0 || f.gates.queued > gateQueueMax || len(e.resumed) != 0 {
-		t.Errorf("%d refused, %d in line, %d let pass", withFullTurn, f.gates.queued, len(e.resumed))
+	if withFullTurn == 0 || f.gates.first.length > gateQueueMax || len(e.resumed) != 0 {
+		t.Errorf("%d refused, %d in line, %d let pass", withFullTurn, f.gates.first.length, len(e.resumed))
 	}
 	e.properties["source.address"] = "192.0.2.8:1"
 	if f.NewStream(20000).RequestHeaders(get("/api/x")) != Pause || e.responses[20000].Status != 0 {

@@ -98,7 +98,7 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 			}
 			f.Flush()
 			n.over()
-			for turns := 0; len(f.out.waiting)+len(n.calls)+f.gates.queued > 0; turns++ {
+			for turns := 0; len(f.out.waiting)+len(n.calls)+f.calls.sources.queued > 0; turns++ {
 				f.Flush()
 				n.over()
 				if len(f.out.waiting) == 0 {

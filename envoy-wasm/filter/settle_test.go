@@ -189,6 +189,29 @@ func TestNothingToSettle(t *testing.T) {
 	}
 }
 
+// TestATunnelCostsUnread: the answer to a CONNECT, which opens a tunnel, has no body in which a
+// cost could be read. One that opens none costs the default.
+func TestATunnelCostsUnread(t *testing.T) {
+	for status, want := range map[string]*wire.Settle{
+		"200": {Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">"}}},
+		"403": {Status: 403},
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, everywhere(costs(t, byBody)))
+		s := admitted(t, e, f, 1, reserved(10), [][2]string{{":method", "CONNECT"}, {":authority", "a.example:443"}})
+		if s.ResponseHeaders(ok(status), false); s.Listens() {
+			t.Errorf("%s: the tunnel is read", status)
+		}
+		got := settled(t, e, f)
+		if got == nil {
+			t.Fatalf("%s: nothing is settled when the tunnel opens", status)
+		}
+		if got.Receipt = ""; !cmp.Equal(want, got) {
+			t.Errorf("%s: %s", status, cmp.Diff(want, got))
+		}
+	}
+}
+
 // TestNoRefundForATimeThatTheClientChose: a client that can choose the upstream timeout gets no
 // refund when that timeout expires.
 func TestNoRefundForATimeThatTheClientChose(t *testing.T) {

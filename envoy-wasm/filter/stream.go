@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/exchange"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -39,10 +40,11 @@ type Stream struct {
 	f         *Filter
 	id        uint32
 	state     state
-	head      bool           // the method is HEAD
+	head      bool           // the response has no body to read, see exchange.HasNoBody
 	complete  bool           // the request has come to its end
 	hurried   bool           // the client sets the upstream timeout
 	again     uint8          // number of times that the question to the bridge was repeated
+	source    uint8          // index of its source in sources, while it is in a queue
 	answered  bool           // the filter made the response
 	counted   bool           // the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
@@ -52,6 +54,7 @@ type Stream struct {
 	asking    *asking        // nil once the request is decided
 	gate      *gate          // the gate that counts the request, until the request is in a call
 	next      *Stream        // in the queue of a gate
+	turn      int64          // its place in the queue for the next calls, see takeTurn
 	deadline  counter.Micros // of a request in a throttle queue
 	asked     counter.Micros // when its own call was made, on the clock of leases
 	fields    response.Fields
@@ -111,7 +114,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	if ask := &a.attrs.Ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
 		return s.badTarget()
 	}
-	s.head, s.hurried = a.attrs.Ask.Method == "HEAD", a.attrs.Hurried
+	s.head, s.hurried = exchange.HasNoBody(a.attrs.Ask.Method), a.attrs.Hurried
 	if f.arrive(s) {
 		return Pause
 	}
@@ -138,10 +141,13 @@ func (s *Stream) proceed(from *gate) Action {
 	if action, done := s.decideLocally(); done {
 		return action
 	}
+	if from == nil {
+		s.source = uint8(a.plan.Source() >> 24) // the highest bits depend on the whole address
+	}
 	switch {
 	case f.calls.failures >= failuresMax:
 		return s.unasked(CounterOpen)
-	case from == nil && f.full(a):
+	case from == nil && (f.full(a) || f.calls.sources.each[s.source].queued >= sourceMax):
 		return s.unasked(CounterFull)
 	case from != nil && !a.dated && s.remembers():
 		return s.remembered(f.elapsed())

@@ -61,7 +61,7 @@ func (f *Filter) slow() {
 // slow tick.
 func (f *Filter) busy() bool {
 	c, l := &f.calls, &f.leases
-	return len(f.out.waiting)+len(f.arrivals.waiting)+len(c.waiting)+f.gates.queued+len(c.settling)+len(c.throttleQueue)+len(f.outdated)+len(l.extras) > 0 ||
+	return len(f.out.waiting)+len(f.arrivals.waiting)+c.sources.queued+len(c.settling)+len(c.throttleQueue)+len(f.outdated)+len(l.extras) > 0 ||
 		c.flight != nil || len(c.overdue) > 0 || c.probing
 }
 

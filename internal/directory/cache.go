@@ -135,7 +135,7 @@ func (c *cache) peek(name policy.ClientName) *entry {
 	return c.shard(hash).findLocked(hash, name)
 }
 
-// findLocked is find for an entry that may have been missed beside a change.
+// findLocked is find for an entry that find may have missed because of a concurrent change.
 func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	s.mu.Lock()
 	e := s.find(hash)

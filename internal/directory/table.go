@@ -37,8 +37,8 @@ func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 // home returns the first slot for a hash. The lowest bits are those of the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
-// place returns the slot with a hash, or the free slot at which the search ends, or nil if the
-// search does not end.
+// place returns the slot with a hash, or the free slot at which the search ends. While another
+// goroutine changes the table, the search may find neither. place then returns nil.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {
@@ -48,7 +48,7 @@ func (t *table) place(hash uint64) *slot {
 		}
 		at = (at + 1) & (len(t.slots) - 1)
 	}
-	return nil // only beside changes
+	return nil
 }
 
 // find returns the entry of a hash, or nil.

@@ -191,16 +191,31 @@ func TestShareOfAdmissions(t *testing.T) {
 	}
 }
 
-// TestOutagesAreEvents: an outage of the store is two events, if a policy reports events.
+// TestOutagesAreEvents: an outage of the store is two events, if a policy reports events. The
+// enforcer may receive the log of events before or after that of outages.
 func TestOutagesAreEvents(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		outagesAreEvents(t, before)
+	}
+}
+
+func outagesAreEvents(t *testing.T, before bool) {
+	t.Helper()
 	o := newOutageTest(t)
 	r := newReportTest(t)
-	o.enforcer.Report(r.enforcer.events)
+	if before {
+		outages := o.enforcer.outages
+		o.enforcer.outages = nil
+		o.enforcer.Report(r.enforcer.events)
+		o.enforcer.Log(outages)
+	} else {
+		o.enforcer.Report(r.enforcer.events)
+	}
 	o.err = fmt.Errorf("%w: it is away", counter.ErrUnavailable)
 	o.enforcer.events.Want()
 	o.request(3, "allow")
 	o.err = nil
-	o.pass(time.Second)
+	o.pass(3538 * time.Millisecond) // a text of the float has an error after 15 digits, unless it is rounded
 	o.request(1, "allow")
 	for range 3 {
 		o.pass(outageQuiet)
@@ -209,6 +224,9 @@ func TestOutagesAreEvents(t *testing.T) {
 	if len(all) != 2 || all[0].Kind != events.KindDegraded || all[0].State != "began" || all[0].Reason == "" ||
 		all[1].State != "ended" || all[1].Count != 3 {
 		t.Errorf("%+v\nlog: %s", all, o.out.String())
+	}
+	if line := string(all[1].AppendJSON(nil)); !strings.Contains(line, `"seconds":3.538,`) {
+		t.Errorf("the end of the outage is %s", line)
 	}
 }
 

@@ -4,6 +4,8 @@ package usage
 
 import (
 	"strings"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Bounds of a document.
@@ -72,12 +74,13 @@ const (
 	stateSign                   // after its sign: a digit
 	stateExponents              // in the digits of an exponent
 	stateBroken                 // the document is not JSON
+	stateTooDeep                // it has more than depthMax levels
 )
 
 func newScanner(paths []string) scanner {
 	s := scanner{paths: make([]path, len(paths))}
 	for i, text := range paths {
-		for _, name := range strings.Split(text, ".") {
+		for _, name := range slim.Split(text, ".") {
 			s.paths[i].parts = append(s.paths[i].parts, part{name, indexOf(name)})
 		}
 	}
@@ -119,7 +122,7 @@ func (s *scanner) complete() bool {
 
 // write reads the next piece.
 func (s *scanner) write(piece []byte) {
-	for i := 0; i < len(piece) && s.state != stateBroken; i++ {
+	for i := 0; i < len(piece) && s.state < stateBroken; i++ {
 		if s.state == stateString {
 			n := plainBytes(piece[i:])
 			s.noteKey(piece[i : i+n]...)
@@ -246,7 +249,7 @@ func (s *scanner) begin(c byte) {
 
 func (s *scanner) push(list bool) {
 	if len(s.stack) == depthMax {
-		s.state = stateBroken
+		s.state = stateTooDeep
 		return
 	}
 	s.stack = append(s.stack, container{list: list})

@@ -4,6 +4,8 @@ package usage
 
 import (
 	"strings"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Limits of what is read. They bound the memory and time that one response can cost the proxy.
@@ -26,9 +28,11 @@ type Tap struct {
 	inflater Inflater
 	content  string
 	kept     []byte // compressed
-	read     int    // bytes of the document
+	share    keptShare
+	read     int // bytes of the document
 	ended    bool
 	typed    bool // the content type is one that the tap reads
+	skipped  bool // a document was beyond a limit, and no later one has a number
 	results  []result
 }
 
@@ -64,12 +68,12 @@ type Inflater interface {
 // nil.
 func New(paths []string, contentType, contentEncoding string, inflater Inflater) *Tap {
 	t := &Tap{scan: newScanner(paths), results: make([]result, len(paths))}
-	t.encoded(lowerASCII(strings.TrimSpace(contentEncoding)), inflater)
+	t.encoded(slim.LowerASCII(slim.TrimSpace(contentEncoding)), inflater)
 	for i, path := range paths {
 		t.results[i].path = path
 	}
 	kind, _, _ := strings.Cut(contentType, ";")
-	switch kind = lowerASCII(strings.TrimSpace(kind)); {
+	switch kind = slim.LowerASCII(slim.TrimSpace(kind)); {
 	case kind == "text/event-stream":
 		t.events = &eventReader{t: t}
 	case kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json"):
@@ -93,7 +97,7 @@ func (t *Tap) encoded(content string, inflater Inflater) {
 
 // Withheld reports whether the response lacks a part of the body because of the client's request: a
 // HEAD, range or conditional request, or an upgrade to another protocol. A number in that part
-// cannot be read.
+// cannot be read. head is also set for the response that opens a tunnel.
 //
 //go:noinline
 func Withheld(head bool, status int, ranged bool) bool {
@@ -111,12 +115,19 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	case !t.Readable():
 	case t.coding == codingNone:
 		t.plain(chunk)
-	case len(t.kept)+len(chunk) > keptBytesMax:
-		t.coding, t.kept = codingUnreadable, nil
+	case len(t.kept)+len(chunk) > keptBytesMax || !t.share.grow(len(t.kept)+len(chunk)):
+		t.coding = codingUnreadable
+		t.Close()
 	default:
 		t.kept = append(t.kept, chunk...)
 	}
 	return len(chunk), nil
+}
+
+// Close releases the memory of a tap that is no longer needed. It may be called more than once.
+func (t *Tap) Close() {
+	t.kept = nil
+	t.share.end()
 }
 
 // plain reads the next piece of the decompressed body.
@@ -133,8 +144,9 @@ func (t *Tap) plain(piece []byte) {
 }
 
 // Unread reports whether the body has a content type that the tap reads, but cannot be read because
-// its compression is not supported or it is too large.
-func (t *Tap) Unread() bool { return t.typed && t.coding == codingUnreadable }
+// its compression is not supported, or it or one of its events is too large or too deep. Call
+// Unread after JSON.
+func (t *Tap) Unread() bool { return t.typed && (t.coding == codingUnreadable || t.skipped) }
 
 // Cut reports whether the body would be incomplete if it ended here. A document is incomplete until
 // its end; an event stream always is, since another event could follow. Call Cut before JSON.
@@ -173,18 +185,21 @@ func (t *Tap) end() {
 	default:
 		t.take()
 	}
-	t.kept = nil
+	t.Close()
 }
 
 // take stores the numbers of a document that has ended, if it is complete, and begins the next
-// document.
+// document. A client can make a document too deep, for example by a text that the upstream repeats.
 func (t *Tap) take() {
 	if t.scan.complete() {
 		for i := range t.scan.paths {
 			if p := &t.scan.paths[i]; p.found {
 				t.results[i].value, t.results[i].found = string(p.number), true
+				t.skipped = false
 			}
 		}
+	} else if t.scan.state == stateTooDeep {
+		t.skipped = true
 	}
 	t.scan.reset()
 }
@@ -202,17 +217,4 @@ func (t *Tap) inflate() {
 		t.plain(piece)
 		return t.coding != codingUnreadable
 	})
-}
-
-// lowerASCII replaces strings.ToLower for media types: that function adds 15 KB to the filter.
-//
-//go:noinline
-func lowerASCII(text string) string {
-	lower := []byte(text)
-	for i, c := range lower {
-		if c >= 'A' && c <= 'Z' {
-			lower[i] = c + 'a' - 'A'
-		}
-	}
-	return string(lower)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // AttrStarsMax is the greatest number of stars in a value. It keeps the work of a comparison linear
@@ -24,7 +25,7 @@ type attrCondition struct {
 // empty one. A glob without a star is one piece.
 type glob []string
 
-func parseGlob(text string) glob { return strings.Split(text, "*") }
+func parseGlob(text string) glob { return slim.Split(text, "*") }
 
 // matches reports whether the glob matches the value. It searches each piece once, from the left,
 // because the first match leaves the most text for the remaining pieces.
@@ -65,7 +66,7 @@ func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
 		present := len(m.Values) == 0
 		for _, text := range m.Values {
 			at.values = append(at.values, parseGlob(text))
-			present = present || text != "" && strings.Trim(text, "*") == ""
+			present = present || text != "" && slim.Trim(text, "*") == ""
 		}
 		if present {
 			at.values = nil

@@ -69,7 +69,7 @@ func (c *Condition) addMethods(methods []string) {
 // NotToken reports whether r is not allowed in a method or header name (RFC 9110, 5.6.2).
 func NotToken(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-		r < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+		r < 0x80 && strings.IndexByte("!#$%&'*+-.^_`|~", byte(r)) >= 0)
 }
 
 func (c *Condition) addHosts(hosts []string) (ok bool) {
@@ -101,7 +101,7 @@ func ParseHost(text string) (h hostPattern, why, remedy string) {
 		return h, "is not a host", howTo
 	case text[0] == '[' || strings.Count(text, ":") > 1:
 		if strings.HasPrefix(text, "[") == strings.HasSuffix(text, "]") {
-			text = strings.Trim(text, "[]")
+			text = slim.Trim(text, "[]")
 		}
 		addr, ok := ParseAddr(text)
 		if !ok || !addr.Is6() {
@@ -119,7 +119,7 @@ func ParseHost(text string) (h hostPattern, why, remedy string) {
 		return h, `has a "*" that is not its first label`, howTo
 	case strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }):
 		return h, "is not ASCII", `write it as it is sent, starting with "xn--"`
-	case len(name) > hostBytesMax || strings.ContainsFunc(name, notHostByte) || slices.Contains(strings.Split(name, "."), ""):
+	case len(name) > hostBytesMax || strings.ContainsFunc(name, notHostByte) || slices.Contains(slim.Split(name, "."), ""):
 		return h, "is not a host", howTo
 	}
 	h.name = slim.LowerASCII(name)
@@ -165,7 +165,7 @@ func ParseHeaderValue(text string) (v headerValue, why, remedy string) {
 		return v, "is empty", `leave the values out to match any`
 	case len(text) > HeaderValuesBytesMax:
 		return v, "is longer than 4096 bytes", "end it earlier, with *"
-	case strings.Trim(text, " \t") != text:
+	case slim.Trim(text, " \t") != text:
 		return v, "starts or ends with a space", "leave the space out: values arrive without"
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
 		return v, "holds a control character", "leave it out"

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // partSet is a set of parts of a condition.
@@ -206,7 +207,7 @@ func (h *headerCondition) Matches(value string) bool {
 	for more := strings.IndexByte(value, ',') >= 0; more; {
 		var element string
 		element, value, more = strings.Cut(value, ",")
-		if h.matchesElement(strings.Trim(element, " \t")) {
+		if h.matchesElement(slim.Trim(element, " \t")) {
 			return true
 		}
 	}

@@ -187,7 +187,7 @@ func (m *Matcher) appendValue(dst []int32, t *valueTable, value string, mayBeLis
 	for more := mayBeList && strings.IndexByte(value, ',') >= 0; more; {
 		var element string
 		element, value, more = strings.Cut(value, ",")
-		dst = m.appendElement(dst, t, strings.Trim(element, " \t"), r)
+		dst = m.appendElement(dst, t, slim.Trim(element, " \t"), r)
 	}
 	return dst
 }

@@ -87,10 +87,10 @@ func (s readingSet) dots() int {
 	return n
 }
 
-// within reports whether the combination of ways is possible and adds something. Dropping escaped
-// parameters includes dropping the others. Empty segments matter only where dot segments are
-// resolved. Some servers that read backslashes resolve dot segments and some, such as those that
-// use url.parse of Node.js, do not.
+// within reports whether the path can be read in this combination of ways, and whether the result
+// may differ from that of other combinations. Dropping escaped parameters includes dropping the
+// others. Empty segments matter only where dot segments are resolved. Some servers that read
+// backslashes resolve dot segments and some, such as those that use url.parse of Node.js, do not.
 func (s readingSet) within(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
@@ -320,7 +320,7 @@ func trimToPath(p string) string {
 // precedes the host. More than two slashes count as two. A backslash counts as part of the host,
 // because in readings that treat it as a slash it has already been replaced.
 func trimAuthority(p string) string {
-	rest := strings.TrimLeft(p, "/")
+	rest := slim.TrimLeft(p, "/")
 	if len(rest) == len(p) {
 		return p
 	}
@@ -328,7 +328,7 @@ func trimAuthority(p string) string {
 	if end < 0 {
 		return ""
 	}
-	return strings.TrimLeft(rest[end:], "/")
+	return slim.TrimLeft(rest[end:], "/")
 }
 
 // dropSegment removes the last segment of the path that starts at base.

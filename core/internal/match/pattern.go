@@ -150,7 +150,7 @@ func ParsePattern(text string, caseSensitive, strictSlash bool) (p pattern, why,
 		return p, why, remedy
 	}
 	p.caseSensitive = caseSensitive
-	pieces := strings.Split(text[1:], "/")
+	pieces := slim.Split(text[1:], "/")
 	slash := pieces[len(pieces)-1] == ""
 	if slash {
 		pieces = pieces[:len(pieces)-1]

@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/envoy/sources"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/listen"
@@ -133,6 +134,7 @@ type Bridge struct {
 	receiving    atomic.Int64    // calls being received
 	bodies       atomic.Int64    // bytes of all bodies, except the first bodyFree of each
 	asking       atomic.Int64    // questions being decided
+	clients      *sources.Counts // of the calls in JSON being decided, by the client's address
 	sealer       *sealer
 	receiptsRoam bool // other bridges can open the receipts and count in the same store
 	settling     *settle.Queue
@@ -186,7 +188,7 @@ func New(o Options) (*Bridge, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
-		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{}),
+		clients: sources.New(), lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{}),
 		statuses: status.NewBounds(), verifiers: live.NewVerifiers(o.Logger)}
 	sharesSecret := o.ShareSecret != nil && o.Token == ""
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
@@ -212,7 +214,7 @@ func New(o Options) (*Bridge, error) {
 		return nil, errors.Join(err, b.closeDirectory())
 	}
 	if err := b.openCandidate(); err != nil {
-		return nil, errors.Join(err, b.policy.Close(), b.closeDirectory())
+		return nil, errors.Join(err, b.closePolicy(), b.closeDirectory())
 	}
 	if sharesSecret {
 		b.running.Go(func() { b.shareSecret(b.ending) })
@@ -251,7 +253,7 @@ func (b *Bridge) Close() error {
 	if !b.settling.Stop(settle.Deadline) {
 		late = errors.New("some settlements were not completed: the reserved units stay charged")
 	}
-	return errors.Join(late, b.candidate.close(), b.policy.Close(), b.closeDirectory())
+	return errors.Join(late, b.candidate.close(), b.closePolicy(), b.closeDirectory())
 }
 
 func micros(t time.Time) counter.Micros { return counter.Micros(t.UnixMicro()) }

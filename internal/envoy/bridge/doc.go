@@ -16,9 +16,10 @@
 // is sealed, good for ten minutes, and redeemed once. Bridges that share a secret open each other's
 // receipts. If they share a store too, the store counts redeemed refunds, so that each is redeemed
 // at one bridge. That takes a key of some 200 bytes for 24 minutes. A receipt has no effect if it
-// has expired or was changed, if its version of the policy is no longer kept, if the bridge has
-// restarted since, or if the memory for redeemed receipts is full. The reserved units then stay
-// charged.
+// was changed, if its version of the policy is no longer kept, or if the memory for redeemed
+// receipts is full. The reserved units then stay charged. If a receipt has expired, or the bridge
+// has restarted since, nothing is refunded, but a further charge is made, since a client decides
+// how long its response takes.
 //
 // Filters may lease units of limits in advance, up to a node's share. They refund unused units with
 // receipts of the same kind.
@@ -40,9 +41,9 @@
 // is answered 413 or 400. Too many calls at once, too many calls being received, or too many bytes
 // in them are answered 503. A call that is received too slowly is answered 408. Too many questions
 // at once, too much time for verification, too many queued settlements, or too large a reply are
-// answered busy. Too many waiting requests are denied. The JSON API has the same bounds. A call
-// counts from when it has been received until its reply is made. So a caller that sends or reads
-// slowly takes no place from others.
+// answered busy. Too many waiting requests are denied. The JSON API has the same bounds, and there
+// one client's address may occupy half of the calls. A call counts from when it has been received
+// until its reply is made. So a caller that sends or reads slowly takes no place from others.
 //
 // # Price
 //

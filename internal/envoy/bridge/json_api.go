@@ -67,7 +67,8 @@ func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
 	_ = json.NewEncoder(w).Encode(answer) // the caller may have left
 }
 
-// answerJSON decides one request described in JSON.
+// answerJSON decides one request described in JSON. Requests of one address may use half of the
+// places for calls, so that others find places.
 func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error) {
 	if !b.enter() {
 		return t, errFull
@@ -86,6 +87,11 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	q.span = b.options.Tracer.Within(r.Header.Get(core.TraceHeader))
 	c.left = verifyTime
 	q.ask(&described{asked: request, now: q.now}, &c.left)
+	from := b.clients.Of(uint64(q.plan.Source()))
+	defer from.Leave()
+	if ok := from.Enter(b.options.CallsMax); !ok && q.plan.Source() != 0 {
+		return t, errFull
+	}
 	b.resolve(r.Context(), c.questions[:1])
 	q.prepare()
 	var d core.Decision

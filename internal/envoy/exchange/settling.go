@@ -29,7 +29,7 @@ type Beginning struct {
 	Status  int
 	Headers [][2]string
 	Ends    bool // there is no body
-	Head    bool // the method is HEAD
+	Head    bool // the response has no body to read, by the method; see HasNoBody
 	// Aborted says that Envoy might have made the response because the client did not finish its
 	// request or chose the upstream timeout.
 	Aborted  bool
@@ -100,6 +100,13 @@ func (d *Settling) Forget() {
 	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
 }
 
+// Close releases the memory of a settlement whose body might not have been read to its end.
+func (d *Settling) Close() {
+	if d.tap != nil {
+		d.tap.Close()
+	}
+}
+
 // learn stores headers that can contain costs, unless they are stored already. Headers that are
 // missing from a truncated response count as unread, because they might have been in its trailers.
 //
@@ -155,6 +162,12 @@ func (d *Settling) JSON(path string) (string, bool) {
 }
 
 var _ core.Answer = (*Settling)(nil)
+
+// HasNoBody reports whether a successful response to a request with that method has no body. After
+// that of CONNECT another protocol follows.
+//
+//go:noinline
+func HasNoBody(method string) bool { return method == "HEAD" || method == "CONNECT" }
 
 // StatusOf returns the status in the headers of a response. A status that is not a number counts as
 // 0.

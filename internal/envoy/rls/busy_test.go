@@ -4,6 +4,7 @@ package rls
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,22 +111,36 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 	}
 }
 
-// TestOneSourceLeavesPlaces: requests with the same descriptors leave places for others.
+// TestOneSourceLeavesPlaces: requests of one address leave places for others, even if each of them
+// has another name in its descriptors. So do requests with the same descriptors without an address.
 func TestOneSourceLeavesPlaces(t *testing.T) {
-	s := New(Options{})
-	of := func(address string) *pb.RateLimitRequest {
-		return &pb.RateLimitRequest{Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", address)}}
-	}
-	taken := 0
-	for range 100 {
-		if _, ok := s.under.take(of("192.0.2.1"), 20); ok {
-			taken++
-		} else {
-			s.under.all.Add(-1)
+	for _, c := range []struct {
+		greedy func(i int) []string // the entries of request i
+		other  []string
+	}{
+		{func(int) []string { return []string{"remote_address", "192.0.2.1"} }, []string{"remote_address", "192.0.2.2"}},
+		{func(i int) []string { return []string{"x-id", strconv.Itoa(i), "remote_address", "192.0.2.1"} }, []string{"x-id", "0", "remote_address", "192.0.2.2"}},
+		{func(i int) []string { return []string{"remote_address", "2001:db8::" + strconv.Itoa(i)} }, []string{"remote_address", "2001:db8:0:1::1"}},
+		{func(int) []string { return []string{"x-id", "1"} }, []string{"x-id", "2"}},
+	} {
+		of := func(entries []string) *pb.RateLimitRequest {
+			return &pb.RateLimitRequest{Descriptors: []*ratelimit.RateLimitDescriptor{descriptor(entries...)}}
 		}
-	}
-	if _, ok := s.under.take(of("192.0.2.2"), 20); taken != 10 || !ok {
-		t.Errorf("one source has %d of 20 places, another one has one: %v", taken, ok)
+		s := New(Options{})
+		for s.under.sourceOf(of(c.other)) == s.under.sourceOf(of(c.greedy(0))) { // they share a count by chance
+			s = New(Options{})
+		}
+		taken := 0
+		for i := range 100 {
+			if from, ok := s.under.take(of(c.greedy(i)), 20); ok {
+				taken++
+			} else {
+				s.under.leave(from)
+			}
+		}
+		if _, ok := s.under.take(of(c.other), 20); taken != 10 || !ok {
+			t.Errorf("requests with %v have %d of 20 places, one with %v has one: %v", c.greedy(0), taken, c.other, ok)
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ const (
 	attrEntries    = "envoy.entries"    // keys and values, for the counters of limits sent by Envoy
 )
 
+// addressKey is the key of the entry with the client's address.
+const addressKey = "remote_address"
+
 // Keys returns the value of [AttrDescriptor] for a descriptor whose entries have these keys.
 func Keys(keys ...string) string {
 	var b []byte
@@ -76,7 +79,7 @@ func (d *description) read(domain string, source *ratelimit.RateLimitDescriptor,
 	if value, ok := d.first("path", ":path", ""); ok && value != "" {
 		d.path, d.query, _ = strings.Cut(value, "?")
 	}
-	if value, ok := d.first("remote_address", "", ""); ok {
+	if value, ok := d.first(addressKey, "", ""); ok {
 		if addr, err := netip.ParseAddr(value); err == nil {
 			d.peer = addr.WithZone("")
 		}

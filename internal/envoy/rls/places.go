@@ -4,13 +4,16 @@ package rls
 
 import (
 	"context"
+	"encoding/binary"
 	"hash/maphash"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/sources"
 )
 
 const (
@@ -19,44 +22,65 @@ const (
 	// leftMin is the time until Envoy's deadline below which a request is not decided.
 	leftMin = 2 * time.Millisecond
 	// verifyMin and verifyMax bound the time for unknown tokens of one request. By default, Envoy
-	// waits 20 ms for an answer, which leaves verifyMin. A request that waits for a processor keeps
-	// its place: with verifyMax, 40,000 new tokens a second would take all places.
+	// waits 20 ms for an answer, which leaves verifyMin. A request keeps its place while it waits
+	// for a processor. If each waited for verifyMax, 40,000 new tokens a second would take all
+	// places.
 	verifyMin = 8 * time.Millisecond
 	verifyMax = 100 * time.Millisecond
-	// sourceBuckets is the number of groups into which requests are hashed by their descriptors.
-	sourceBuckets = 1024
 )
 
-// places counts the requests under way, in total and by their descriptors. Requests with the same
-// descriptors may use half of the places. So a client whose requests all have the same descriptors
-// leaves half of the places to others.
+// places counts the requests under way, in total and by client address. Requests of one address may
+// use half of the places. So a client leaves half of them to others, whatever is in its
+// descriptors. If Envoy sends no address, the same holds for requests with the same descriptors.
 type places struct {
 	seed    maphash.Seed
 	all     atomic.Int64
-	sources [sourceBuckets]atomic.Int32
+	sources *sources.Counts
 }
 
+func newPlaces() places { return places{seed: maphash.MakeSeed(), sources: sources.New()} }
+
 // take takes a place for a request. ok is false if there is none. In both cases the caller must
-// call leave with the bucket.
-func (p *places) take(request *pb.RateLimitRequest, most int) (bucket *atomic.Int32, ok bool) {
+// call leave with the source.
+func (p *places) take(request *pb.RateLimitRequest, most int) (from sources.Source, ok bool) {
+	from = p.sourceOf(request)
+	all, own := p.all.Add(1), from.Enter(most)
+	return from, all <= int64(most) && own
+}
+
+func (p *places) leave(from sources.Source) {
+	from.Leave()
+	p.all.Add(-1)
+}
+
+// sourceOf returns the source of a request: the client's address, of IPv6 the first 64 bits, or all
+// of its descriptors.
+func (p *places) sourceOf(request *pb.RateLimitRequest) sources.Source {
 	var h maphash.Hash
 	h.SetSeed(p.seed)
 	for _, d := range request.GetDescriptors() {
 		for _, e := range d.GetEntries() {
+			if e.GetKey() == addressKey {
+				if addr, err := netip.ParseAddr(e.GetValue()); err == nil {
+					return p.sources.Of(network(addr))
+				}
+			}
 			_, _ = h.WriteString(e.GetKey()) // never fails
 			_ = h.WriteByte(0)
 			_, _ = h.WriteString(e.GetValue())
 			_ = h.WriteByte(0)
 		}
 	}
-	bucket = &p.sources[h.Sum64()%sourceBuckets]
-	all, alike := p.all.Add(1), bucket.Add(1)
-	return bucket, all <= int64(most) && int(alike) <= max(1, most/2)
+	return p.sources.Of(h.Sum64())
 }
 
-func (p *places) leave(bucket *atomic.Int32) {
-	bucket.Add(-1)
-	p.all.Add(-1)
+// network returns a number for the network whose addresses one client can have.
+func network(addr netip.Addr) uint64 {
+	b := addr.As16()
+	if addr = addr.Unmap(); addr.Is4() {
+		return uint64(binary.BigEndian.Uint32(b[12:]))
+	}
+	return binary.BigEndian.Uint64(b[:8])
 }
 
 // hurried returns a context that ends at half of Envoy's remaining time, so that the service

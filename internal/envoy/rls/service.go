@@ -5,7 +5,6 @@ package rls
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -86,7 +85,8 @@ type Observer interface {
 	UnknownDomain()
 	// Invalid reports a request that was answered with an error.
 	Invalid(err error)
-	// Busy reports a request beyond RequestsMax, or with too little time left.
+	// Busy reports a request beyond RequestsMax or beyond the share of its address, or with too
+	// little time left.
 	Busy()
 	// Panicked reports a request that panicked and was answered with an error. It is called during
 	// the panic.
@@ -125,7 +125,7 @@ func New(o Options) *Service {
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
 	}
-	s := &Service{options: o, enforcer: enforce.New(o.Store, o.Metrics), under: places{seed: maphash.MakeSeed()},
+	s := &Service{options: o, enforcer: enforce.New(o.Store, o.Metrics), under: newPlaces(),
 		health: watched{Server: health.NewServer()}}
 	s.enforcer.Log(o.Outages)
 	s.calls.New = func() any { return new(call) }
@@ -204,8 +204,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 			r, err = nil, status.Error(codes.Internal, "internal error (panic): see the log")
 		}
 	}()
-	bucket, ok := s.under.take(request, s.options.RequestsMax)
-	defer s.under.leave(bucket)
+	from, ok := s.under.take(request, s.options.RequestsMax)
+	defer s.under.leave(from)
 	until, cancel, verify, timely := hurried(ctx)
 	defer cancel()
 	if err := validate(request); err != nil {

@@ -36,7 +36,7 @@ func (a *Ask) SetAddresses(headers []string, source string, appended bool) {
 	}
 	chain := a.Headers[i].Text
 	comma := strings.LastIndexByte(chain, ',')
-	last, _ := AddrOf(strings.TrimSpace(chain[comma+1:]))
+	last, _ := AddrOf(slim.TrimSpace(chain[comma+1:]))
 	switch {
 	case port != 0 && last != addr && !addr.IsLoopback():
 		return // Envoy did not append it: skip_xff_append

@@ -3,6 +3,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -237,9 +238,8 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 			}
 		}
 	}
-	if c := r.CostAfter; c != nil && c.Max == 0 && c.Unread == 0 {
-		a.problem(at+".cost_after", "", "has neither max nor unread, so a client that leaves before the cost is known pays default",
-			"write max: the most that a request can cost")
+	if c := r.CostAfter; c != nil {
+		a.unnamedCosts(at+".cost_after", c)
 	}
 	shown := !r.PerNone && r.Action != policy.ActionLogOnly || r.Expose
 	a.eachLimit(at, d, r, func(place, text string, l *counter.Limit) {
@@ -253,6 +253,19 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 		}
 	})
 	a.tierWindows(at, d)
+}
+
+// unnamedCosts warns of a default that a client can choose in place of a higher cost.
+func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
+	usual, most := cmp.Or(c.Default, c.Estimate), cmp.Or(c.Max, c.Unread)
+	switch {
+	case c.Max == 0 && c.Unread == 0:
+		a.problem(at, "", "has neither max nor unread, so a client that leaves before the cost is known pays default",
+			"write max: the most that a request can cost")
+	case c.JSON != "" && most > usual:
+		a.problem(at, "", fmt.Sprintf("charges default, %d, for a response without its cost, which a client may be able to ask for, "+
+			"such as a stream without include_usage", usual), fmt.Sprintf("make the upstream name the cost always, or write default: %d", most))
+	}
 }
 
 // wholeSeconds returns a limit with about the same rate and a window of whole seconds.

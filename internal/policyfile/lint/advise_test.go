@@ -80,6 +80,23 @@ func TestAdviseOnTokens(t *testing.T) {
 	}
 }
 
+// TestAdviseOnCosts: warnings about costs that a client can keep from being read, or from being
+// named.
+func TestAdviseOnCosts(t *testing.T) {
+	for cost, want := range map[string][]string{
+		"{json: u, estimate: 5}":                          {"rules[0].cost_after: has neither max nor unread"},
+		"{json: u, estimate: 5, max: 9}":                  {"rules[0].cost_after: charges default, 5, for a response without its cost"},
+		"{json: u, estimate: 5, default: 7, max: 9}":      {"charges default, 7, for a response without its cost, which a client may be able to ask for"},
+		"{json: u, estimate: 5, default: 9, max: 9}":      nil,
+		"{header: X-C, estimate: 5, default: 7, max: 9}":  nil,
+		"{header: X-C, estimate: 5, default: 7}":          {"rules[0].cost_after: has neither max nor unread"},
+		"{json: u, estimate: 5, default: 7, unread: 500}": {"charges default, 7, for a response without its cost"},
+		"{json: u, estimate: 5, default: 7, unread: 7}":   nil,
+	} {
+		wantAdvice(t, "rules: [{name: a, limit: 100/1m, cost_after: "+cost+"}]", want)
+	}
+}
+
 // TestAdviseOnWords: warnings about exemptions, windows and tiers that are probably mistakes.
 func TestAdviseOnWords(t *testing.T) {
 	for _, test := range []struct {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+// The addresses of clients take turns in the queue for the next call, so that a client with
+// thousands of requests in it delays its own. A request of another client goes into the next call.
+// A client also leaves half of the places in the queues to others.
+
+const (
+	// sourcesMax is the number of counts of sources. Several sources can share one.
+	sourcesMax = 1 << 8
+	// sourceMax is the maximum number of requests of one source in the queues. Further requests are
+	// denied with 503.
+	sourceMax = waitingMax / 2
+)
+
+// sources are the origins of the requests in the queues of one worker.
+type sources struct {
+	turn   int64 // of the last request that went into a call
+	queued int   // requests in all queues, with those that have ended there
+	each   [sourcesMax]source
+}
+
+// source is the state of the requests of a client's address, see core.Plan.Source.
+type source struct {
+	turn   int64 // of its last request
+	queued int
+}
+
+// count adds to the number of requests in the queues.
+//
+//go:noinline
+func (s *Stream) count(n int) {
+	l := &s.f.calls.sources
+	l.queued += n
+	l.each[s.source].queued += n
+}
+
+// takeTurn puts the request into the queue for the next calls: behind the earlier requests of its
+// source, and behind at most as many of any other source.
+func (s *Stream) takeTurn() {
+	c := &s.f.calls
+	s.count(1)
+	from := &c.sources.each[s.source]
+	from.turn = max(from.turn, c.sources.turn) + 1
+	s.turn = from.turn
+	at, end := 0, len(c.waiting)
+	for at < end {
+		if middle := (at + end) / 2; c.waiting[middle].turn > s.turn {
+			end = middle
+		} else {
+			at = middle + 1
+		}
+	}
+	c.waiting = append(c.waiting, nil)
+	copy(c.waiting[at+1:], c.waiting[at:])
+	c.waiting[at] = s
+}
+
+// cutWaiting removes requests from the front of the queue for the next calls.
+func (c *calls) cutWaiting(n int) {
+	for _, s := range c.waiting[:n] {
+		s.count(-1)
+		c.sources.turn = s.turn
+	}
+	rest := copy(c.waiting, c.waiting[n:])
+	clear(c.waiting[rest:])
+	c.waiting = c.waiting[:rest]
+}

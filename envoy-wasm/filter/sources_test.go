@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// invents makes requests of an address, each for another counter.
+func (e *envoy) invents(f *Filter, address string, from, n uint32) (streams []*Stream) {
+	e.properties["source.address"] = address + ":4711"
+	for id := from; id < from+n; id++ {
+		s := f.NewStream(id)
+		s.RequestHeaders(get("/api/x", "x-id", address+" "+strconv.Itoa(int(id))))
+		streams = append(streams, s)
+		e.now += burstSpan / burstMin // so that no request waits for the end of a turn
+	}
+	return streams
+}
+
+// asksAbout answers the oldest call, and returns how many questions it had about counters of an
+// address, and how many in all.
+func (e *envoy) asksAbout(f *Filter, address string) (own, all int) {
+	e.t.Helper()
+	c, _, items := e.check()
+	for i := range items {
+		if text := items[i].Ask.Headers[0].Text; len(text) > len(address) && text[:len(address)] == address {
+			own++
+		}
+	}
+	c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
+	f.turns()
+	return own, len(items)
+}
+
+// TestAFloodDelaysItsOwnAddress: behind thousands of requests of one address, each for another
+// counter, the requests of another address are in the next call.
+func TestAFloodDelaysItsOwnAddress(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, byHeaders(t, "X-Id"))
+	e.invents(f, "192.0.2.1", 0, 5000)
+	f.Flush() // the first call is made
+	e.invents(f, "192.0.2.2", 5000, 3)
+	if own, all := e.asksAbout(f, "192.0.2.2"); own != 0 || all != batchItemsMax {
+		t.Fatalf("%d of %d questions of the first call", own, all)
+	}
+	if own, all := e.asksAbout(f, "192.0.2.2"); own != 3 || all != batchItemsMax {
+		t.Errorf("%d of %d questions of the next call are the other client's, want 3 and a full call", own, all)
+	}
+	// two clients with many requests share the calls
+	e.invents(f, "192.0.2.3", 6000, 1000)
+	e.asksAbout(f, "192.0.2.3")
+	if own, _ := e.asksAbout(f, "192.0.2.3"); own != batchItemsMax/2 {
+		t.Errorf("%d questions of a second client with many are in a call, want half of it", own)
+	}
+	for len(e.calls) > 0 {
+		e.asksAbout(f, "")
+	}
+	if len(e.resumed) != 6003 || f.calls.sources.queued != 0 {
+		t.Errorf("%d were decided, and %d are counted as waiting", len(e.resumed), f.calls.sources.queued)
+	}
+}
+
+// TestAFloodLeavesHalfOfTheQueues: requests of one address beyond half of the queues are denied
+// with 503, also if they end before they are asked about. Requests of another address find room.
+func TestAFloodLeavesHalfOfTheQueues(t *testing.T) {
+	for _, resets := range []bool{false, true} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, byHeaders(t, "X-Id"))
+		flood := e.invents(f, "192.0.2.1", 0, waitingMax+1000)
+		if n := waitingMax + 1000 - sourceMax; e.counts[CounterFull] != n || e.responses[sourceMax].Status != 503 {
+			t.Errorf("counted %v, want %d denied", e.count(), n)
+		}
+		if resets {
+			for _, s := range flood {
+				s.Done()
+			}
+		}
+		before := e.counts[CounterFull]
+		e.invents(f, "192.0.2.2", 30_000, 1000)
+		if n := e.counts[CounterFull] - before; n != 0 {
+			t.Errorf("%d requests of another address are denied", n)
+		}
+		for f.Flush(); len(e.calls) > 0; f.turns() {
+			e.asksAbout(f, "")
+		}
+		decided := sourceMax + 1000
+		if resets {
+			decided = 1000
+		}
+		if len(e.resumed) != decided || f.calls.sources.queued != 0 || f.calls.held != 0 {
+			t.Errorf("%d were let through, want %d; %d are counted as waiting, with %d bytes", len(e.resumed), decided, f.calls.sources.queued, f.calls.held)
+		}
+		for i := range f.calls.sources.each {
+			if n := f.calls.sources.each[i].queued; n != 0 {
+				t.Fatalf("%d of source %d are counted as waiting", n, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sources counts requests under way by their source, usually a client's address, so that
+// one client does not occupy all places of a server. The counts are a fixed number, which sources
+// share by a hash with a random key. So the memory is bounded, and a client cannot choose to share
+// a count with another client.
+package sources
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+)
+
+// countsMax is the number of counts.
+const countsMax = 1024
+
+// Counts are the numbers of requests under way by source. Make them with [New]. They are safe for
+// concurrent use.
+type Counts struct {
+	seed   maphash.Seed
+	counts [countsMax]atomic.Int32
+}
+
+// New returns counts of zero.
+func New() *Counts { return &Counts{seed: maphash.MakeSeed()} }
+
+// Source is the count of one source, and of others with the same hash.
+type Source struct{ count *atomic.Int32 }
+
+// Of returns the source that a number stands for, such as an address.
+func (c *Counts) Of(number uint64) Source {
+	return Source{&c.counts[maphash.Comparable(c.seed, number)%countsMax]}
+}
+
+// Enter counts a request, and reports whether it is one of at most half of the places. In both
+// cases the caller must call Leave.
+func (s Source) Enter(places int) bool { return int(s.count.Add(1)) <= max(1, places/2) }
+
+// Leave ends a request.
+func (s Source) Leave() { s.count.Add(-1) }
