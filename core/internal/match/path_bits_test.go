@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// TestBothFormsOfATrieFindTheSame: a small trie searched by sets of bits finds the patterns that the
-// search of the nodes finds, for random patterns and paths.
+// TestBothFormsOfATrieFindTheSame: a small trie searched by sets of bits finds the patterns that
+// the search of the nodes finds, for random patterns and paths.
 func TestBothFormsOfATrieFindTheSame(t *testing.T) {
 	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
 	piece := func(of ...string) string { return of[random.IntN(len(of))] }

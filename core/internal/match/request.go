@@ -213,8 +213,8 @@ func (r *Request) addReading(ways readingSet) {
 	r.Readings = append(r.Readings, reading{path: path, folded: folded})
 }
 
-// foldOnce returns a path with case folded. If it is the end of a path that was read before, such as
-// one that begins with a host, only the part before it is folded again.
+// foldOnce returns a path with case folded. If it is the end of a path that was read before, such
+// as one that begins with a host, only the part before it is folded again.
 func (r *Request) foldOnce(path string) string {
 	for i := range r.Readings {
 		before := &r.Readings[i]
