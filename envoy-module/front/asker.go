@@ -117,8 +117,8 @@ func (a *asker) add(s *Stream, announced bool) bool {
 	return true
 }
 
-// announce makes a goroutine ask about the requests that were added in one turn of a worker, so that
-// it asks about them together.
+// announce makes a goroutine ask about the requests that were added in one turn of a worker, so
+// that it asks about them together.
 func (a *asker) announce() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
