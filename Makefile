@@ -9,6 +9,9 @@ FUZZTIME ?= 20s
 ROUNDS ?= 100
 ADDRESS ?= http://localhost:8080
 ARGS ?=
+# Every command of go uses -trimpath, as the builds of bin/ do. Otherwise the compiler would compile
+# each package once more for tests and vet, and in each checkout.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
 # What run-envoy starts: the WebAssembly filter with its bridge, or the native module.
 FRONT ?= filter
 
@@ -106,7 +109,7 @@ bin/libpenstock.so:
 
 .PHONY: setup
 setup: ## install missing programs that the tests need: redis-server, gcc, PostgreSQL, nginx, Node, Prometheus, and in .cache Envoy, an S3 server and pyarrow
-	@tools/setup.sh envoy gcc nginx node postgresql prometheus pyarrow versitygw
+	@tools/setup.sh envoy gcc nginx node postgresql prometheus pyarrow rclone
 
 .PHONY: check
 check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e
@@ -115,11 +118,11 @@ check: setup build ## run before each commit, takes minutes: lint, all packages 
 .PHONY: test
 test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
 	@rm -f $(FAILED_ONCE)
-	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh e2e-quiet then e2e-busy lint unit race xcaddy then again
+	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy race unit then again
 
 .PHONY: exam
 exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
-	@READY=1 PENSTOCK_EXAM=1 tools/stages.sh e2e-quiet then e2e-busy lint unit race-whole xcaddy
+	@READY=1 PENSTOCK_EXAM=1 tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy unit race-whole
 
 .PHONY: unit
 unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis

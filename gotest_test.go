@@ -11,7 +11,7 @@ import (
 )
 
 // TestFailuresRunOnceMore runs tools/gotest.sh with several outputs of go test. It compares the
-// tests that the script repeats, and whether it fails.
+// tests and the packages that the script repeats, and whether it fails.
 func TestFailuresRunOnceMore(t *testing.T) {
 	t.Parallel()
 	const one, two, pkg = "--- FAIL: TestOne (0.00s)\n", "--- FAIL: TestTwo (0.00s)\n", "FAIL\texample.com/p\t1s\n"
@@ -33,14 +33,14 @@ func TestFailuresRunOnceMore(t *testing.T) {
 			if err := os.WriteFile(fake, []byte("#!/bin/sh\ncat <<'END'\n"+test.output+"END\nexit 1\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			command := exec.Command("tools/gotest.sh", fake, "-run", "^(TestBefore)$", "./p")
+			command := exec.Command("tools/gotest.sh", fake, "-run", "^(TestBefore)$", "-skip", "^(TestA/b/c)$", "./o", "./p", "example.com/m/p")
 			command.Env = append(os.Environ(), "AGAIN="+list)
 			output, err := command.CombinedOutput()
 			if failed := err != nil; failed != (test.left == "") {
 				t.Errorf("fails: %v\n%s", failed, output)
 			}
 			left, _ := os.ReadFile(list) // absent if nothing is left
-			if want := fake + " ./p -run " + test.left + " \n"; test.left != "" && string(left) != want || test.left == "" && len(left) > 0 {
+			if want := fake + ` -skip \^\(TestA/b/c\)\$ -run ` + test.left + " example.com/p \n"; test.left != "" && string(left) != want || test.left == "" && len(left) > 0 {
 				t.Errorf("leaves %q, want %q", left, want)
 			}
 			if test.left != "" && !strings.Contains(string(output), "note: "+strings.SplitN(test.output, "\n", 2)[0]) {
@@ -48,4 +48,58 @@ func TestFailuresRunOnceMore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStagesRunInTheirOrder runs tools/stages.sh with a fake make, which fails for one target, and
+// compares which targets had ended when others began, and how the scheduler treats them.
+func TestStagesRunInTheirOrder(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	script, err := os.ReadFile("tools/stages.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The targets low1 and low2 end when the file released exists, which the target b creates.
+	const fake = `#!/bin/bash
+echo "$2 begins, $(chrt -p $$ | sed -n 's/.*policy: //p')" >>order
+case $2 in
+low1) until [ -e released ]; do sleep 0.01; done ;;
+bad) exit 1 ;;
+b) touch released ;;
+esac
+echo "$2 ends" >>order
+`
+	if err := os.Mkdir(filepath.Join(folder, "tools"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"tools/stages.sh": string(script), "make": fake} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command(filepath.Join(folder, "tools/stages.sh"), "low:low1", "low:low2", "quiet", "then", "a", "bad", "then", "b")
+	command.Env = append(os.Environ(), "MAKE=./make")
+	output, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "FAILED: bad (all in") {
+		t.Errorf("with a target that fails: %v\n%s", err, output)
+	}
+	order, err := os.ReadFile(filepath.Join(folder, "order"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(line string) int {
+		n := strings.Index("\n"+string(order), "\n"+line+"\n")
+		if n < 0 {
+			t.Fatalf("there is no %q in\n%s", line, order)
+		}
+		return n
+	}
+	for _, pair := range [][2]string{{"quiet ends", "a begins, SCHED_OTHER"}, {"quiet ends", "bad begins, SCHED_OTHER"}, {"a ends", "b begins, SCHED_OTHER"},
+		{"b begins, SCHED_OTHER", "low1 ends"}, {"low1 ends", "low2 begins, SCHED_IDLE"}} {
+		if at(pair[0]) > at(pair[1]) {
+			t.Errorf("%q comes after %q:\n%s", pair[0], pair[1], order)
+		}
+	}
+	at("low1 begins, SCHED_IDLE")
+	at("low2 ends")
 }

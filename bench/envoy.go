@@ -40,6 +40,35 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
+// serving waits until an Envoy lets requests through: a filter has its policy, or its connection to
+// a service, a moment after Envoy listens.
+func serving(one *system, err error) (*system, error) {
+	if err != nil {
+		return nil, err
+	}
+	return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
+}
+
+// counting starts several Envoys that count in memory or, withRedis, in one Redis. start is called
+// with its address, or "".
+func (b *bench) counting(withRedis bool, nodes int, start func(address string) (*system, error)) (*system, error) {
+	var store []*process
+	address := ""
+	if withRedis {
+		p, at, err := b.redis()
+		if err != nil {
+			return nil, err
+		}
+		store, address = []*process{p}, at
+	}
+	s, err := b.envoys(nodes, func() (*system, error) { return serving(start(address)) })
+	if err != nil {
+		return nil, err
+	}
+	s.redis, s.sends, s.processes = address, []string{"evalsha"}, append(s.processes, store...)
+	return s, nil
+}
+
 // asking starts an Envoy with a filter that requests the health of a bridge in memory, and decides
 // nothing.
 func asking(b *bench, limit, nodes int) (*system, error) {
@@ -55,32 +84,13 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 // ours starts Envoys with the filter, each with its own bridge, in memory or over one Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
-		var store []*process
-		address := ""
-		if withRedis {
-			p, at, err := b.redis()
-			if err != nil {
-				return nil, err
-			}
-			store, address = []*process{p}, at
-		}
-		s, err := b.envoys(nodes, func() (*system, error) {
+		return b.counting(withRedis, nodes, func(address string) (*system, error) {
 			bridge, socket, err := b.bridge(rules(limit), address)
 			if err != nil {
 				return nil, err
 			}
-			one, err := b.envoy("", envoySetting{route: route, filter: filterWasm(penstockWasm, filterSettings), service: socket, http1: http1}, bridge)
-			if err != nil {
-				return nil, err
-			}
-			// The filter has its policy a moment after Envoy listens.
-			return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
+			return b.envoy("", envoySetting{route: route, filter: filterWasm(penstockWasm, filterSettings), service: socket, http1: http1}, bridge)
 		})
-		if err != nil {
-			return nil, err
-		}
-		s.redis, s.sends, s.processes = address, []string{"evalsha"}, append(s.processes, store...)
-		return s, nil
 	}
 }
 
@@ -99,12 +109,7 @@ func servedBy(route, filter string, service func(b *bench, limit, nodes int) (*s
 		n := 0
 		s, err := b.envoys(nodes, func() (*system, error) {
 			n++
-			one, err := b.envoy("", envoySetting{route: route, filter: filter, service: behind.addresses[n-1]})
-			if err != nil {
-				return nil, err
-			}
-			// The first call makes the connection to the service.
-			return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
+			return serving(b.envoy("", envoySetting{route: route, filter: filter, service: behind.addresses[n-1]}))
 		})
 		if err != nil {
 			return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 )
 
 // penstockModule is Penstock's native module. bench/run.sh builds bench/module into the same
@@ -23,28 +22,13 @@ func filterModule(name, configuration string) string {
 // native starts Envoys with the native module, in memory or over one Redis.
 func native(route string, withRedis bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
-		var store []*process
-		address, settings := "", fmt.Sprintf(benchPolicy, rules(limit))
-		if withRedis {
-			p, at, err := b.redis()
-			if err != nil {
-				return nil, err
+		return b.counting(withRedis, nodes, func(address string) (*system, error) {
+			settings := fmt.Sprintf(benchPolicy, rules(limit))
+			if withRedis {
+				settings += "store: {type: redis, url: \"redis://" + address + "\", timeout: 500ms}\n"
 			}
-			store, address = []*process{p}, at
-			settings += "store: {type: redis, url: \"redis://" + at + "\", timeout: 500ms}\n"
-		}
-		s, err := b.envoys(nodes, func() (*system, error) {
-			one, err := b.envoy("", envoySetting{route: route, filter: filterModule("penstock", settings)})
-			if err != nil {
-				return nil, err
-			}
-			return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
+			return b.envoy("", envoySetting{route: route, filter: filterModule("penstock", settings)})
 		})
-		if err != nil {
-			return nil, err
-		}
-		s.redis, s.sends, s.processes = address, []string{"evalsha"}, append(s.processes, store...)
-		return s, nil
 	}
 }
 
@@ -190,23 +174,11 @@ func moduleStart(o options, out *section) error {
 		return err
 	}
 	over := fmt.Sprintf(benchPolicy, leasedRule(unlimited)) + "store: {type: redis, url: \"redis://" + address + "\"}\n"
-	settings := []envoySetting{{route: routeDirect}, {route: routeDirect, filter: filterModule("penstock", over)}}
-	ready, work, resident := make([][]time.Duration, 2), make([][]time.Duration, 2), make([][]float64, 2)
-	for range 2 * o.rounds {
-		for i, s := range settings {
-			s.workers = o.workers
-			took, cpu, memory, err := b.startOnce(s)
-			if err != nil {
-				return err
-			}
-			ready[i], work[i], resident[i] = append(ready[i], took), append(work[i], cpu), append(resident[i], memory)
-		}
+	later, more, err := b.starts(2*o.rounds, out, "Penstock's module", envoySetting{route: routeDirect, filter: filterModule("penstock", over), workers: o.workers})
+	if err != nil {
+		return err
 	}
-	out.table("", "ready, s", "CPU until then, s", "memory, MB")
-	for i, name := range []string{"no filter", "Penstock's module"} {
-		out.row(name, fmt.Sprintf("%.2f", median(ready[i]).Seconds()), fmt.Sprintf("%.2f", median(work[i]).Seconds()), fmt.Sprintf("%.0f", median(resident[i])))
-	}
-	later, size, more := (median(ready[1]) - median(ready[0])).Seconds(), float64(file.Size())/1e6, median(resident[1])-median(resident[0])
+	size := float64(file.Size()) / 1e6
 	out.targets(fmt.Sprintf("With the module, Envoy is ready %.2f s later (%s), and takes %.0f MB more (%s). The module has %.1f MB (%s).",
 		later, against(later <= 0.3, "0.3 s"), more, against(more <= 60, "60 MB"), size, against(size <= 25, "25 MB")))
 	return nil

@@ -24,24 +24,34 @@ func envoyStart(o options, out *section) error {
 	if err != nil {
 		return err
 	}
-	settings := []envoySetting{{route: routeDirect}, {route: routeDirect, filter: filterWasm(penstockWasm, filterSettings), service: socket}}
+	if _, _, err := b.starts(o.rounds, out, "Penstock", envoySetting{route: routeDirect, filter: filterWasm(penstockWasm, filterSettings), service: socket,
+		workers: o.workers}); err != nil {
+		return err
+	}
+	out.say("\nThe filter is %.2f MB.\n", float64(module.Size())/1e6)
+	return nil
+}
+
+// starts starts Envoys without a filter and Envoys of a setting, in turn, and prints a table with
+// the medians. It returns how many seconds later the latter are ready, and how many MB more they
+// take.
+func (b *bench) starts(times int, out *section, name string, with envoySetting) (later, more float64, err error) {
+	settings := []envoySetting{{route: with.route, workers: with.workers}, with}
 	ready, work, resident := make([][]time.Duration, 2), make([][]time.Duration, 2), make([][]float64, 2)
-	for range o.rounds {
+	for range times {
 		for i, s := range settings {
-			s.workers = o.workers
 			took, cpu, memory, err := b.startOnce(s)
 			if err != nil {
-				return err
+				return 0, 0, err
 			}
 			ready[i], work[i], resident[i] = append(ready[i], took), append(work[i], cpu), append(resident[i], memory)
 		}
 	}
 	out.table("", "ready, s", "CPU until then, s", "memory, MB")
-	for i, name := range []string{"no filter", "Penstock"} {
+	for i, name := range []string{"no filter", name} {
 		out.row(name, fmt.Sprintf("%.2f", median(ready[i]).Seconds()), fmt.Sprintf("%.2f", median(work[i]).Seconds()), fmt.Sprintf("%.0f", median(resident[i])))
 	}
-	out.say("\nThe filter is %.2f MB.\n", float64(module.Size())/1e6)
-	return nil
+	return (median(ready[1]) - median(ready[0])).Seconds(), median(resident[1]) - median(resident[0]), nil
 }
 
 // startOnce starts an Envoy, sends it requests for a second, and stops it. cpu is its CPU time

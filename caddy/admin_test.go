@@ -236,7 +236,7 @@ func TestAdminReportsTheMostDeniedClients(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("%d %v: want ip:127.0.0.1 with 4 refusals", status, answer)
+	t.Errorf("%d %v: want ip:127.0.0.1 with 4 denials", status, answer)
 }
 
 // TestAdminKnowsClientsByTheNamesItGivesThem: an IPv6 client is named by its network prefix.

@@ -121,9 +121,9 @@ func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
 	s.get("/long").want(t, "Content-Type", "text/x-calm")
 }
 
-// TestGRPCIsRefusedInItsOwnForm: the response is HTTP 200 with a single header block that carries
+// TestGRPCIsDeniedInItsOwnForm: the response is HTTP 200 with a single header block that carries
 // the gRPC status.
-func TestGRPCIsRefusedInItsOwnForm(t *testing.T) {
+func TestGRPCIsDeniedInItsOwnForm(t *testing.T) {
 	s := answeringCaddy(t, `{
 		servers {
 			protocols h1 h2c

@@ -40,6 +40,19 @@ func (s *scratch) answerTo(r *http.Request, d *core.Decision) answer {
 	return a
 }
 
+// rejects answers a request that cannot be decided by rules, and reports whether it did.
+func (h *Handler) rejects(w http.ResponseWriter, r *http.Request, a *attributes) bool {
+	switch {
+	case !a.served():
+		rejectTarget(w)
+	case len(h.policies) > 0 && isEarly(r):
+		rejectEarly(w)
+	default:
+		return false
+	}
+	return true
+}
+
 // rejectTarget answers a request whose target has an unsupported form. It bypasses error routes
 // because they would serve the target.
 func rejectTarget(w http.ResponseWriter) {
@@ -47,6 +60,24 @@ func rejectTarget(w http.ResponseWriter) {
 	w.Header()["Content-Type"] = []string{"application/problem+json"}
 	w.WriteHeader(http.StatusBadRequest)
 	_, _ = io.WriteString(w, response.InvalidTarget)
+}
+
+// isEarly reports whether a request came before the TLS handshake was complete (0-RTT over HTTP/3).
+// Its address is not verified, and it may be a copy of an earlier request. So another one than the
+// client that is counted may have sent it.
+func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
+
+// earlyData is the response to a request in early data. Browsers send such a request again after
+// the handshake (RFC 8470).
+const earlyData = `{"type":"about:blank","title":"Too Early","status":425,` +
+	`"detail":"The request came before the TLS handshake was complete. Send it again."}`
+
+// rejectEarly answers a request in early data. It bypasses error routes, which could serve it.
+func rejectEarly(w http.ResponseWriter) {
+	earlyRequests.Inc()
+	w.Header()["Content-Type"] = []string{"application/problem+json"}
+	w.WriteHeader(http.StatusTooEarly)
+	_, _ = io.WriteString(w, earlyData)
 }
 
 // guessedLengthMax is the longest body whose Content-Length the server computes itself.

@@ -51,7 +51,7 @@ func TestOneLineLimitsAClient(t *testing.T) {
 	}
 }
 
-func TestHeadIsRefusedWithoutABody(t *testing.T) {
+func TestADeniedHeadHasNoBody(t *testing.T) {
 	s := start(t, `:PORT {
 		penstock 1/30d
 		respond "ok"

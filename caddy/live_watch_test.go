@@ -58,7 +58,7 @@ func TestEditedPolicyKeepsConsumption(t *testing.T) {
 	}
 }
 
-func TestWrongEditIsRefusedAndTheLastPolicyStays(t *testing.T) {
+func TestWrongEditIsRejectedAndTheLastPolicyStays(t *testing.T) {
 	s, path := watched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
 	write(t, path, "name: shop\nrules: [{name: api, limit: 2/hour}]\n")
 	status, answer := s.ask(http.MethodPost, "reload")

@@ -24,6 +24,10 @@ var (
 		Name: "penstock_invalid_targets_total",
 		Help: "Requests answered 400 because their target or host is of a form that is not served.",
 	})
+	earlyRequests = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "penstock_early_requests_total",
+		Help: "Requests answered 425 because they came before the TLS handshake was complete.",
+	})
 )
 
 // storesInUse yields the stores of all configurations. The metrics of stores belong to the process:
@@ -33,7 +37,7 @@ func storesInUse(yield func(*store.Store) bool) {
 	stores.Range(func(_, value any) bool { return yield(value.(*pooledStore).opened) })
 }
 
-var collectors = append(append(common.Collectors(), metrics.Build("caddy")...), waitingGauge, invalidTargets, metrics.Stores(storesInUse))
+var collectors = append(append(common.Collectors(), metrics.Build("caddy")...), waitingGauge, invalidTargets, earlyRequests, metrics.Stores(storesInUse))
 
 // register puts the metrics into a configuration's registry.
 func register(registry *prometheus.Registry) error {

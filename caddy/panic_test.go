@@ -67,8 +67,8 @@ func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	}
 }
 
-// TestAPanicOverAnEditRefusesIt: the previous policy stays in force.
-func TestAPanicOverAnEditRefusesIt(t *testing.T) {
+// TestAPanicOverAnEditRejectsIt: the previous policy stays in force.
+func TestAPanicOverAnEditRejectsIt(t *testing.T) {
 	const text = "name: shop\nrules: [{name: a, limit: 1/1m}]"
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -3,7 +3,6 @@
 package penstockcaddy
 
 import (
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
-	"github.com/penstock/penstock/internal/published"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
@@ -43,26 +41,12 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 			"redis://localhost:6379 in the penstock block of the global options", p.Name)
 	}
 	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, Trial: trial, Logger: a.slogger()}
-	var err error
-	if o.Folder, err = fillIn(p.StateDir, nil); err != nil {
-		return nil, fmt.Errorf("policy redis %s: state_dir: %w", p.Name, err)
+	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
+	if err := settings.Fill(&o, fillIn); err != nil {
+		return nil, fmt.Errorf("policy redis %s: %w", p.Name, err)
 	}
 	if o.Folder == "" {
 		o.Folder = filepath.Join(caddy.AppDataDir(), "penstock")
-	}
-	if o.Node, err = fillIn(p.Node, nil); err != nil {
-		return nil, fmt.Errorf("policy redis %s: node: %w", p.Name, err)
-	}
-	for _, text := range p.Keys {
-		filled, err := fillIn(text, nil)
-		var key ed25519.PublicKey
-		if err == nil {
-			key, err = published.ParsePublic(filled)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("policy redis %s: %w", p.Name, err)
-		}
-		o.Keys = append(o.Keys, key)
 	}
 	return redispolicy.New(o)
 }

@@ -55,9 +55,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s.failure = nil
 	useDirectory(&s.plan, h.app.store.directory)
 	s.attrs.reset(r)
-	if !s.attrs.served() {
+	if h.rejects(w, r, &s.attrs) {
 		s.release()
-		rejectTarget(w)
 		return nil
 	}
 	s.versions = s.versions[:0]

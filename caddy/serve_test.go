@@ -199,7 +199,7 @@ func TestReloadKeepsCountersAndChangesLimits(t *testing.T) {
 	equal(t, "after a refused reload", s.statuses(1, "/"), "429")
 }
 
-func TestMetricsAfterARefusedReload(t *testing.T) {
+func TestMetricsAfterARejectedReload(t *testing.T) {
 	s := start(t, ":PORT {\n penstock 3/30d\n respond ok\n}")
 	equal(t, "before", s.statuses(1, "/"), "200")
 	// The listener is checked last, after the handler has opened its store and registered its

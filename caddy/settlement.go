@@ -54,6 +54,9 @@ func (s *settlement) Due() []counter.Check { return s.checks }
 
 // Release ends the settlement and recycles it.
 func (s *settlement) Release() {
+	if s.tap != nil {
+		s.tap.Close()
+	}
 	*s = settlement{Settlement: s.Settlement}
 	settlements.Put(s)
 }
@@ -193,9 +196,10 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 		s.cut = s.tap == nil || s.tap.Cut() // without a tap it waits for trailers
 	}
 	switch {
-	case s.begun || panics:
+	case s.begun:
 	case w.clientAborts(s.ctx) || err != nil && w.unfinished():
 		s.status, s.cut = 0, true
+	case panics:
 	case err == nil:
 		s.status, s.header = http.StatusOK, header
 	default:
@@ -238,12 +242,18 @@ func (s *settlement) withheld() bool {
 // Status implements [core.Answer].
 func (s *settlement) Status() int { return s.status }
 
-// Header implements [core.Answer]. It looks in the header first, then in the trailers.
+// Header implements [core.Answer]. It looks in the header first, then in the trailers. Without a
+// status, the field belongs to a response for which the client did not wait.
 func (s *settlement) Header(name string) (string, bool) {
 	for _, values := range [][]string{s.header[name], s.later[name], s.later[http.TrailerPrefix+name]} {
-		if len(values) > 0 {
-			return strings.Join(values, ", "), true
+		if len(values) == 0 {
+			continue
 		}
+		text := strings.Join(values, ", ")
+		if s.cut && s.status == 0 {
+			text = core.UnreadMark + text
+		}
+		return text, true
 	}
 	if s.cut {
 		return core.UnreadMark, true

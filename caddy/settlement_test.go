@@ -251,6 +251,46 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 	})
 }
 
+// TestAClientThatLeavesBeforeTheHeader: encode holds the header of a response back until its body
+// begins. If the client leaves in between, the cost is the maximum, or the cost in the header if
+// that is more.
+func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
+	const unread = `"cost_after":{"header":"X-Cost","estimate":10,"max":1000,"unread":100}`
+	for name, c := range map[string]struct {
+		cost  string // in the header; "" if no header is written
+		want  int64
+		panic bool
+	}{
+		"the cost is more":           {"900", 900, true},
+		"the cost is less":           {"30", 100, true},
+		"the header was not written": {"", 100, true},
+		"no panic":                   {"900", 900, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := provisioned(t, `{"name":"before","rules":[{"name":"r","limit":"1000/30d fixed_window",`+unread+`}]}`)
+			r := requestFor(http.MethodGet, "/")
+			ctx, leave := context.WithCancel(r.Context())
+			func() {
+				defer func() { _ = recover() }() // as the server does
+				_ = h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+					leave()
+					if c.cost != "" { // encode writes the header when reverse_proxy panics
+						w.Header().Set("X-Cost", c.cost)
+						w.WriteHeader(http.StatusOK)
+					}
+					if c.panic {
+						panic(http.ErrAbortHandler)
+					}
+					return nil
+				}))
+			}()
+			if got := used(t, h, "/"); got != c.want {
+				t.Errorf("%s: it cost %d, want %d", name, got, c.want)
+			}
+		})
+	}
+}
+
 // TestParallelLoginsAreReserved: all requests count until their responses are known.
 func TestParallelLoginsAreReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

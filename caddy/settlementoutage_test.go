@@ -48,12 +48,12 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 		w.Header().Set("X-Cost", map[string]string{"/dear": "400", "/cheap": "1"}[r.URL.Path])
 	})+`
 	}`)
-	refusals := func() int { return s.counted(`penstock_store_errors_total{`, `"breaker_open"`) }
+	failures := func() int { return s.counted(`penstock_store_errors_total{`, `"breaker_open"`) }
 	settled := func() int { return s.counted(`penstock_settlements_total{`, "") }
 	waitUntil(t, "Redis decides", func() bool { return s.get("/probe").Header.Get("X-RateLimit-Limit") != "" })
-	before := refusals()
+	before := failures()
 	redis.Pause()
-	waitUntil(t, "Redis is away", func() bool { s.get("/probe"); return refusals() > before })
+	waitUntil(t, "Redis is away", func() bool { s.get("/probe"); return failures() > before })
 	admitted := func(path string) (n int) {
 		for range 20 {
 			was := settled()

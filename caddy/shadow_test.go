@@ -100,12 +100,12 @@ func TestShadowPolicyMayStandAlone(t *testing.T) {
 	s := start(t, ":PORT {\n\tpenstock {\n\t\tname alone\n\t\tshadow policy "+path+"\n\t}\n\trespond \"ok\"\n}")
 	seen := s.counts()
 	if got := s.statuses(3, "/"); got != "200 200 200" {
-		t.Errorf("%s: a candidate refuses nothing", got)
+		t.Errorf("%s: a candidate denies nothing", got)
 	}
 	seen.awaitGrown(t, `penstock_shadow_decisions_total{candidate="refused",policy="alone.shadow",present="admitted"}`, 2)
 }
 
-func TestShadowOfAnythingButAPolicyIsRefused(t *testing.T) {
+func TestShadowOfAnythingButAPolicyIsRejected(t *testing.T) {
 	s := start(t, ":PORT {\n\trespond \"ok\"\n}")
 	err := s.load(":PORT {\n\tpenstock 10/1m {\n\t\tshadow candidate.yaml\n\t}\n\trespond \"ok\"\n}")
 	if err == nil || !strings.Contains(err.Error(), "write shadow policy candidate.yaml") {

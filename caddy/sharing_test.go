@@ -174,7 +174,7 @@ func TestABlockGovernsItsPolicyFile(t *testing.T) {
 	equal(t, "a site's own", s.statuses(2, "/"), "200 429")
 }
 
-func TestWordsWithoutEffectAreRefused(t *testing.T) {
+func TestFieldsWithoutEffectAreRejected(t *testing.T) {
 	s := start(t, ":PORT {\n respond ok\n}")
 	for config, word := range map[string]string{
 		`{"apps":{"penstock":{"on_error":"perhaps"}}}`: "on_error",

@@ -205,7 +205,7 @@ func TestAClientThatLeavesFreesItsPlace(t *testing.T) {
 	})
 }
 
-func TestAnotherLimitRefusesAtOnce(t *testing.T) {
+func TestAnotherLimitDeniesAtOnce(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"1/1h fixed_window"}`
 	queued(t, throttling("10s", 10, more), func(q *queueing) {
 		q.ask("a", "/hard")
@@ -216,7 +216,7 @@ func TestAnotherLimitRefusesAtOnce(t *testing.T) {
 	})
 }
 
-func TestALimitThatIsReachedMeanwhileRefuses(t *testing.T) {
+func TestALimitThatIsReachedMeanwhileDenies(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"2/1h fixed_window"}`
 	queued(t, throttling("10s", 10, more), func(q *queueing) {
 		for _, name := range []string{"a", "b", "c"} {

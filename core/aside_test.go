@@ -16,23 +16,23 @@ import (
 func TestAside(t *testing.T) {
 	one := limittest.All(t, "9/1m")
 	for name, c := range map[string]struct {
-		rules         []policy.Rule
-		penalty       *counter.Penalty
-		refuse, admit bool
+		rules       []policy.Rule
+		penalty     *counter.Penalty
+		deny, admit bool
 	}{
-		"leased":           {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}}, refuse: true, admit: true},
-		"two leased":       {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: limittest.All(t, "9/1m", "9/1h")}}, refuse: true, admit: true},
-		"one is not":       {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Limits: one}}, refuse: true},
-		"one cannot be":    {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: limittest.All(t, "9/1m", "9/1h sliding_log")}}, refuse: true},
+		"leased":           {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}}, deny: true, admit: true},
+		"two leased":       {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: limittest.All(t, "9/1m", "9/1h")}}, deny: true, admit: true},
+		"one is not":       {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Limits: one}}, deny: true},
+		"one cannot be":    {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: limittest.All(t, "9/1m", "9/1h sliding_log")}}, deny: true},
 		"log_only besides": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Action: policy.ActionLogOnly, Limits: one}}},
 		"throttled": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, Action: policy.ActionThrottle,
 			Throttle: &policy.Throttle{MaxDelay: counter.Second, MaxWaiting: 1}}}},
-		"refunds":   {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}}}}, refuse: true},
+		"refunds":   {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}}}}, deny: true},
 		"a penalty": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}}, penalty: &counter.Penalty{Window: counter.Hour, Threshold: 3, Multipliers: []int64{1}}},
 		"exempt":    {rules: []policy.Rule{{Action: policy.ActionAllow, Group: "g"}}},
 		"unlimited": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}}, Match: policy.Match{Path: []string{"/other"}}}}},
 		"unlimited so": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}},
-			Tiers: map[string]policy.LimitSet{"gold": {Unlimited: true}}}}, refuse: true, admit: true},
+			Tiers: map[string]policy.LimitSet{"gold": {Unlimited: true}}}}, deny: true, admit: true},
 	} {
 		for i := range c.rules {
 			c.rules[i].Name = string(rune('a' + i))
@@ -46,8 +46,8 @@ func TestAside(t *testing.T) {
 		request := get("192.0.2.1", "/")
 		request.header = map[string]string{"X-Tier": "gold"}
 		p.Add(rs, request)
-		if deny, admit := p.LocalDecision(); deny != c.refuse || admit != c.admit {
-			t.Errorf("%s: refuse %v, admit %v", name, deny, admit)
+		if deny, admit := p.LocalDecision(); deny != c.deny || admit != c.admit {
+			t.Errorf("%s: deny %v, admit %v", name, deny, admit)
 		}
 	}
 }

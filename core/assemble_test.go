@@ -129,9 +129,9 @@ func decideBy(p *Plan, rs *Ruleset, a policy.Attributes, told *Plan) shown {
 	return shown{d.Status, HeadersOf(p, &d), string(ProblemOf(nil, p, &d))}
 }
 
-// TestAssembleRefusesWhatCannotBeDecided: each of these policies would make a request panic or go
+// TestAssembleRejectsWhatCannotBeDecided: each of these policies would make a request panic or go
 // uncounted.
-func TestAssembleRefusesWhatCannotBeDecided(t *testing.T) {
+func TestAssembleRejectsWhatCannotBeDecided(t *testing.T) {
 	for name, spoil := range map[string]func(p *policy.Policy){
 		"a path":            func(p *policy.Policy) { p.Rules[0].Match.Path[0] = "a" },
 		"a host":            func(p *policy.Policy) { p.Rules[1].Match.Host[0] = "a:80" },

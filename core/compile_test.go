@@ -35,8 +35,8 @@ func problemPaths(t *testing.T, p policy.Policy) (paths []string, text string) {
 	return paths, err.Error()
 }
 
-// TestCompileRefusesRules tests every mistake that a single rule can contain.
-func TestCompileRefusesRules(t *testing.T) {
+// TestCompileRejectsRules tests every mistake that a single rule can contain.
+func TestCompileRejectsRules(t *testing.T) {
 	one := limittest.All(t, "100/1m")
 	header := policy.Dimension{Kind: policy.PerHeader, Name: "X-Tenant"}
 	for _, c := range []struct {
@@ -101,8 +101,8 @@ func TestCompileRefusesRules(t *testing.T) {
 	}
 }
 
-// TestCompileRefusesPolicies tests each mistake that does not concern a single rule.
-func TestCompileRefusesPolicies(t *testing.T) {
+// TestCompileRejectsPolicies tests each mistake that does not concern a single rule.
+func TestCompileRejectsPolicies(t *testing.T) {
 	one := limittest.All(t, "100/1m")
 	header := policy.Identify{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}
 	for _, c := range []struct {

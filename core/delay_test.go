@@ -65,10 +65,10 @@ func TestThrottleIsFinal(t *testing.T) {
 			99*counter.Millisecond)}, 0},
 		{"one that has room is as long as may be", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), throttled(t, "b",
 			"10/1s burst 9", 100*counter.Millisecond)}, 100 * counter.Millisecond},
-		{"another refuses too", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
-		{"another refuses too, but only reports", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second),
+		{"another denies too", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
+		{"another denies too, but only reports", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second),
 			{Name: "b", Limits: limittest.All(t, "1/1m fw"), Action: policy.ActionLogOnly}}, 100 * counter.Millisecond},
-		{"another refuses alone", []policy.Rule{throttled(t, "a", "10/1s burst 9", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
+		{"another denies alone", []policy.Rule{throttled(t, "a", "10/1s burst 9", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
 	} {
 		rs, store := mustCompile(t, policy.Policy{Name: "n", Rules: c.rules}), newCounters()
 		store.ask(t, get("192.0.2.1", "/"), rs)

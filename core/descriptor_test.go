@@ -235,9 +235,9 @@ func TestDescriptorsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestDescriptorsRefusedWithoutTheStore: the plan names the descriptor for which the request is
+// TestDescriptorsDeniedWithoutTheStore: the plan names the descriptor for which the request is
 // denied, and nothing is charged.
-func TestDescriptorsRefusedWithoutTheStore(t *testing.T) {
+func TestDescriptorsDeniedWithoutTheStore(t *testing.T) {
 	deny := perAttr("a", "5/1m", t)
 	deny.Per, deny.Missing = []policy.Dimension{{Kind: policy.PerAttr, Name: "never"}}, policy.MissingDeny
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{deny, perAttr("b", "5/1m", t),

@@ -56,7 +56,7 @@ func TestOrderOfForce(t *testing.T) {
 	exempt := record(func(r *policy.ClientRecord) { r.Exempt = true })
 	both := record(func(r *policy.ClientRecord) { r.Blocked, r.Exempt = true, true })
 	key := func(tier, limit string) policy.Identity {
-		who := policy.Identity{Kind: "api_key", ID: "k", APIKey: "k", User: "ann", Tier: tier}
+		who := policy.Identity{Kind: "api_key", ID: "k", APIKey: "k", User: "ann", Tenant: "t", Tier: tier}
 		if limit != "" {
 			who.Overrides = own(t, map[string]string{"api": limit})
 		}
@@ -82,11 +82,16 @@ func TestOrderOfForce(t *testing.T) {
 		{"limits of the key's record over those of the owner's", key("", ""), policy.CredentialValid,
 			directory{"api_key:k": limits("7/1m"), "user:ann": limits("8/1m")}, false, OutcomeAllowed, 7},
 		{"limits of the owner's record", key("", ""), policy.CredentialValid, directory{"user:ann": limits("8/1m")}, false, OutcomeAllowed, 8},
+		{"limits of the owner's record over those of its tenant's", key("", ""), policy.CredentialValid,
+			directory{"user:ann": limits("8/1m"), "tenant:t": limits("6/1m")}, false, OutcomeAllowed, 8},
+		{"limits of the tenant's record over the tier of the credential", key("silver", ""), policy.CredentialValid,
+			directory{"tenant:t": limits("6/1m")}, false, OutcomeAllowed, 6},
 		{"exempt over limits", key("silver", "9/1m"), policy.CredentialValid, directory{"api_key:k": exempt}, false, OutcomeExempt, 0},
 		{"a revoked key is not exempt by its owner's record, since nobody knows the owner", key("", ""), policy.CredentialRevoked,
 			directory{"user:ann": exempt}, false, OutcomeUnauthorized, 0},
 		{"the state of the key over exempt", key("", ""), policy.CredentialRevoked, directory{"192.0.2.0/24": exempt}, false,
 			OutcomeUnauthorized, 0},
+		{"block over the state of the key", key("", ""), policy.CredentialRevoked, directory{"192.0.2.0/24": blocked}, false, OutcomeBlocked, 0},
 		{"block over exempt", key("", ""), policy.CredentialValid, directory{"api_key:k": both}, false, OutcomeBlocked, 0},
 		{"block of the owner over exempt of the key", key("", ""), policy.CredentialValid,
 			directory{"api_key:k": exempt, "user:ann": blocked}, false, OutcomeBlocked, 0},

@@ -44,8 +44,8 @@ func (rs *Ruleset) divide(p *policy.Policy) {
 	}
 }
 
-// lend has units of limits lent among the regions, if the rule and the algorithms allow it. whole
-// are the limits over all regions.
+// lend marks limits whose units the regions lend each other, if the rule and the algorithms allow
+// it. whole are the limits over all regions.
 func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	if !d.Lends || len(whole) != len(limits) {
 		return
@@ -58,8 +58,8 @@ func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	}
 }
 
-// ownPart returns the region's parts of a client's own limits, as ownLimits.of does. ok is false if
-// the rule is not divided, and if its shards divide them as well.
+// ownPart returns the region's parts of a client's own limits for a rule. ok is false if the rule
+// has no regions, or if it also has shards: then the rule's shards divide the limits.
 func (o *ownLimits) ownPart(r *rule, holdsClient bool) (set *limitSet, ok bool) {
 	if r.region == nil || r.spread != nil {
 		return nil, false
@@ -75,8 +75,8 @@ func (r *rule) compileOwn(set *policy.LimitSet) limitSet {
 	return r.region.compile(r.name, *set)
 }
 
-// compile divides a set of limits. A limit of which the region has no unit becomes a limit of one
-// unit that nothing passes, since there is no limit of 0.
+// compile divides a set of limits. There is no limit of 0, so a limit of which the region has no
+// unit becomes a limit of one unit that denies every request.
 func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
 	for i := range sources {

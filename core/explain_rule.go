@@ -32,6 +32,8 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 		e.Fate = "applies: blocks the request"
 	case r.action == policy.ActionAllow:
 		e.Fate = "applies: exempts from its group"
+	case u.excused && p.who.Entry == nil:
+		e.Fate = "exempt: by a record in the directory"
 	case u.excused:
 		e.Fate = "exempt: " + p.who.Entry.At + " lists the client"
 	case u.missing:

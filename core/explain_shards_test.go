@@ -88,9 +88,9 @@ func (c *counters) sums(rs *Ruleset, a policy.Attributes) (remaining, used map[s
 	return remaining, used, reset
 }
 
-// TestExplainSaysHowManyShardsRefuse: a request passes as long as one shard admits it under all
+// TestExplainReportsHowManyShardsDeny: a request passes as long as one shard admits it under all
 // limits of the rule. Otherwise it is denied until the first shard admits again.
-func TestExplainSaysHowManyShardsRefuse(t *testing.T) {
+func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	policy := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "all", PerNone: true, Expose: true, Shards: 3, Limits: limittest.All(t, "6/1m fw", "9/1h fw")}}}
 	rs := mustCompile(t, policy)
 	for _, c := range []struct {

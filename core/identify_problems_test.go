@@ -101,9 +101,9 @@ func TestProblemsOfProxiesAndSources(t *testing.T) {
 	})
 }
 
-// TestUnknowableIsRefused: a match, list or key cannot use a client property that no identify
-// method provides.
-func TestUnknowableIsRefused(t *testing.T) {
+// TestPropertiesOfNoMethodAreRejected: a match, list or key cannot use a client property that no
+// identify method provides.
+func TestPropertiesOfNoMethodAreRejected(t *testing.T) {
 	l := limittest.All(t, "9/1m")
 	key := policy.Identify{Kind: policy.IdentifyAPIKey, Verifier: newAnswers()}
 	token := policy.Identify{Kind: policy.IdentifyJWT, Verifier: newAnswers()}

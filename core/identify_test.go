@@ -207,9 +207,9 @@ func TestCredentialsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestSeveralPoliciesRefuse: the decision has the state of the credential that caused the denial,
+// TestSeveralPoliciesDeny: the decision has the state of the credential that caused the denial,
 // the first one if there are several.
-func TestSeveralPoliciesRefuse(t *testing.T) {
+func TestSeveralPoliciesDeny(t *testing.T) {
 	by := func(path string, deny bool) *Ruleset {
 		return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}},
 			Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Match: policy.Match{Path: []string{path}}}}})

@@ -63,7 +63,7 @@ func TestPlanSaysWhatMayBeLeased(t *testing.T) {
 	}
 }
 
-func TestVerifyRefusesUnknownLeases(t *testing.T) {
+func TestVerifyRejectsUnknownLeases(t *testing.T) {
 	p := policy.Policy{Lease: policy.LeaseAuto + 1, Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "1/1m"), Lease: policy.LeaseAuto + 1},
 		{Name: "b", Action: policy.ActionBlock, Lease: policy.LeaseOff}}}
 	_, err := Compile(p)

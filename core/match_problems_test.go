@@ -89,7 +89,7 @@ func matchProblems(at string, m policy.Match) policy.Problems {
 	return v.Problems
 }
 
-func TestPatternRefused(t *testing.T) {
+func TestPatternRejected(t *testing.T) {
 	for pattern, why := range map[string]string{
 		"": "empty", "api": "start", "*": "start", "/a?b=c": "query", "/a#b": "fragment", `/a\b`: "backslash", "/a b": "space",
 		"/a\tb": "control", "/a%00": "control", "/%zz": "hexadecimal", "/100%": "hexadecimal", "/a//b": "empty segment",

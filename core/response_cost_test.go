@@ -31,8 +31,8 @@ func wantProblems(t *testing.T, problems []afterProblem) {
 	}
 }
 
-// TestCompileRefusesActions tests each mistake in costs, settlements and throttles.
-func TestCompileRefusesActions(t *testing.T) {
+// TestCompileRejectsActions tests each mistake in costs, settlements and throttles.
+func TestCompileRejectsActions(t *testing.T) {
 	trusted := prefixes("10.0.0.0/8")
 	after := func(c policy.CostAfter) policy.Rule { return policy.Rule{CostAfter: &c} }
 	throttle := func(d counter.Micros, n int) policy.Rule {
@@ -83,8 +83,8 @@ func TestCompileRefusesActions(t *testing.T) {
 	})
 }
 
-// TestCompileRefusesResponses tests each mistake in the response to a denied client.
-func TestCompileRefusesResponses(t *testing.T) {
+// TestCompileRejectsResponses tests each mistake in the response to a denied client.
+func TestCompileRejectsResponses(t *testing.T) {
 	fields := func(name, value string) *policy.Response {
 		return &policy.Response{Headers: []policy.Field{{Name: name, Value: value}}}
 	}
@@ -121,9 +121,9 @@ func TestCompileRefusesResponses(t *testing.T) {
 	})
 }
 
-// TestCompileRefusesActionsWithoutLimits: rules without limits cannot settle, throttle or set retry
+// TestCompileRejectsActionsWithoutLimits: rules without limits cannot settle, throttle or set retry
 // times.
-func TestCompileRefusesActionsWithoutLimits(t *testing.T) {
+func TestCompileRejectsActionsWithoutLimits(t *testing.T) {
 	for _, c := range []struct {
 		rule policy.Rule
 		path string
@@ -152,8 +152,8 @@ func TestCompileRefusesActionsWithoutLimits(t *testing.T) {
 	}
 }
 
-// TestCompileRefusesPenalties tests each mistake in penalties.
-func TestCompileRefusesPenalties(t *testing.T) {
+// TestCompileRejectsPenalties tests each mistake in penalties.
+func TestCompileRejectsPenalties(t *testing.T) {
 	own := []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}
 	for _, c := range []struct {
 		change     func(*counter.Penalty)

@@ -303,13 +303,14 @@ func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool)
 		text, ok = answer.JSON(a.costAfter.JSON)
 	}
 	switch unread := strings.HasPrefix(text, UnreadMark); {
-	case status == 0 && unread:
-		return max(reserved, a.costAfter.Unread), false
-	case status == 0:
+	case status == 0 && !unread:
 		return reserved, true
 	case unread:
 		seen, _ := costNumber(text[len(UnreadMark):], a.costAfter.Max)
-		return max(seen, a.costAfter.Unread), false
+		if seen = max(seen, a.costAfter.Unread); status == 0 {
+			seen = max(seen, reserved)
+		}
+		return seen, false
 	case ok:
 		if cost, ok = costNumber(text, a.costAfter.Max); ok {
 			return cost, true

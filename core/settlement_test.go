@@ -193,7 +193,7 @@ func TestNothingToSettle(t *testing.T) {
 	}
 	plan, d := store.ask(t, get("192.0.2.1", "/"), rs)
 	if due := plan.Settlement(&s); due || !d.Denied() {
-		t.Error("due after a refusal")
+		t.Error("due after a denial")
 	}
 	if checks, _ := s.Checks(answer{status: 500}); len(checks) != 0 || len(s.Paths()) != 0 {
 		t.Errorf("%+v", checks)

@@ -157,7 +157,7 @@ func TestShardsBoundIsReached(t *testing.T) {
 		}
 	}
 	if left := 20 - len(f.had.used); left != (shards-1)*(nodes-1) {
-		t.Errorf("%d left at the first refusal", left)
+		t.Errorf("%d left at the first denial", left)
 	}
 }
 

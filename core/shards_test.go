@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestCompileRefusesShards tests each mistake, with its place and remedy.
-func TestCompileRefusesShards(t *testing.T) {
+// TestCompileRejectsShards tests each mistake, with its place and remedy.
+func TestCompileRejectsShards(t *testing.T) {
 	twelve := limittest.All(t, "12/1m")
 	for _, c := range []struct {
 		rule policy.Rule

@@ -106,8 +106,8 @@ func TestUnlimited(t *testing.T) {
 	}
 }
 
-// TestCompileRefusesTiers tests each mistake in tiers and time zones.
-func TestCompileRefusesTiers(t *testing.T) {
+// TestCompileRejectsTiers tests each mistake in tiers and time zones.
+func TestCompileRejectsTiers(t *testing.T) {
 	one := limittest.All(t, "100/1m")
 	tiers := func(name string, texts ...string) map[string]policy.LimitSet {
 		return map[string]policy.LimitSet{name: {Limits: limittest.All(t, texts...)}}

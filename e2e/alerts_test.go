@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +56,8 @@ func (m *monitor) awaitAlerts(load func(), wanted ...string) {
 	})
 }
 
-// refuse sends Caddy a configuration that it does not accept.
-func (p *process) refuse() {
+// sendBadConfiguration sends Caddy a configuration that it does not accept.
+func (p *process) sendBadConfiguration() {
 	p.t.Helper()
 	request, err := http.NewRequest(http.MethodPatch, "http://"+p.admin+"/config/apps/penstock/store", strings.NewReader(`{"type":"none"}`))
 	if err != nil {
@@ -71,12 +74,47 @@ func (p *process) refuse() {
 	}
 }
 
-// TestAlertsFire provokes the conditions of the alert rules on real servers. Unit tests of the
-// rules cover the two that need a flood: PenstockDirectoryOverloads and
-// PenstockUncheckedCredentials.
+// alertNames returns the names of the alert rules.
+func alertNames(t *testing.T) (all []string) {
+	t.Helper()
+	for _, found := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(readFile(t, deployed+"prometheus/penstock.rules.yaml"), -1) {
+		all = append(all, found[1])
+	}
+	return all
+}
+
+// startAlerting is startWatched for a policy that reports denials, to a full disk, and that accepts
+// tokens of a signer.
+func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, trusted *signer) *process {
+	t.Helper()
+	file, set := renamed(t, filepath.Join(t.TempDir(), "policy.yaml")), filepath.Join(t.TempDir(), "keys.json")
+	writeFile(t, set, `{"keys":[`+trusted.JWK+`]}`)
+	file.edit(strings.Replace(policyWith(keys, "true"), "identify: [", "events: {denied: all}\nidentify: [{jwt: {jwks_file: "+set+"}}, ", 1))
+	return startCaddy(t, strings.Replace(watchedCaddyfile, "directory\n", "directory\n\t\tevents_to /dev/full\n", 1), "PENSTOCK_REDIS="+redis.URL(),
+		"POLICY="+file.path)
+}
+
+// provoked returns the alerts that TestAlertsFire provokes, first with and then without Redis. The
+// test fails unless they are all alerts.
+func provoked(t *testing.T) (withRedis, without []string) {
+	t.Helper()
+	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
+		"PenstockCaddyConfigRefused", "PenstockRedisMemory", "PenstockRedisClients", "PenstockRedisRejectedConnections", "PenstockRedisEvictedKeys",
+		"PenstockCheckSlowP95", "PenstockCheckSlowP99", "PenstockUncheckedCredentials", "PenstockDirectoryOverloads"}
+	without = []string{"PenstockRedisDown", "PenstockBreakerOpen", "PenstockDegraded", "PenstockDirectoryUndirected", "PenstockNodeDown",
+		"PenstockEventsDropped"}
+	all := slices.Sorted(slices.Values(alertNames(t)))
+	if both := slices.Sorted(slices.Values(slices.Concat(withRedis, without))); !slices.Equal(both, all) {
+		t.Errorf("%q are provoked, and the alerts are %q", both, all)
+	}
+	return withRedis, without
+}
+
+// TestAlertsFire provokes the condition of every alert rule on real servers.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
-	keys := newKeysFile(t, map[string]string{"ann": ""})
+	withRedis, without := provoked(t)
+	keys := newKeysFile(t, map[string]string{"ann": "", "bob": ""})
 	redis, alone := redistest.StartTCP(t), redistest.StartAlone(t)
 	command := func(server *redistest.Server, words ...any) {
 		t.Helper()
@@ -88,7 +126,8 @@ func TestAlertsFire(t *testing.T) {
 	eventually.Until(t, patience, "the cluster is ok", func() bool {
 		return strings.Contains(alone.Client().ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
-	caddy := startWatched(t, redis, keys)
+	trusted, random := newP384(t, "ec"), mathrand.NewChaCha8([32]byte{})
+	caddy := startAlerting(t, redis, keys, trusted)
 	bridges := []*watchedBridge{
 		startWatchedBridge(t, "name: shop\nrules: [{name: api, limit: 3/1h}]\n", "--redis", alone.URL(), "--redis-mode", "cluster"),
 		startWatchedBridge(t, "name: shop\nrules: [{name: api, limit: 3/1h}]\n"),
@@ -102,12 +141,18 @@ func TestAlertsFire(t *testing.T) {
 		return len(fired) == 0 && m.answers("count(penstock_redis_up) == 2 and count(penstock_node_info) == 3")
 	})
 
-	// The nodes still have Redis.
+	// The nodes still have Redis. While it hangs, a client waits for its record for a second.
+	redis.Pause()
+	late := caddy.ask(t.Context(), http.MethodGet, "/wide", "X-Api-Key", keyOf("bob"))
+	redis.Resume()
+	if late.status != http.StatusServiceUnavailable {
+		t.Errorf("a client whose record was not read in time: status %d, want 503", late.status)
+	}
 	command(alone, "cluster", "delslots", 5)
 	bridges[0].policy.edit("name: shop\nrules: [{name: api, limit: 3/1hour}]\n")
 	bridges[1].policy.edit("name: shop\nrules: [{name: api, limit: 4/1h}]\n")
 	keys.write("no keys")
-	caddy.refuse()
+	caddy.sendBadConfiguration()
 	clients, err := redis.Client().Do(t.Context(), "client", "list").Text()
 	if err != nil {
 		t.Fatal(err)
@@ -120,15 +165,17 @@ func TestAlertsFire(t *testing.T) {
 		}
 		refused.Close()
 		_ = redis.Client().Set(t.Context(), "evicted", "by the next", time.Minute)
+		for range 40 { // more than one address may spend processor time on
+			caddy.ask(t.Context(), http.MethodGet, "/wide", "Authorization", "Bearer "+forgeries[0].token(random))
+		}
 		_ = redis.Client().Do(t.Context(), "client", "pause", 30, "all")
 		load()
-	}, "PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
-		"PenstockCaddyConfigRefused", "PenstockRedisMemory", "PenstockRedisClients", "PenstockRedisRejectedConnections", "PenstockRedisEvictedKeys", "PenstockCheckSlowP95", "PenstockCheckSlowP99")
+	}, withRedis...)
 
 	redis.Kill()
 	bridges[1].kill()
 	m.awaitAlerts(func() {
 		caddy.ask(t.Context(), http.MethodGet, "/api", "X-Api-Key", keyOf("ann")) // a client whose record this Caddy has not read yet
 		load()
-	}, "PenstockRedisDown", "PenstockBreakerOpen", "PenstockDegraded", "PenstockDirectoryUndirected", "PenstockNodeDown")
+	}, without...)
 }

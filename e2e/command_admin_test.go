@@ -93,14 +93,14 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 	const ann = "header.x-user:ann"
 	about := func(verb string, more ...string) (reported clientReport) {
 		t.Helper()
-		ask(append([]string{verb, "--client", ann}, more...)...).read(t, &reported)
+		ask(append([]string{verb, "--json", "--client", ann}, more...)...).read(t, &reported)
 		if reported.Client != ann {
 			t.Errorf("%s tells of %q", verb, reported.Client)
 		}
 		return reported
 	}
 	var rules rulesReport
-	ask("rules").read(t, &rules)
+	ask("rules", "--json").read(t, &rules)
 	if len(rules.Policies) != 1 || rules.Policies[0].Name != "shop" || rules.Policies[0].File != file.path ||
 		len(rules.Policies[0].Version) != 12 || len(rules.Policies[0].Policy.Rules) != 2 {
 		t.Errorf("rules: %+v", rules)
@@ -113,7 +113,7 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 		t.Errorf("client: %+v", reported)
 	}
 	var same clientReport
-	if ask("client", "--client", "header.X-User:ann").read(t, &same); len(same.Counters) != 2 || same.Counters[0].Remaining != 0 {
+	if ask("client", "--json", "--client", "header.X-User:ann").read(t, &same); len(same.Counters) != 2 || same.Counters[0].Remaining != 0 {
 		t.Errorf("the client by its header as it is written: %+v", same)
 	}
 	if reset := about("reset"); len(reset.Counters) != 1 || reset.Counters[0].Rule != "api" {
@@ -122,7 +122,9 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 	if got := p.statuses("ann", 1); got[0] != 429 {
 		t.Errorf("under its penalty: %v", got)
 	}
-	about("lift")
+	if said := ask("lift", "--client", ann).mustSucceed(t); said != "policy shop: the penalty is lifted; 1 violation forgotten\n" {
+		t.Errorf("lift prints %q", said)
+	}
 	if got := p.statuses("ann", 4); got[0] != 200 || got[2] != 200 || got[3] != 429 {
 		t.Errorf("after reset and lift: %v", got)
 	}
@@ -158,7 +160,11 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 }
 
 // mistakes runs commands with wrong arguments. Each fails with a message that contains a remedy.
+// Before that, it runs two commands that print tables.
 func mistakes(t *testing.T, ask func(args ...string) commandResult) {
+	if table := ask("rules").mustSucceed(t); !strings.Contains(table, "POLICY  VERSION ") || !strings.Contains(table, "path /api") {
+		t.Errorf("rules prints %s", table)
+	}
 	if table := ask("top", "-n", "1").mustSucceed(t); !strings.HasPrefix(table, "DENIED  ADMITTED  ") ||
 		!strings.Contains(table, "\nDENIED  POLICY  CLIENT\n") {
 		t.Errorf("top: %q", table)

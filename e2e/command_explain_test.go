@@ -328,7 +328,7 @@ func TestExplainOfRulesReportedByCaddy(t *testing.T) {
 					Policy json.RawMessage
 				}
 			}
-			penstock(t, "rules", "--admin", e.admin).read(t, &reported)
+			penstock(t, "rules", "--json", "--admin", e.admin).read(t, &reported)
 			var policies []string
 			for i, p := range reported.Policies {
 				policies = append(policies, filepath.Join(t.TempDir(), fmt.Sprintf("%d.json", i)))

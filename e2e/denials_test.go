@@ -105,6 +105,6 @@ func TestAResetTakesEffect(t *testing.T) {
 // operate runs an operator's command for the client with an address.
 func (p *process) operate(t *testing.T, command, address string) (reported clientReport) {
 	t.Helper()
-	penstock(t, command, "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)
+	penstock(t, command, "--json", "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)
 	return reported
 }

@@ -130,7 +130,7 @@ func TestCaddyReportsDenials(t *testing.T) {
 	if lines := len(readEvents(t, file)); lines > denials/2 {
 		t.Errorf("%d events of %d equal denials", lines, denials)
 	}
-	report := penstock(t, "client", "--admin", p.admin, "--client", "ip:127.0.0.1")
+	report := penstock(t, "client", "--json", "--admin", p.admin, "--client", "ip:127.0.0.1")
 	var remembered struct{ Denials []eventLine }
 	if err := json.Unmarshal([]byte(report.out), &remembered); err != nil || len(remembered.Denials) == 0 ||
 		remembered.Denials[0].Rule != "api" || remembered.Denials[0].Path != "/api/*" || remembered.Denials[0].Time != last.Time {

@@ -75,7 +75,7 @@ func (g *nodeGroup) flood() {
 
 // editAt edits the policy when the given number of clients have sent their request.
 func (g *nodeGroup) editAt(clients int64, asked *atomic.Int64) {
-	pace := time.NewTicker(faultPause)
+	pace := time.NewTicker(faultPause())
 	defer pace.Stop()
 	for asked.Load() < clients {
 		<-pace.C
@@ -111,10 +111,11 @@ func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, un
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
 			return err
 		}
-		if response.StatusCode != http.StatusOK {
+		kind := kindOf(answer{status: response.StatusCode, header: response.Header}, nil)
+		if kind != counted && kind != uncounted && (kind != overloaded || *allFaults) {
 			return fmt.Errorf("a new client gets status %d", response.StatusCode)
 		}
-		if response.Header.Get("RateLimit") == "" {
+		if kind != counted {
 			undecided.Add(1)
 		}
 		if next.Add(1) > clients {

@@ -21,6 +21,7 @@ const (
 	refused                 // 429
 	uncounted               // admitted without a decision, by on_error: allow
 	unavailable             // 503, by on_error: deny
+	overloaded              // 503 with a Retry-After: it waited for too long behind other requests
 	broken                  // no answer, or another status
 )
 
@@ -45,10 +46,15 @@ type traffic struct {
 }
 
 // The load: clients per node and path. Each sends one request at a time and then pauses.
-const (
-	faultClients = 2
-	faultPause   = 10 * time.Millisecond
-)
+const faultClients = 2
+
+// faultPause is longer under make test, so that the load is half of that of make faults.
+func faultPause() time.Duration {
+	if *allFaults {
+		return 10 * time.Millisecond
+	}
+	return 20 * time.Millisecond
+}
 
 // startTraffic sends requests for each path to each node, until end.
 func startTraffic(nodes []string, paths []string) *traffic {
@@ -66,7 +72,7 @@ func startTraffic(nodes []string, paths []string) *traffic {
 func (l *traffic) send(node int, address, path string) {
 	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	pace := time.NewTicker(faultPause)
+	pace := time.NewTicker(faultPause())
 	defer pace.Stop()
 	for {
 		e := exchange{node: node, path: path, begun: time.Now()}
@@ -89,6 +95,8 @@ func kindOf(a answer, err error) kind {
 		return broken
 	case a.status == http.StatusTooManyRequests:
 		return refused
+	case a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
+		return overloaded
 	case a.status == http.StatusServiceUnavailable:
 		return unavailable
 	case a.status != http.StatusOK:

@@ -105,32 +105,32 @@ func testResolver() string {
 `},
 }
 
-// programs are the patched programs that run on a machine.
-type programs struct{ caddy, penstock, module, clock string }
+// A patched program runs on a machine. It is built when it is first needed. This compiles
+// everything again and takes minutes, so only make faults does it.
+var (
+	machineCaddy    = patched("machine-caddy", "-o", "../cmd/caddy")
+	machinePenstock = patched("machine-penstock", "-o", "../cmd/penstock")
+	machineModule   = patched("machine/libpenstock.so", "-buildmode=c-shared", "-o", "../envoy-module")
+	machineClock    = sync.OnceValues(func() (string, error) {
+		path := filepath.Join(built, "clock.so")
+		return path, run(exec.Command("cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", path, "testdata/clock.c"))
+	})
+	machineOverlay = sync.OnceValues(func() (string, error) { return writeOverlay(built) })
+)
 
-// buildPrograms builds the programs once. This compiles everything again and takes minutes, so only
-// make faults does it.
-var buildPrograms = sync.OnceValues(func() (*programs, error) {
-	dir := built
-	overlay, err := writeOverlay(dir)
-	if err != nil {
-		return nil, err
-	}
-	p := &programs{caddy: filepath.Join(dir, "machine-caddy"), penstock: filepath.Join(dir, "machine-penstock"),
-		module: filepath.Join(dir, "machine", "libpenstock.so"),
-		clock:  filepath.Join(dir, "clock.so")}
-	for _, command := range []*exec.Cmd{
-		exec.Command("go", "build", "-overlay", overlay, "-o", p.caddy, "../cmd/caddy"),
-		exec.Command("go", "build", "-overlay", overlay, "-o", p.penstock, "../cmd/penstock"),
-		compileMachineModule(overlay, p.module),
-		exec.Command("cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", p.clock, "testdata/clock.c"),
-	} {
-		if out, err := command.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%v: %w\n%s", command.Args, err, out)
+// patched returns a function that builds a program once and returns its path. The last of the
+// arguments is its package, and the path is inserted before it.
+func patched(name string, args ...string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		overlay, err := machineOverlay()
+		if err != nil {
+			return "", err
 		}
-	}
-	return p, nil
-})
+		path, last := filepath.Join(built, name), len(args)-1
+		all := append([]string{"build", "-overlay", overlay}, args[:last]...)
+		return path, run(exec.Command("go", append(all, path, args[last])...))
+	})
+}
 
 // writeOverlay writes the patched files and the overlay that names them. It fails if a patch does
 // not fit the standard library.

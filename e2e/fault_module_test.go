@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,8 +27,9 @@ func modules(t testing.TB, _ int) func(g *nodeGroup, number int, policy string) 
 			file.edit(policy)
 			n := newNativeNode(g.t, upstream, "policy: "+file.path+"\nstore: {type: redis, "+storeWords(flags)+"}\n")
 			n.library = module(g.t)
-			if programs, env := g.programs(i); programs.clock != "" {
-				n.library, n.env = programs.module, append(env, "LD_PRELOAD="+programs.clock)
+			if clock, env := g.program(i, machineClock); clock != "" {
+				n.library, _ = g.program(i, machineModule)
+				n.env = append(env, "LD_PRELOAD="+clock)
 			}
 			n.run()
 			running, g.nodes, g.policies = append(running, n), append(g.nodes, n.site.address), append(g.policies, file)
@@ -86,11 +86,6 @@ func storeWords(flags []string) string {
 		}
 	}
 	return strings.Join(fields, ", ")
-}
-
-// compileMachineModule compiles the module for a machine whose clock can be set.
-func compileMachineModule(overlay, path string) *exec.Cmd {
-	return exec.Command("go", "build", "-overlay", overlay, "-buildmode=c-shared", "-o", path, "../envoy-module")
 }
 
 // TestRedisFailsUnderLoadOfTheModule: whatever happens to Redis, the native module answers each

@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,18 +21,27 @@ const groupNodes = 2
 
 // The limits: equal on both paths, except for requests that the store does not answer.
 const (
-	faultLimit = 3000
-	allowPath  = "/open" // on_error: allow
-	denyPath   = "/shut" // on_error: deny
+	allowPath = "/open" // on_error: allow
+	denyPath  = "/shut" // on_error: deny
 )
+
+// faultLimit is the limit of both paths. It is large enough that the load does not use it up before
+// the fault is over.
+func faultLimit() int {
+	if *allFaults {
+		return 3000
+	}
+	return 1500
+}
 
 var faultPaths = []string{allowPath, denyPath}
 
-// faultPolicy is the policy of the nodes. WORDS is replaced by further fields of both rules.
+// faultPolicy is the policy of the nodes. LIMIT is replaced by the limit of both rules, and WORDS
+// by further fields of them.
 const faultPolicy = `name: faults
 rules:
-  - {name: open, match: {path: /open}, per: [], limit: 3000/31d, expose: true, on_error: allowWORDS}
-  - {name: shut, match: {path: /shut}, per: [], limit: 3000/31d, expose: true, on_error: denyWORDS}
+  - {name: open, match: {path: /open}, per: [], limit: LIMIT/31d, expose: true, on_error: allowWORDS}
+  - {name: shut, match: {path: /shut}, per: [], limit: LIMIT/31d, expose: true, on_error: denyWORDS}
 `
 
 // faultCaddyfile counts in STORE.
@@ -150,23 +160,24 @@ func (f *nodeGroup) awaitLate() {
 	for _, node := range f.nodes {
 		eventually.Until(f.t, time.Minute, "the node has the edited policy", func() bool {
 			a, err := ask(http.DefaultClient, "http://"+node+latePath)
-			return kindOf(a, err) == counted || kindOf(a, err) == unavailable
+			kind := kindOf(a, err)
+			return kind == counted || kind == unavailable || kind == overloaded
 		})
 	}
 }
 
-// programs returns the programs that a node runs, and their environment. Both are empty for the
-// real machine.
-func (f *nodeGroup) programs(node int) (p programs, env []string) {
+// program returns a program that a node runs, and its environment. Both are empty for the real
+// machine.
+func (f *nodeGroup) program(node int, build func() (string, error)) (path string, env []string) {
 	f.t.Helper()
 	if f.machines == nil {
-		return programs{}, nil
+		return "", nil
 	}
-	built, err := buildPrograms()
+	path, err := build()
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return *built, f.machines[node].env
+	return path, f.machines[node].env
 }
 
 // column is one way to run nodes.
@@ -188,7 +199,9 @@ var columns = []column{
 }
 
 // policy returns the policy of a column.
-func (c *column) policy() string { return strings.ReplaceAll(faultPolicy, "WORDS", c.words) }
+func (c *column) policy() string {
+	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
+}
 
 // caddies runs a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
@@ -197,8 +210,8 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 		for i, store := range f.stores {
 			file := alternating(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
 			file.edit(policy)
-			programs, env := f.programs(i)
-			p := startCaddyOf(f.t, programs.caddy, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)
+			program, env := f.program(i, machineCaddy)
+			p := startCaddyOf(f.t, program, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)
 			running, f.nodes, f.policies = append(running, p), append(f.nodes, p.address), append(f.policies, file)
 			f.running = append(f.running, p.server)
 		}
@@ -226,13 +239,13 @@ func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number 
 		var running []*bridge
 		for i, flags := range f.flags {
 			s := sites[number*groupNodes+i]
-			programs, env := f.programs(i)
-			if programs.clock != "" { // use a separate Envoy with the same clock as the bridge
+			program, env := f.program(i, machinePenstock)
+			if clock, _ := f.program(i, machineClock); clock != "" { // use a separate Envoy with the same clock as the bridge
 				s = &site{set: "poll: 200ms"}
-				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+programs.clock), wasm(f.t), nil, s)
+				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+clock), wasm(f.t), nil, s)
 			}
 			b := newBridge(f.t, policy, flags...)
-			b.listen, b.program, b.env = s.bridge, programs.penstock, env
+			b.listen, b.program, b.env = s.bridge, program, env
 			s.envoy.awaitPolicyLoad(f.t, func() { b.run(f.t) })
 			f.running = append(f.running, b.server, s.envoy.server)
 			running, f.nodes, f.policies = append(running, b), append(f.nodes, s.address), append(f.policies, b.policy)

@@ -233,8 +233,8 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 type flooded struct {
 	front, name                  string
 	attackers, requests          int
-	statuses                     map[int]int // of the flood
-	took                         time.Duration
+	statuses                     map[int]int   // of the flood
+	lasting, took                time.Duration // as long as it lasts on an idle machine, and as it took
 	remembered, fresh, anonymous *visit
 	verified, unchecked          int // tokens that did not verify
 }
@@ -251,7 +251,7 @@ const (
 func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *flooded {
 	t.Helper()
 	a.part++
-	f := &flooded{front: a.name, name: name, attackers: attackers, statuses: map[int]int{},
+	f := &flooded{front: a.name, name: name, attackers: attackers, lasting: lasting, statuses: map[int]int{},
 		requests: int(garbagePace * lasting / time.Second), verified: -a.tokens(t, "invalid"), unchecked: -a.tokens(t, "unchecked")}
 	var clients sync.WaitGroup
 	done := make(chan struct{})
@@ -333,10 +333,13 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 	}
 }
 
-// starvedWait is the median wait of the client whose token is known beyond which the machine has no
-// time for the test: on an idle machine, it is 5 ms. Then it is not asserted how many requests are
-// denied for lack of time.
-const starvedWait = 100 * time.Millisecond
+// The machine has no time for the test if the median wait of the client whose token is known
+// exceeds starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine,
+// they are 5 ms and 1.2. Then it is not asserted how many requests are denied for lack of time.
+const (
+	starvedWait  = 100 * time.Millisecond
+	starvedTimes = 3
+)
 
 // check verifies that the limit was enforced for the attackers and for the client without a token,
 // and that clients with valid tokens were served.
@@ -350,7 +353,7 @@ func (f *flooded) check(t *testing.T) {
 	if got > most || got == 0 || got+f.statuses[429]+f.statuses[503] != f.requests {
 		t.Errorf("%s: the flood got %v, want at most %d admitted and the rest denied", f.name, f.statuses, most)
 	}
-	starved := f.remembered.at(0.5) > starvedWait
+	starved := f.remembered.at(0.5) > starvedWait || f.took > starvedTimes*f.lasting
 	if got, late := f.anonymous.statuses[200], f.anonymous.statuses[503]; got > garbageLimit || f.anonymous.statuses[429]+got+late != len(f.anonymous.took) ||
 		late > 0 && !starved {
 		t.Errorf("%s: a client without a token got %v, want %d admitted", f.name, f.anonymous.statuses, garbageLimit)
@@ -359,7 +362,7 @@ func (f *flooded) check(t *testing.T) {
 		// On a busy machine, a token may wait too long for a processor. The request is then denied
 		// with 503. It is never counted by address, and never let through uncounted.
 		served, late := v.statuses[200], v.statuses[503]
-		if served == 0 || served+late != len(v.took) || late > len(v.took)/10 && !starved {
+		if served == 0 || served+late != len(v.took) || late > max(2, len(v.took)/10) && !starved {
 			t.Errorf("%s: a client with %s got %v, want all admitted", f.name, who, v.statuses)
 		}
 	}
@@ -373,24 +376,24 @@ func TestGarbageTokens(t *testing.T) {
 	keys := []*signer{newP384(t, "ec"), newRSA4096(t, "rsa")}
 	for _, start := range []func(*testing.T, []*signer) *attackedFront{attackedFilter, attackedCaddy, attackedService} {
 		a := start(t, keys)
-		none := a.flood(t, "no tokens", 1, 2*time.Second, func(*mathrand.ChaCha8) string { return "" })
+		none := a.flood(t, "no tokens", 1, time.Second, func(*mathrand.ChaCha8) string { return "" })
 		none.check(t)
 		for i := range forgeries[:a.kinds] {
-			a.flood(t, forgeries[i].name, 1, time.Second, forgeries[i].token).check(t)
+			a.flood(t, forgeries[i].name, 1, time.Second/2, forgeries[i].token).check(t)
 		}
-		one := a.flood(t, "ES384 from one address", 1, 2*time.Second, forgeries[0].token)
+		one := a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)
 		one.check(t)
 		if one.unchecked < one.requests/2 {
 			t.Errorf("%s: %d of %d tokens were verified for one address", a.name, one.verified, one.requests)
 		}
 		if !servedAlike(t, none, one) {
 			// Other work on the machine may have slowed one flood and not the other.
-			again := a.flood(t, "no tokens", 1, 2*time.Second, func(*mathrand.ChaCha8) string { return "" })
-			if !servedAlike(t, again, a.flood(t, "ES384 from one address", 1, 2*time.Second, forgeries[0].token)) {
+			again := a.flood(t, "no tokens", 1, time.Second, func(*mathrand.ChaCha8) string { return "" })
+			if !servedAlike(t, again, a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)) {
 				t.Errorf("%s: clients with valid tokens wait longer beside garbage tokens", a.name)
 			}
 		}
-		a.flood(t, "ES384 from a hundred addresses", 100, 2*time.Second, forgeries[0].token).check(t)
+		a.flood(t, "ES384 from a hundred addresses", 100, time.Second, forgeries[0].token).check(t)
 		a.floodSigned(t)
 	}
 }
@@ -409,7 +412,7 @@ func servedAlike(t *testing.T, none, garbage *flooded) bool {
 // address if a token could not be verified in time.
 func (a *attackedFront) floodSigned(t *testing.T) {
 	t.Helper()
-	const lasting = time.Second
+	const lasting = time.Second / 2
 	mine := make([]string, 2*garbagePace*lasting/time.Second)
 	for i := range mine {
 		token := jwt.NewWithClaims(a.keys[0].method, jwt.MapClaims{"sub": "mallory", "jti": i, "exp": time.Now().Add(time.Hour).Unix()})

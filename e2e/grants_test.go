@@ -53,7 +53,7 @@ func TestGrants(t *testing.T) {
 	if got := limit(nodes[1], "bob"); got != "3" {
 		t.Errorf("another client is shown the limit %q, want 3", got)
 	}
-	shown := penstock(t, "client", "--client", client, "--admin", nodes[1].admin).mustSucceed(t)
+	shown := penstock(t, "client", "--json", "--client", client, "--admin", nodes[1].admin).mustSucceed(t)
 	for _, part := range []string{`"limit": "3/31d`, `"granted": 5`, `"granted_until": "`} {
 		if !strings.Contains(shown, part) {
 			t.Errorf("the counters lack %s: %s", part, shown)

@@ -110,7 +110,7 @@ func TestKeysAsData(t *testing.T) {
 	if limit := k.nodes[1].ask(t.Context(), http.MethodGet, "/", "X-API-Key", made.Key).number("X-RateLimit-Limit"); limit != 100 {
 		t.Errorf("a new key of the tier gold has the limit %d", limit)
 	}
-	if out := penstock(t, "client", "--client", "api_key:acme", "--admin", k.nodes[1].admin).mustSucceed(t); !strings.Contains(out, "the directory") ||
+	if out := penstock(t, "client", "--json", "--client", "api_key:acme", "--admin", k.nodes[1].admin).mustSucceed(t); !strings.Contains(out, "the directory") ||
 		!strings.Contains(out, `"limit": "100/31d`) {
 		t.Errorf("the counters of the client of a key are %s", out)
 	}

@@ -284,7 +284,7 @@ func TestALookDoesNotTakeLeases(t *testing.T) {
 		// ones.
 		before := got.admitted.Load()
 		var reported clientReport
-		penstock(t, "client", "--admin", p.admin, "--client", "ip:127.0.0.1").read(t, &reported)
+		penstock(t, "client", "--json", "--admin", p.admin, "--client", "ip:127.0.0.1").read(t, &reported)
 		if len(reported.Counters) != 1 || reported.Counters[0].Remaining > hotLimit-before {
 			t.Errorf("%d admitted before, and a look says %+v", before, reported)
 		}

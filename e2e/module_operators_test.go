@@ -61,7 +61,7 @@ func TestModuleServesOperatorsOnce(t *testing.T) {
 		t.Errorf("the metrics do not name the front, or name a client:\n%s", metrics)
 	}
 	var told rulesReport
-	if penstock(t, "rules", "--bridge", "http://"+address).read(t, &told); len(told.Policies) != 3 {
+	if penstock(t, "rules", "--json", "--bridge", "http://"+address).read(t, &told); len(told.Policies) != 3 {
 		t.Errorf("operators see the policies %+v", told)
 	}
 	if out := penstock(t, "top", "--bridge", "http://"+address).mustSucceed(t); !strings.Contains(out, "ip:127.0.0.1") {

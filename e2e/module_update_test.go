@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -105,7 +106,13 @@ func TestModuleUpdates(t *testing.T) {
 // stop ends Envoy with SIGTERM.
 func (e *envoy) stop(t testing.TB) {
 	t.Helper()
-	e.signal(syscall.SIGTERM)
+	e.endBy(t, syscall.SIGTERM)
+}
+
+// endBy ends Envoy with a signal.
+func (e *envoy) endBy(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	e.signal(signal)
 	eventually.Until(t, patience, "Envoy ends", func() bool {
 		select {
 		case <-e.done:
@@ -151,27 +158,46 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 }
 
 // TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
-// decided by the configuration with which they began, although it is replaced meanwhile.
+// decided by the configuration with which they began, although it is replaced meanwhile: alone, by
+// ECDS, or with its listener, by LDS. Later requests are decided by the new one.
 func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Parallel()
-	const waiting = 50
 	redis := redistest.Start(t)
 	many := strings.Replace(threeADay, "3/31d", "1000/31d", 1)
-	d := newDiscovered(t, "penstock", many+inRedis(redis))
-	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
-	eventually.Until(t, patience, "Redis decides", func() bool { return d.get(t, "/").status == http.StatusOK })
+	t.Run("ECDS", func(t *testing.T) {
+		d := newDiscovered(t, "penstock", many+inRedis(redis))
+		startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+		d.survivesAnUpdate(t, redis, d)
+	})
+	t.Run("LDS", func(t *testing.T) {
+		l := startListening(t, strings.Replace(many, "shop", "listened", 1)+inRedis(redis))
+		l.survivesAnUpdate(t, redis, l)
+	})
+}
+
+// updatable is a site whose module gets other settings while Envoy runs.
+type updatable interface {
+	write(t testing.TB, settings string)
+	loaded() int
+}
+
+// survivesAnUpdate is one case of [TestModuleWaitingRequestsSurviveAnUpdate].
+func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatable) {
+	const waiting = 50
+	e := s.envoy
+	eventually.Until(t, patience, "Redis decides", func() bool { return s.get(t, "/").status == http.StatusOK })
 	redis.Pause()
 	answers := make(chan answer, waiting)
 	for range waiting {
 		go func() {
-			a, err := ask(http.DefaultClient, "http://"+d.address+"/")
+			a, err := ask(http.DefaultClient, "http://"+s.address+"/")
 			if err != nil {
 				a.body = err.Error()
 			}
 			answers <- a
 		}()
 	}
-	active := "http." + d.site.name + ".downstream_rq_active"
+	active := "http." + s.name + ".downstream_rq_active"
 	eventually.Until(t, patience, "they wait", func() bool { return e.stat(active) == waiting })
 	before := d.loaded()
 	d.write(t, threeADay)
@@ -182,5 +208,51 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 			t.Errorf("status %d, %v %s", a.status, a.header, a.body)
 		}
 	}
+	// A connection that is open still belongs to the listener before.
+	own := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	eventually.Until(t, patience, "the new configuration decides", func() bool {
+		a, err := ask(own, "http://"+s.address+"/")
+		return err == nil && a.header.Get("X-RateLimit-Limit") == "3"
+	})
 	e.mustRun()
 }
+
+// listening is a site whose listener is configured by a file.
+type listening struct {
+	*site
+	folder, settings, listener string
+	version                    int
+}
+
+// startListening runs an Envoy with one site, whose module has the settings.
+func startListening(t testing.TB, settings string) *listening {
+	t.Helper()
+	l := &listening{site: &site{filter: moduleFilter(settings)}, folder: t.TempDir(), settings: settings}
+	e := &envoy{admin: freeport.Address(t)}
+	head, rest, _ := strings.Cut(e.configuration(t, "", startUpstream(t, nil), []*site{l.site}), "  listeners:\n  - ")
+	listener, clusters, found := strings.Cut(rest, "  clusters:\n")
+	if !found {
+		t.Fatalf("the configuration has no clusters: %s", rest)
+	}
+	l.listener = listener
+	l.write(t, settings)
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(head + "  clusters:\n" + clusters + "dynamic_resources: {lds_config: {resource_api_version: V3, " +
+		"path_config_source: {path: " + l.folder + "/listener.yaml, watched_directory: {path: " + l.folder + "}}}}\n")
+	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
+	eventually.Until(t, patience, "Envoy listens", func() bool { return l.loaded() > 0 })
+	return l
+}
+
+// write replaces the listener by one whose module has other settings.
+func (l *listening) write(t testing.TB, settings string) {
+	t.Helper()
+	l.version++
+	listener := strings.Replace(l.listener, moduleFilter(l.settings), moduleFilter(settings), 1)
+	text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.listener.v3.Listener, %s]}`, l.version,
+		strings.TrimPrefix(listener, "{"))
+	renamed(t, filepath.Join(l.folder, "listener.yaml")).edit(text)
+}
+
+// loaded returns how many versions of the listener Envoy has loaded.
+func (l *listening) loaded() int { return l.envoy.stat("listener_manager.lds.update_success") }

@@ -127,8 +127,18 @@ func (d *description) describesBridge(t *testing.T) {
 	d.answers("/v1/status", d.request("GET", "http://"+listen+"/v1/status", own), 200)
 	d.answers("/v1/status", d.request("GET", "http://"+listen+"/v1/status", http.Header{"X-Penstock-Token": own["X-Penstock-Token"]}), 400)
 	d.answers("/v1/status", d.request("GET", "http://"+listen+"/v1/status", nil), 401)
-	d.answers("/healthz", d.request("GET", "http://"+listen+"/healthz", nil), 200)
-	d.answers("/readyz", d.request("GET", "http://"+listen+"/readyz", nil), 200)
+	get := func(path string, header http.Header, status int) reply {
+		r := d.request("GET", "http://"+listen+path, header)
+		d.answers(path, r, status)
+		return r
+	}
+	now := get("/v1/policy", bearer, 200)
+	get("/v1/policy", http.Header{"Authorization": bearer["Authorization"], "If-None-Match": now.Header["Etag"]}, 304)
+	get("/v1/policy", nil, 401)
+	get("/metrics", bearer, 200)
+	get("/metrics", nil, 401)
+	get("/healthz", nil, 200)
+	get("/readyz", nil, 200)
 
 	away := freeport.Address(t)
 	b = newBridge(t, "name: shop\nrules: [{name: all, limit: 1/1h}]\n", "--listen", away, "--redis", "redis://"+freeport.Address(t))

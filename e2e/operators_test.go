@@ -123,14 +123,14 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	const ann = "header.x-user:ann"
 	through := func() int { return f.site.get(t, "/api", "X-User", "ann").status }
 	through()
-	if f.caddy.statuses("ann", 1); remaining(f.same("client", "--client", ann)) != 1.0 {
+	if f.caddy.statuses("ann", 1); remaining(f.same("client", "--json", "--client", ann)) != 1.0 {
 		t.Error("one request through Envoy and one through Caddy left another number than 1")
 	}
 	through()
 	if status := through(); status != http.StatusTooManyRequests {
 		t.Fatalf("the fourth request: %d", status)
 	}
-	report := f.same("client", "--client", ann)
+	report := f.same("client", "--json", "--client", ann)
 	if penalties := report["penalties"].([]any); len(penalties) != 1 || penalties[0].(map[string]any)["in_force"] != true {
 		t.Errorf("the penalty is missing: %v", report)
 	}
@@ -138,7 +138,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	for _, target := range []string{"bridge", "Caddy", "module", "Redis"} {
 		f.ask(target, "reset", "--client", ann).mustSucceed(t)
 		f.ask(target, "lift", "--client", ann).mustSucceed(t)
-		if left := remaining(f.same("client", "--client", ann, "--rule", "api")); left != 3.0 {
+		if left := remaining(f.same("client", "--json", "--client", ann, "--rule", "api")); left != 3.0 {
 			t.Errorf("after a reset through %s, %v are left", target, left)
 		}
 		// What Envoy's filter remembers of a denial ends within a second.
@@ -147,7 +147,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	}
 	for target := range f.targets {
 		var told rulesReport
-		if f.ask(target, "rules").read(t, &told); len(told.Policies) != 1 || told.Policies[0].Name != "shop" || told.Policies[0].File == "" {
+		if f.ask(target, "rules", "--json").read(t, &told); len(told.Policies) != 1 || told.Policies[0].Name != "shop" || told.Policies[0].File == "" {
 			t.Errorf("%s: the rules are %+v", target, told)
 		}
 		f.ask(target, "client", "--client", "api_key:acme").endsWith(t, 3, "identifies clients by")

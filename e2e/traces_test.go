@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/otlptest"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 // sendSoon makes the exporters of OpenTelemetry send often.
@@ -143,4 +144,24 @@ func (s *site) sendsTraces(t *testing.T, collector *otlptest.Receiver, env ...st
 		}
 	}
 	awaitPatternMetric(t, collector, "denied")
+}
+
+// TestModuleTraces: in the native module, a check is a span that Envoy itself makes and sends,
+// whether or not the request waits for Redis.
+func TestModuleTraces(t *testing.T) {
+	t.Parallel()
+	collector, redis := otlptest.Start(t), redistest.Start(t)
+	s := tracing(collector, "module", moduleFilter(tracedPolicy+inRedis(redis)))
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
+	for _, path := range []string{"/api/x", "/api/x", "/", "/", "/"} { // Envoy sends as soon as it has some spans
+		s.get(t, path)
+	}
+	for _, decision := range []string{"allowed", "denied"} {
+		check, proxy := awaitCheck(t, collector, decision)
+		if check.Service != "envoy" || proxy.Service != "envoy" || check.Attributes["penstock.endpoint"] != "/api/*" || check.Attributes["penstock.rule"] != "api" ||
+			check.Attributes["penstock.source"] != "store" || check.Attributes["penstock.policy"] != "shop" {
+			t.Errorf("the check is %+v, its parent %+v", check, proxy)
+		}
+	}
+	e.mustRun()
 }

@@ -27,8 +27,8 @@ func TestAdapter(t *testing.T) {
 	shipped := load(t)
 	for name, test := range map[string]func(*testing.T, *rig){
 		"a request and its response":  aRequestAndItsResponse,
-		"a refusal":                   aRefusal,
-		"a refusal by gRPC-Web":       aRefusalByGRPCWeb,
+		"a refusal":                   aDenial,
+		"a refusal by gRPC-Web":       aDenialByGRPCWeb,
 		"calls are shared":            callsAreShared,
 		"a cost in the body":          aCostInTheBody,
 		"a cost in a trailer":         aCostInATrailer,
@@ -191,13 +191,13 @@ func aRequestAndItsResponse(t *testing.T, r *rig) {
 	}
 }
 
-func refusedResult() wire.Answer {
+func deniedResult() wire.Answer {
 	return wire.Answer{Results: []corecounter.Result{{At: corecounter.Second, Denied: true, Wait: 30 * corecounter.Second, Reset: corecounter.Minute}}}
 }
 
-func aRefusal(t *testing.T, r *rig) {
+func aDenial(t *testing.T, r *rig) {
 	r.start(t, "")
-	r.answers = []wire.Answer{refusedResult()}
+	r.answers = []wire.Answer{deniedResult()}
 	id := r.asked(t, "/api/x")
 	r.answerCalls(t)
 	local := r.host.GetSentLocalResponse(id)
@@ -212,9 +212,9 @@ func aRefusal(t *testing.T, r *rig) {
 	r.equal(t, "denied", r.count(t, "denied"), 1)
 }
 
-func aRefusalByGRPCWeb(t *testing.T, r *rig) {
+func aDenialByGRPCWeb(t *testing.T, r *rig) {
 	r.start(t, "")
-	r.answers = []wire.Answer{refusedResult()}
+	r.answers = []wire.Answer{deniedResult()}
 	id := r.asked(t, "/api/x", "content-type", "application/grpc-web+proto")
 	r.answerCalls(t)
 	local := r.host.GetSentLocalResponse(id)
@@ -228,7 +228,7 @@ func callsAreShared(t *testing.T, r *rig) {
 	first := r.asked(t, "/api/1")
 	r.worker.wake(t) // its call is in flight
 	rest := []uint32{r.asked(t, "/api/2"), r.asked(t, "/api/3"), r.asked(t, "/api/4")}
-	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, refusedResult()}
+	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, deniedResult()}
 	r.answerCalls(t)
 	r.equal(t, "calls", r.calls, []int{1, 3})
 	for _, id := range []uint32{first, rest[0], rest[2]} {

@@ -140,7 +140,7 @@ func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answ
 	}
 	switch {
 	case local != nil:
-		e.refused(&a, id, r, local)
+		e.localReply(&a, id, r, local)
 	case action == types.ActionContinue:
 		e.passed(&a, id, r)
 	default:
@@ -218,9 +218,9 @@ func hasField(fields [][2]string, name string) bool {
 	return false
 }
 
-// refused handles a local reply like Envoy: it converts the reply to gRPC for gRPC requests, and
+// localReply handles a local reply like Envoy: it converts the reply to gRPC for gRPC requests, and
 // passes it through the filter again.
-func (e *emulator) refused(a *conformance.Answer, id uint32, r *conformance.Request, local *proxytest.LocalHttpResponse) {
+func (e *emulator) localReply(a *conformance.Answer, id uint32, r *conformance.Request, local *proxytest.LocalHttpResponse) {
 	a.Status, a.Body = int(local.StatusCode), string(local.Data)
 	headers := append([][2]string{{":status", strconv.Itoa(a.Status)}}, local.Headers...)
 	if asked := headerOf(r.Header).Get("Content-Type"); asked == "application/grpc" {

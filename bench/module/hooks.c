@@ -6,8 +6,6 @@
 
 #include "_cgo_export.h"
 
-#define HOOK(name) envoy_dynamic_module_on_##name
-
 enum { HEADERS_MOST = 64 };
 
 // fields are what Penstock sets in a response by default, with values of the usual length.
@@ -79,18 +77,6 @@ size_t HOOK(http_filter_response_trailers)(void) { return 0; }
 size_t HOOK(http_filter_local_reply)(void) { return 0; }
 void HOOK(http_filter_stream_complete)(void) {}
 void HOOK(http_filter_scheduled)(void) {}
-void HOOK(http_filter_http_callout_done)(void) {}
-void HOOK(http_filter_http_stream_headers)(void) {}
-void HOOK(http_filter_http_stream_data)(void) {}
-void HOOK(http_filter_http_stream_trailers)(void) {}
-void HOOK(http_filter_http_stream_complete)(void) {}
-void HOOK(http_filter_http_stream_reset)(void) {}
-void HOOK(http_filter_downstream_above_write_buffer_high_watermark)(void) {}
-void HOOK(http_filter_downstream_below_write_buffer_low_watermark)(void) {}
-void HOOK(http_filter_config_scheduled)(void) {}
-void HOOK(http_filter_config_http_callout_done)(void) {}
-void HOOK(http_filter_config_http_stream_headers)(void) {}
-void HOOK(http_filter_config_http_stream_data)(void) {}
-void HOOK(http_filter_config_http_stream_trailers)(void) {}
-void HOOK(http_filter_config_http_stream_complete)(void) {}
-void HOOK(http_filter_config_http_stream_reset)(void) {}
+
+// the hooks of calls that this module does not make
+#include "../../envoy-module/abi/unused.h"

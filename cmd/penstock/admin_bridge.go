@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -87,12 +86,9 @@ func (b *bridgeTarget) token() (string, error) {
 func (b *bridgeTarget) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if b.ca != "" {
-		text, err := os.ReadFile(b.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--bridge-ca: %w", err)
-		}
-		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--bridge-ca: %q holds no PEM certificate", b.ca)
+		var err error
+		if config.RootCAs, err = readCAs("--bridge-ca", b.ca); err != nil {
+			return nil, err
 		}
 	}
 	if b.cert == "" && b.key == "" {

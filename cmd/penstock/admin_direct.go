@@ -23,7 +23,7 @@ import (
 type directTarget struct {
 	redis        storeFlags
 	policy, name string
-	kept         *operator.API // nil unless keepOpen was called
+	kept         *operator.API // nil unless [admin.keepOpen] was called
 	region       regionFlag
 }
 
@@ -64,16 +64,6 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	return append(text, '\n'), err
 }
 
-// keepOpen makes further calls share their connections until done is called. If Redis is not the
-// target, it does nothing.
-func (d *directTarget) keepOpen(ctx context.Context) (done func(), err error) {
-	if !d.redis.given() {
-		return func() {}, nil
-	}
-	d.kept, done, err = d.open(ctx)
-	return done, err
-}
-
 // open opens Redis and the policy file. The caller must call done.
 func (d *directTarget) open(ctx context.Context) (api *operator.API, done func(), err error) {
 	options, err := d.redis.options()
@@ -107,7 +97,7 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 
 // readPolicy reads the policy file.
 func (d *directTarget) readPolicy() (*operator.Policy, io.Closer, error) {
-	document, err := (&inspection{policy: d.policy, name: d.name, region: d.region}).document(os.Stdin)
+	document, err := readCounted(d.policy, d.name, d.region, os.Stdin)
 	if err != nil {
 		return nil, nil, err
 	}

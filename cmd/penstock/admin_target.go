@@ -56,15 +56,31 @@ func (a *admin) registerTargets(flags *pflag.FlagSet) {
 // is not named.
 func (a *admin) check() error {
 	var named []string
-	for flag, given := range map[string]bool{"--admin": a.address != adminDefault, "--bridge": a.bridge.url != "", "--redis": a.direct.redis.given()} {
-		if given {
-			named = append(named, flag)
+	for _, target := range []struct {
+		flag  string
+		given bool
+	}{{"--admin", a.address != adminDefault}, {"--bridge", a.bridge.url != ""}, {"--redis", a.direct.redis.given()}} {
+		if target.given {
+			named = append(named, target.flag)
 		}
 	}
 	if len(named) > 1 {
 		return fmt.Errorf("%s are given, and each names a target; keep one", strings.Join(named, " and "))
 	}
 	return errors.Join(a.bridge.check(), a.direct.check())
+}
+
+// keepOpen checks the flags, and makes further calls share their connections to Redis until done is
+// called. If Redis is not the target, it opens nothing.
+func (a *admin) keepOpen(ctx context.Context) (done func(), err error) {
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	if !a.direct.redis.given() {
+		return func() {}, nil
+	}
+	a.direct.kept, done, err = a.direct.open(ctx)
+	return done, err
 }
 
 // ask sends a request to the target and returns the reply as indented JSON.
@@ -87,7 +103,10 @@ func decoded[T any](reply []byte, err error) (*T, error) {
 		return nil, err
 	}
 	value := new(T)
-	return value, json.Unmarshal(reply, value)
+	if err := json.Unmarshal(reply, value); err != nil {
+		return nil, fmt.Errorf("the answer cannot be read, perhaps because it is of another release: %w", err)
+	}
+	return value, nil
 }
 
 // send is like ask, for a request with a body.

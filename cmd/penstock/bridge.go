@@ -111,7 +111,7 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers' certificates")
 	f.operators.register(flags)
-	addRedis(flags, &f.redis, "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
+	addRedis(flags, &f.redis, "the Redis to count in: redis://user:{env.NAME}@host:6379/0, rediss:// or unix://; in memory if left out")
 	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "timeout of a store call (50ms)")
 	flags.BoolVar(&f.remember, "remember-denials", true, "remember denials of Redis for up to a second, for fewer calls")
 	flags.IntVar(&f.countersMax, "counters-max", 0, "maximum number of counters in memory (1048576)")

@@ -29,9 +29,9 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 	}
 	size, rate := getenv("BUCKET_SIZE"), getenv("REFILL_RATE")
 	if f.policy != "" {
-		for name, value := range map[string]string{"BUCKET_SIZE": size, "REFILL_RATE": rate} {
-			if value != "" {
-				return nil, fmt.Errorf("%s is set, and --policy defines the limits: unset %s, or leave --policy out", name, name)
+		for _, variable := range [][2]string{{"BUCKET_SIZE", size}, {"REFILL_RATE", rate}} {
+			if variable[1] != "" {
+				return nil, fmt.Errorf("%s is set, and --policy defines the limits: unset %[1]s, or leave --policy out", variable[0])
 			}
 		}
 		return nil, nil
@@ -50,6 +50,21 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 	}
 	logger.Info("there is no --policy: every client address has a token bucket", "limit", limit)
 	return d, nil
+}
+
+// redisFrom reads the address of Redis from the environment, unless a flag sets it.
+func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger) error {
+	flagged, mode := inRedis(&f.redis), f.redis.Mode
+	said, err := redisVariables(&f.redis, getenv)
+	variable := modeVariable(getenv)
+	switch {
+	case err != nil || !said:
+	case !flagged && mode != "" && variable != "" && mode != variable:
+		logger.Info("--redis-mode is given, so REDIS_MODE is ignored", "mode", mode, "REDIS_MODE", getenv("REDIS_MODE"))
+	case flagged:
+		logger.Info("--redis or --redis-addrs is given, so REDIS_MODE, REDIS_ADDR and REDIS_ADDRS are ignored")
+	}
+	return err
 }
 
 // bucket returns the limit of a token bucket, exactly: 0.5 tokens a second are 1/2s.

@@ -4,49 +4,13 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"strconv"
 
 	"github.com/penstock/penstock/internal/listen"
 )
-
-// certificates are the paths of PEM files.
-type certificates struct{ cert, key, clientCA string }
-
-// config returns the TLS configuration, or nil for no TLS.
-func (c *certificates) config() (*tls.Config, error) {
-	switch {
-	case (c.cert == "") != (c.key == ""):
-		return nil, errors.New("--tls-cert and --tls-key belong together: give both or none")
-	case c.cert == "" && c.clientCA != "":
-		return nil, errors.New("--client-ca needs TLS: give --tls-cert and --tls-key as well")
-	case c.cert == "":
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert %q and --tls-key %q: %w", c.cert, c.key, err)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
-	if c.clientCA == "" {
-		return config, nil
-	}
-	text, err := os.ReadFile(c.clientCA)
-	if err != nil {
-		return nil, fmt.Errorf("--client-ca: %w", err)
-	}
-	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--client-ca: %q holds no PEM certificate", c.clientCA)
-	}
-	return config, nil
-}
 
 // entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
@@ -63,11 +27,10 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	if e.tls, err = f.certificates.config(); err != nil {
 		return e, err
 	}
-	mode, err := strconv.ParseUint(f.socketMode, 8, 32)
-	if err != nil || mode > 0o777 {
-		return e, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
+	if e.mode, err = parseSocketMode(f.socketMode); err != nil {
+		return e, err
 	}
-	e.mode, e.guarded = fs.FileMode(mode), token != "" || e.certified()
+	e.guarded = token != "" || e.certified()
 	beyond := false
 	for _, g := range [...]struct {
 		flag, address string

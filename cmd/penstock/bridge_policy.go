@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/penstock/penstock/internal/published"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
@@ -45,13 +44,10 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *
 	if store == nil {
 		return nil, fmt.Errorf("--policy %s is in Redis, and the bridge has none: give --redis", policy)
 	}
-	o := redispolicy.Options{Store: store, Policy: name, Folder: f.folder, Node: f.node, Logger: logger}
-	for _, text := range f.keys {
-		key, err := published.ParsePublic(text)
-		if err != nil {
-			return nil, fmt.Errorf("--policy-key: %w", err)
-		}
-		o.Keys = append(o.Keys, key)
+	o := redispolicy.Options{Store: store, Policy: name, Logger: logger}
+	settings := redispolicy.Settings{Keys: f.keys, Folder: f.folder, Node: f.node}
+	if err := settings.Fill(&o, nil); err != nil { // only a key can be wrong
+		return nil, fmt.Errorf("--policy-key: %w", err)
 	}
 	if len(o.Keys) == 0 {
 		return nil, errors.New("--policy redis:NAME needs --policy-key: without it anybody who writes to Redis could set any limits")

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,7 +32,11 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 			o.Outages.Failed(err)
 		}}
 	if inRedis(&f.redis) {
-		options.Redis = &f.redis
+		url, err := fillIn(f.redis.URL)
+		if err != nil {
+			return nil, fmt.Errorf("--redis: %w", err)
+		}
+		f.redis.URL, options.Redis = url, &f.redis
 	}
 	opened, err := store.Open(options)
 	if err != nil {

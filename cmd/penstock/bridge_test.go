@@ -171,8 +171,8 @@ func TestBridgeServesEnvoysProtocol(t *testing.T) {
 	r.eventually(`over gRPC" for="Envoy's extension discovery" address=127.0.0.1`)
 }
 
-// TestBridgeRefuses: each error names the remedy.
-func TestBridgeRefuses(t *testing.T) {
+// TestBridgeRejectsOptions: each error names the remedy.
+func TestBridgeRejectsOptions(t *testing.T) {
 	folder := t.TempDir()
 	short, empty, filter := filepath.Join(folder, "short"), filepath.Join(folder, "empty"), filepath.Join(folder, "filter")
 	for name, text := range map[string]string{short: "hunter2\n", empty: "\n", filter: "cluster: c\n token : 0123456789abcdef\n"} {
@@ -201,6 +201,7 @@ func TestBridgeRefuses(t *testing.T) {
 		{"", "--token-file " + empty, "is empty"},
 		{"", "--token 0123456789abcdéf", "header cannot carry"},
 		{"", "--redis http://x", "scheme"},
+		{"", "--redis redis://u:{env.NOT_THERE}@localhost", "NOT_THERE"},
 		{"", "--redis-username u", "--redis redis://"},
 		{"", "--redis redis://localhost --counters-max 5", "maxmemory"},
 		{"", "--redis redis://localhost --bytes-max 33554432", "maxmemory"},
@@ -229,7 +230,7 @@ func TestBridgeRefuses(t *testing.T) {
 		{"REFILL_RATE=1/3", "", "above 0"},
 		{"REFILL_RATE=0.00000000001", "", "limit"},
 	} {
-		bridgeRefuses(t, c.env, c.args, c.want)
+		bridgeRejects(t, c.env, c.args, c.want)
 	}
 }
 

@@ -5,14 +5,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +20,6 @@ import (
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/operator"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 // clientEdits are the commands that change a client's record: "penstock client block user:u_42 …".
@@ -122,29 +118,6 @@ func fill(edit *directory.Edit, args []string) error {
 	return nil
 }
 
-// endOf returns the end that --until or --for states, or the zero time.
-func endOf(until, span string, now time.Time) (time.Time, error) {
-	switch {
-	case until != "" && span != "":
-		return time.Time{}, errors.New("--until and --for both state the end; keep one")
-	case span == "":
-		return parseDate("until", until)
-	}
-	length, err := policyfile.Span(span)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("--for %q %w", span, err)
-	}
-	return now.Add(length).UTC().Truncate(time.Second), nil
-}
-
-// currentUser returns the name of the user who runs the command, or "".
-func currentUser() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return ""
-}
-
 // apply makes an edit, through the control plane if one is named.
 func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	if c.control.given() {
@@ -217,9 +190,7 @@ func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) erro
 		people(w)
 		return nil
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	return printJSON(w, value)
 }
 
 // writeRecord prints a record for people.

@@ -65,10 +65,7 @@ func (c *clientEdits) export() *cobra.Command {
 				return errors.New("an export reads the directory in Redis, to which the control plane writes: leave out --control, and name a Caddy, " +
 					"a bridge or Redis")
 			}
-			if err := c.admin.check(); err != nil {
-				return err
-			}
-			done, err := c.admin.direct.keepOpen(cmd.Context())
+			done, err := c.admin.keepOpen(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -86,10 +86,7 @@ func (in *importing) run(ctx context.Context) (err error) {
 	if info, err := in.file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, fmt.Errorf("%q is not a file, and an import reads its lines twice; write them to a file", in.name))
 	}
-	if err := in.admin.check(); err != nil {
-		return err
-	}
-	done, err := in.admin.direct.keepOpen(ctx)
+	done, err := in.admin.keepOpen(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -24,9 +23,6 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
-
-// databaseVariable may hold the address of the database, which may contain a password.
-const databaseVariable = "PENSTOCK_DATABASE"
 
 const controlHelp = `Keep clients, tiers and their history in PostgreSQL, and publish them to Redis.
 
@@ -98,10 +94,6 @@ func newControlDev() *cobra.Command {
 	return cmd
 }
 
-func (f *controlFlags) registerDatabase(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.database, "database", "", "the address of the database: postgres://user:{env.NAME}@host:5432/name ($"+databaseVariable+")")
-}
-
 func (f *controlFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	addRedis(flags, &f.redis, "the Redis of the proxies: redis://user:{env.NAME}@host:6379/0")
@@ -116,27 +108,10 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
-// databaseAddress returns the address from the flag or the environment.
-func (f *controlFlags) databaseAddress() (string, error) {
-	address := f.database
-	if address == "" {
-		address = os.Getenv(databaseVariable)
-	}
-	if address == "" {
-		return "", fmt.Errorf("no database is named: write --database postgres://user@host:5432/name, set %s, or try penstock control dev",
-			databaseVariable)
-	}
-	address, err := fillIn(address)
-	if err != nil {
-		return "", fmt.Errorf("--database: %w", err)
-	}
-	return address, nil
-}
-
 // serve runs the control plane until SIGINT or SIGTERM.
 func (f *controlFlags) serve(ctx context.Context, database string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	store, err := f.store(logger)
+	store, err := openRedis(f.redis, "no Redis is named, and the proxies read their records from there", logger)
 	if err != nil {
 		return err
 	}
@@ -169,32 +144,15 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
 }
 
-// store returns the Redis that the flags or the environment name.
-func (f *controlFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
-	o := f.redis
-	said, err := redisVariables(&o, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	if !said && !inRedis(&o) {
-		return nil, errors.New("no Redis is named, and the proxies read their records from there: write --redis redis://host:6379, or set REDIS_ADDR")
-	}
-	if o.URL, err = fillIn(o.URL); err != nil {
-		return nil, fmt.Errorf("--redis: %w", err)
-	}
-	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
-	return redisstore.New(o)
-}
-
 // listener listens on the address in the flags.
 func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 	config, err := f.certificates.config()
 	if err != nil {
 		return nil, err
 	}
-	mode, err := strconv.ParseUint(f.socketMode, 8, 32)
-	if err != nil || mode > 0o777 {
-		return nil, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
+	mode, err := parseSocketMode(f.socketMode)
+	if err != nil {
+		return nil, err
 	}
 	at, beyond, err := listen.Parse(f.listen)
 	if err != nil {
@@ -204,7 +162,7 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 		return nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
 			"listen on 127.0.0.1 or a Unix socket behind a proxy with TLS", f.listen)
 	}
-	listener, err := listen.On(at, fs.FileMode(mode))
+	listener, err := listen.On(at, mode)
 	if err != nil || config == nil {
 		return listener, err
 	}
@@ -214,7 +172,10 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 // showToken shows the first admin's token.
 func (f *controlFlags) showToken(secret string, expires time.Time) error {
 	if f.tokenFile != "" {
-		return writeSecret(f.tokenFile, secret)
+		if err := writeSecret(f.tokenFile, secret); err != nil {
+			return fmt.Errorf("--first-token-file: %w", err)
+		}
+		return nil
 	}
 	_, err := fmt.Printf("the first admin's token, shown this once, until %s:\n%s\n", expires.Format(time.DateOnly), secret)
 	return err

@@ -14,19 +14,21 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/penstock/penstock/internal/control/archive"
-	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/retain"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 // Bounds of the days for which events and usage are kept. Batches come up to 30 days late.
 const keepDaysMin, keepDaysMax = 31, 36_500
 
-// archiveFlags say where the archive is, and when months go there, as written.
+// How long events, and usage and daily sums, are kept by default.
+const keepEventsDefault, keepUsageDefault = "90d", "2562d"
+
+// archiveFlags are the flags for the place of the archive and for the retention times, as written.
 type archiveFlags struct {
 	place         archive.Place
 	events, usage string
@@ -37,8 +39,8 @@ func (f *archiveFlags) register(flags *pflag.FlagSet) {
 		"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of ~/.aws/credentials, or of the machine's role")
 	flags.StringVar(&f.place.Endpoint, "archive-endpoint", "", "the `URL` of the S3 server (that of AWS)")
 	flags.StringVar(&f.place.Region, "archive-region", "", "its `REGION`; without it, the server is asked")
-	flags.StringVar(&f.events, "keep-events", "90d", "how long events are kept in the database, at least 31d")
-	flags.StringVar(&f.usage, "keep-usage", "2562d", "how long usage and daily sums are kept in the database, at least 31d")
+	flags.StringVar(&f.events, "keep-events", keepEventsDefault, "how long events are kept in the database, at least 31d")
+	flags.StringVar(&f.usage, "keep-usage", keepUsageDefault, "how long usage and daily sums are kept in the database, at least 31d")
 }
 
 // keep returns how long rows are kept.
@@ -68,10 +70,18 @@ func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	return archive.OpenBucket(f.place)
 }
 
-// archiving is a command of the archive. It works on the database and the bucket themselves.
+// archiving is a command of the archive. It uses the database and the bucket directly, without the
+// API.
 type archiving struct {
 	controlFlags
 	asJSON bool
+}
+
+// newArchiving returns a command with the default times, for commands without flags for them.
+func newArchiving() *archiving {
+	c := new(archiving)
+	c.archive.events, c.archive.usage = keepEventsDefault, keepUsageDefault
+	return c
 }
 
 // with runs do with the archive. needed says whether there must be a bucket.
@@ -87,19 +97,9 @@ func (c *archiving) with(ctx context.Context, needed bool, do func(*archive.Arch
 	if err != nil {
 		return err
 	}
-	address, err := c.databaseAddress()
-	if err != nil {
-		return err
-	}
-	pool, err := database.Open(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if err := database.Check(ctx, pool); err != nil {
-		return err
-	}
-	return do(&archive.Archiver{Pool: pool, Bucket: bucket, Keep: keep, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	return c.withDatabase(ctx, func(pool *pgxpool.Pool) error {
+		return do(&archive.Archiver{Pool: pool, Bucket: bucket, Keep: keep, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	})
 }
 
 // newControlArchive returns the commands of the archive.
@@ -120,10 +120,9 @@ func (c *archiving) command(use, short string, args cobra.PositionalArgs, run fu
 }
 
 func newArchiveList() *cobra.Command {
-	c := new(archiving)
+	c := newArchiving()
 	cmd := c.command("list", "List the months of the archive", noArgs, nil)
 	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print JSON")
-	c.archive.events, c.archive.usage = "90d", "2562d"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.with(cmd.Context(), false, func(a *archive.Archiver) error {
 			months, err := a.List(cmd.Context())
@@ -144,15 +143,8 @@ func newArchiveList() *cobra.Command {
 	return cmd
 }
 
-func timeOrDash(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
 func newArchiveRun() *cobra.Command {
-	c := new(archiving)
+	c := newArchiving()
 	cmd := c.command("run", "Archive the months that are older than they are kept, and drop their partitions", noArgs, func(cmd *cobra.Command, _ []string) error {
 		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
 			done, err := a.Round(cmd.Context(), time.Now())
@@ -170,7 +162,7 @@ func newArchiveRun() *cobra.Command {
 }
 
 func newArchiveVerify() *cobra.Command {
-	c := new(archiving)
+	c := newArchiving()
 	cmd := c.command("verify [MONTH]", "Read a month of the archive back whole, or all months, and compare with what was written", cobra.MaximumNArgs(1), nil)
 	cmd.Long = "Read a month of the archive back whole, or all months, and compare with what was written: bytes, SHA-256, rows and sums of each\n" +
 		"object, and the manifest. The exit status is 1 if anything differs or could not be read."
@@ -204,7 +196,7 @@ func newArchiveVerify() *cobra.Command {
 }
 
 func newArchiveRestore() *cobra.Command {
-	c := new(archiving)
+	c := newArchiving()
 	var span string
 	cmd := c.command("restore MONTH", "Bring a month of the archive back to the database for a while", cobra.ExactArgs(1), nil)
 	cmd.Long = "Bring a month of the archive back to the database, as a partition of its table, until a time. It stays in the archive. If the\n" +
@@ -213,9 +205,9 @@ func newArchiveRestore() *cobra.Command {
 	cmd.Flags().StringVar(&span, "for", "30d", "how long it stays in the database, at most 366d")
 	c.archive.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		life, err := policyfile.Span(span)
+		life, err := parseSpan("for", span)
 		if err != nil {
-			return fmt.Errorf("--for %q %w", span, err)
+			return err
 		}
 		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
 			now := time.Now()
@@ -230,8 +222,7 @@ func newArchiveRestore() *cobra.Command {
 }
 
 func newArchiveOff() *cobra.Command {
-	c := new(archiving)
-	c.archive.events, c.archive.usage = "90d", "2562d"
+	c := newArchiving()
 	return c.command("off", "Let months be dropped that are not in the archive, from now on", noArgs, func(cmd *cobra.Command, _ []string) error {
 		return c.with(cmd.Context(), false, func(a *archive.Archiver) error {
 			err := a.Off(cmd.Context())

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,13 +24,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// controlDefault is the address of a control plane on the same machine.
-const controlDefault = "http://127.0.0.1:7070"
-
 // policyCommand holds what the commands for policies have in common.
 type policyCommand struct {
-	controlClient
-	name, reason string
+	controlCommand
+	name string
 }
 
 // newControlPolicy returns the commands for policies. They call the API.
@@ -47,15 +43,9 @@ func newControlPolicy() *cobra.Command {
 
 // command returns a command whose flags name the control plane and the policy.
 func (p *policyCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
-	cmd.Flags().StringVar(&p.url, "control", controlDefault, "the control plane")
-	cmd.Flags().StringVar(&p.tokenFile, "control-token-file", "", "a `FILE` that holds the token of the control plane ($"+tokenVariable+")")
+	cmd := p.controlCommand.command(use, short, args, run)
 	cmd.Flags().StringVar(&p.name, "name", "", "the name of the policy")
 	return cmd
-}
-
-func (p *policyCommand) reasoned(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.reason, "reason", "", "why, for the history; required")
 }
 
 // path returns the path of the policy in the API.
@@ -65,40 +55,29 @@ func (p *policyCommand) path(ctx context.Context) (string, error) {
 		if _, err := p.send(ctx, http.MethodGet, "/v1/policies?limit=2", nil, &all); err != nil {
 			return "", err
 		}
-		if len(all.Policies) != 1 {
-			return "", fmt.Errorf("the control plane has %s: write --name NAME", map[bool]string{true: "no policy", false: "several policies"}[len(all.Policies) == 0])
+		switch len(all.Policies) {
+		case 0:
+			return "", errors.New("the control plane has no policy: write --name NAME")
+		case 1:
+			p.name = all.Policies[0].Policy
+		default:
+			return "", errors.New("the control plane has several policies: write --name NAME")
 		}
-		p.name = all.Policies[0].Policy
 	}
 	return "/v1/policies/" + url.PathEscape(p.name), nil
-}
-
-// post sends a write, whose answer is a revision or a publication.
-func (p *policyCommand) post(ctx context.Context, method, path string, body, answer any, header ...string) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = p.send(ctx, method, path, text, answer, header...)
-	return err
 }
 
 func newPolicyPut() *cobra.Command {
 	p := new(policyCommand)
 	var revision int64
 	cmd := p.command("put FILE", "Write a revision of a policy, which is not published yet", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-		file, err := os.Open(args[0])
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		text, err := io.ReadAll(io.LimitReader(file, syntax.SizeMax+1))
-		if err != nil {
-			return err
-		}
 		format, ok := syntax.FormatOf(args[0])
 		if !ok {
 			return fmt.Errorf("policy file %q: the extension must be .yaml, .yml, .toml or .json", args[0])
+		}
+		text, err := readInput(args[0], nil)
+		if err != nil {
+			return err
 		}
 		base := filepath.Base(args[0])
 		d, err := policyfile.Decode(base, format, text)
@@ -123,7 +102,7 @@ func newPolicyPut() *cobra.Command {
 			header = []string{"If-None-Match", "*"}
 		}
 		var put ledger.Revision
-		if err := p.post(cmd.Context(), http.MethodPut, path, body, &put, header...); err != nil {
+		if _, err := p.sendJSON(cmd.Context(), http.MethodPut, path, body, &put, header...); err != nil {
 			return err
 		}
 		return printRevision(cmd.OutOrStdout(), &put)
@@ -167,10 +146,7 @@ func newPolicyGet() *cobra.Command {
 		if _, err := p.send(cmd.Context(), http.MethodGet, path, nil, &found); err != nil {
 			return err
 		}
-		out := json.NewEncoder(cmd.OutOrStdout())
-		out.SetEscapeHTML(false)
-		out.SetIndent("", "  ")
-		return out.Encode(found.Document)
+		return printJSON(cmd.OutOrStdout(), found.Document)
 	})
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision (the latest)")
 	return cmd
@@ -191,7 +167,8 @@ func newPolicyList() *cobra.Command {
 			}
 			fmt.Fprintln(table, "REVISION\tVERSION\tTIME\tACTOR\tCHANGE\tREASON")
 			for _, r := range all.Revisions {
-				fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Revision, r.Version, r.At.Format(time.RFC3339), r.Actor, r.Action, r.Reason)
+				fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Revision, r.Version, r.At.Format(time.RFC3339), printable(r.Actor), r.Action,
+					printable(r.Reason))
 			}
 			return table.Flush()
 		}
@@ -213,13 +190,6 @@ func newPolicyList() *cobra.Command {
 			}
 		}
 	})
-}
-
-func orDash(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // candidateText describes the candidate of a policy.
@@ -281,7 +251,7 @@ func newPolicyRollBack() *cobra.Command {
 				return err
 			}
 			var put ledger.Revision
-			if err := p.post(cmd.Context(), http.MethodPost, path+"/rollback", map[string]any{"revision": revision, "reason": p.reason}, &put); err != nil {
+			if _, err := p.sendJSON(cmd.Context(), http.MethodPost, path+"/rollback", map[string]any{"revision": revision, "reason": p.reason}, &put); err != nil {
 				return err
 			}
 			return p.publish(cmd, path, map[string]any{"step": ledger.StepAll, "revision": put.Revision, "reason": p.reason})
@@ -306,13 +276,14 @@ func newPolicyPublish() *cobra.Command {
 		if steps != 1 {
 			return errors.New("write one of --shadow, --share 10%, --all and --withdraw")
 		}
-		for field, text := range map[string]string{"share_percent": share, "denials_max_percent": denials} {
+		for _, flag := range [][3]string{{"share", share, "share_percent"}, {"denials-max", denials, "denials_max_percent"}} {
+			name, text, field := flag[0], flag[1], flag[2]
 			if text == "" {
 				continue
 			}
 			percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 			if err != nil || !strings.HasSuffix(text, "%") {
-				return fmt.Errorf("%q is no share: write 10%%", text)
+				return fmt.Errorf("--%s %q is no share: write 10%%", name, text)
 			}
 			body[field] = percent
 		}
@@ -342,7 +313,7 @@ func newPolicyPublish() *cobra.Command {
 // publish makes a step of a publication, and prints the result.
 func (p *policyCommand) publish(cmd *cobra.Command, path string, body map[string]any) error {
 	var after ledger.Policy
-	if err := p.post(cmd.Context(), http.MethodPost, path+"/publication", body, &after); err != nil {
+	if _, err := p.sendJSON(cmd.Context(), http.MethodPost, path+"/publication", body, &after); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("revision %d of %s is published to all nodes", after.Revision, after.Policy)

@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/directory"
@@ -69,27 +67,6 @@ func (c *controlled) document(ctx context.Context) (*policyfile.Document, error)
 	return d, nil
 }
 
-// plan plans a request, with the records of the control plane. Without a control plane, it only
-// calls add.
-func (c *controlled) plan(ctx context.Context, plan *core.Plan, add func()) error {
-	if c == nil {
-		add()
-		return nil
-	}
-	source := &recordSource{client: &c.controlClient}
-	clients, err := directory.Open(directory.Options{Source: source, Timeout: adminTimeout, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer clients.Close() //nolint:errcheck // nothing was written
-	plan.UseDirectory(clients)
-	add()
-	if len(plan.Unresolved()) > 0 {
-		clients.Resolve(ctx, plan, add)
-	}
-	return source.failure
-}
-
 // recordSource reads records from a control plane.
 type recordSource struct {
 	directory.Memory
@@ -100,9 +77,12 @@ type recordSource struct {
 // Read implements [directory.Source].
 func (s *recordSource) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	for i, name := range names {
+		if name.Kind == policy.KindKey {
+			continue // a control plane keeps no keys
+		}
 		var found ledger.Client
 		status, err := s.client.send(ctx, http.MethodGet, clientPath(name.String()), nil, &found)
-		if status == http.StatusNotFound || name.Kind == policy.KindKey { // a control plane keeps no keys
+		if status == http.StatusNotFound {
 			continue
 		}
 		if err != nil {

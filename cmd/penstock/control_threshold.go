@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// webhookFlags say how receivers of thresholds are called, as written.
+// webhookFlags are the flags for calls of the receivers of thresholds, as written.
 type webhookFlags struct {
 	secret string
 	allow  []string
@@ -34,7 +33,7 @@ func (f *webhookFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allow, "webhook-allow", nil, "a `NETWORK` such as 10.1.0.0/16 whose receivers may be called, also without https; 127.0.0.0/8 for those of this machine; may be repeated")
 }
 
-// caller returns what calls receivers, or nil if there is no secret.
+// caller returns the caller of receivers, or nil if there is no secret.
 func (f *webhookFlags) caller(logger *slog.Logger) (*notify.Caller, error) {
 	if f.secret == "" {
 		if len(f.allow) > 0 {
@@ -74,39 +73,18 @@ func newControlThreshold() *cobra.Command {
 	return cmd
 }
 
-// thresholdCommand is what the commands of thresholds have in common.
-type thresholdCommand struct {
-	controlClient
-	reason string
-}
-
-func (c *thresholdCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
-	cmd.Flags().StringVar(&c.url, "control", controlDefault, "the control plane")
-	cmd.Flags().StringVar(&c.tokenFile, "control-token-file", "", "a `FILE` that holds the token of the control plane ($"+tokenVariable+")")
-	return cmd
-}
-
-func (c *thresholdCommand) reasoned(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&c.reason, "reason", "", "why, for the history; required")
-	return cmd
-}
-
 func thresholdPath(name string) string { return "/v1/thresholds/" + url.PathEscape(name) }
 
 func newThresholdPut() *cobra.Command {
-	c, t := new(thresholdCommand), new(ledger.Threshold)
+	c, t := new(controlCommand), new(ledger.Threshold)
 	cmd := c.reasoned(c.command("put NAME", "Make or replace a threshold", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-		body, err := json.Marshal(map[string]any{"policy": t.Policy, "rule": t.Rule, "client": t.Client, "tier": t.Tier, "units": t.Units, "percents": t.Percents,
-			"url": t.URL, "reason": c.reason})
-		if err != nil {
-			return err
-		}
+		body := map[string]any{"policy": t.Policy, "rule": t.Rule, "client": t.Client, "tier": t.Tier, "units": t.Units, "percents": t.Percents,
+			"url": t.URL, "reason": c.reason}
 		var put ledger.Threshold
-		if _, err := c.send(cmd.Context(), http.MethodPut, thresholdPath(args[0]), body, &put); err != nil {
+		if _, err := c.sendJSON(cmd.Context(), http.MethodPut, thresholdPath(args[0]), body, &put); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "threshold %s: %s is told at %v%% of %d units in a month\n", put.Threshold, put.URL, put.Percents, put.Units)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "threshold %s: %s is told at %v%% of %d units in a month\n", put.Threshold, put.URL, put.Percents, put.Units)
 		return err
 	}))
 	cmd.Example = "  penstock control threshold put gold --policy shop --rule api --tier gold --units 100000 --percents 80,100 --url https://billing.example.com/hook --reason billing"
@@ -122,7 +100,7 @@ func newThresholdPut() *cobra.Command {
 }
 
 func newThresholdList() *cobra.Command {
-	c := new(thresholdCommand)
+	c := new(controlCommand)
 	return c.command("list", "List the thresholds", noArgs, func(cmd *cobra.Command, _ []string) error {
 		table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "THRESHOLD\tPOLICY\tRULE\tCLIENT\tTIER\tUNITS\tPERCENTS\tURL")
@@ -146,7 +124,7 @@ func newThresholdList() *cobra.Command {
 }
 
 func newThresholdNotices() *cobra.Command {
-	c := new(thresholdCommand)
+	c := new(controlCommand)
 	return c.command("notices NAME", "List what a threshold has told lately", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
 		var page struct{ Notices []ledger.Notice }
 		if _, err := c.send(cmd.Context(), http.MethodGet, thresholdPath(args[0])+"/notices", nil, &page); err != nil {
@@ -176,7 +154,7 @@ func noticeState(n *ledger.Notice) string {
 }
 
 func newThresholdDelete() *cobra.Command {
-	c := new(thresholdCommand)
+	c := new(controlCommand)
 	return c.reasoned(c.command("delete NAME", "Remove a threshold", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
 		_, err := c.send(cmd.Context(), http.MethodDelete, thresholdPath(args[0])+"?reason="+url.QueryEscape(c.reason), nil, nil)
 		return err

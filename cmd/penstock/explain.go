@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,7 +95,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(q.nameIt(document), q.region.choose(document)); err != nil {
+	if err := errors.Join(setName(document, q.name, q.store.given()), q.region.choose(document)); err != nil {
 		return err
 	}
 	store, err := q.store.open(asked.now)
@@ -123,10 +122,12 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	var plan core.Plan
-	if err := q.control.plan(cmd.Context(), &plan, func() {
+	add := func() {
 		plan.Trace()
 		plan.Add(rules, asked)
-	}); err != nil {
+	}
+	unread, err := q.plan(cmd.Context(), document, store, &plan, add)
+	if err != nil {
 		return err
 	}
 	if err := look(cmd.Context(), store, &plan); err != nil {
@@ -135,6 +136,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	decision := plan.Decide()
 	e := plan.Explain()[0]
 	told := tell(&e, &decision, store.name)
+	told.RecordsUnread = unread
 	for i, reason := range reasons {
 		if reason != "" {
 			told.Methods[i].Reason = reason
@@ -143,10 +145,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if !q.asJSON {
 		return told.print(cmd.OutOrStdout())
 	}
-	out := json.NewEncoder(cmd.OutOrStdout())
-	out.SetIndent("", "  ")
-	out.SetEscapeHTML(false)
-	return out.Encode(told)
+	return printJSON(cmd.OutOrStdout(), told)
 }
 
 // document returns the policy that is explained.
@@ -193,21 +192,6 @@ type reasoning struct {
 func (r reasoning) VerifyFor(asker *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
 	*r.reason = r.Reason(credential)
 	return r.Keys.VerifyFor(asker, credential)
-}
-
-// nameIt sets the policy's namespace from the flag. Without the right namespace, explain would read
-// counters that do not exist.
-func (q *question) nameIt(d *policyfile.Document) error {
-	switch {
-	case q.name != "" && d.Name != "" && q.name != d.Name:
-		return fmt.Errorf("--name %q is not the name %q in the policy file, which takes precedence; leave it out",
-			q.name, d.Name)
-	case q.name == "" && d.Name == "" && q.store.given():
-		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name " +
-			"in the Caddyfile")
-	}
-	d.Name = cmp.Or(d.Name, q.name)
-	return nil
 }
 
 // read converts the flags to a request.

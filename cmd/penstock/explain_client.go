@@ -46,9 +46,7 @@ func (q *question) assertIn(cmd *cobra.Command, p *operator.Policy, client *oper
 	if err != nil {
 		return nil, err
 	}
-	for _, gap := range f.Unknown {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the %s of %s cannot be known: %s\n", gap.What, client, gap.Why)
-	}
+	warnOfUnknown(cmd.ErrOrStderr(), client.String(), f)
 	verifiers := make([]policy.Verifier, len(p.Document.Identify))
 	carried := false
 	for i := range verifiers {

@@ -21,6 +21,8 @@ type answer struct {
 	Rules    []ruleAnswer   `json:"rules"`
 	Decision decisionAnswer `json:"decision"`
 	Store    string         `json:"store,omitempty"` // where the counters were read; "": new counters are assumed
+	// RecordsUnread is true if the policy needs a directory, and none was read.
+	RecordsUnread bool `json:"records_unread,omitempty"`
 }
 
 type clientAnswer struct {

@@ -59,6 +59,9 @@ func (a *answer) print(out io.Writer) error {
 		decision += "; denied if the chosen shard has no room"
 	}
 	line("decision", "%s", decision)
+	if a.RecordsUnread {
+		line("records", "not read: add --redis URL to apply the blocks, tiers, limits and keys of the directory")
+	}
 	if a.Store == "" {
 		line("store", "not checked: counters count as unused; add --redis URL to read them")
 	} else {

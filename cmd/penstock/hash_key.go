@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -103,32 +102,7 @@ func readKey(in io.Reader) (string, error) {
 	}
 	key := strings.TrimRight(line, "\r\n")
 	if key == "" || len(key) > keyLineBytesMax {
-		return "", errors.New("the first line of the standard input is not a key")
+		return "", fmt.Errorf("the first line of the standard input is not a key: it is empty, or has more than %d bytes; send the key on it", keyLineBytesMax)
 	}
 	return key, nil
-}
-
-// parseDate parses an instant or a day. A day stands for its first instant in UTC.
-func parseDate(flag, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if when, err := time.Parse(layout, text); err == nil {
-			return when, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("--%s %q is not a date; write 2027-12-31 or 2027-12-31T12:00:00Z", flag, text)
-}
-
-func parseLimits(texts []string) (map[string][]string, error) {
-	limits := map[string][]string{}
-	for _, text := range texts {
-		rule, limit, ok := strings.Cut(text, "=")
-		if !ok || rule == "" || limit == "" {
-			return nil, fmt.Errorf("--limit %q has no rule; write search=50/1m, or \"*=500/1m\" for every rule", text)
-		}
-		limits[rule] = append(limits[rule], limit)
-	}
-	return limits, nil
 }

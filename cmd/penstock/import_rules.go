@@ -5,8 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -38,15 +36,11 @@ func newImportRules() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			from := cmd.InOrStdin()
-			if args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer file.Close()
-				from = file
+			from, err := openInput(args[0], cmd.InOrStdin())
+			if err != nil {
+				return err
 			}
+			defer from.Close()
 			notes, err := ruletable.Import(d, from, o)
 			for _, note := range notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), "not carried over:", note)
@@ -60,7 +54,7 @@ func newImportRules() *cobra.Command {
 				}
 				return errSaid
 			}
-			if err := printPolicy(cmd.OutOrStdout(), d); err != nil {
+			if err := printJSON(cmd.OutOrStdout(), d); err != nil {
 				return err
 			}
 			if strict && len(notes) > 0 {
@@ -86,7 +80,7 @@ func policyToFill(path, name string) (*policyfile.Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(loaded) // the copy has no positions, which the new rules would not have either
+		text, err := json.Marshal(loaded) // the copy lacks positions, as do rules that are added to it
 		if err == nil {
 			err = json.Unmarshal(text, d)
 		}
@@ -98,12 +92,4 @@ func policyToFill(path, name string) (*policyfile.Document, error) {
 		d.Name = name
 	}
 	return d, nil
-}
-
-// printPolicy prints a policy file in JSON.
-func printPolicy(to io.Writer, d *policyfile.Document) error {
-	out := json.NewEncoder(to)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	return out.Encode(d)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,29 @@ import (
 // standardInput names the standard input instead of a file.
 const standardInput = "-"
 
+// openInput opens a file, or the standard input.
+func openInput(path string, standard io.Reader) (io.ReadCloser, error) {
+	if path == standardInput {
+		return io.NopCloser(standard), nil
+	}
+	return os.Open(path)
+}
+
+// readInput reads a file, or the standard input, up to one byte beyond the greatest size of a
+// policy.
+func readInput(path string, standard io.Reader) ([]byte, error) {
+	from, err := openInput(path, standard)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	data, err := io.ReadAll(io.LimitReader(from, syntax.SizeMax+1))
+	if err != nil && path == standardInput {
+		err = fmt.Errorf("reading the standard input: %w", err)
+	}
+	return data, err
+}
+
 // readPolicy reads a policy from a file, or from the standard input, which must be YAML or JSON.
 func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 	if path == "" {
@@ -31,15 +55,39 @@ func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 		}
 		return policyfile.Load(path)
 	}
-	data, err := io.ReadAll(io.LimitReader(in, syntax.SizeMax+1))
+	data, err := readInput(path, in)
 	if err != nil {
-		return nil, fmt.Errorf("reading the standard input: %w", err)
+		return nil, err
 	}
 	format := policyfile.YAML
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		format = policyfile.JSON
 	}
 	return policyfile.Decode("standard input", format, data)
+}
+
+// readCounted reads a policy whose counters are in Redis, with their namespace and with the limits
+// of the region.
+func readCounted(path, name string, region regionFlag, in io.Reader) (*policyfile.Document, error) {
+	d, err := readPolicy(path, in)
+	if err != nil {
+		return nil, err
+	}
+	return d, errors.Join(setName(d, name, true), region.choose(d))
+}
+
+// setName sets the namespace of a policy's counters to the one of the flag --name. required says
+// whether they are read in Redis: without the right namespace, other counters would be read.
+func setName(d *policyfile.Document, name string, required bool) error {
+	switch {
+	case name != "" && d.Name != "" && name != d.Name:
+		return fmt.Errorf("--name %q is not the name %q in the policy file, which takes precedence; leave it out", name, d.Name)
+	case name == "" && d.Name == "" && required:
+		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name " +
+			"in the Caddyfile")
+	}
+	d.Name = cmp.Or(d.Name, name)
+	return nil
 }
 
 // rejectCaddyfile returns an error for a Caddyfile. The error explains where to put the policy.

@@ -141,9 +141,11 @@ func (k *keyEdits) rotate() *cobra.Command {
 			return errors.New("--overlap is missing; write --overlap 24h, or --overlap 0s to end the previous keys at once")
 		case "0s", "0":
 		default:
-			if edit.Until, err = endOf("", overlap, time.Now()); err != nil {
-				return fmt.Errorf("--overlap: %w", err)
+			span, err := parseSpan("overlap", overlap)
+			if err != nil {
+				return err
 			}
+			edit.Until = time.Now().Add(span).UTC().Truncate(time.Second)
 		}
 		if edit.ExpiresAt, err = options.end(); err != nil {
 			return err

@@ -195,7 +195,7 @@ func TestSecretsOverlap(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesFlagsThatMeanNothing(t *testing.T) {
+func TestExplainRejectsFlagsThatMeanNothing(t *testing.T) {
 	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m}]\n")
 	for flag, text := range map[string]string{"--ip": "nowhere", "--attr": "novalue", "--now": "today", "--path": "search"} {
 		if _, _, err := run(t, "", "explain", "--policy", policy, flag, text); err == nil || !strings.Contains(err.Error(), text) {
@@ -214,9 +214,9 @@ func TestExplainNeverRepeatsAHeaderThatMayBeAKey(t *testing.T) {
 	}
 }
 
-// TestValidateNamesTheFrontsThatRefuse: a valid policy may use features that a bridge with
+// TestValidateNamesTheFrontsThatReject: a valid policy may use features that a bridge with
 // --rls-listen does not have.
-func TestValidateNamesTheFrontsThatRefuse(t *testing.T) {
+func TestValidateNamesTheFrontsThatReject(t *testing.T) {
 	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m, refund_on: {status: [5xx]}}]\n")
 	out, _, err := run(t, "", "validate", policy)
 	if want := policy + ": valid, no warnings; rls cannot enforce it: --front rls explains\n"; err != nil || out != want {
@@ -255,7 +255,7 @@ func TestPoliciesComeFromFilesAndTheStandardInput(t *testing.T) {
 	}
 }
 
-func TestMeaninglessArgumentsAreRefused(t *testing.T) {
+func TestMeaninglessArgumentsAreRejected(t *testing.T) {
 	for _, c := range [][]string{{`unknown command "foo"; see penstock --help`, "foo"}, {"unknown flag", "explain", "--polic", "x"}, {"explain --help", "explain", "--polic", "x"},
 		{"takes no", "top", "x"}, {"takes no", "version", "x"}, {"hash-key acme-prod", "hash-key"}, {"hash-key acme-prod", "hash-key", "a", "b"},
 		{"validate policy.yaml", "validate"}, {"--policy policy.yaml", "explain"}, {`"client" not set`, "lift"}} {
@@ -270,7 +270,7 @@ func TestMeaninglessArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-func TestHashKeyTakesAndRefusesKeys(t *testing.T) {
+func TestHashKeyAcceptsAndRejectsKeys(t *testing.T) {
 	const key = "0123456789abcdefghij"
 	out, said, err := run(t, key+"\n", "hash-key", "acme", "--stdin", "--limit", "search=50/1m", "--expires", "2027-12-31")
 	if err != nil || strings.Contains(out+said, key) || !strings.Contains(out, `"search" = ["50/1m"]`) ||
@@ -318,10 +318,10 @@ func TestAdminCommandsAsk(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"rules"}, "GET /penstock/rules"},
-		{[]string{"client", "--client", "user:u 1", "--tier", "premium"}, "GET /penstock/client?client=user%3Au+1&tier=premium"},
-		{[]string{"reset", "--client", "ip:192.0.2.7", "--rule", "api"}, "POST /penstock/reset?client=ip%3A192.0.2.7&rule=api"},
-		{[]string{"lift", "--client", "ip:192.0.2.7"}, "POST /penstock/lift?client=ip%3A192.0.2.7"},
+		{[]string{"rules", "--json"}, "GET /penstock/rules"},
+		{[]string{"client", "--client", "user:u 1", "--tier", "premium", "--json"}, "GET /penstock/client?client=user%3Au+1&tier=premium"},
+		{[]string{"reset", "--client", "ip:192.0.2.7", "--rule", "api", "--json"}, "POST /penstock/reset?client=ip%3A192.0.2.7&rule=api"},
+		{[]string{"lift", "--client", "ip:192.0.2.7", "--json"}, "POST /penstock/lift?client=ip%3A192.0.2.7"},
 		{[]string{"top", "-n", "5", "--json"}, "GET /penstock/top?n=5"},
 	} {
 		out, _, err := run(t, "", append(c.args, "--admin", address)...)
@@ -357,7 +357,7 @@ func TestClientCommandsSayWhatIsNotKnown(t *testing.T) {
 		if err == nil || exitStatus(err) != 3 || err.Error() != "there is no client api_key:acne" {
 			t.Errorf("%s: %v", name, err)
 		}
-		out, diagnostics, err := run(t, "", name, "--client", "user:ann", "--admin", strings.TrimPrefix(caddy.URL, "http://"))
+		out, diagnostics, err := run(t, "", name, "--client", "user:ann", "--json", "--admin", strings.TrimPrefix(caddy.URL, "http://"))
 		if err != nil || !strings.Contains(out, `"what": "tier"`) ||
 			diagnostics != "warning: the tier of user:ann under the policy \"shop\" cannot be known: it is a claim\n" {
 			t.Errorf("%s: %v %q %q", name, err, out, diagnostics)

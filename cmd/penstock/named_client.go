@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -48,6 +49,13 @@ func keysOf(d *policyfile.Document, path string) ([]policy.Verifier, io.Closer) 
 		}
 	}
 	return verifiers, open
+}
+
+// warnOfUnknown prints a line for each property of a client that is unknown.
+func warnOfUnknown(out io.Writer, client string, of *operator.Profile) {
+	for _, gap := range of.Unknown {
+		fmt.Fprintf(out, "warning: the %s of %s cannot be known: %s\n", gap.What, client, gap.Why)
+	}
 }
 
 // closers closes several verifiers.

@@ -6,15 +6,24 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
+
+// lookTimeout is how long Redis may take to answer. It is generous because the user is waiting for
+// one answer, perhaps far from Redis.
+const lookTimeout = 5 * time.Second
 
 // addRedis adds the flags that select Redis, with the same names for every command.
 func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
@@ -33,6 +42,23 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 	flags.StringVar(&o.CertFile, "redis-cert", "", "a PEM `FILE` with a certificate to show to Redis")
 	flags.StringVar(&o.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&o.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have (each server's host)")
+}
+
+// openRedis opens the Redis that the flags or the environment name. missing is the error if neither
+// does, without the remedy.
+func openRedis(o redisstore.Options, missing string, logger *slog.Logger) (*redisstore.Store, error) {
+	said, err := redisVariables(&o, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if !said && !inRedis(&o) {
+		return nil, fmt.Errorf("%s: write --redis redis://host:6379, or set REDIS_ADDR", missing)
+	}
+	if o.URL, err = fillIn(o.URL); err != nil {
+		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
+	return redisstore.New(o)
 }
 
 // inRedis reports whether the options name a server.
@@ -140,4 +166,23 @@ func (f *storeFlags) options() (o redisstore.Options, err error) {
 		return o, fmt.Errorf("--redis: %w", err)
 	}
 	return o, nil
+}
+
+var variable = regexp.MustCompile(`\{env\.[^{}]*\}`)
+
+// fillIn replaces {env.NAME} in the URL of a store, as Caddy does. A value before the host is
+// escaped, since passwords may contain any character.
+func fillIn(text string) (filled string, err error) {
+	at := strings.LastIndexByte(text, '@')
+	for i, part := range []string{text[:max(0, at)], text[max(0, at):]} {
+		filled += variable.ReplaceAllStringFunc(part, func(word string) string {
+			value, wrong := policyfile.Secret(word)
+			err = errors.Join(err, wrong)
+			if i == 0 {
+				value = url.PathEscape(value)
+			}
+			return value
+		})
+	}
+	return filled, err
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/operator"
-	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisadmin"
 )
 
@@ -89,7 +87,7 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 	if err != nil {
 		return false, fmt.Errorf("--client: %w", err)
 	}
-	document, err := in.document(cmd.InOrStdin())
+	document, err := readCounted(in.policy, in.name, in.region, cmd.InOrStdin())
 	if err != nil {
 		return false, err
 	}
@@ -105,9 +103,7 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 	if err != nil {
 		return false, err
 	}
-	for _, gap := range profile.Unknown {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the %s of %s cannot be known: %s\n", gap.What, client, gap.Why)
-	}
+	warnOfUnknown(cmd.ErrOrStderr(), client.String(), profile)
 	ok = true
 	for i := range checks {
 		if i > 0 {
@@ -124,27 +120,6 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 			client)
 	}
 	return ok, nil
-}
-
-// document reads the policy, with its name.
-func (in *inspection) document(input io.Reader) (*policyfile.Document, error) {
-	document, err := readPolicy(in.policy, input)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case in.name != "" && document.Name != "" && in.name != document.Name:
-		return nil, fmt.Errorf("--name %q is not the name %q in the policy file, which takes precedence; leave it out",
-			in.name, document.Name)
-	case in.name == "" && document.Name == "":
-		return nil, errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name " +
-			"in the Caddyfile")
-	}
-	if err := in.region.choose(document); err != nil {
-		return nil, err
-	}
-	document.Name = cmp.Or(document.Name, in.name)
-	return document, nil
 }
 
 // checkRule returns an error if the policy has no rule of the given name.

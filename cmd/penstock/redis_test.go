@@ -28,7 +28,7 @@ func TestRedisHealth(t *testing.T) {
 	}
 }
 
-func TestRedisCommandsRefuseMeaninglessArguments(t *testing.T) {
+func TestRedisCommandsRejectMeaninglessArguments(t *testing.T) {
 	for want, args := range map[string][]string{
 		`unknown command "heal"; see penstock redis --help`: {"redis", "heal"},
 		"--redis is missing; write --redis redis://":        {"redis", "health"},

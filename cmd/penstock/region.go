@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -67,6 +66,12 @@ func newRegion() *cobra.Command {
 }
 
 func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
+	switch {
+	case f.name == "":
+		return errors.New("--name is missing; write the name of this region in the policy, such as --name eu")
+	case f.policy == "":
+		return errors.New("--policy is missing; write --policy policy.yaml")
+	}
 	config, err := f.tls()
 	if err != nil {
 		return err
@@ -80,7 +85,7 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	store, err := f.store(logger)
+	store, err := openRedis(f.redis, "no Redis is named", logger)
 	if err != nil {
 		return err
 	}
@@ -154,23 +159,6 @@ func (f *regionFlags) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// store opens the Redis of the region.
-func (f *regionFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
-	o := f.redis
-	said, err := redisVariables(&o, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	if !said && !inRedis(&o) {
-		return nil, errors.New("no Redis is named: write --redis redis://host:6379, or set REDIS_ADDR")
-	}
-	if o.URL, err = fillIn(o.URL); err != nil {
-		return nil, fmt.Errorf("--redis: %w", err)
-	}
-	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
-	return redisstore.New(o)
-}
-
 // openPeers returns the other regions of the policy.
 func (f *regionFlags) openPeers(names []string, config *tls.Config) (peers []*loan.Peer, err error) {
 	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == f.name })
@@ -219,9 +207,9 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		}
 		switch {
 		case len(d.Regions) == 0:
-			return fmt.Errorf("the policy %s has no regions", f.policy)
+			return fmt.Errorf("the policy %q has no regions, so there is nothing to lend; write regions in it", f.policy)
 		case d.Name == "":
-			return fmt.Errorf("the policy %s has no name, so its counters cannot be told from others; write name: shop", f.policy)
+			return fmt.Errorf("the policy %q has no name, so its counters cannot be told from others; write name: shop", f.policy)
 		}
 		if err := d.InRegion(f.name); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,7 +34,7 @@ func newRegions() *cobra.Command {
 			}
 			var status loan.Status
 			if err := json.Unmarshal(text, &status); err != nil {
-				return fmt.Errorf("%s is not the agent of a region: %w", address, err)
+				return fmt.Errorf("%s is not the agent of a region: %w; write the --admin-listen of penstock region", address, err)
 			}
 			if asJSON {
 				_, err = cmd.OutOrStdout().Write(text)
@@ -51,27 +52,25 @@ func readAgent(ctx context.Context, address string) ([]byte, error) {
 	if address == "" {
 		return nil, errors.New("--agent is missing; write the --admin-listen of penstock region")
 	}
-	network, at := "tcp", address
+	client, at := &http.Client{Timeout: adminTimeout}, url.URL{Scheme: "http", Host: address, Path: "/v1/region"}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, at = "unix", path
+		client.Transport, at.Host = overSocket(path).Transport, "localhost"
+	} else if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("--agent %q is no address; write host:port or unix:PATH", address)
 	}
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, at)
-		}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/region", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--agent %q is no address; write host:port or unix:PATH: %w", address, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("asking the agent: %w; is penstock region running, with --admin-listen %s?", err, address)
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
 	const bytesMax = 64 << 10
 	text, err := io.ReadAll(io.LimitReader(response.Body, bytesMax))
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s answered %s", address, response.Status)
+		err = fmt.Errorf("%s answered %s, so it is not the agent of a region; write the --admin-listen of penstock region", address, response.Status)
 	}
 	return text, err
 }
@@ -81,7 +80,7 @@ func printRegions(out io.Writer, s *loan.Status) error {
 	if !s.Listening {
 		heard = "does not hear its proxies: Redis does not answer"
 	}
-	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", s.Region, heard, s.Lent, s.Questions, s.Lost)
+	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", printable(s.Region), heard, s.Lent, s.Questions, s.Lost)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "REGION\tASKED\tFAILED\tBORROWED\tANSWERED")
 	for i := range s.Peers {
@@ -89,7 +88,7 @@ func printRegions(out io.Writer, s *loan.Status) error {
 		if p.Answered != nil {
 			answered = p.Answered.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", p.Region, p.Asked, p.Failed, p.Borrowed, answered)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", printable(p.Region), p.Asked, p.Failed, p.Borrowed, answered)
 	}
 	return table.Flush()
 }

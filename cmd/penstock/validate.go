@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/credential"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
@@ -174,27 +173,4 @@ func rejectingFronts(d *policyfile.Document) string {
 		return ""
 	}
 	return "; " + strings.Join(names, " and ") + " cannot enforce it: --front " + names[0] + " explains"
-}
-
-// linesOf returns one line for each problem.
-func linesOf(err error) []string {
-	if problems, ok := err.(policy.Problems); ok { //nolint:errorlint // a wrapped list: the text around it matters more than the list
-		lines := make([]string, len(problems))
-		for i, p := range problems {
-			lines[i] = p.String()
-		}
-		return lines
-	}
-	return []string{err.Error()}
-}
-
-func plural(n int, word string) string {
-	switch n {
-	case 0:
-		return "no " + word + "s"
-	case 1:
-		return "1 " + word
-	default:
-		return fmt.Sprintf("%d %ss", n, word)
-	}
 }

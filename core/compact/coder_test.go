@@ -125,8 +125,8 @@ func TestCompactHoldsEveryField(t *testing.T) {
 	}
 }
 
-// TestCompactRefusesDamage: every changed, missing or inserted byte is detected.
-func TestCompactRefusesDamage(t *testing.T) {
+// TestDamagedPolicyIsRejected: every changed, missing or inserted byte is detected.
+func TestDamagedPolicyIsRejected(t *testing.T) {
 	p := policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api/*"}}, Limits: limittest.All(t, "10/1m")}}}
 	data := AppendPolicy(nil, &p, "abc")
 	for i := range data {

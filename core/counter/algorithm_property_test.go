@@ -283,7 +283,7 @@ func TestTokenBucketSustainsItsRateWithASmallBurst(t *testing.T) {
 			wait := g.ask(OpLook, l.burst, 0).Wait
 			g.now += wait
 			if g.ask(OpTake, l.burst, 0).Denied {
-				t.Fatalf("%s: refuses after %s, the wait it named", l, wait)
+				t.Fatalf("%s: denies after %s, the wait it named", l, wait)
 			}
 		}
 		took := int64(g.now - begin)

@@ -48,8 +48,8 @@ func TestParseLimitReads(t *testing.T) {
 	}
 }
 
-// TestParseLimitRefuses tests every mistake, and that the message states what to write instead.
-func TestParseLimitRefuses(t *testing.T) {
+// TestParseLimitRejects tests every mistake, and that the message states what to write instead.
+func TestParseLimitRejects(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", "write COUNT/WINDOW"},
 		{"   ", "write COUNT/WINDOW"},
@@ -115,13 +115,13 @@ func TestParseLimitRefuses(t *testing.T) {
 		{"1/31d burst 1099511627776", "takes longer than"},
 		{strings.Repeat("1", 129), "too long"},
 	} {
-		refusesLimit(t, c.text, c.says)
+		rejectsLimit(t, c.text, c.says)
 	}
 }
 
-// TestParseLimitRefusesZerosInFront: a number with leading zeros is rejected, because some parsers
+// TestParseLimitRejectsLeadingZeros: a number with leading zeros is rejected, because some parsers
 // read 010 as eight. A number that is zero in any base is reported as out of bounds.
-func TestParseLimitRefusesZerosInFront(t *testing.T) {
+func TestParseLimitRejectsLeadingZeros(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"010/1m", `count "010" begins with 0, which some parsers read as octal: write 10`},
 		{"010/month", `count "010" begins with 0`},
@@ -138,12 +138,12 @@ func TestParseLimitRefusesZerosInFront(t *testing.T) {
 		{"0-1/1m", "not a whole number"},
 		{"099999999999999999999/1m", ": write 99999999999999999999"},
 	} {
-		refusesLimit(t, c.text, c.says)
+		rejectsLimit(t, c.text, c.says)
 	}
 }
 
-// refusesLimit fails the test unless the text is rejected with a message that contains says.
-func refusesLimit(t *testing.T, text, says string) {
+// rejectsLimit fails the test unless the text is rejected with a message that contains says.
+func rejectsLimit(t *testing.T, text, says string) {
 	t.Helper()
 	l, err := ParseLimit(text)
 	if err == nil {

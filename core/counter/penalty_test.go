@@ -75,7 +75,7 @@ func TestTwentyRequestsAreOneViolation(t *testing.T) {
 	o.remembers(first, Violation{At: noon + Minute + Second, Until: noon + 2*Minute, ID: 11})
 }
 
-func TestEveryRefusingLimitIsAViolation(t *testing.T) {
+func TestEveryDenyingLimitIsAViolation(t *testing.T) {
 	o := newOffender(t)
 	o.limits[1] = mustParse(t, "1/1h fw")
 	o.ask(0)
@@ -150,7 +150,7 @@ func TestPenaltyInForce(t *testing.T) {
 	o.slots[2].State = State{At: noon, Used: 2}
 	o.wants(o.ask(Second), 29*Second, 1)
 	if diff := cmp.Diff(written.Violations, o.slots[0].Violations); diff != "" || o.slots[0].State != written.State {
-		t.Errorf("a refusal during the penalty is remembered: %s", diff)
+		t.Errorf("a denial during the penalty is remembered: %s", diff)
 	}
 	o.slots[2].State = State{}
 	o.wants(o.ask(29*Second-1), 1, 1)
@@ -270,7 +270,7 @@ func TestPenaltyDoesNotAllocate(t *testing.T) {
 	o.ask(0)
 	checks := o.checks()
 	if n := testing.AllocsPerRun(100, func() { Decide(o.now, checks, o.slots[:], o.results[:]) }); n != 0 || !o.results[1].Denied {
-		t.Errorf("a refusal again: %v allocations", n)
+		t.Errorf("a denial again: %v allocations", n)
 	}
 	o.now += 2 * Hour
 	if n := testing.AllocsPerRun(100, func() {

@@ -19,14 +19,15 @@ const (
 	OverrideLimitsMax = 8  // limits for one of these rules; each request checks them all
 )
 
-// EveryRule, in place of a rule's name, stands for every rule whose per includes the client.
+// EveryRule, in place of a rule's name, means every rule that counts by the client: whose field
+// "per" includes it.
 const EveryRule = "*"
 
 // Unlimited, in place of limits, means that a client has no limit.
 const Unlimited = "unlimited"
 
-// Overrides are one client's own limits, by the name of the rule whose limits they replace. "*"
-// stands for every other rule whose per includes the client. Overrides are immutable and safe for
+// Overrides are one client's own limits, by the name of the rule whose limits they replace. The
+// name "*" means every other rule that counts by the client. Overrides are immutable and safe for
 // concurrent use. A nil *Overrides is empty.
 type Overrides struct {
 	sets map[string]LimitSet

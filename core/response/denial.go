@@ -31,9 +31,9 @@ func GRPCType(asked string) string {
 }
 
 // Deny makes r the response to a denied request, with the given fields about its limits, whose
-// texts it shares. It reuses the memory of Headers and Body. For a request of gRPC that Envoy does
-// not convert, grpcType is the content type of the response, which Envoy omits if there is no body;
-// otherwise it is "".
+// texts it shares. It reuses the memory of Headers and Body. If the request is gRPC and Envoy does
+// not convert the response, grpcType is the content type, which Envoy would omit from a response
+// without a body. Otherwise grpcType is "".
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {

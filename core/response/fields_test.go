@@ -31,7 +31,7 @@ func TestMerge(t *testing.T) {
 		"larger, and it has refused": {ours, "500", true, kept},
 		"none, and it has refused":   {ours, "-", true, replaced},
 		"we have nothing to say":     {Fields{}, "9", false, Fields{}},
-		"a refusal":                  {Fields{FieldRetryAfter: "30"}, "3", false, Fields{FieldRetryAfter: "30"}},
+		"a denial":                   {Fields{FieldRetryAfter: "30"}, "3", false, Fields{FieldRetryAfter: "30"}},
 	} {
 		got := c.ours
 		got.Merge(4, c.yields, func(f Field) []string {

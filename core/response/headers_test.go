@@ -123,7 +123,7 @@ func TestHeadersHideAndExpose(t *testing.T) {
 		t.Errorf("hidden, refused: %+v (-want +got):\n%s", d, diff)
 	}
 	if _, named := problem(t, plan, &d)["violated-policies"]; named {
-		t.Errorf("the body of a refusal by a hidden limit names policies")
+		t.Errorf("the body of a denial by a hidden limit names policies")
 	}
 	got, plan, d = fieldsOf(t, newCounters(), 3, policy(true))
 	want = Fields{"2", "0", "1700000040", `"all";r=0;t=40`,

@@ -34,9 +34,9 @@ import (
 // process is what all configurations share.
 var process = front.NewProcess(newLogger())
 
-// penstockInit is called once, when Envoy loads the module. Workers enter Go concurrently, and
-// would wait for each other and for the goroutines that ask the store if there were fewer
-// processors.
+// penstockInit is called once, when Envoy loads the module. It lets as many threads run Go code as
+// Envoy has workers, and one more. With fewer, workers would wait for each other and for the
+// goroutines that ask the store.
 //
 //export penstockInit
 func penstockInit(workers C.uint32_t, validates C.bool) {
@@ -100,6 +100,7 @@ func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.c
 	defer undecided(s, f, &verdict)
 	t := f.NewStream()
 	t.Headers = readHeaders(t.Headers[:0], headers, count)
+	t.Tracer = tracerOf(s)
 	v := t.Decide(goString(source, length), (*host)(s), (*waker)(s))
 	if v == front.Wait {
 		s.waiting = C.uint64_t(streams.add(t))
@@ -186,6 +187,7 @@ func undecided(s *C.stream, f *front.Front, verdict *C.int) {
 		return
 	}
 	process.Panicked(reason)
+	(*tracer)(s).End(nil)
 	*verdict = C.VERDICT_CONTINUE
 	s.count, s.counted = 0, C.uint8_t(front.CountPanic)
 	if f.Denies() {

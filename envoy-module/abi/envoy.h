@@ -28,6 +28,7 @@ enum { RECEIVED_RESPONSE_BODY = 2 };
 enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1, HEADERS_STOP_ALL_AND_WATERMARK = 4 };
 enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
 
+#define HOOK(name) envoy_dynamic_module_on_##name
 #define CALLBACK(name) envoy_dynamic_module_callback_##name
 #define WEAK __attribute__((weak))
 
@@ -53,6 +54,11 @@ WEAK void *CALLBACK(http_filter_scheduler_new)(void *filter);
 WEAK void CALLBACK(http_filter_scheduler_commit)(void *scheduler, uint64_t event);
 WEAK void CALLBACK(http_filter_scheduler_delete)(void *scheduler);
 WEAK void *CALLBACK(get_most_specific_route_config)(void *filter);
+// Without these four there are no spans.
+WEAK void *CALLBACK(http_get_active_span)(void *filter);
+WEAK void *CALLBACK(http_span_spawn_child)(void *filter, void *span, text name);
+WEAK void CALLBACK(http_span_set_tag)(void *span, text name, text value);
+WEAK void CALLBACK(http_child_span_finish)(void *span);
 // Not called: version 0.2.0 of the interface has it, and 0.1.0 does not.
 WEAK bool CALLBACK(http_get_timing_info)(void *, void *);
 

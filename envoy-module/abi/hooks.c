@@ -10,8 +10,6 @@
 
 #include "_cgo_export.h"
 
-#define HOOK(name) envoy_dynamic_module_on_##name
-
 // The numbers of headers, fields of a reply, and pieces of a body that need no allocation.
 enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
 
@@ -194,6 +192,7 @@ void HOOK(http_filter_destroy)(stream *s) {
   pthread_mutex_unlock(&s->lock);
   if (s->waiting != 0) penstockGone(s->waiting);
   if (s->settling != 0) penstockEnded(s->settling);
+  span_end(s);
   s->waiting = s->settling = 0;
   release(s);
 }
@@ -208,6 +207,7 @@ size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   size_t count;
   header *all = gather(s, REQUEST_HEADERS, usual, &count);
   if (all == NULL) return HEADERS_CONTINUE;
+  span_find(s);
   text source = {NULL, 0};
   if (!CALLBACK(http_filter_get_attribute_string)(envoy, SOURCE_ADDRESS, &source)) source.length = 0;
   int verdict = penstockRequest(s, all, count, (char *)source.at, source.length);
@@ -332,20 +332,5 @@ size_t HOOK(http_filter_local_reply)(void *envoy, stream *s, uint32_t status, te
   return 0;
 }
 
-// Envoy rejects a module that lacks one of the hooks below. They belong to calls that the module
-// does not make.
-void HOOK(http_filter_http_callout_done)(void) {}
-void HOOK(http_filter_http_stream_headers)(void) {}
-void HOOK(http_filter_http_stream_data)(void) {}
-void HOOK(http_filter_http_stream_trailers)(void) {}
-void HOOK(http_filter_http_stream_complete)(void) {}
-void HOOK(http_filter_http_stream_reset)(void) {}
-void HOOK(http_filter_downstream_above_write_buffer_high_watermark)(void) {}
-void HOOK(http_filter_downstream_below_write_buffer_low_watermark)(void) {}
-void HOOK(http_filter_config_scheduled)(void) {}
-void HOOK(http_filter_config_http_callout_done)(void) {}
-void HOOK(http_filter_config_http_stream_headers)(void) {}
-void HOOK(http_filter_config_http_stream_data)(void) {}
-void HOOK(http_filter_config_http_stream_trailers)(void) {}
-void HOOK(http_filter_config_http_stream_complete)(void) {}
-void HOOK(http_filter_config_http_stream_reset)(void) {}
+// the hooks of calls that this module does not make
+#include "unused.h"

@@ -18,6 +18,7 @@ import (
 // reply writes what the hooks need after a verdict: the fields to set, or a response.
 func reply(s *C.stream, t *front.Stream, v front.Verdict) C.int {
 	s.counted = C.uint8_t(t.Counted())
+	t.EndSpan()
 	if v == front.Respond {
 		return writeResponse(s, t.Response())
 	}

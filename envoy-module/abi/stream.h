@@ -36,6 +36,8 @@ typedef struct stream {
   pthread_mutex_t lock; // guards gone, uses, and every use of the scheduler by the goroutine
   bool gone;            // Envoy has destroyed the stream
   int uses;
+  bool traced;    // Envoy traces the request
+  void *span;     // of the check, within Envoy's trace; NULL unless it is under way
   bool answered;  // the module has made the response
   bool over;      // Envoy has made the response, or has ended the stream
   bool complete;  // the request has come to its end
@@ -68,6 +70,15 @@ void stream_wake(stream *s);
 void stream_unwaits(stream *s);
 // stream_room makes room for a reply of that length. It returns NULL without memory.
 char *stream_room(stream *s, uint32_t length);
+
+// span_find notes whether Envoy traces the request of a stream.
+void span_find(stream *s);
+// span_begin begins the span of a check as a child of the request's.
+void span_begin(stream *s);
+// span_tag sets an attribute of the span.
+void span_tag(stream *s, const char *name, size_t name_length, const char *value, size_t value_length);
+// span_end ends the span, if one is under way.
+void span_end(stream *s);
 
 // counters_define defines the counters of a configuration that Envoy makes.
 void counters_define(counters *c, void *envoy);

@@ -49,8 +49,8 @@ var (
 )
 
 // lateAfter is how long a request may wait in all, by the timeout of the store. Every store ends a
-// call earlier: see package redisstore and leasestore for their bounds. It is for the case that a
-// store does not keep them.
+// call earlier, by the bounds in packages redisstore and leasestore. lateAfter applies only if a
+// store has a bug and exceeds its bounds.
 func lateAfter(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
@@ -89,10 +89,11 @@ func newAsker(p *Process, e *enforce.Enforcer, late time.Duration) *asker {
 // it, the first requests would fail on a busy machine, because a connection takes longer than the
 // timeout of a call.
 func (a *asker) awaitStart(start func(context.Context)) {
+	defer close(a.started)
+	defer a.process.guard()
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	start(ctx)
-	close(a.started)
 }
 
 // add adds a request to the queue. It returns false if the queue has no room for it.
@@ -198,7 +199,10 @@ func (a *asker) work() {
 }
 
 // watch ends requests that have waited for too long. It runs at intervals while requests wait.
-func (a *asker) watch() { a.endOverdue(time.Now()) }
+func (a *asker) watch() {
+	defer a.process.guard()
+	a.endOverdue(time.Now())
+}
 
 // endOverdue ends the requests that have waited for too long at a time.
 func (a *asker) endOverdue(now time.Time) {

@@ -106,7 +106,7 @@ func (s *Stream) resolveIn(p *core.Plan) {
 func (s *Stream) conclude(err error) (v Verdict) {
 	defer s.rescue(&v)
 	s.Provoke("goroutine")
-	if err != nil {
+	if s.failure = err; err != nil {
 		return s.complete(s.plan.Fail(err))
 	}
 	return s.complete(s.plan.Decide())
@@ -161,6 +161,7 @@ func (s *Stream) queueUp() {
 // Ask implements [throttle.Asker].
 func (s *Stream) Ask(checks []counter.Check) (core.Decision, bool) {
 	d, err := s.front.store.enforcer.Ask(&s.plan, checks)
+	s.failure = err
 	return d, err == nil
 }
 

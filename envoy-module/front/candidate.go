@@ -140,7 +140,7 @@ var _ shadow.Response = (*tried)(nil)
 func (r *tried) Pending() *core.Settlement { return &r.Settlement }
 
 // Release implements [shadow.Response].
-func (r *tried) Release() {}
+func (r *tried) Release() { r.Close() }
 
 // tryOut has the candidate decide the request, in the background. If the candidate charges by the
 // response, the trial waits for it.
@@ -174,7 +174,8 @@ func (r *tried) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// end ends the response. passed is false if the request did not reach the upstream.
+// end starts the trial at the end of the response. passed is false if the request did not reach the
+// upstream; then the trial is dropped.
 func (r *tried) end(passed bool) {
 	if !passed {
 		r.trial.Drop()

@@ -48,8 +48,7 @@ const spoolAgain = time.Second
 // process before has the spool until it ends. Usage is gathered meanwhile, and events go where they
 // would go without the feed.
 type sharedFeed struct {
-	users int // guarded by reports.mu
-	r     *reports
+	r *reports
 
 	mu      sync.Mutex
 	options feed.Options
@@ -63,43 +62,27 @@ type sharedFeed struct {
 
 func (r *reports) openFeed(c *Control) (end func() error, err error) {
 	options := c.options(r.meter, r.logger)
-	shared := r.feeds[c.Spool]
-	if shared != nil {
-		if err := shared.redirect(options.Target); err != nil {
+	if known := r.feeds[c.Spool]; known != nil {
+		if err := known.value.redirect(options.Target); err != nil {
 			return nil, fmt.Errorf("control: %w", err)
 		}
-		if now, wanted := bytesOf(&shared.options), bytesOf(&options); now != wanted {
+		if now, wanted := bytesOf(&known.value.options), bytesOf(&options); now != wanted {
 			r.logger.Warn("spool_bytes of control has no effect, since the spool is open with another: restart Envoy, or write another spool",
 				"spool", c.Spool, "spool_bytes", wanted, "in_force", now)
 		}
-	} else {
-		shared = &sharedFeed{r: r, options: options}
-		if err := shared.open(); err != nil {
-			return nil, fmt.Errorf("control: %w", err)
-		}
-		r.feeds[c.Spool] = shared
 	}
-	shared.users++
-	return func() error { return r.closeFeed(c.Spool, shared) }, nil
+	_, err = r.feeds.use(c.Spool, func() (*sharedFeed, error) {
+		f := &sharedFeed{r: r, options: options}
+		return f, f.open()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	return func() error { return r.feeds.end(&r.mu, c.Spool) }, nil
 }
 
 // bytesOf returns the most bytes that a spool takes.
 func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
-
-// closeFeed ends one use of a feed. The last one closes it.
-func (r *reports) closeFeed(spool string, shared *sharedFeed) error {
-	r.mu.Lock()
-	shared.users--
-	last := shared.users == 0
-	if last {
-		delete(r.feeds, spool)
-	}
-	r.mu.Unlock()
-	if !last {
-		return nil
-	}
-	return shared.close()
-}
 
 // redirect makes the feed send to another target.
 func (f *sharedFeed) redirect(to feed.Target) error {
@@ -179,6 +162,7 @@ func (f *sharedFeed) get() *feed.Feed {
 	return f.opened
 }
 
+// close ends the sending. What the control plane does not have yet stays in the folder.
 func (f *sharedFeed) close() error {
 	f.mu.Lock()
 	f.closed = true

@@ -28,8 +28,8 @@ func (p *Process) register() {
 func (p *Process) inUse() (all []*sharedStore) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range p.stores {
-		all = append(all, s)
+	for _, one := range p.stores {
+		all = append(all, one.value)
 	}
 	return all
 }

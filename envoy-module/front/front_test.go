@@ -37,14 +37,7 @@ func (b *bell) Unwaits() { b.waits-- }
 // opened opens a front with the settings until the test ends.
 func opened(t testing.TB, settings string) *Front {
 	t.Helper()
-	s, err := ReadSettings([]byte(settings))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := NewProcess(slog.New(slog.DiscardHandler)).Open(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := openedIn(t, NewProcess(slog.New(slog.DiscardHandler)), settings)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -53,6 +46,20 @@ func opened(t testing.TB, settings string) *Front {
 			t.Error("the store is left open")
 		}
 	})
+	return f
+}
+
+// openedIn opens a front of a process. The caller closes it.
+func openedIn(t testing.TB, p *Process, settings string) *Front {
+	t.Helper()
+	s, err := ReadSettings([]byte(settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := p.Open(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return f
 }
 

@@ -4,9 +4,14 @@ package front
 
 import (
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 // TestMemoryLimit tests that the greatest limit of the open configurations applies to the process,
@@ -60,5 +65,33 @@ func TestMemoryLimitsAreRead(t *testing.T) {
 		if got, err := parseMemory(text); err == nil || !strings.Contains(err.Error(), "write ") {
 			t.Errorf("%q: %d, %v, want an error that names what to write", text, got, err)
 		}
+	}
+}
+
+// TestDecidesAtTheMemoryLimit tests that requests are decided while the memory of Go exceeds its
+// limit, so that garbage is collected continually.
+func TestDecidesAtTheMemoryLimit(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, strings.Replace(three, "3/31d", "700/31d", 1)+"memory_limit: 64MiB\nstore: {type: redis, url: \""+redis.URL()+
+		"\", timeout: 10s, remember_denials: false}\n")
+	kept := make([]byte, 80<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var all sync.WaitGroup
+	var admitted atomic.Int64
+	for range 16 {
+		all.Go(func() {
+			for range 50 {
+				if v, _, _ := ask(t, f, request("/")); v == Continue {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(kept)
+	if n := after.NumGC - before.NumGC; admitted.Load() != 700 || n < 3 {
+		t.Errorf("%d requests are admitted, want 700; garbage was collected %d times", admitted.Load(), n)
 	}
 }

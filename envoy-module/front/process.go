@@ -3,7 +3,6 @@
 package front
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,14 +50,14 @@ type Process struct {
 	validates      bool                   // Envoy only checks its configuration
 
 	mu     sync.Mutex
-	stores map[string]*sharedStore // by their settings
-	fronts []*Front                // that are open, the oldest first
+	stores shares[*sharedStore] // by their settings
+	fronts []*Front             // that are open, the oldest first
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: map[string]*sharedStore{},
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{},
 		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
 		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
@@ -86,11 +85,17 @@ func (p *Process) panicked(reason any) {
 	}
 }
 
+// guard recovers from a panic of a goroutine that decides no request. It must be deferred.
+func (p *Process) guard() {
+	if reason := recover(); reason != nil {
+		p.panicked(reason)
+	}
+}
+
 // sharedStore is a store that one or several filters use.
 type sharedStore struct {
 	*store.Store
 	key       string
-	users     int // guarded by Process.mu
 	enforcer  *enforce.Enforcer
 	directory *directory.Directory // nil without one
 	settler   *settle.Queue
@@ -110,29 +115,16 @@ func (s *sharedStore) join() {
 
 // openStore returns a store with the settings. The caller releases it with closeStore.
 func (p *Process) openStore(s *Settings) (*sharedStore, error) {
-	text, err := json.Marshal(struct {
-		Store     *Store
-		Directory *Directory
-	}{s.Store, s.Directory})
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.stores[string(text)]; known != nil {
-		known.users++
-		return known, nil
-	}
-	opened, err := p.buildStore(s)
+	key, err := s.storeKey()
 	if err != nil {
 		return nil, err
 	}
-	opened.key, opened.users = string(text), 1
-	p.stores[opened.key] = opened
-	return opened, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stores.use(key, func() (*sharedStore, error) { return p.buildStore(s, key) })
 }
 
-func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
+func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 	options, err := s.Store.options()
 	if err != nil {
 		return nil, err
@@ -147,7 +139,7 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := &sharedStore{Store: opened, enforcer: enforce.New(opened.Requests, p.metrics)}
+	shared := &sharedStore{Store: opened, key: key, enforcer: enforce.New(opened.Requests, p.metrics)}
 	shared.enforcer.Log(outages)
 	shared.enforcer.Report(p.reports.log)
 	shared.enforcer.Measure(p.reports.meter)
@@ -171,19 +163,11 @@ func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
 	return shared, nil
 }
 
-// closeStore releases a store. The last filter closes it, after the charges of its requests are
-// corrected.
-func (p *Process) closeStore(s *sharedStore) error {
-	p.mu.Lock()
-	s.users--
-	last := s.users == 0
-	if last {
-		delete(p.stores, s.key)
-	}
-	p.mu.Unlock()
-	if !last {
-		return nil
-	}
+// closeStore releases a store. The last filter closes it.
+func (p *Process) closeStore(s *sharedStore) error { return p.stores.end(&p.mu, s.key) }
+
+// close closes the store, after the charges of its requests are corrected.
+func (s *sharedStore) close() error {
 	s.asker.stop()
 	var problems []error
 	if !s.settler.Stop(settle.Deadline) {

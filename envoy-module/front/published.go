@@ -3,12 +3,10 @@
 package front
 
 import (
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 
 	"github.com/penstock/penstock/internal/policyfile"
-	"github.com/penstock/penstock/internal/published"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
@@ -46,24 +44,11 @@ func (p *PublishedPolicy) check(s *Settings) error {
 }
 
 // source returns the source of the policy, or of its candidate.
-func (p *PublishedPolicy) source(f *Front, trial bool) (source *redispolicy.Source, err error) {
+func (p *PublishedPolicy) source(f *Front, trial bool) (*redispolicy.Source, error) {
 	o := redispolicy.Options{Store: f.store.Redis, Policy: p.Name, Trial: trial, Logger: f.process.logger}
-	if o.Folder, err = fillIn(p.StateDir, nil); err != nil {
-		return nil, fmt.Errorf("policy_redis: state_dir: %w", err)
-	}
-	if o.Node, err = fillIn(p.Node, nil); err != nil {
-		return nil, fmt.Errorf("policy_redis: node: %w", err)
-	}
-	for _, text := range p.Keys {
-		filled, err := fillIn(text, nil)
-		var key ed25519.PublicKey
-		if err == nil {
-			key, err = published.ParsePublic(filled)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("policy_redis: keys: %w", err)
-		}
-		o.Keys = append(o.Keys, key)
+	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
+	if err := settings.Fill(&o, fillIn); err != nil {
+		return nil, fmt.Errorf("policy_redis: %w", err)
 	}
 	if o.Folder == "" && !trial {
 		f.process.logger.Warn("a filter cannot start while Redis is away, since the last good policy is kept nowhere: write state_dir")

@@ -24,20 +24,19 @@ type reports struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	sinks map[string]*sharedSink // by EventsTo
-	feeds map[string]*sharedFeed // by spool
+	sinks shares[*sharedSink] // by EventsTo
+	feeds shares[*sharedFeed] // by spool
 }
 
 // sharedSink is a sink of events that one or several configurations use.
 type sharedSink struct {
-	users  int
 	detach func()
-	closer io.Closer // may be nil
+	closer io.Closer
 }
 
 func newReports(logger *slog.Logger) *reports {
 	node, _ := os.Hostname() // if it is "", events have no node
-	r := &reports{meter: meter.New(), logger: logger, sinks: map[string]*sharedSink{}, feeds: map[string]*sharedFeed{}}
+	r := &reports{meter: meter.New(), logger: logger, sinks: shares[*sharedSink]{}, feeds: shares[*sharedFeed]{}}
 	r.log = events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
 		logger.Warn("events could not be written, and are only counted", "decisions", lost, "error", err)
 	}})
@@ -67,8 +66,7 @@ type nowhere struct{}
 func (nowhere) Write(all []events.Event) (int, error) { return len(all), nil }
 
 func (r *reports) openSink(to string) (end func() error, err error) {
-	shared := r.sinks[to]
-	if shared == nil {
+	_, err = r.sinks.use(to, func() (*sharedSink, error) {
 		sink, closer, err := events.Open(to)
 		if err != nil {
 			return nil, fmt.Errorf("events_to: %w", err)
@@ -76,30 +74,18 @@ func (r *reports) openSink(to string) (end func() error, err error) {
 		if sink == nil {
 			sink = nowhere{}
 		}
-		shared = &sharedSink{detach: r.log.Attach(sink), closer: closer}
-		r.sinks[to] = shared
+		return &sharedSink{detach: r.log.Attach(sink), closer: closer}, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	shared.users++
-	return func() error { return r.closeSink(to, shared) }, nil
+	return func() error { return r.sinks.end(&r.mu, to) }, nil
 }
 
-// closeSink ends one use of a sink. The last one writes the events that were gathered.
-func (r *reports) closeSink(to string, shared *sharedSink) error {
-	r.mu.Lock()
-	shared.users--
-	last := shared.users == 0
-	if last {
-		delete(r.sinks, to)
-	}
-	r.mu.Unlock()
-	if !last {
-		return nil
-	}
-	shared.detach()
-	if shared.closer == nil {
-		return nil
-	}
-	return shared.closer.Close()
+// close writes the events that were gathered.
+func (s *sharedSink) close() error {
+	s.detach()
+	return s.closer.Close()
 }
 
 // figures returns the sums of the figures of all feeds.
@@ -107,7 +93,7 @@ func (r *reports) figures() (sum feed.Figures) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.feeds {
-		sum.Add(one.get().Figures())
+		sum.Add(one.value.get().Figures())
 	}
 	return sum
 }

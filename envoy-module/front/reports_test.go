@@ -45,14 +45,14 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.meter.On() || r.feeds[settings.Control.Spool].get() != nil || !strings.Contains(said.String(), "another process has the spool") {
+	if !r.meter.On() || r.feeds[settings.Control.Spool].value.get() != nil || !strings.Contains(said.String(), "another process has the spool") {
 		t.Errorf("while another process has the spool, the meter is on: %v; the log: %s", r.meter.On(), said)
 	}
 	r.meter.Count(&meter.Key{Policy: "shop", Rule: "api", Kind: "user", Client: "ann"}, meter.Sum{Admitted: 3})
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Until(t, time.Minute, "the spool is open", func() bool { return r.feeds[settings.Control.Spool].get() != nil })
+	eventually.Until(t, time.Minute, "the spool is open", func() bool { return r.feeds[settings.Control.Spool].value.get() != nil })
 	if err := end(); err != nil || r.meter.On() || len(r.feeds) != 0 {
 		t.Errorf("after the end: %v, the meter is on: %v, %d feeds", err, r.meter.On(), len(r.feeds))
 	}
@@ -75,7 +75,7 @@ func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared := r.feeds[spool]
+	shared := r.feeds[spool].value
 	shared.mu.Lock() // so that the spool is not opened before a file is in its place
 	shared.again.Stop()
 	err = errors.Join(before.Close(), os.Rename(spool, spool+".away"), os.WriteFile(spool, nil, 0o600))
@@ -166,10 +166,10 @@ func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "write another address") {
 		t.Errorf("a socket in a folder that does not exist: %v", err)
 	}
-	shared := p.reports.feeds[control.Spool]
+	users, shared := p.reports.feeds[control.Spool].users, p.reports.feeds[control.Spool].value
 	shared.mu.Lock()
-	if got := shared.options.Target.URL; got != control.URL || shared.users != 1 {
-		t.Errorf("the feed of the configuration in force sends to %q, want %q; it has %d users", got, control.URL, shared.users)
+	if got := shared.options.Target.URL; got != control.URL || users != 1 {
+		t.Errorf("the feed of the configuration in force sends to %q, want %q; it has %d users", got, control.URL, users)
 	}
 	shared.mu.Unlock()
 	if err := first.Close(); err != nil || len(p.reports.feeds) != 0 {

@@ -144,6 +144,7 @@ func (t *Settling) Trailers(trailers [][2]string) {
 // read so far, or the policy's unread: the upstream may have done its work. The charge of a request
 // that did not reach the upstream stays as it is.
 func (t *Settling) End() {
+	defer t.front.leave()
 	defer t.Release()
 	defer t.guard()
 	if t.tried != nil {
@@ -176,15 +177,16 @@ func (t *Settling) settle() {
 func (t *Settling) Due() []counter.Check { return t.checks }
 
 // Release implements [settle.Job]. It ends one use of the settlement, and the last one recycles it.
+// After a panic the queue does not release it. So the queue does not keep the front open: the store
+// does not close before its queue is empty.
 func (t *Settling) Release() {
 	if t.holds.Add(-1) > 0 {
 		return
 	}
-	f := t.front
+	t.response.Close()
 	t.response.Forget()
 	t.front, t.checks, t.client, t.passed, t.sent = nil, nil, enforce.Client{}, false, false
 	settlings.Put(t)
-	f.leave()
 }
 
 // guard recovers from a panic in a hook about a response, which continues unchanged. It must be

@@ -81,14 +81,39 @@ func (s *Store) check() []error {
 	return problems
 }
 
+// resolve returns the settings of the store with the variables in their texts replaced.
+func (s *Store) resolve() (*store.Settings, error) {
+	settings, err := s.settings()
+	problems := settings.Fill(fillIn)
+	return settings, errors.Join(append(problems, err)...)
+}
+
 // options returns the options of the store.
 func (s *Store) options() (store.Options, error) {
 	if s == nil {
 		return store.Options{}, nil
 	}
-	settings, err := s.settings()
-	problems := settings.Fill(fillIn)
-	return settings.Options(), errors.Join(append(problems, err)...)
+	settings, err := s.resolve()
+	return settings.Options(), err
+}
+
+// storeKey returns a text that is the same for configurations that share a store: those with equal
+// settings of the store and the directory, if the files with passwords and certificates have not
+// changed. A configuration without a store shares one with others without a store only.
+func (s *Settings) storeKey() (key string, err error) {
+	if s.Store != nil {
+		settings, err := s.Store.resolve()
+		if err != nil {
+			return "", err
+		}
+		if key, err = settings.Key(); err != nil {
+			return "", err
+		}
+	}
+	if s.Directory != nil {
+		key += fmt.Sprintf(" with a directory %+v", *s.Directory)
+	}
+	return key, nil
 }
 
 // fillIn replaces each {env.NAME} in a text. It escapes the values unless escape is nil. A variable

@@ -3,10 +3,63 @@
 package front
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
+
+// TestAChangedPasswordIsAnotherStore tests that equal settings share a store while the password
+// file is the same, and that a configuration which arrives after a change of the file logs in with
+// the new password.
+func TestAChangedPasswordIsAnotherStore(t *testing.T) {
+	redis := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "password")
+	change := func(password string) {
+		t.Helper()
+		err := os.WriteFile(file, []byte(password+"\n"), 0o600)
+		if err == nil {
+			err = redis.Client().Do(context.Background(), "acl", "setuser", "module", "on", "resetpass", ">"+password, "~*", "&*", "+@all").Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := "name: shop\non_error: deny\nrules: [{name: all, limit: 9/31d}]\nstore: {type: redis, url: \"" + redis.URL() +
+		"\", username: module, password_file: " + file + ", timeout: 10s}\n"
+	p := NewProcess(slog.New(slog.DiscardHandler))
+	open := func() *Front {
+		t.Helper()
+		f := openedIn(t, p, settings)
+		t.Cleanup(func() {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return f
+	}
+	counts := func(f *Front, remaining string) {
+		t.Helper()
+		if v, fields, _ := ask(t, f, request("/")); v != Continue || fields[response.FieldRemaining] != remaining {
+			t.Errorf("verdict %d, %v, want %s to remain", v, fields, remaining)
+		}
+	}
+	change("one")
+	first, same := open(), open()
+	counts(first, "8")
+	change("two")
+	other := open()
+	counts(other, "7")
+	counts(same, "6") // it stays logged in
+	if first.store != same.store || first.store == other.store {
+		t.Errorf("the stores are %p and %p with the same password, and %p with another one", first.store, same.store, other.store)
+	}
+}
 
 // TestSecretsInURLs: the value of a variable is escaped in the user and the password of a URL, and
 // taken as it is in every other text.

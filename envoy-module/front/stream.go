@@ -47,6 +47,8 @@ type Stream struct {
 	// Headers are those of the request, for [Stream.Decide]. Their texts need to be valid only
 	// within the hook.
 	Headers [][2]string
+	// Tracer makes a span of the check; nil if Envoy does not trace the request.
+	Tracer Tracer
 
 	front     *Front
 	version   *live.Version
@@ -77,6 +79,9 @@ type Stream struct {
 	denial    response.Response // keeps the memory of response
 	settling  *Settling         // nil unless the charge depends on the response
 	tried     *tried            // the trial that waits for the response; nil for none
+
+	failure    error       // of the store's last call, or nil
+	attributes [][2]string // of the span
 
 	provoked string // in tests of panics: where to panic
 }
@@ -115,6 +120,7 @@ func (s *Stream) drop() {
 		s.Headers = nil
 	}
 	s.candidate, s.tried, s.counted = nil, nil, CountNone
+	s.forgetSpan()
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.state.Store(stateWaiting)
 	s.unknown, s.late = false, false
@@ -136,17 +142,20 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	q.Take(reads, s.Headers, micros(s.begun))
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
+		s.beginSpan(false)
 		f.process.invalidTargets.Inc()
 		s.counted = CountInvalidTarget
 		return s.respond(response.BadTarget(), "invalid target")
 	}
+	status := s.asksStatus()
+	s.beginSpan(!status)
 	for _, name := range reads.Attrs {
 		text, ok := host.Attribute(name)
 		q.Ask.Attrs = append(q.Ask.Attrs, wire.Value{Text: text, Given: ok && text != ""})
 	}
 	q.Own()
 	s.plan.Reset()
-	if s.asksStatus() {
+	if status {
 		return s.tellStatus(waker)
 	}
 	if d := f.store.directory; d != nil {
@@ -155,8 +164,8 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	s.plan.Add(s.version.Ruleset, &q.View)
 	switch {
 	case len(s.plan.Unresolved()) > 0:
-		// All that wait are read together. The goroutines that ask the store would wait for one
-		// after the other.
+		// Learn reads all unknown clients together. If the goroutines that ask the store read them,
+		// each would wait for one client after the other.
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:
@@ -188,7 +197,8 @@ func (s *Stream) ask(waker Waker) Verdict {
 }
 
 // overloaded decides a request that cannot wait for the store.
-func (s *Stream) overloaded(err error) Verdict {
+func (s *Stream) overloaded(err error) (v Verdict) {
+	defer s.rescue(&v)
 	if len(s.plan.Unresolved()) > 0 {
 		s.plan.DenyUnread() // its client may be blocked
 	}
@@ -222,6 +232,9 @@ func (s *Stream) complete(d core.Decision) Verdict {
 		d.Rule = s.plan.BlockedBy()
 	}
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
+	if s.Tracer != nil {
+		s.describe(&d)
+	}
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
 	s.counted = countOf(&d)
 	s.tryOut(d.Denied())
@@ -272,6 +285,7 @@ func (s *Stream) rescue(v *Verdict) {
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.panicked(reason)
 	s.fields, s.counted = response.Fields{}, CountPanic
+	s.undescribed("panic")
 	if s.front.Denies() {
 		return s.respond(response.Unguarded(), "unavailable")
 	}

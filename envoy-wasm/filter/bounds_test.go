@@ -52,10 +52,10 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestTooLargeRequestsAreRefused: requests with limits that are too large for a question are
+// TestTooLargeRequestsAreDenied: requests with limits that are too large for a question are
 // denied, because under on_error: allow a long header would otherwise bypass the limits. A request
 // without limits passes.
-func TestTooLargeRequestsAreRefused(t *testing.T) {
+func TestTooLargeRequestsAreDenied(t *testing.T) {
 	long := strings.Repeat("a", askBytesMax)
 	e := newEnvoy(t)
 	f := withPolicy(t, e, byHeaders(t, "X-A"))
@@ -129,9 +129,35 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatReadsTooMuchIsRefused: a policy with more inputs than a call can carry is
+// TestQuestionsLeaveRoomForSettlements: a settlement goes into the next call, even if there are
+// more questions, or longer ones, than a call can hold.
+func TestQuestionsLeaveRoomForSettlements(t *testing.T) {
+	for name, path := range map[string]string{"many questions": "/api/x", "long questions": "/api/" + strings.Repeat("x", 60_000)} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, costs(t, byHeader))
+		admitted(t, e, f, 1, reserved(10), get("/api/x")).ResponseHeaders(ok("200", "x-cost", "40"), true)
+		for id := range uint32(2 * batchItemsMax) {
+			e.properties["source.address"] = "10.0." + strconv.Itoa(int(id>>8)) + "." + strconv.Itoa(int(id&255)) + ":4711"
+			f.NewStream(10 + id).RequestHeaders(get(path))
+			e.now += burstSpan / burstMin
+		}
+		f.Flush()
+		_, _, items := e.check()
+		settled := 0
+		for i := range items {
+			if items[i].Kind == wire.KindSettle {
+				settled++
+			}
+		}
+		if settled != 1 {
+			t.Errorf("%s: %d settlements in a call of %d items, want 1", name, settled, len(items))
+		}
+	}
+}
+
+// TestAPolicyThatReadsTooMuchIsRejected: a policy with more inputs than a call can carry is
 // rejected.
-func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
+func TestAPolicyThatReadsTooMuchIsRejected(t *testing.T) {
 	for n, want := range map[int]int{wire.ValuesMax: 0, wire.ValuesMax + 1: 1} {
 		p := shop(t, "10/1m")
 		for i := range n {

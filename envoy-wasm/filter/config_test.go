@@ -44,8 +44,8 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// TestParseConfigRefuses: errors name the mistake and the remedy.
-func TestParseConfigRefuses(t *testing.T) {
+// TestParseConfigRejects: errors name the mistake and the remedy.
+func TestParseConfigRejects(t *testing.T) {
 	for text, want := range map[string]string{
 		"cluster penstock":                    "line 1 is not \"name: value\"",
 		"\x15\n\acluster\x12\n\x1a\bpenstock": "the configuration is no text; write it as a google.protobuf.StringValue",

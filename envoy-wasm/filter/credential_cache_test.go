@@ -73,9 +73,9 @@ func TestCredentialsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestARevokedKeyIsRefused: a revoked key is denied even if its first request was admitted before
+// TestARevokedKeyIsDenied: a revoked key is denied even if its first request was admitted before
 // the filter had a verdict on the key.
-func TestARevokedKeyIsRefused(t *testing.T) {
+func TestARevokedKeyIsDenied(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
 	f.NewStream(1).RequestHeaders(get("/api/x", "x-api-key", "secret"))

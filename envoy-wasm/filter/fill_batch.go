@@ -50,9 +50,17 @@ func (c *calls) fits(s *Stream, version string) bool {
 
 // room reports whether an item of that many bytes can share the call with the items in it.
 func (c *calls) room(bytes int) bool {
-	items := len(c.filling.items)
-	return items == 0 || items < batchItemsMax && len(c.body)+bytes <= batchBytesMax
+	items, kept := len(c.filling.items), min(len(c.settling), settlementsMin)
+	return items == 0 || items < batchItemsMax-kept && len(c.body)+bytes <= batchBytesMax-kept*settlementBytes
 }
+
+// Questions leave room in a call for settlementsMin settlements of a usual size, if there are that
+// many. Otherwise, a client that sends more requests than fit into the calls would keep the costs
+// of responses from being charged.
+const (
+	settlementsMin  = batchItemsMax / 4
+	settlementBytes = 1 << 10
+)
 
 // appendToBatch adds the request's question to the call, if the request still waits.
 func (s *Stream) appendToBatch() {

@@ -41,7 +41,7 @@ func TestTheWayOfARequest(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 1, "policy_loaded": 1})
 }
 
-func TestARefusalIsAnsweredHere(t *testing.T) {
+func TestADenialIsAnsweredHere(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	s := f.NewStream(7)

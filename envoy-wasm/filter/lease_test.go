@@ -273,9 +273,9 @@ func TestSeveralLimits(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreRemembered: denials are remembered for up to a second, even for limits without
+// TestDenialsAreRemembered: denials are remembered for up to a second, even for limits without
 // leases, but not if the store must record each request.
-func TestRefusalsAreRemembered(t *testing.T) {
+func TestDenialsAreRemembered(t *testing.T) {
 	b := newLedger(t, shop(t, "10/1m fixed_window"), 10)
 	if n := b.requests(1000, 5*counter.Millisecond); n != 10 || b.calls > 10+7 {
 		t.Errorf("%d admitted with %d calls", n, b.calls)

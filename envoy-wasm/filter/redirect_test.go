@@ -81,9 +81,9 @@ func TestSimilarRequestsAreNoRedirects(t *testing.T) {
 	}
 }
 
-// TestARefusalIsNotRedirected: the request after a denied or waiting request is not mistaken for
+// TestADenialIsNotRedirected: the request after a denied or waiting request is not mistaken for
 // its redirect.
-func TestARefusalIsNotRedirected(t *testing.T) {
+func TestADenialIsNotRedirected(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	s := f.NewStream(1)

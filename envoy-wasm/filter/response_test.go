@@ -73,8 +73,8 @@ func TestInterimResponses(t *testing.T) {
 	}
 }
 
-// refusedWith returns the response to a request that the rule denies.
-func refusedWith(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
+// deniedWith returns the response to a request that the rule denies.
+func deniedWith(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
 	t.Helper()
 	e := newEnvoy(t)
 	p := shop(t, "10/1m")
@@ -98,7 +98,7 @@ func fieldOf(headers [][2]string, name string) string {
 }
 
 func TestARulesOwnAnswer(t *testing.T) {
-	r, _ := refusedWith(t, &corepolicy.Response{Status: 403, Body: "[1]", Headers: []corepolicy.Field{{Name: "X-A", Value: "b"},
+	r, _ := deniedWith(t, &corepolicy.Response{Status: 403, Body: "[1]", Headers: []corepolicy.Field{{Name: "X-A", Value: "b"},
 		{Name: "Retry-After", Value: "5"}, {Name: "Content-Type", Value: "x"}, {Name: "X-RateLimit-Remaining", Value: "-"}}})
 	want := map[string]string{"x-a": "b", "retry-after": "30", "content-type": "application/json", "x-ratelimit-remaining": "0"}
 	for name, value := range want {
@@ -111,9 +111,9 @@ func TestARulesOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestGRPCRefusals: Envoy converts status and body to trailers for requests that it considers gRPC,
+// TestGRPCDenials: Envoy converts status and body to trailers for requests that it considers gRPC,
 // but it does not recognize all kinds of gRPC.
-func TestGRPCRefusals(t *testing.T) {
+func TestGRPCDenials(t *testing.T) {
 	message := &corepolicy.Response{Message: "50% of Ümlaut"}
 	for asked, c := range map[string]struct {
 		kind string // content type of the filter's own answer
@@ -125,7 +125,7 @@ func TestGRPCRefusals(t *testing.T) {
 		"application/grpc-web+proto":      {"application/grpc-web", -1},
 		"application/grpc-web-text":       {"application/grpc-web-text", -1},
 	} {
-		r, s := refusedWith(t, message, "content-type", asked)
+		r, s := deniedWith(t, message, "content-type", asked)
 		if r.GRPCStatus != c.grpc || fieldOf(r.Headers, "retry-after") != "30" || fieldOf(r.Headers, "content-type") != "" {
 			t.Errorf("%s: %+v", asked, r)
 		}
@@ -144,7 +144,7 @@ func TestGRPCRefusals(t *testing.T) {
 		}
 	}
 	for _, asked := range []string{"application/grpcx", "application/json"} {
-		if r, _ := refusedWith(t, nil, "content-type", asked); r.Status != 429 || r.GRPCStatus != -1 || len(r.Body) == 0 {
+		if r, _ := deniedWith(t, nil, "content-type", asked); r.Status != 429 || r.GRPCStatus != -1 || len(r.Body) == 0 {
 			t.Errorf("%s: %+v", asked, r)
 		}
 	}

@@ -228,9 +228,23 @@ func (d *Directory) readBatch(b *batch) {
 			d.keep(names, texts)
 		}
 	}
+	d.countLost(names, texts)
 	for i, name := range names {
 		if name != (policy.ClientName{}) {
 			d.store(name, texts[i], epoch)
+		}
+	}
+}
+
+// countLost counts the clients without a record while the source has lost its records. They may
+// have had one.
+func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
+	d.mu.Lock()
+	lost := d.lost
+	d.mu.Unlock()
+	for i, name := range names {
+		if lost && texts[i] == nil && name != (policy.ClientName{}) {
+			d.figures.Undirected.Add(1)
 		}
 	}
 }

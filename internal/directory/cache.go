@@ -135,7 +135,7 @@ func (c *cache) peek(name policy.ClientName) *entry {
 	return c.shard(hash).findLocked(hash, name)
 }
 
-// findLocked is find for an entry that may have been missed beside a change.
+// findLocked is find for an entry that find may have missed because of a concurrent change.
 func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	s.mu.Lock()
 	e := s.find(hash)
@@ -182,14 +182,16 @@ func (s *shard) find(hash uint64) *entry {
 // the lock.
 func (s *shard) add(e *entry) {
 	t := s.table.Load()
-	if t != nil && !t.full(len(s.ring)) {
+	switch {
+	case t == nil:
+		t = newTable(len(s.ring))
+	case t.full(len(s.ring)):
+		t = t.grown(len(s.ring) + 1)
+	default:
 		t.put(e)
 		return
 	}
-	t = newTable(len(s.ring) + 1)
-	for _, one := range s.ring {
-		t.put(one)
-	}
+	t.put(e)
 	s.table.Store(t)
 }
 

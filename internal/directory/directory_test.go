@@ -207,7 +207,7 @@ func TestBadEdits(t *testing.T) {
 		"tier is missing":        {Client: "user:ann", Action: directory.ActionSetTier},
 		"tier does not go with":  {Client: "user:ann", Action: directory.ActionBlock, Tier: "gold"},
 		"until does not go with": {Client: "user:ann", Action: directory.ActionSetTier, Tier: "gold", Until: time.Now().Add(time.Hour)},
-		"not in the future":      {Client: "user:ann", Action: directory.ActionBlock, Until: time.Now().Add(-time.Hour)},
+		"in the future: it is ":  {Client: "user:ann", Action: directory.ActionBlock, Until: time.Now().Add(-time.Hour)},
 		"is not blocked":         {Client: "user:ann", Action: directory.ActionUnblock},
 		`"5 per minute"`:         {Client: "user:ann", Action: directory.ActionSetLimits, Rule: "api", Limits: []string{"5 per minute"}},
 		"control character":      {Client: "user:ann", Action: directory.ActionNote, Note: "a\nb"},
@@ -313,6 +313,11 @@ func TestARedisThatLostItsRecords(t *testing.T) {
 	if r, ok := d.Find("user", "ann", now()); !ok || r == nil || !r.Blocked || d.FindAddr(addr, now()) == nil {
 		t.Fatalf("after Redis was emptied: %+v, %v", r, ok)
 	}
+	edit(t, source, directory.Edit{Client: "user:bob", Action: directory.ActionSetTier, Tier: "gold"})
+	eventually.Until(t, 20*time.Second, "the new directory alone is in force", func() bool {
+		r, ok := d.Find("user", "ann", now()+400*counter.Second)
+		return ok && r == nil
+	})
 }
 
 // TestGarbageRecords tests that an invalid record, such as one that was written by hand, has no

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -76,14 +75,9 @@ func ParseLine(text []byte) (*Line, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("the line is not UTF-8, so it is not JSON")
 	}
-	l := new(Line)
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(l); err != nil {
-		return nil, fmt.Errorf("the line is not read: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the line has text after its object")
+	l, err := decode[Line]("line", text)
+	if err != nil {
+		return nil, err
 	}
 	one, err := l.parse()
 	if err != nil {

@@ -3,12 +3,10 @@
 package directory
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -185,14 +183,9 @@ func readKey(text []byte) (*KeyRecord, *key, error) {
 	if len(text) > RecordBytesMax {
 		return nil, nil, fmt.Errorf("the record has %d bytes, and may have %d", len(text), RecordBytesMax)
 	}
-	r := new(KeyRecord)
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(r); err != nil {
-		return nil, nil, fmt.Errorf("the record is not read: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("the record is followed by other text")
+	r, err := decode[KeyRecord]("record", text)
+	if err != nil {
+		return nil, nil, err
 	}
 	k, err := r.compile()
 	if err != nil {

@@ -153,7 +153,7 @@ func TestWrongKeyEdits(t *testing.T) {
 		{creation(strings.Repeat("x", 256), "user:u", "other"), "has 256 bytes"},
 		{change(fresh, func(e *directory.KeyEdit) { e.Record.Limits = map[string][]string{"api": {"7"}} }), `limits for rule "api"`},
 		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) { e.Record.User = "v" }), "leave the user out"},
-		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) { e.Record.ExpiresAt = time.Now().Add(-time.Hour) }), "is not in the future"},
+		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) { e.Record.ExpiresAt = time.Now().Add(-time.Hour) }), "is not in the future: it is " + time.Now().UTC().Format("2006-")},
 		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) {
 			e.Record.ExpiresAt, e.Record.NotBefore = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
 		}), "would never be valid"},

@@ -15,10 +15,12 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// deaf is a source whose messages do not arrive. While it is away, it does not answer at all.
+// deaf is a source whose messages do not arrive. While it is away, it does not answer at all. While
+// it is emptied, it has no generation.
 type deaf struct {
 	directory.Memory
-	away atomic.Bool
+	away    atomic.Bool
+	emptied atomic.Bool // the generation is lost
 }
 
 func (d *deaf) err() error {
@@ -52,10 +54,33 @@ func (d *deaf) Changes(ctx context.Context, after string) (directory.Changes, er
 }
 
 func (d *deaf) Generation(ctx context.Context) (string, error) {
-	if err := d.err(); err != nil {
+	if err := d.err(); err != nil || d.emptied.Load() {
 		return "", err
 	}
 	return d.Memory.Generation(ctx)
+}
+
+// TestClientsOfALostDirectoryAreCounted tests that a new client counts as undirected after the
+// source has lost its records, because it may have had one. An absent record does not count
+// otherwise.
+func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := new(deaf)
+		edit(t, &source.Memory, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
+		d := open(t, directory.Options{Source: source, Timeout: time.Second})
+		synctest.Wait()
+		for _, c := range []struct {
+			emptied bool
+			want    uint64
+		}{{false, 0}, {true, 1}, {false, 1}} {
+			source.emptied.Store(c.emptied)
+			time.Sleep(36 * time.Second) // a look
+			fetch(t, d, "user", fmt.Sprint("new-", c))
+			if n := d.Figures().Undirected.Load(); n != c.want {
+				t.Errorf("emptied %v: %d clients are counted, want %d", c.emptied, n, c.want)
+			}
+		}
+	})
 }
 
 // TestOneLookIsEnough tests that a process that receives no messages has every change after 36

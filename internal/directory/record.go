@@ -3,11 +3,8 @@
 package directory
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -63,14 +60,9 @@ func ParseRecord(text []byte) (*Record, error) {
 	if len(text) > RecordBytesMax {
 		return nil, fmt.Errorf("the record has %d bytes, and may have %d", len(text), RecordBytesMax)
 	}
-	r := new(Record)
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(r); err != nil {
-		return nil, fmt.Errorf("the record is not read: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the record is followed by other text")
+	r, err := decode[Record]("record", text)
+	if err != nil {
+		return nil, err
 	}
 	if err := r.Check(); err != nil {
 		return nil, err

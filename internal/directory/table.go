@@ -37,8 +37,8 @@ func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 // home returns the first slot for a hash. The lowest bits are those of the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
-// place returns the slot with a hash, or the free slot at which the search ends, or nil if the
-// search does not end.
+// place returns the slot with a hash, or the free slot at which the search ends. While another
+// goroutine changes the table, the search may find neither. place then returns nil.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {
@@ -48,7 +48,7 @@ func (t *table) place(hash uint64) *slot {
 		}
 		at = (at + 1) & (len(t.slots) - 1)
 	}
-	return nil // only beside changes
+	return nil
 }
 
 // find returns the entry of a hash, or nil.
@@ -60,10 +60,25 @@ func (t *table) find(hash uint64) *entry {
 }
 
 // put stores an entry, in place of the entry with the same hash. The table is not full.
-func (t *table) put(e *entry) {
-	s := t.place(e.hash)
+func (t *table) put(e *entry) { t.putAt(e.hash, e) }
+
+// putAt is put for an entry whose hash is known.
+func (t *table) putAt(hash uint64, e *entry) {
+	s := t.place(hash)
 	s.entry.Store(e) // stored before the hash, by which it is found
-	s.hash.Store(e.hash)
+	s.hash.Store(hash)
+}
+
+// grown returns a table with the same entries and room for a number of entries. It does not read
+// the entries themselves: most of them are in no cache of the processor, and new clients wait.
+func (t *table) grown(entries int) *table {
+	larger := newTable(entries)
+	for i := range t.slots {
+		if hash := t.slots[i].hash.Load(); hash != 0 {
+			larger.putAt(hash, t.slots[i].entry.Load())
+		}
+	}
+	return larger
 }
 
 // remove removes the entry of a hash. It closes the gap, so that searches do not end there.

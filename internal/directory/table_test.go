@@ -17,7 +17,7 @@ import (
 func TestTable(t *testing.T) {
 	random := seed.Random(t)
 	for range 200 {
-		const room = 24
+		const room, roomMost = 24, 96
 		all, table := map[uint64]*entry{}, newTable(room)
 		for range 500 {
 			hash := (random.Uint64N(40)*5+58)*shardCount | 1<<63
@@ -28,6 +28,9 @@ func TestTable(t *testing.T) {
 				e := &entry{hash: hash}
 				all[hash] = e
 				table.put(e)
+			}
+			if random.IntN(200) == 0 {
+				table = table.grown(room + random.IntN(roomMost-room))
 			}
 			for i := range uint64(40) {
 				hash := (i*5+58)*shardCount | 1<<63

@@ -51,7 +51,17 @@ func New(store counter.Store, m *metrics.Metrics) *Enforcer {
 }
 
 // Log makes the enforcer log outages of its store. It must be called before the first request.
-func (e *Enforcer) Log(o *Outages) { e.outages = o }
+func (e *Enforcer) Log(o *Outages) {
+	e.outages = o
+	e.reportOutages()
+}
+
+// reportOutages makes outages events, if both are wanted.
+func (e *Enforcer) reportOutages() {
+	if e.outages != nil && e.events != nil {
+		e.outages.events = e.events
+	}
+}
 
 // Failed records an error of the store. Take, TakeAll and Ask do so themselves.
 func (e *Enforcer) Failed(err error) {

@@ -57,8 +57,8 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 	})
 }
 
-// measureDenials counts n denials that another process decided, and others, the number of denials
-// whose clients that process has not kept.
+// measureDenials counts n denials that another process decided, and dropped further ones, whose
+// clients that process has not kept.
 func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	if !e.meter.On() {
 		return

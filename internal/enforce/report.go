@@ -15,9 +15,7 @@ import (
 // called before the first request. A nil log reports nothing.
 func (e *Enforcer) Report(log *events.Log) {
 	e.events = log
-	if e.outages != nil {
-		e.outages.events = log
-	}
+	e.reportOutages()
 }
 
 // report hands the decision of the plan's request to the log of events.
@@ -45,7 +43,7 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 }
 
 // ReportDenials reports n denials like that of the plan's request, which another process decided.
-// others is the number of further denials, which that process has dropped and which are only
+// dropped is the number of further denials, which that process has not kept and which are only
 // counted. Metrics do not count them.
 func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	e.measureDenials(plan, d, v, n, dropped)
@@ -60,11 +58,8 @@ func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Vers
 
 // handOver hands n equal decisions over to the log of events.
 func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64) {
-	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: d.Rule, Decision: d.Outcome.String(), Kind: d.Client.Kind,
+	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: ruleOf(plan, d), Decision: d.Outcome.String(), Kind: d.Client.Kind,
 		Client: d.Client.ID}
-	if k.Rule == "" && d.Denied() {
-		k.Rule = plan.BlockedBy()
-	}
 	if e.events.Count(&k, n) {
 		return
 	}
@@ -82,6 +77,14 @@ func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, 
 		}
 	}
 	e.events.Add(&k, &details, n)
+}
+
+// ruleOf returns the rule that made the decision, or the entry of block.
+func ruleOf(plan *core.Plan, d *core.Decision) string {
+	if d.Rule == "" && d.Denied() {
+		return plan.BlockedBy()
+	}
+	return d.Rule
 }
 
 // deciding returns the version whose rules made the decision. For a limit that is in none of them,

@@ -191,11 +191,26 @@ func TestShareOfAdmissions(t *testing.T) {
 	}
 }
 
-// TestOutagesAreEvents: an outage of the store is two events, if a policy reports events.
+// TestOutagesAreEvents: an outage of the store is two events, if a policy reports events. The
+// enforcer may receive the log of events before or after that of outages.
 func TestOutagesAreEvents(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		outagesAreEvents(t, before)
+	}
+}
+
+func outagesAreEvents(t *testing.T, before bool) {
+	t.Helper()
 	o := newOutageTest(t)
 	r := newReportTest(t)
-	o.enforcer.Report(r.enforcer.events)
+	if before {
+		outages := o.enforcer.outages
+		o.enforcer.outages = nil
+		o.enforcer.Report(r.enforcer.events)
+		o.enforcer.Log(outages)
+	} else {
+		o.enforcer.Report(r.enforcer.events)
+	}
 	o.err = fmt.Errorf("%w: it is away", counter.ErrUnavailable)
 	o.enforcer.events.Want()
 	o.request(3, "allow")

@@ -110,24 +110,29 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 	if !span.IsRecording() {
 		return
 	}
+	if err != nil {
+		span.SetStatus(codes.Error, "")
+	}
 	attributes := make([]attribute.KeyValue, 0, attributesMax)
+	Attributes(plan, d, err, versions, func(key, value string) { attributes = append(attributes, attribute.String(key, value)) })
+	span.SetAttributes(attributes...)
+}
+
+// Attributes calls add for each attribute of the span of a check. The arguments are those of
+// [Span.End].
+func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.Version, add func(key, value string)) {
 	text := func(key, value string) {
 		if value != "" {
-			attributes = append(attributes, attribute.String(key, value))
+			add(key, value)
 		}
 	}
 	if err != nil {
-		span.SetStatus(codes.Error, "")
 		text("error.type", metrics.FailureKind(err))
-	}
-	rule := d.Rule
-	if rule == "" && d.Denied() {
-		rule = plan.BlockedBy()
 	}
 	_, endpoint := plan.Reported(d)
 	text("penstock.decision", d.Outcome.String())
 	text("penstock.source", sourceOf(plan, d, err))
-	text("penstock.rule", rule)
+	text("penstock.rule", ruleOf(plan, d))
 	text("penstock.endpoint", endpoint)
 	if len(versions) > 0 {
 		v := deciding(plan, d, versions)
@@ -138,7 +143,6 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 			text("client.address", events.ShownAddress(plan.Peer(), settings.Address))
 		}
 	}
-	span.SetAttributes(attributes...)
 }
 
 // shows reports whether events name the client of such a decision.

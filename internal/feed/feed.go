@@ -56,6 +56,8 @@ type Options struct {
 	Meter    *meter.Meter // may be nil
 	Logger   *slog.Logger
 	Client   *http.Client // nil means a new client
+
+	pauseMost time.Duration // 0 means pauseMost
 }
 
 // Feed sends events and usage. It is a sink of events. Create one with [Open].
@@ -85,6 +87,9 @@ func Open(o Options) (*Feed, error) {
 	}
 	if o.BytesMax == 0 {
 		o.BytesMax = SpoolBytesDefault
+	}
+	if o.pauseMost == 0 {
+		o.pauseMost = pauseMost
 	}
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: sendTime}

@@ -5,6 +5,8 @@ package feed
 import (
 	"bufio"
 	"compress/gzip"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -91,11 +93,12 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open opens a feed to the taker.
+// open opens a feed to the taker. The next try follows soon after one that failed, however long the
+// feed has failed before.
 func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	k.t.Helper()
 	f, err := Open(Options{Target: Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax,
-		Logger: slog.New(slog.DiscardHandler)})
+		Logger: slog.New(slog.DiscardHandler), pauseMost: pauseFirst})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -174,15 +177,21 @@ func TestAFullSpoolKeepsUsage(t *testing.T) {
 	f := k.open(folder, m, SpoolBytesMin)
 	var written int64
 	for full := false; !full; {
-		n, err := f.Write(some(1000))
+		events := some(1000)
+		for i := range events {
+			events[i].Path = randomText(128) // few batches fill the spool
+		}
+		n, err := f.Write(events)
 		written, full = written+int64(n), err != nil
 	}
 	if _, bytes := f.spool.state(); bytes > SpoolBytesMin*eventsPercent/100 {
 		t.Errorf("the spool has %d bytes", bytes)
 	}
-	for f.spool.room(1000, 100) { // as other usage would fill it
-		if err := f.spool.put(batch{feed: f.id, number: f.nextNumber()}, emptyBatch(t)); err != nil {
-			t.Fatal(err)
+	for _, bytes := range []int64{20_000, 1_000} { // as other usage would fill it
+		for f.spool.room(bytes, 100) {
+			if err := f.spool.put(batch{feed: f.id, number: f.nextNumber()}, emptyBatch(t, bytes)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	count(m, 100)
@@ -205,14 +214,21 @@ func (f *Feed) nextNumber() int64 {
 	return f.last
 }
 
-// emptyBatch returns a batch of about 1,000 bytes without lines.
-func emptyBatch(t *testing.T) []byte {
+// randomText returns a text that gzip cannot make shorter than n bytes.
+func randomText(n int) string {
+	text := make([]byte, n)
+	_, _ = rand.Read(text) // it cannot fail
+	return hex.EncodeToString(text)
+}
+
+// emptyBatch returns a batch of about so many bytes without decisions.
+func emptyBatch(t *testing.T, bytes int64) []byte {
 	var text strings.Builder
 	w, err := gzip.NewWriterLevel(&text, gzip.NoCompression)
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := `{"reason":"` + strings.Repeat("x", 900) + "\"}\n"
+	line := `{"reason":"` + strings.Repeat("x", int(bytes)-100) + "\"}\n"
 	if _, err := w.Write([]byte(line)); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (f *Feed) send(ctx context.Context) {
 				return
 			case <-time.After(pause - pause/5 + rand.N(2*pause/5)):
 			}
-			pause = min(2*pause, pauseMost)
+			pause = min(2*pause, f.options.pauseMost)
 		case more:
 			pause = pauseFirst
 		default:

@@ -36,7 +36,7 @@ const (
 // reading has an element for each call of Follow that uses Redis.
 var reading = make(chan struct{}, readersMax)
 
-// errReaders is the error of a call of Follow that did not come to read.
+// errReaders is the error of a call of Follow for which other readers left no place.
 var errReaders = fmt.Errorf("%d readers of events of this process wait for Redis; ask again", readersMax)
 
 // EventQuery selects events.
@@ -50,7 +50,7 @@ type EventPage struct {
 	Events []events.Event `json:"events"` // in the order of their times
 	After  string         `json:"after"`  // the place at which the next page begins
 	// Missed is the number of events between the previous page and this one that are lost. With a
-	// filter, it is the most that it can be.
+	// filter, it is an upper bound.
 	Missed uint64         `json:"missed,omitempty"`
 	Nodes  []FollowedNode `json:"nodes"` // those whose events are on the page
 	// Awaited is the number of nodes that have not written events for this filter. A node does so
@@ -120,8 +120,8 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	return page, nil
 }
 
-// ownEvents returns the events of a node alone, because Redis does not answer: that it does not is
-// among them. The places of other nodes stay as they were.
+// ownEvents returns the events of this node alone while Redis does not answer. They include the
+// event that reports this. The places of other nodes stay as they were.
 func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
 	if own == nil || own.sources.Events == nil {
 		return nil, why

@@ -20,7 +20,7 @@ const (
 	gapMax   = 50 * counter.Millisecond
 	gapPart  = 50
 	pauseMin = counter.Millisecond
-	// the fraction of the units used by all nodes in a gap below which the store is nearly empty
+	// the store is nearly empty if it has less than this fraction of what all nodes use in a gap
 	dryPart  = 0.3
 	scatter  = 0x9e3779b97f4a7c15 // a multiplier from the golden ratio, which scatters instants
 	holdPart = 20                 // a node holds at most one part in this many of a limit

@@ -66,9 +66,9 @@ func Routes() []Route { return slices.Clone(routes) }
 
 var routes = []Route{
 	{http.MethodGet, "rules", (*API).listRules},
-	{http.MethodGet, "client", (*API).lookUpClient},
-	{http.MethodPost, "reset", (*API).resetClient},
-	{http.MethodPost, "lift", (*API).liftPenalty},
+	{http.MethodGet, "client", onClient((*Desk).Look)},
+	{http.MethodPost, "reset", onClient((*Desk).Reset)},
+	{http.MethodPost, "lift", onClient((*Desk).Lift)},
 	{http.MethodGet, "top", (*API).listTop},
 	{http.MethodGet, "nodes", (*API).listNodes},
 	{http.MethodGet, "events", (*API).listEvents},
@@ -107,7 +107,7 @@ func (a *API) Answer(ctx context.Context, method, name string, rawQuery string, 
 	query, err := readQuery(rawQuery)
 	if err == nil {
 		var answer any
-		if answer, err = route.answer(a, &request{ctx: ctx, route: route, query: query, body: io.LimitReader(body, BodyBytesMax)}); err == nil {
+		if answer, err = route.answer(a, &request{ctx: ctx, route: route, query: query, body: io.LimitReader(body, BodyBytesMax+1)}); err == nil {
 			return answer, nil
 		}
 	}

@@ -4,6 +4,7 @@ package operator
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,28 +71,15 @@ func (r *request) readClient() (*Client, Selection, error) {
 	return client, Selection{Policy: r.query.Get("policy"), Rule: r.query.Get("rule")}, nil
 }
 
-func (a *API) lookUpClient(r *request) (any, error) {
-	client, selection, err := r.readClient()
-	if err != nil {
-		return nil, err
+// onClient returns the answer of a route that looks at the counters of a client or changes them.
+func onClient(do func(*Desk, context.Context, *Client, Selection) (*Report, error)) func(*API, *request) (any, error) {
+	return func(a *API, r *request) (any, error) {
+		client, selection, err := r.readClient()
+		if err != nil {
+			return nil, err
+		}
+		return do(a.Desk, r.ctx, client, selection)
 	}
-	return a.Desk.Look(r.ctx, client, selection)
-}
-
-func (a *API) resetClient(r *request) (any, error) {
-	client, selection, err := r.readClient()
-	if err != nil {
-		return nil, err
-	}
-	return a.Desk.Reset(r.ctx, client, selection)
-}
-
-func (a *API) liftPenalty(r *request) (any, error) {
-	client, selection, err := r.readClient()
-	if err != nil {
-		return nil, err
-	}
-	return a.Desk.Lift(r.ctx, client, selection)
 }
 
 // policyInForce describes a policy in an answer.
@@ -153,6 +141,15 @@ func (a *API) reload(r *request) (any, error) {
 	return a.listRules(r)
 }
 
+// editError returns the error of an edit with its status. To name a rule or a tier that is not in
+// force is a mistake in the edit, and not in the route.
+func editError(err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return &StatusError{Status: http.StatusUnprocessableEntity, Err: err}
+	}
+	return err
+}
+
 // editClient makes the edit in the request's body.
 func (a *API) editClient(r *request) (any, error) {
 	if err := r.only(); err != nil {
@@ -163,10 +160,7 @@ func (a *API) editClient(r *request) (any, error) {
 		return nil, err
 	}
 	change, err := a.Desk.Edit(r.ctx, edit)
-	if errors.Is(err, ErrUnknown) {
-		err = &StatusError{Status: http.StatusUnprocessableEntity, Err: err}
-	}
-	return change, err
+	return change, editError(err)
 }
 
 // readEdit reads the edit in the request's body.
@@ -175,6 +169,8 @@ func (r *request) readEdit(edit any) error {
 	switch {
 	case err != nil:
 		return badRequest(fmt.Errorf("the change cannot be read: %w", err))
+	case len(text) > BodyBytesMax:
+		return badRequest(fmt.Errorf("the change has more than %d bytes; make several changes", BodyBytesMax))
 	case !utf8.Valid(text): // the decoder would change the name
 		return badRequest(errors.New("the change is not UTF-8, so it is not JSON"))
 	}
@@ -200,10 +196,7 @@ func (a *API) editKeys(r *request) (any, error) {
 		return nil, err
 	}
 	shown, err := a.Desk.EditKeys(r.ctx, edit)
-	if errors.Is(err, ErrUnknown) {
-		err = &StatusError{Status: http.StatusUnprocessableEntity, Err: err}
-	}
-	return shown, err
+	return shown, editError(err)
 }
 
 // importRecords writes the records in the request's body.
@@ -239,11 +232,7 @@ func (a *API) showRecord(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry, err := a.Desk.LookUp(r.ctx, r.query.Get("client"), n)
-	if errors.Is(err, ErrUnknown) {
-		err = &StatusError{Status: http.StatusUnprocessableEntity, Err: err}
-	}
-	return entry, err
+	return a.Desk.LookUp(r.ctx, r.query.Get("client"), n)
 }
 
 // listRecords returns a page of the records of clients.

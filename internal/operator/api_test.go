@@ -143,7 +143,7 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"POST", "edit", "", 400, "cannot be read"},
 		{"POST", "edit", `{"client":"user:ann","bloc":1}`, 400, `unknown field \"bloc\"`},
 		{"POST", "edit", `{"client":"user:ann","action":"block","reason":"x"}{}`, 400, "data after the change"},
-		{"POST", "edit", `{"reason":"` + long + `"}`, 400, "cannot be read"},
+		{"POST", "edit", `{"reason":"` + long + `"}`, 400, "has more than 65536 bytes"},
 		{"POST", "edit", `{"client":"user:ann","action":"set-limit","rule":"apy","limits":["1/1m"],"reason":"x","actor":"y"}`, 422, "apy"},
 		{"POST", "edit", `{"client":"user:ann","action":"block"}`, 422, "a reason is missing"},
 		{"GET", "client?client=ip:192.0.2.1&policy=shap", "", 404, "no policy"},

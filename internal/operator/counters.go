@@ -156,7 +156,7 @@ func (d *Desk) Lift(ctx context.Context, c *Client, s Selection) (*Report, error
 
 // errNoPolicies is the error of an operation that needs the policies, at a desk without policies.
 var errNoPolicies error = &selectionError{kind: ErrSelection,
-	text: "the counters of a client follow from the policies, which are not known here; name the policy file with --policy"}
+	text: "the counters of a client follow from the policies, which are not known here; name the policy file with --policy-file"}
 
 // selectionError is an error with its own text that wraps a kind.
 type selectionError struct {

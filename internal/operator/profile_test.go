@@ -180,9 +180,9 @@ func told(r *Report) string {
 	return strings.Join(text, " ")
 }
 
-// TestLookRefusesAClientThatCannotBe tests that a wrong name or tier is an error, so that no limits
-// of a client that does not exist are shown.
-func TestLookRefusesAClientThatCannotBe(t *testing.T) {
+// TestLookRejectsAClientThatCannotExist tests that a wrong name or tier is an error, so that no
+// limits of a client that does not exist are shown.
+func TestLookRejectsAClientThatCannotExist(t *testing.T) {
 	desk := deskOf(t, shopText)
 	for _, c := range []struct {
 		words Words

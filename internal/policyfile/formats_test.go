@@ -165,9 +165,9 @@ func sameDocument(t *testing.T, want, got *Document) {
 	}
 }
 
-// TestLoadRefusesWhatItCannotRead: errors name the file by the path that was given, and Load lists
+// TestLoadRejectsWhatItCannotRead: errors name the file by the path that was given, and Load lists
 // the extensions that it accepts.
-func TestLoadRefusesWhatItCannotRead(t *testing.T) {
+func TestLoadRejectsWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
 		"policy.ini":  `the extension must be .yaml, .yml, .toml or .json`,

@@ -294,7 +294,7 @@ func TestWatchReload(t *testing.T) {
 	}
 }
 
-func TestWatchRefusesWhatItCannotRead(t *testing.T) {
+func TestWatchRejectsWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{"policy.ini": "the extension must be", "absent.yaml": "no such file"} {
 		if _, err := Watch(filepath.Join(dir, name), nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -12,8 +12,8 @@ import (
 // Further requests are denied.
 const WaitingMax = 1024
 
-// shortMax is the number of consecutive questions that leave a region short of units, after which
-// units count as scarce. A client that moves to another region needs two.
+// shortMax is a number of questions. If after so many in a row a region still lacks units, units
+// count as scarce. A client that moves to another region needs two questions.
 const shortMax = 3
 
 // A Verdict is what an Agent decides when a request arrives.
@@ -59,7 +59,7 @@ type Agent struct {
 	asked     counter.Micros // when the last Ask was sent
 	exhausted counter.Micros // until then no region has units to give
 	scarce    counter.Micros // until then units are scarce, because no region had any a short time ago
-	gap       counter.Micros // the shortest answer of the regions that have no units
+	gap       counter.Micros // the shortest time that a region has answered to be without units
 	gained    bool           // whether an answer carried units
 	short     int            // consecutive questions whose answers left the region short of units
 	repeated  [RegionsMax]counter.Micros
@@ -301,7 +301,7 @@ func (a *Agent) hear(now counter.Micros, m Message, out *Output) {
 	}
 }
 
-// serve admits the waiting requests that the share suffices for, in their order.
+// serve admits waiting requests in their order, as far as the share suffices.
 func (a *Agent) serve(now counter.Micros, out *Output) {
 	served := 0
 	for _, w := range a.waiting {
@@ -314,8 +314,9 @@ func (a *Agent) serve(now counter.Micros, out *Output) {
 	a.waiting = a.waiting[served:]
 }
 
-// settle denies the waiting requests once all regions have answered. If some gave units, more
-// requests came meanwhile than the units suffice for, and the regions are asked again.
+// settle denies the waiting requests once all regions have answered. But if a region has given
+// units, these did not suffice because more requests arrived meanwhile. Then the regions are asked
+// again.
 func (a *Agent) settle(now counter.Micros, out *Output) {
 	if a.gained {
 		a.ask(now, out)

@@ -118,11 +118,10 @@ func (e *eventReader) endLine() {
 }
 
 func (e *eventReader) endEvent() {
-	if e.size > documentBytesMax {
-		e.t.scan.reset()
-	} else {
-		e.t.take()
+	if e.size > documentBytesMax { // a client can make an event too large, as it can a document
+		e.t.scan.state = stateTooDeep
 	}
+	e.t.take()
 	e.begun, e.size = false, 0
 }
 

@@ -74,6 +74,7 @@ const (
 	stateSign                   // after its sign: a digit
 	stateExponents              // in the digits of an exponent
 	stateBroken                 // the document is not JSON
+	stateTooDeep                // it has more than depthMax levels
 )
 
 func newScanner(paths []string) scanner {
@@ -121,7 +122,7 @@ func (s *scanner) complete() bool {
 
 // write reads the next piece.
 func (s *scanner) write(piece []byte) {
-	for i := 0; i < len(piece) && s.state != stateBroken; i++ {
+	for i := 0; i < len(piece) && s.state < stateBroken; i++ {
 		if s.state == stateString {
 			n := plainBytes(piece[i:])
 			s.noteKey(piece[i : i+n]...)
@@ -248,7 +249,7 @@ func (s *scanner) begin(c byte) {
 
 func (s *scanner) push(list bool) {
 	if len(s.stack) == depthMax {
-		s.state = stateBroken
+		s.state = stateTooDeep
 		return
 	}
 	s.stack = append(s.stack, container{list: list})

@@ -28,9 +28,11 @@ type Tap struct {
 	inflater Inflater
 	content  string
 	kept     []byte // compressed
-	read     int    // bytes of the document
+	share    keptShare
+	read     int // bytes of the document
 	ended    bool
 	typed    bool // the content type is one that the tap reads
+	skipped  bool // a document was beyond a limit, and no later one has a number
 	results  []result
 }
 
@@ -113,12 +115,19 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	case !t.Readable():
 	case t.coding == codingNone:
 		t.plain(chunk)
-	case len(t.kept)+len(chunk) > keptBytesMax:
-		t.coding, t.kept = codingUnreadable, nil
+	case len(t.kept)+len(chunk) > keptBytesMax || !t.share.grow(len(t.kept)+len(chunk)):
+		t.coding = codingUnreadable
+		t.Close()
 	default:
 		t.kept = append(t.kept, chunk...)
 	}
 	return len(chunk), nil
+}
+
+// Close releases the memory of a tap that is no longer needed. It may be called more than once.
+func (t *Tap) Close() {
+	t.kept = nil
+	t.share.end()
 }
 
 // plain reads the next piece of the decompressed body.
@@ -135,8 +144,9 @@ func (t *Tap) plain(piece []byte) {
 }
 
 // Unread reports whether the body has a content type that the tap reads, but cannot be read because
-// its compression is not supported or it is too large.
-func (t *Tap) Unread() bool { return t.typed && t.coding == codingUnreadable }
+// its compression is not supported, or it or one of its events is too large or too deep. Call
+// Unread after JSON.
+func (t *Tap) Unread() bool { return t.typed && (t.coding == codingUnreadable || t.skipped) }
 
 // Cut reports whether the body would be incomplete if it ended here. A document is incomplete until
 // its end; an event stream always is, since another event could follow. Call Cut before JSON.
@@ -175,18 +185,21 @@ func (t *Tap) end() {
 	default:
 		t.take()
 	}
-	t.kept = nil
+	t.Close()
 }
 
 // take stores the numbers of a document that has ended, if it is complete, and begins the next
-// document.
+// document. A client can make a document too deep, for example by a text that the upstream repeats.
 func (t *Tap) take() {
 	if t.scan.complete() {
 		for i := range t.scan.paths {
 			if p := &t.scan.paths[i]; p.found {
 				t.results[i].value, t.results[i].found = string(p.number), true
+				t.skipped = false
 			}
 		}
+	} else if t.scan.state == stateTooDeep {
+		t.skipped = true
 	}
 	t.scan.reset()
 }

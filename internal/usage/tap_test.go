@@ -213,6 +213,68 @@ func TestBoundOfADocument(t *testing.T) {
 	}
 }
 
+// TestWhatIsBeyondABoundIsUnread: a client can make an upstream repeat a long or a deep text beside
+// the number, in a document or in an event. The body then counts as unread, unless a later event
+// has the number.
+func TestWhatIsBeyondABoundIsUnread(t *testing.T) {
+	deep := strings.Repeat("[", depthMax+1) + strings.Repeat("]", depthMax+1)
+	long := `"` + strings.Repeat("x", documentBytesMax) + `"`
+	with := func(text string) string { return `{"text":` + text + `,"usage":{"total_tokens":21}}` }
+	const first, last = "data: {\"usage\":{\"total_tokens\":1}}\n\n", "data: {\"usage\":{\"total_tokens\":2}}\n\n"
+	for name, c := range map[string]struct {
+		contentType, body, want string
+		unread                  bool
+	}{
+		"a long document":                {document, with(long), "", true},
+		"a deep document":                {document, with(deep), "", true},
+		"a long event":                   {stream, first + "data: " + with(long) + "\n\n", "1", true},
+		"a deep event":                   {stream, first + "data: " + with(deep) + "\n\n", "1", true},
+		"a long event that does not end": {stream, "data: " + with(long), "", true},
+		"a long event before the number": {stream, "data: " + with(long) + "\n\n" + last, "2", false},
+		"a deep event before the number": {stream, "data: " + with(deep) + "\n\n" + last, "2", false},
+		"a document that is not JSON":    {document, `{"usage":{"total_tokens":21}]`, "", false},
+		"an event that is not JSON":      {stream, first + "data: [DONE]\n\n", "1", false},
+	} {
+		tap := New([]string{tokens}, c.contentType, "", inflate.Bodies{})
+		_, _ = tap.Write([]byte(c.body))
+		if got, _ := tap.JSON(tokens); got != c.want || tap.Unread() != c.unread {
+			t.Errorf("%s: %q, unread %v, want %q, %v", name, got, tap.Unread(), c.want, c.unread)
+		}
+	}
+}
+
+// TestCompressedBodiesAreBoundedTogether: clients that read long compressed bodies at the same time
+// make a process keep a bounded number of bytes. Bodies of a usual length are read all the same.
+func TestCompressedBodiesAreBoundedTogether(t *testing.T) {
+	before := allBytes.Load()
+	var taps []*Tap
+	kept, unread := 0, 0
+	for range 2 * allBytesMax / keptBytesMax {
+		tap := New([]string{tokens}, stream, "gzip", inflate.Bodies{})
+		_, _ = tap.Write(make([]byte, keptBytesMax))
+		taps = append(taps, tap)
+		if kept += len(tap.kept); tap.Unread() {
+			unread++
+		}
+	}
+	if most := allBytesMax + len(taps)*freeBytes; kept > most || unread < len(taps)/4 {
+		t.Errorf("%d taps keep %d bytes, want at most %d; %d are unread", len(taps), kept, most, unread)
+	}
+	var body bytes.Buffer
+	w := gzip.NewWriter(&body)
+	_, _ = w.Write([]byte(`{"usage":{"total_tokens":21}}`))
+	_ = w.Close()
+	if got, _ := read(t, body.String(), document, "gzip", 7, tokens); got != "21" {
+		t.Errorf("a short body beside them: %q", got)
+	}
+	for _, tap := range taps {
+		tap.Close()
+	}
+	if left := allBytes.Load(); left != before {
+		t.Errorf("%d bytes are still counted after the end of the taps, %d before", left, before)
+	}
+}
+
 func TestSeveralPaths(t *testing.T) {
 	tap := New([]string{"a.b", "a", "c", "a.b"}, document, "", inflate.Bodies{})
 	_, _ = tap.Write([]byte(`{"a":{"b":1},"c":3}`))

@@ -105,9 +105,9 @@ func (v *Verifier) statuses(at string, list []policy.Statuses) {
 	}
 }
 
-// overlap checks that some statuses count under count_if and refund_on together, and that both
-// fields have an effect. A request counts if count_if lists its status and refund_on does not. So
-// refund_on only matters for statuses in count_if.
+// overlap checks a rule with refund_on, and perhaps count_if. A request counts if count_if lists
+// its status and refund_on does not. Some status must count, and refund_on must list some status
+// that would count without it.
 func (v *Verifier) overlap(at string, r *policy.Rule) {
 	if len(r.RefundOn) == 0 {
 		return

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// lock is the key of the advisory lock of whoever works on the archive.
+	// lock is the key of the advisory lock that a process holds while it works on the archive.
 	lock = 0x70656e73_0004
 	// every is the pause between two rounds, and retryEvery that after a failure.
 	every      = time.Hour
@@ -28,8 +28,8 @@ const (
 	aliveEvery = 5 * time.Second
 	pingTime   = 10 * time.Second
 	frozenTime = time.Minute
-	// attemptsMax is how often a month is written anew in a round, because it is not in the bucket
-	// as it was written.
+	// attemptsMax is how often a round writes a month again because the bucket does not return what
+	// was written.
 	attemptsMax = 3
 )
 
@@ -45,7 +45,7 @@ const (
 // ErrBusy means that another process works on the archive.
 var ErrBusy = errors.New("another process works on the archive: wait until it is done")
 
-// Archiver moves months to the archive. Create one with its fields.
+// Archiver moves months to the archive. The zero Archiver is not usable: set the exported fields.
 type Archiver struct {
 	Pool   *pgxpool.Pool
 	Bucket *Bucket
@@ -190,7 +190,8 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 	return err
 }
 
-// unlock gives the lock back. A connection that is only closed keeps it until the server notices.
+// unlock releases the lock. If the connection were only closed, the lock would be held until the
+// server notices.
 func unlock(ctx context.Context, c *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 	defer cancel()
@@ -220,8 +221,8 @@ func monthOf(partition string) (*month, error) {
 		relations[0].name)
 }
 
-// due returns the months of a relation that are older than they are kept, and those that were
-// restored and whose time is over.
+// due returns the months of a relation whose retention time is over, and the restored months whose
+// time is over.
 func (a *Archiver) due(ctx context.Context, r *relation, now time.Time) (due []*month, err error) {
 	partitions, err := retain.Partitions(ctx, a.Pool, r.name)
 	if err != nil {
@@ -241,7 +242,7 @@ func (a *Archiver) due(ctx context.Context, r *relation, now time.Time) (due []*
 	return due, nil
 }
 
-// restored returns the months that are restored, and until when.
+// restored returns the restored months, each with the time at which it is dropped again.
 func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	rows, err := a.Pool.Query(ctx, "SELECT partition, until FROM archives WHERE state = $1", stateRestored)
 	if err != nil {
@@ -280,7 +281,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			}
 		case s.state == stateWritten:
 			err = a.verify(ctx, m, s)
-		case s.state == stateDropped: // the database was restored from a backup of before
+		case s.state == stateDropped: // the database was restored from an older backup
 			if err = a.replaceable(ctx, m); err == nil {
 				err = a.anew(ctx, m, s)
 			}
@@ -345,8 +346,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 // errOther means that another process works on a month since its status was read.
 var errOther = errors.New("another process has changed the month meanwhile")
 
-// anew begins a month from its first object, unless another process has changed it. The objects
-// that were written have other names.
+// anew begins to write a month again, from its first object, unless another process has changed the
+// month. The new objects do not have the names of those that were written before.
 func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// callTime bounds a call of the bucket, and bytesPerSecondMin a transfer on top of it.
+	// A call of the bucket may take callTime, and a transfer also the time that its bytes take at
+	// bytesPerSecondMin.
 	callTime          = 30 * time.Second
 	bytesPerSecondMin = 256 << 10
 	// triesMax is how often a call is made before it fails. The next round makes it again.
@@ -47,9 +48,9 @@ type Bucket struct {
 	prefix string // "" or ends with a slash
 }
 
-// OpenBucket returns the bucket of a place. It makes no call. The credentials are those of the
-// variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of the file ~/.aws/credentials, or of the
-// machine's role.
+// OpenBucket returns the bucket of a place. It makes no call. The credentials are those in the
+// environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else those in the file
+// ~/.aws/credentials, else those of the machine's role.
 func OpenBucket(p Place) (*Bucket, error) {
 	at, err := url.Parse(p.URL)
 	if err != nil || at.Scheme != "s3" || at.Host == "" || at.RawQuery != "" || at.User != nil {
@@ -105,7 +106,7 @@ func (b *Bucket) put(ctx context.Context, key, kind string, from io.Reader, size
 	return nil
 }
 
-// errMissing says that there is no such object.
+// errMissing is the error for an object that does not exist.
 var errMissing = errors.New("there is no such object")
 
 // get reads an object of at most max bytes to a writer, and returns its size and SHA-256.
@@ -161,8 +162,8 @@ func (b *Bucket) remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// temporary returns a new file that is gone when it is closed, or when the process ends, where the
-// system can do that.
+// temporary returns a new file. It is deleted when it is closed. On most systems it is also deleted
+// if the process is killed.
 func temporary() (file *os.File, done func(), err error) {
 	if file, err = os.CreateTemp("", "penstock-archive-*"); err != nil {
 		return nil, nil, err

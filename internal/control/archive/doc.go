@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archive moves months of events and usage that are older than they are to be kept to
-// Parquet files in a bucket of S3, and brings them back.
+// Package archive moves old months of events and usage to Parquet files in an S3 bucket, and
+// restores them.
 //
 // # Promise
 //

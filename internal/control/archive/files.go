@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// objectBytesMax is the size after which no row group is begun in an object. S3 takes 5 GB at
-	// once, and a bucket that is away costs one object of work.
+	// objectBytesMax is the size from which an object gets no further row group. S3 accepts 5 GB in
+	// one call, but if the bucket cannot be reached, the work on one object is lost.
 	objectBytesMax = 64 << 20
 	// groupRows and groupBytesMax bound a row group, which is in memory.
 	groupRows     = 200_000
@@ -81,10 +81,10 @@ type object struct {
 	Last   []string `json:"-"`
 }
 
-// files writes and reads the Parquet files of a relation.
+// files writes and reads Parquet files with the rows of a relation.
 type files interface {
-	// write writes the rows that fetch returns, page rows at a time, until there are no more, or
-	// the file is large enough.
+	// write writes the rows that fetch returns, page rows at a time, until no rows are left or the
+	// file is large enough.
 	write(ctx context.Context, to *os.File, page, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error)
 	// read reads the file, and calls each for each row, if it is not nil.
 	read(from io.ReaderAt, size int64, each func(values []any) error) (*object, error)
@@ -191,7 +191,7 @@ func (filesOf[R]) scan(rows pgx.Rows, page *[]R, s *summary) (size int, err erro
 
 func (filesOf[R]) key(r *R) []string { return any(r).(row).key() }
 
-// errFile says that a file is not as it was written.
+// errFile is the error for a file that differs from what was written.
 var errFile = errors.New("it is no Parquet file of this archive")
 
 // read implements [files].

@@ -17,9 +17,9 @@ import (
 // RestoreMax is the longest time for which a month is restored.
 const RestoreMax = 366 * 24 * time.Hour
 
-// Restore brings a month back to its table until an instant. It is all there when it returns, or
-// not at all. If the database does not know the month, or has lost its table, the manifest in the
-// bucket tells what it consists of.
+// Restore restores a month to its table until an instant. After an error none of it is restored. If
+// the database does not know the month, or has lost its table, Restore reads the manifest in the
+// bucket.
 func (a *Archiver) Restore(ctx context.Context, partition string, now, until time.Time) (restored Totals, err error) {
 	m, err := monthOf(partition)
 	if err != nil {

@@ -104,7 +104,7 @@ func (a *Archiver) writeObject(ctx context.Context, m *month, number int, last [
 	return o, a.Bucket.put(ctx, o.Key, "application/vnd.apache.parquet", file, o.Bytes)
 }
 
-// longer gives a transaction the time of a month.
+// longer extends the deadline of a transaction to the time that a month may take.
 func longer(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '30min'; SET LOCAL idle_in_transaction_session_timeout = '10min'; SET LOCAL lock_timeout = '5s'",
 		pgx.QueryExecModeSimpleProtocol)
@@ -198,16 +198,16 @@ func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 	return a.notLess(ctx, m, present)
 }
 
-// notLess returns an error if totals that are to replace a month in the archive are less than those
-// of its manifest. The database may be older than the archive, and have only some rows of the
-// month. Units may be given back and clients forgotten, so neither units nor rows of usage need to
-// grow.
+// notLess returns an error if the totals that are to replace a month in the archive are less than
+// those in its manifest. A database that is older than the archive may have only some rows of the
+// month. Units and rows of usage may decrease, because units are refunded and clients are
+// forgotten, so these are not compared.
 func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error {
 	before, err := a.readManifest(ctx, m)
 	switch {
 	case errors.Is(err, errMissing):
 		return nil
-	case err != nil: // not a Wrong: writing the month again would not mend it
+	case err != nil: // not a Wrong, because writing the month again would not help
 		return fmt.Errorf("what the archive has of the month cannot be compared, and is not replaced: %v; use another prefix, or remove the manifest if "+
 			"the partition has all rows", err)
 	}

@@ -82,13 +82,13 @@ func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// plain is the context key that says that a call has no TLS.
+// plain is the context key of calls without TLS.
 type plain struct{}
 
-// errNetwork says that a receiver may not be called.
+// errNetwork is the error for a receiver in a network that may not be called.
 var errNetwork = errors.New("the receiver may not be called")
 
-// mayCall returns an error unless an address, after the name was resolved, may be called.
+// mayCall returns an error if an address to which a name has been resolved may not be called.
 func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 		return withoutURL(err)
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // the status says all
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerBytesMax)) // only the status is used
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("the receiver answered %d", answer.StatusCode)
 	}

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify tells receivers over HTTP that clients have used a share of a quota: thresholds of
-// usage, by webhooks.
+// Package notify sends webhooks: it tells receivers that a client has used a given share of its
+// quota, such as 80 %.
 //
 // # Promise
 //
 // For each threshold, client, month and share there is one notice, however many processes work and
-// wherever they are killed. One process at a time works, by an advisory lock. A notice is sent
-// until the receiver answers 2xx, with growing pauses, for three days at most. So it arrives at
-// least once, and each copy has the same identifier.
+// wherever they are killed. An advisory lock of PostgreSQL lets one process work at a time. A
+// notice is sent again, with growing pauses, until the receiver answers 2xx or three days have
+// passed. So it arrives at least once, and each copy has the same identifier.
 //
 // A message is signed as Standard Webhooks describes: HMAC-SHA256 over the identifier, the time of
-// the attempt and the body. A receiver that denies old times and identifiers that it has seen is
-// safe against messages that somebody sends again.
+// the attempt and the body. A receiver that rejects old times, and identifiers that it has seen
+// before, cannot be deceived by a copy of a message.
 //
-// A receiver is called over https, at a public address. Other networks, also those of this machine,
-// must be allowed, and are called with or without TLS. Redirections are failures. A receiver that
-// fails or hangs delays notices to the others by one call, 10 s at most, while fewer than 16 do so.
+// A receiver is called over https, at a public address. Addresses of other networks and of this
+// machine must be allowed by an option; they are called with or without TLS. A redirection counts
+// as a failure. While fewer than 16 receivers fail or hang, each delays the notices to the others
+// by at most one call, which is 10 s.
 //
 // # When not to use it
 //
-// A notice comes seconds after the usage, and does not limit: a rule with a limit by month does.
+// A notice comes seconds after the usage, and denies nothing. To deny, use a rule with a limit for
+// the month.
 package notify

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// lock is the key of the advisory lock of whoever sends notices.
+	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
 	// every is the least pause between two rounds. A round that takes long is followed by a pause
 	// of ten times its length, so that adding up usage takes a tenth of a connection at most.
@@ -40,13 +40,13 @@ const (
 	pauseMax   = time.Hour
 	// giveUpAfter is the time after which a notice is not sent any more.
 	giveUpAfter = 72 * time.Hour
-	// keptFor is how long notices are kept that are done. They are kept longer than a month's usage
-	// may come, so none is made again.
+	// keptFor is how long a notice is kept after it was sent or given up. Usage of a month that
+	// arrives late finds the notice, so none is made twice.
 	keptFor         = 400 * 24 * time.Hour
 	troubleBytesMax = 300
 )
 
-// Notifier makes and sends notices. Create one with its fields.
+// Notifier makes and sends notices. The zero Notifier is not usable: set the exported fields.
 type Notifier struct {
 	Pool   *pgxpool.Pool
 	Caller *Caller
@@ -268,7 +268,8 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time
 	return nil
 }
 
-// failed records that the first of the notices could not be sent, and lets the others wait as long.
+// failed records that the first of the notices could not be sent. The others wait as long as that
+// one.
 func (n *Notifier) failed(ctx context.Context, notices []notice, now, next time.Time, why error) error {
 	o, text := &notices[0], why.Error()
 	text = text[:min(len(text), troubleBytesMax)]

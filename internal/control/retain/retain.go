@@ -77,12 +77,13 @@ func (k Keep) tables() []table {
 		{"rate_limit_metrics", max(k.Days, k.Hours), false}}
 }
 
-// Keeper keeps the partitions. Create one with its fields.
+// Keeper keeps the partitions. The zero Keeper is not usable: set the exported fields.
 type Keeper struct {
 	Pool   *pgxpool.Pool
 	Keep   Keep
 	Logger *slog.Logger
-	// Archive tells that this process archives. It may not have noted that in the database yet.
+	// Archive makes the keeper leave old partitions to package archive, even before the database
+	// records that an archive is used.
 	Archive bool
 }
 

@@ -43,7 +43,7 @@ type Rollout struct {
 	trouble string
 }
 
-// Encode returns why a publication cannot be published, or nil.
+// Encode returns an error if a publication cannot be published.
 func (r *Rollout) Encode(p *ledger.Publication, now, candidate *ledger.Revision) error {
 	if r.Key == nil {
 		return &ledger.Invalid{Text: "this control plane has no key to sign policies with: start it with --policy-key FILE"}

@@ -21,15 +21,15 @@ var (
 		"Circuit breaker of each server of Redis that is asked: 0 closed, 1 open, 2 half-open.", []string{"server"}, nil)
 )
 
-// DescribeBreakers describes the metrics of [CollectBreakers].
-func DescribeBreakers(ch chan<- *prometheus.Desc) {
+// describeBreakers describes the metrics of collectBreakers.
+func describeBreakers(ch chan<- *prometheus.Desc) {
 	ch <- breakerDesc
 	ch <- serverBreakerDesc
 }
 
-// CollectBreakers reports the state of each server's breaker, and the worst state of all. For a
+// collectBreakers reports the state of each server's breaker, and the worst state of all. For a
 // server that several stores use, it reports the worst of its states.
-func CollectBreakers(ch chan<- prometheus.Metric, stores ...*redisstore.Store) {
+func collectBreakers(ch chan<- prometheus.Metric, stores ...*redisstore.Store) {
 	all, of := redisstore.BreakerClosed, map[string]redisstore.BreakerState{}
 	for _, store := range stores {
 		for _, server := range store.Servers() {

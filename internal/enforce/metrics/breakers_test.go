@@ -19,8 +19,8 @@ import (
 // breakers collects the metrics of stores' breakers, like a scrape.
 type breakers []*redisstore.Store
 
-func (b breakers) Describe(ch chan<- *prometheus.Desc) { DescribeBreakers(ch) }
-func (b breakers) Collect(ch chan<- prometheus.Metric) { CollectBreakers(ch, b...) }
+func (b breakers) Describe(ch chan<- *prometheus.Desc) { describeBreakers(ch) }
+func (b breakers) Collect(ch chan<- prometheus.Metric) { collectBreakers(ch, b...) }
 
 // TestBreakersOfEachServer: a server that is down has its own series, and a server of two stores
 // has one series.

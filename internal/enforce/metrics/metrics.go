@@ -128,9 +128,9 @@ func (m *Metrics) StoreFailed(err error) { m.StoreErrors.WithLabelValues(Failure
 
 // The metrics that stores report about themselves.
 var (
-	CountersDesc = prometheus.NewDesc("penstock_counters",
+	countersDesc = prometheus.NewDesc("penstock_counters",
 		"Counters that the store in memory holds.", nil, nil)
-	OverflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
+	overflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
 		"Checks answered by counters that newcomers share because the store in memory is full.", nil, nil)
 )
 

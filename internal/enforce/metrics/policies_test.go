@@ -103,8 +103,9 @@ func TestDenialsByTier(t *testing.T) {
 	}
 }
 
-// TestTheFirstRefusedEditIsAnIncrease: the counters of a policy's edits exist before the first one.
-func TestTheFirstRefusedEditIsAnIncrease(t *testing.T) {
+// TestTheFirstRejectedEditIsAnIncrease: the counters of a policy's edits exist before the first
+// one.
+func TestTheFirstRejectedEditIsAnIncrease(t *testing.T) {
 	m := New()
 	m.Followed("shop")
 	m.Reloaded("shop", false)

@@ -72,8 +72,8 @@ var figureMetrics = func() (all [redisstore.FigureCount]figureMetric) {
 	return all
 }()
 
-// DescribeServers describes the metrics of [CollectServers].
-func DescribeServers(ch chan<- *prometheus.Desc) {
+// describeServers describes the metrics of collectServers.
+func describeServers(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{serverUpDesc, serversOmittedDesc, slotsDesc, nodesDesc} {
 		ch <- desc
 	}
@@ -84,9 +84,9 @@ func DescribeServers(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// CollectServers reports what the servers report about themselves. A server of several stores is
+// collectServers reports what the servers report about themselves. A server of several stores is
 // reported once.
-func CollectServers(ch chan<- prometheus.Metric, now time.Time, stores ...*redisstore.Store) {
+func collectServers(ch chan<- prometheus.Metric, now time.Time, stores ...*redisstore.Store) {
 	servers := map[string]redisstore.ServerInfo{}
 	omitted, nodes := 0, 0
 	for _, store := range stores {

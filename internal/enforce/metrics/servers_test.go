@@ -18,8 +18,8 @@ import (
 // servers collects the metrics of stores' servers, as a scrape does.
 type servers []*redisstore.Store
 
-func (s servers) Describe(ch chan<- *prometheus.Desc) { DescribeServers(ch) }
-func (s servers) Collect(ch chan<- prometheus.Metric) { CollectServers(ch, time.Now(), s...) }
+func (s servers) Describe(ch chan<- *prometheus.Desc) { describeServers(ch) }
+func (s servers) Collect(ch chan<- prometheus.Metric) { collectServers(ch, time.Now(), s...) }
 
 // TestServersOfSeveralStores: a server of two stores has one series of each metric, and one that is
 // down has only penstock_redis_up.

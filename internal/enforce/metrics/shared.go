@@ -22,15 +22,15 @@ var (
 		"Leased units that are not used yet.", nil, nil)
 )
 
-// DescribeShared describes the metrics of [CollectShared].
-func DescribeShared(ch chan<- *prometheus.Desc) {
+// describeShared describes the metrics of collectShared.
+func describeShared(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{storeCallsDesc, leasedDesc, rememberedDesc, returnedDesc, inHandDesc} {
 		ch <- desc
 	}
 }
 
-// CollectShared reports the sums of the figures of shared stores.
-func CollectShared(ch chan<- prometheus.Metric, stores ...leasestore.Stats) {
+// collectShared reports the sums of the figures of shared stores.
+func collectShared(ch chan<- prometheus.Metric, stores ...leasestore.Stats) {
 	var sum leasestore.Stats
 	for _, s := range stores {
 		sum.Calls += s.Calls

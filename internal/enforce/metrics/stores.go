@@ -19,11 +19,11 @@ type Stores iter.Seq[*store.Store]
 
 // Describe implements [prometheus.Collector].
 func (Stores) Describe(ch chan<- *prometheus.Desc) {
-	ch <- CountersDesc
-	ch <- OverflowsDesc
-	DescribeBreakers(ch)
-	DescribeServers(ch)
-	DescribeShared(ch)
+	ch <- countersDesc
+	ch <- overflowsDesc
+	describeBreakers(ch)
+	describeServers(ch)
+	describeShared(ch)
 }
 
 // Collect implements [prometheus.Collector].
@@ -46,14 +46,14 @@ func (s Stores) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	if inMemory {
-		ch <- prometheus.MustNewConstMetric(CountersDesc, prometheus.GaugeValue, counters)
-		ch <- prometheus.MustNewConstMetric(OverflowsDesc, prometheus.CounterValue, overflows)
+		ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, counters)
+		ch <- prometheus.MustNewConstMetric(overflowsDesc, prometheus.CounterValue, overflows)
 	}
 	if len(redis) > 0 {
-		CollectBreakers(ch, redis...)
-		CollectServers(ch, time.Now(), redis...)
+		collectBreakers(ch, redis...)
+		collectServers(ch, time.Now(), redis...)
 	}
 	if len(shared) > 0 {
-		CollectShared(ch, shared...)
+		collectShared(ch, shared...)
 	}
 }

@@ -13,6 +13,15 @@ import (
 // queue of one counter can have 100,000.
 const waitersMaxDefault = 1 << 17
 
+// The requests of one source have at most a sourcePart of WaitersMax. Otherwise a client with a few
+// counters could fill all queues, and requests of other clients would be denied instead of delayed.
+// The default of a bridge leaves room in the queue of a filter, too, which has 4,096 requests.
+// Sources share sourceCounts counts.
+const (
+	sourcePart   = 8
+	sourceCounts = 256
+)
+
 // Options bound the queues. The zero Options are the defaults.
 type Options struct {
 	WaitersMax int // in all queues together; 0 means 131,072
@@ -23,9 +32,10 @@ type Queues struct {
 	options Options
 	waiting atomic.Int64 // queued tickets, so that Busy takes no lock while there are none
 
-	mu    sync.Mutex
-	byKey map[string]*queue
-	came  uint64 // number of tickets so far
+	mu      sync.Mutex
+	byKey   map[string]*queue
+	came    uint64              // number of tickets so far
+	sources [sourceCounts]int32 // tickets by source
 }
 
 // queue holds the tickets that wait for one counter. It is a heap, because a ticket that moves from
@@ -40,6 +50,7 @@ type Ticket struct {
 	queues *Queues
 	turn   chan struct{}
 	came   uint64 // arrival number
+	source uint32
 	queue  *queue // nil once the ticket has left
 	at     int    // index in the queue's heap
 }
@@ -48,6 +59,8 @@ type Ticket struct {
 type Place struct {
 	Key []byte // of the counter; not retained
 	Max int    // the greatest number of tickets in the queue, including this one
+	// Source identifies where the request comes from, as in [counter.Check]; 0 if unknown.
+	Source uint32
 }
 
 // New returns empty queues.
@@ -77,11 +90,12 @@ func (l *Queues) Busy(key []byte) bool {
 func (l *Queues) Join(p Place) *Ticket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if int(l.waiting.Load()) >= l.options.WaitersMax || !l.room(p) {
+	if int(l.waiting.Load()) >= l.options.WaitersMax || !l.room(p) || l.crowded(p.Source) {
 		return nil
 	}
 	l.came++
-	t := &Ticket{queues: l, turn: make(chan struct{}, 1), came: l.came}
+	l.sources[p.Source%sourceCounts]++
+	t := &Ticket{queues: l, turn: make(chan struct{}, 1), came: l.came, source: p.Source}
 	l.waiting.Add(1)
 	t.enter(p.Key)
 	return t
@@ -94,6 +108,12 @@ func (l *Queues) room(p Place) bool {
 		length = len(known.tickets)
 	}
 	return length < p.Max
+}
+
+// crowded reports whether no more requests of a source may wait. A request without an address
+// counts only towards WaitersMax.
+func (l *Queues) crowded(source uint32) bool {
+	return source != 0 && int(l.sources[source%sourceCounts]) >= max(1, l.options.WaitersMax/sourcePart)
 }
 
 // Turn returns a channel that receives when the ticket has become the first of its queue. An older
@@ -137,6 +157,7 @@ func (t *Ticket) Leave() {
 	defer t.queues.mu.Unlock()
 	if t.queue != nil {
 		t.exit()
+		t.queues.sources[t.source%sourceCounts]--
 		t.queues.waiting.Add(-1)
 	}
 }

@@ -53,6 +53,38 @@ func want(t *testing.T, what, got, want string) {
 	}
 }
 
+// TestOneSourceLeavesRoomForOthers: a client with many counters does not fill the queues.
+func TestOneSourceLeavesRoomForOthers(t *testing.T) {
+	const most = 64
+	l := New(Options{WaitersMax: most})
+	waiting := func(source uint32) (tickets []*Ticket) {
+		for i := range most {
+			p := Place{Key: fmt.Appendf(nil, "%d:%d", source, i), Max: 1, Source: source}
+			if ticket := l.Join(p); ticket != nil {
+				tickets = append(tickets, ticket)
+			}
+		}
+		return tickets
+	}
+	first := waiting(7)
+	if len(first) != most/sourcePart {
+		t.Errorf("one source has %d places, want %d", len(first), most/sourcePart)
+	}
+	if second := waiting(8); len(second) != most/sourcePart {
+		t.Errorf("another source has %d places, want %d", len(second), most/sourcePart)
+	}
+	for _, ticket := range first {
+		ticket.Leave()
+		ticket.Leave()
+	}
+	if again := waiting(7); len(again) == 0 {
+		t.Error("a source that has left has no place")
+	}
+	if unknown := waiting(0); len(unknown) == 0 {
+		t.Error("requests without an address have no place")
+	}
+}
+
 func TestFirstComeFirstServed(t *testing.T) {
 	l := New(Options{})
 	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")

@@ -229,7 +229,7 @@ func (w *Wait) places() []Place {
 	checks := w.plan.Checks()
 	places := make([]Place, len(w.throttled))
 	for i, t := range w.throttled {
-		places[i] = Place{Key: checks[t.Check].Key, Max: t.Throttle.MaxWaiting}
+		places[i] = Place{Key: checks[t.Check].Key, Max: t.Throttle.MaxWaiting, Source: checks[t.Check].Source}
 	}
 	return places
 }

@@ -22,12 +22,12 @@ func (c *clock) now() time.Time { return c.at }
 
 // TestBoundOnZipf checks every count, and the clients that are not listed, against an exact count.
 func TestBoundOnZipf(t *testing.T) {
-	const refusals, clients = 300_000, 50_000
+	const denials, clients = 300_000, 50_000
 	r := rand.New(rand.NewPCG(storetest.Seed(t), 1))
 	zipf := rand.NewZipf(r, 1.1, 1, clients-1)
 	s := New(Options{Now: (&clock{time.Unix(1e9, 0)}).now})
 	exact := map[string]uint64{}
-	for range refusals {
+	for range denials {
 		client := fmt.Sprint("ip:", zipf.Uint64())
 		exact[client]++
 		s.Add("shop", client)
@@ -41,8 +41,8 @@ func TestBoundOnZipf(t *testing.T) {
 			t.Errorf("%s was refused %d times: %+v", e.Client, n, e)
 		}
 	}
-	if len(listed) != Entries || sum != refusals {
-		t.Errorf("%d clients with %d refusals are listed", len(listed), sum)
+	if len(listed) != Entries || sum != denials {
+		t.Errorf("%d clients with %d denials are listed", len(listed), sum)
 	}
 	for i := range s.shards {
 		at := &s.shards[i]
@@ -62,9 +62,9 @@ func TestBoundOnZipf(t *testing.T) {
 	}
 	missed := 0
 	for client, n := range exact {
-		if _, ok := listed[client]; !ok && n > refusals/100 {
+		if _, ok := listed[client]; !ok && n > denials/100 {
 			t.Errorf("%s was refused %d times and is not listed", client, n)
-		} else if !ok && n > refusals/Entries {
+		} else if !ok && n > denials/Entries {
 			missed++
 		}
 	}
@@ -212,7 +212,7 @@ func TestManyHandsLoseNothing(t *testing.T) {
 		sum += e.Denied
 	}
 	if sum != 20_000 {
-		t.Errorf("%d refusals are counted of 20,000", sum)
+		t.Errorf("%d denials are counted of 20,000", sum)
 	}
 }
 

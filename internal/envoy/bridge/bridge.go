@@ -214,7 +214,7 @@ func New(o Options) (*Bridge, error) {
 		return nil, errors.Join(err, b.closeDirectory())
 	}
 	if err := b.openCandidate(); err != nil {
-		return nil, errors.Join(err, b.policy.Close(), b.closeDirectory())
+		return nil, errors.Join(err, b.closePolicy(), b.closeDirectory())
 	}
 	if sharesSecret {
 		b.running.Go(func() { b.shareSecret(b.ending) })
@@ -253,7 +253,7 @@ func (b *Bridge) Close() error {
 	if !b.settling.Stop(settle.Deadline) {
 		late = errors.New("some settlements were not completed: the reserved units stay charged")
 	}
-	return errors.Join(late, b.candidate.close(), b.policy.Close(), b.closeDirectory())
+	return errors.Join(late, b.candidate.close(), b.closePolicy(), b.closeDirectory())
 }
 
 func micros(t time.Time) counter.Micros { return counter.Micros(t.UnixMicro()) }

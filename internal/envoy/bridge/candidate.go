@@ -52,8 +52,9 @@ func (b *Bridge) openCandidate() error {
 	if c.policy, err = live.Open(settings); err != nil {
 		return err
 	}
+	c.show(c.policy.Current())
 	if err := c.policy.Follow(); err != nil {
-		return errors.Join(err, c.policy.Close())
+		return errors.Join(err, c.closePolicy())
 	}
 	c.runner = shadow.Start(shadow.Options{Store: o.Store, Total: b.metrics.tried, Panicked: func(policy string, reason any) {
 		b.logger.Error("a shadow policy has panicked", "policy", policy, "reason", reason, "stack", string(debug.Stack()))
@@ -69,7 +70,14 @@ func (c *candidate) close() error {
 	}
 	c.runner.Stop()
 	c.parked.dropAll()
-	return c.policy.Close()
+	return c.closePolicy()
+}
+
+// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+func (c *candidate) closePolicy() error {
+	err := c.policy.Close()
+	c.bridge.metrics.Policies.Hide(c)
+	return err
 }
 
 // reload reads the candidate's file now. It does nothing without a candidate.
@@ -102,14 +110,17 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// changed shows the version that has come into force.
-func (c *candidate) changed(_, now *live.Version) {
-	c.bridge.metrics.Policies.Show(c, now.Document, func() error {
-		if c.policy == nil {
-			return nil // it is being opened
-		}
-		return c.policy.Err()
-	})
+// changed shows a version that replaces another. The first one is shown by openCandidate, because
+// the policy is assigned only after it is open.
+func (c *candidate) changed(before, now *live.Version) {
+	if before != nil {
+		c.show(now)
+	}
+}
+
+// show shows a version in the metrics.
+func (c *candidate) show(v *live.Version) {
+	c.bridge.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
 // directoryOf returns the directory that a version of the candidate is decided with, or nil.

@@ -16,9 +16,10 @@
 // is sealed, good for ten minutes, and redeemed once. Bridges that share a secret open each other's
 // receipts. If they share a store too, the store counts redeemed refunds, so that each is redeemed
 // at one bridge. That takes a key of some 200 bytes for 24 minutes. A receipt has no effect if it
-// has expired or was changed, if its version of the policy is no longer kept, if the bridge has
-// restarted since, or if the memory for redeemed receipts is full. The reserved units then stay
-// charged.
+// was changed, if its version of the policy is no longer kept, or if the memory for redeemed
+// receipts is full. The reserved units then stay charged. If a receipt has expired, or the bridge
+// has restarted since, nothing is refunded, but a further charge is made, since a client decides
+// how long its response takes.
 //
 // Filters may lease units of limits in advance, up to a node's share. They refund unused units with
 // receipts of the same kind.

@@ -53,10 +53,18 @@ func (b *Bridge) openPolicy() (err error) {
 	if b.policy, err = live.Open(b.liveOptions(source)); err != nil {
 		return err
 	}
+	b.show(b.policy.Current())
 	if err := b.policy.Follow(); err != nil {
-		return errors.Join(err, b.policy.Close())
+		return errors.Join(err, b.closePolicy())
 	}
 	return nil
+}
+
+// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+func (b *Bridge) closePolicy() error {
+	err := b.policy.Close()
+	b.metrics.Policies.Hide(b)
+	return err
 }
 
 // unnamed is the namespace of a policy that has no name and counts only in memory.
@@ -103,23 +111,24 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// changed reports a version that has taken effect.
+// changed reports a version that has taken effect. The first one is shown by openPolicy, because
+// the policy is assigned only after it is open.
 func (b *Bridge) changed(before, now *live.Version) {
-	b.metrics.Policies.Show(b, now.Document, b.refused)
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)
-	if before != nil && before.Document.Name != now.Document.Name {
+	if before == nil {
+		return
+	}
+	b.show(now)
+	if before.Document.Name != now.Document.Name {
 		b.logger.Warn("the edit has renamed the policy: its counters begin anew, and over Envoy's rate limit protocol nothing is limited "+
 			"any more for the domain of its former name", "before", before.Document.Name, "now", now.Document.Name)
 	}
 }
 
-// refused returns the error for which the latest edit of the policy file was rejected, or nil.
-func (b *Bridge) refused() error {
-	if b.policy == nil {
-		return nil // the policy is being opened
-	}
-	return b.policy.Err()
+// show shows a version in the metrics.
+func (b *Bridge) show(v *live.Version) {
+	b.metrics.Policies.Show(b, v.Document, b.policy.Err)
 }
 
 // servePolicy answers with the policy in force, in compact form.

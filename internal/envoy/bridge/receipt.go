@@ -18,8 +18,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// receiptTTL is how long a receipt can be redeemed. If a response takes longer, the reserved units
-// stay charged. A refund into a window that has ended would be lost anyway.
+// receiptTTL is how long a receipt can be redeemed. If a response takes longer, nothing is
+// refunded, since most refunds would be into a window that has ended. A further charge is made
+// nevertheless.
 const receiptTTL = 10 * counter.Minute
 
 // clocksApart bounds the difference between the clocks of bridges. A receipt that expires later

@@ -5,6 +5,7 @@ package bridge
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -40,12 +41,15 @@ func (j *job) Release() {
 var _ settle.Conditional = (*job)(nil)
 
 // settle redeems a receipt. The answer reports whether the receipt is valid; the store is called
-// later. A receipt of an unknown policy is not redeemed, and the reserved units stay charged.
+// later. A receipt of an unknown policy is not redeemed, and the reserved units stay charged. An
+// expired receipt refunds nothing, but a further charge is made: a client decides how long its
+// response takes, and would otherwise pay only the estimate.
 func (q *question) settle() {
 	defer q.rescue()
 	b := q.bridge
 	opened, err := b.sealer.open(q.item.Settle.Receipt, receiptForm, q.now)
-	if err != nil {
+	expired := errors.Is(err, errExpired)
+	if err != nil && !expired {
 		q.reject(err.Error(), wire.StatusInvalid)
 		return
 	}
@@ -58,10 +62,10 @@ func (q *question) settle() {
 	switch {
 	case core.ReadSettlement(&j.Settlement, v.Ruleset, opened.plain) != nil:
 		err = errForeign
-	case !b.sealer.redeem(&opened, q.now):
+	case !expired && !b.sealer.redeem(&opened, q.now):
 		err = errRedeemed
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errExpired) {
 		j.Release()
 		q.reject(err.Error(), wire.StatusInvalid)
 		return
@@ -74,9 +78,15 @@ func (q *question) settle() {
 	if opened.id.process != b.sealer.process {
 		j.due = slices.DeleteFunc(j.due, refundsLocal)
 	}
+	if expired {
+		j.due = slices.DeleteFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund })
+	}
 	b.metrics.Unreadable.Add(float64(unreadable))
 	if len(j.due) == 0 {
 		j.Release()
+		if expired {
+			q.reject(err.Error(), wire.StatusInvalid)
+		}
 		return
 	}
 	if b.receiptsRoam {

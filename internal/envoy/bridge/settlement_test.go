@@ -161,6 +161,33 @@ func TestReceiptsExpire(t *testing.T) {
 	}
 }
 
+// TestALateResponseIsCharged: if a response ends after its receipt has expired, its cost is
+// charged, but nothing is refunded. A client can read a response as slowly as it likes.
+func TestALateResponseIsCharged(t *testing.T) {
+	h := open(t, shop, nil)
+	h.admitted()
+	v := h.b.policy.Current()
+	q := h.question("/ai", "192.0.2.1")
+	var plan core.Plan
+	plan.Add(v.Ruleset, &wire.View{Ask: &q.Ask, Inputs: &formOf(v).inputs, At: micros(time.Now())})
+	plan.Results()[0].Granted = 10
+	plan.Decide()
+	expired := func() string {
+		var s core.Settlement
+		plan.Settlement(&s)
+		return h.b.sealer.seal(v.ID, &s, v.Ruleset, micros(time.Now())-receiptTTL)
+	}
+	for _, cost := range []string{"3", "10"} {
+		if a := h.ask(settling(expired(), cost))[0]; a.Status != wire.StatusInvalid {
+			t.Errorf("a cost of %s: %+v", cost, a)
+		}
+	}
+	if a := h.ask(settling(expired(), "35"))[0]; a.Status != wire.StatusOK {
+		t.Error(a)
+	}
+	h.settled(35)
+}
+
 // TestRedeemed: each number of each process is redeemed once, and expired ones are forgotten. At
 // the bound, new segments are rejected and known ones still work.
 func TestRedeemed(t *testing.T) {

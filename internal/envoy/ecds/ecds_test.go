@@ -173,9 +173,9 @@ func TestTooManyEnvoys(t *testing.T) {
 	p.wantSettings("v1")
 }
 
-// TestARefusalIsLoggedOnce: a rejection is logged once for each version, so that an Envoy that
+// TestARejectionIsLoggedOnce: a rejection is logged once for each version, so that an Envoy that
 // repeats itself cannot fill the log.
-func TestARefusalIsLoggedOnce(t *testing.T) {
+func TestARejectionIsLoggedOnce(t *testing.T) {
 	s, said, _ := serving(t, Options{Wasm: "/etc/penstock.wasm"})
 	e := &envoy{server: s, sent: 1}
 	for range 3 {

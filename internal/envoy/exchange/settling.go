@@ -100,6 +100,13 @@ func (d *Settling) Forget() {
 	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
 }
 
+// Close releases the memory of a settlement whose body might not have been read to its end.
+func (d *Settling) Close() {
+	if d.tap != nil {
+		d.tap.Close()
+	}
+}
+
 // learn stores headers that can contain costs, unless they are stored already. Headers that are
 // missing from a truncated response count as unread, because they might have been in its trailers.
 //

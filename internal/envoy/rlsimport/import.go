@@ -145,9 +145,9 @@ func dimension(name string) string {
 	return quoted("attr:" + name)
 }
 
-// neverThere is an attribute that no descriptor has. A rule that counts by it, with missing: deny,
-// denies every request to which it applies. A rule with action: block would deny them too, but
-// blocking ignores groups, so no other rule could win over it.
+// neverThere is an attribute that no descriptor has. A rule that counts by it and has "missing:
+// deny" denies every request that it matches. "action: block" would deny them too, but a block
+// ignores groups, so no other rule of the group could win.
 const neverThere = "envoy.never"
 
 func (w *writer) limit(r *rule, per []string) {

@@ -151,9 +151,9 @@ func TestListsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestTruncatedCallsAreRefused: reading a call or reply that is cut short gives fewer items or an
+// TestTruncatedCallsAreRejected: reading a call or reply that is cut short gives fewer items or an
 // error, but never an item that was not sent.
-func TestTruncatedCallsAreRefused(t *testing.T) {
+func TestTruncatedCallsAreRejected(t *testing.T) {
 	call, reply := callOf(items...), replyOf(answers...)
 	for n := range call {
 		got, err := readAll(call[:n])

@@ -75,8 +75,8 @@ type pause struct {
 	length time.Duration // of the pause
 }
 
-// ends reports whether a question may be asked now, and notes that it is. A region that begins to
-// deny requests does not wait for the end of a pause.
+// ends reports whether a question may be asked now. If so, the question counts as under way. A
+// region that begins to deny requests does not wait for the end of a pause.
 func (p *pause) ends(now time.Time, short bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

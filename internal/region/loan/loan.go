@@ -14,12 +14,11 @@ import (
 )
 
 // lentMille is the fraction of its spare units that a region lends at once, in thousandths. The
-// region keeps the others for its own requests, and lends of them when it is asked again.
+// rest is for its own requests, and for further questions.
 const lentMille = 500
 
-// keptParts is the fraction of its part, one sixteenth, down to which a region lends to one that
-// does not deny requests yet. Otherwise regions that are all short of units would pass the same
-// units around.
+// A region keeps 1/keptParts of its part when it lends to a region that does not deny requests yet.
+// Otherwise regions that are all short of units would pass the same units around.
 const keptParts = 16
 
 // Question asks a region for units of a counter.

@@ -18,7 +18,7 @@ import (
 // lendsMax bounds the questions of other regions that are answered at once. Further ones get 503.
 const lendsMax = 256
 
-// questionBytesMax bounds a question. A key takes a third more in JSON.
+// questionBytesMax bounds a question. In JSON, a key takes a third more than its length.
 const questionBytesMax = 8 << 10
 
 // Handler serves other regions. The caller requires their certificates.

@@ -16,13 +16,13 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-func TestARefusalIsRemembered(t *testing.T) {
+func TestADenialIsRemembered(t *testing.T) {
 	for _, text := range []string{"2/1m fixed_window", "2/1m sliding_window", "2/1m sliding_log", "2/1m burst 2", "2/100ms fixed_window"} {
 		t.Run(text, func(t *testing.T) {
 			p, l := open(t, Options{}), limittest.New(t, text)
 			p.exhaust("a", l)
 			first := p.ask(takeOf("a", l, 1))[0]
-			p.calls(1, "the first refusal")
+			p.calls(1, "the first denial")
 			lasts := min(DenialMax-lookAhead, first.Wait)
 			for _, after := range []counter.Micros{0, 1, 7_013, lasts - 1} {
 				p.after(after)
@@ -54,7 +54,7 @@ func (p *rig) exactly(c counter.Check) counter.Result {
 	return r[0]
 }
 
-func TestARefusalOfOneCostIsOneOfGreaterCosts(t *testing.T) {
+func TestADenialOfOneCostCoversGreaterCosts(t *testing.T) {
 	for text, slack := range map[string]counter.Micros{"10/1m fixed_window": 0, "10/1m burst 10": 1, "7/1m burst 9": 1,
 		"10/1m sliding_window": counter.Minute, "10/1m sliding_log": counter.Minute} {
 		t.Run(text, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestARefusalOfOneCostIsOneOfGreaterCosts(t *testing.T) {
 			p.ask(takeOf("b", l, l.Capacity()-2))
 			p.after(13 * counter.Millisecond)
 			p.ask(takeOf("b", l, 4))
-			p.calls(2, "a refusal of 4")
+			p.calls(2, "a denial of 4")
 			for _, cost := range []int64{4, 5, 7, l.Capacity(), l.Capacity() + 1} {
 				got, want := p.ask(takeOf("b", l, cost))[0], p.exactly(takeOf("b", l, cost))
 				p.calls(0, "a cost as great")
@@ -85,17 +85,17 @@ func TestARefusalOfOneCostIsOneOfGreaterCosts(t *testing.T) {
 			p.ask(takeOf("b", l, 3), takeOf("a", l, 1))
 			p.calls(1, "nothing is known of the other counter")
 			p.ask(takeOf("b", l, 3), takeOf("a", l, 1))
-			p.calls(0, "a smaller cost's refusal covers the greater one's")
+			p.calls(0, "a smaller cost's denial covers the greater one's")
 		})
 	}
 }
 
-func TestOtherNumbersForgetARefusal(t *testing.T) {
+func TestOtherNumbersForgetADenial(t *testing.T) {
 	p := open(t, Options{})
 	two := limittest.New(t, "2/1m fixed_window")
 	p.exhaust("a", two)
 	p.ask(takeOf("a", two, 1))
-	p.calls(1, "a refusal")
+	p.calls(1, "a denial")
 	same := limittest.New(t, "2/1m fixed_window") // a new Limit value, as after a reload
 	p.ask(takeOf("a", same, 1))
 	p.calls(0, "the same limit, compiled again")
@@ -140,7 +140,7 @@ func TestRefundsTakeEffectAtOnce(t *testing.T) {
 			p.ask(takeOf("a", l, 2))
 			p.inner.calls.Store(0)
 			p.ask(takeOf("a", l, 2))
-			p.calls(1, "after a refusal that may be older than the change")
+			p.calls(1, "after a denial that may be older than the change")
 		})
 	}
 }
@@ -163,7 +163,7 @@ func TestChangesTakeEffectWithinASecond(t *testing.T) {
 	}
 }
 
-func TestUnitsOnLeaseEndARefusal(t *testing.T) {
+func TestLeasedUnitsEndADenial(t *testing.T) {
 	const rtt = 3 * counter.Millisecond
 	p, l := open(t, Options{}), limittest.New(t, "2/1m fixed_window")
 	answered := func(leasedIn counter.Micros) {
@@ -178,7 +178,7 @@ func TestUnitsOnLeaseEndARefusal(t *testing.T) {
 		key, start := leasedIn.String(), counter.Micros(p.clock.Load())
 		answered(leasedIn)
 		p.ask(takeOf(key, l, 1))
-		p.calls(1, "the refusal")
+		p.calls(1, "the denial")
 		p.after(start + lasts - 1)
 		p.ask(takeOf(key, l, 1))
 		p.calls(0, fmt.Sprintf("leased in %v: until then", leasedIn))
@@ -195,7 +195,7 @@ func TestOneCallLooksAgain(t *testing.T) {
 	p.exhaust("a", l)
 	p.exhaust("b", l)
 	p.ask(takeOf("a", l, 1), takeOf("b", l, 1))
-	p.calls(1, "the refusal")
+	p.calls(1, "the denial")
 	asked := 0
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 		asked++
@@ -221,11 +221,11 @@ func TestOneCallLooksAgain(t *testing.T) {
 	p.inner.instead(func(context.Context, []counter.Check, []counter.Result) error { return counter.ErrUnavailable })
 	p.after(2*DenialMax - 2*lookAhead)
 	if r := p.ask(takeOf("a", l, 1)); !r[0].Denied {
-		t.Errorf("while the refusal holds: %+v", r)
+		t.Errorf("while the denial holds: %+v", r)
 	}
 	p.inner.instead(nil)
 	if r := p.ask(takeOf("a", l, 1)); !r[0].Denied {
-		t.Errorf("while the refusal holds: %+v", r)
+		t.Errorf("while the denial holds: %+v", r)
 	}
 	p.calls(1, "the call that failed")
 	p.after(2*DenialMax - lookAhead)
@@ -264,7 +264,7 @@ func TestRequestsThatMustCallTheStore(t *testing.T) {
 		p.exhaust("a", l)
 		p.ask(a)
 		p.ask(a, beside)
-		p.calls(2, name+" beside a remembered refusal")
+		p.calls(2, name+" beside a remembered denial")
 	}
 	// A denial under log_only does not apply to enforced checks of the same counter.
 	p := open(t, Options{})
@@ -374,7 +374,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	if held > most || held < most*9/10 {
-		t.Errorf("%d refusals are remembered, want about %d", held, most)
+		t.Errorf("%d denials are remembered, want about %d", held, most)
 	}
 }
 
@@ -391,7 +391,7 @@ func TestRecallDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, take); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
-	p.calls(1, "the refusal")
+	p.calls(1, "the denial")
 }
 
 func BenchmarkRecall(b *testing.B) {

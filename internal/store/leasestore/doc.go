@@ -47,11 +47,11 @@
 // store, they are used or refunded. Changes by other processes take effect within a second of the
 // call ([DenialMax]). A penalty in force is remembered in the same way.
 //
-// By definition, a repeated denial during the wait of the same limit is the same violation. So a
-// client's penalty misses no violation if the store does not see the repetition. A denial is
-// remembered only if its violation was recorded in the client's current record. A denial by a
-// leased limit calls the store once to record it. If a second limit is exhausted too, its violation
-// is recorded when the store is next called.
+// All denials by one limit during one wait are, by definition, one violation. The store records it
+// with the first denial and does not need to see the others. A denial is remembered only if its
+// violation was recorded in the client's current record. A denial by a leased limit calls the store
+// once to record it. If a second limit is exhausted too, its violation is recorded when the store
+// is next called.
 //
 // # Promise: a burst is a few calls
 //

@@ -142,8 +142,8 @@ func TestAResetDropsHeldUnits(t *testing.T) {
 	})
 }
 
-// TestARefusalOfALeasedLimitIsForgotten: a refund through this store ends a remembered denial.
-func TestARefusalOfALeasedLimitIsForgotten(t *testing.T) {
+// TestADenialByALeasedLimitIsForgotten: a refund through this store ends a remembered denial.
+func TestADenialByALeasedLimitIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "3/1h fixed_window"), &ledger{}
 		s := f.node(Options{})
@@ -159,7 +159,7 @@ func TestARefusalOfALeasedLimitIsForgotten(t *testing.T) {
 			t.Error("a fourth unit of three is granted")
 		}
 		if calls, _ := f.calls(); calls != 0 {
-			t.Errorf("%d calls for a refusal that is known", calls)
+			t.Errorf("%d calls for a denial that is known", calls)
 		}
 		back := takeOf("a", l, 2)
 		back.Op, back.Receipt = counter.OpRefund, results[0].Receipt
@@ -306,7 +306,7 @@ func TestManyDenialsMeetNoDeadline(t *testing.T) {
 			under.Go(func() { _ = books.ask(s, all) })
 		}
 		if under.Wait(); books.admitted["all"] != 100 {
-			t.Errorf("%d admitted of those whom nothing refuses", books.admitted["all"])
+			t.Errorf("%d admitted of those whom nothing denies", books.admitted["all"])
 		}
 		f.close(s)
 		if used, _ := f.used("all"); used != 100 {

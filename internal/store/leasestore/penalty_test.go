@@ -121,9 +121,9 @@ func TestALiftedPenaltyIsForgotten(t *testing.T) {
 	if r := p.ask(two...); r[0].Denied || r[0].Violations != 1 || !r[1].Denied {
 		t.Errorf("after it was lifted: %+v, want the first violation", r)
 	}
-	p.calls(1, "a refusal whose violation is forgotten")
+	p.calls(1, "a denial whose violation is forgotten")
 	p.ask(two...)
-	p.calls(0, "a refusal whose violation is recorded")
+	p.calls(0, "a denial whose violation is recorded")
 	lift()
 	p.ask(two...)
 	if n, _ := p.recorded(penalty); n != 1 {

@@ -95,7 +95,7 @@ func TestTheCacheChangesNoAnswer(t *testing.T) {
 				}
 			}
 			if saved := int(remembering.Stats().Denials); refused < 100 || saved < refused*2/3 && name != "one of log only" {
-				t.Errorf("%d of %d refusals were from memory", saved, refused)
+				t.Errorf("%d of %d denials were from memory", saved, refused)
 			}
 		})
 	}

@@ -141,7 +141,7 @@ func TestTakeAll(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "2/1m fixed_window")
 	p.exhaust("full", l)
 	p.ask(takeOf("full", l, 1))
-	p.calls(1, "the refusal")
+	p.calls(1, "the denial")
 	var calls []counter.Call
 	for _, key := range []string{"full", "a", "full", "b", ""} {
 		calls = append(calls, counter.Call{Checks: []counter.Check{takeOf(key, l, 1)}, Results: make([]counter.Result, 1),
@@ -159,6 +159,6 @@ func TestTakeAll(t *testing.T) {
 		t.Error("an empty key is accepted")
 	}
 	if got := p.Stats(); got.Calls != 4 || got.Denials != 2 {
-		t.Errorf("%+v, want 4 calls and 2 refusals", got)
+		t.Errorf("%+v, want 4 calls and 2 denials", got)
 	}
 }

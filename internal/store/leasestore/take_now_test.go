@@ -3,7 +3,9 @@
 package leasestore
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
@@ -42,16 +44,32 @@ func TestTakeNowNeverAsks(t *testing.T) {
 	}
 }
 
+// TestTakeNowDoesNotAllocate: TakeNow decides thousands of requests in a row without an allocation.
+// On a busy machine the hand may be small, because units are taken slowly, or its units may expire.
+// The test then takes more units and tries again.
 func TestTakeNowDoesNotAllocate(t *testing.T) {
 	s, checks := handy(t, 2)
-	results, decided := make([]counter.Result, 2), 0
-	takes := racescale.Fewer(10_000)
-	n := testing.AllocsPerRun(takes, func() {
-		if s.TakeNow(checks, results) {
-			decided++
+	results, takes := make([]counter.Result, 2), racescale.Fewer(10_000)
+	for end := time.Now().Add(patience); ; {
+		decided := 0
+		n := testing.AllocsPerRun(takes, func() {
+			if s.TakeNow(checks, results) {
+				decided++
+			}
+		})
+		if n != 0 {
+			t.Fatalf("%v allocations a request, want none", n)
 		}
-	})
-	if n != 0 || decided < takes*9/10 {
-		t.Errorf("%v allocations a request, want none; %d of %d were decided", n, decided, takes)
+		if decided >= takes*9/10 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d requests were decided, after %+v", decided, takes, s.Stats())
+		}
+		for range 10 * takes {
+			if err := s.Take(context.Background(), checks, results); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

@@ -38,8 +38,8 @@ const (
 	// could be empty, and a newcomer there could not replace any counter.
 	shardFill = 64
 
-	// backwards is how long a store with a caller's clock keeps fresh counters while there is room.
-	// So no counters are lost if the clock goes forward and back by an hour.
+	// backwards is how long a store with Options.Now keeps counters that equal new ones, while
+	// there is room. So no counters are lost if that clock goes forward by an hour and back.
 	backwards = 2 * counter.Hour
 )
 

@@ -16,7 +16,7 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	// information, including what could not be determined and what would be required for it
+	// information; also what could not be determined, with the right or setting that it needs
 	Notes []string
 	Wrong []string // problems, each with a remedy
 }

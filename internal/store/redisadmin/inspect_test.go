@@ -227,7 +227,7 @@ func TestInspectSaysWhatIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestInspectRefusesWhatIsNoKey(t *testing.T) {
+func TestInspectRejectsWhatIsNoKey(t *testing.T) {
 	d := connect(t, at(redistest.Start(t).URL()))
 	for key, want := range map[string]string{
 		"":           "it does not begin with rl1:",

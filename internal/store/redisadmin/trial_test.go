@@ -173,7 +173,7 @@ func TestTrialsHaveFoldersOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestTrialRefuses(t *testing.T) {
+func TestTrialRejectsPortsAndFolders(t *testing.T) {
 	for _, port := range []int{0, 80, trialPortMost + 1, 70000} {
 		if _, err := StartTrial(context.Background(), t.TempDir(), port); err == nil || !strings.Contains(err.Error(), "write --port 7001") {
 			t.Errorf("port %d: %v", port, err)

@@ -70,9 +70,9 @@ func TestDoctorDoesNotGuessSettings(t *testing.T) {
 	}
 }
 
-// TestDoctorDoesNotGuessThatChargesAreRefused: after a failed snapshot Redis might still accept
+// TestDoctorDoesNotGuessThatChargesFail: after a failed snapshot Redis might still accept
 // writes. The doctor tests this with the script.
-func TestDoctorDoesNotGuessThatChargesAreRefused(t *testing.T) {
+func TestDoctorDoesNotGuessThatChargesFail(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -42,7 +42,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-func TestModesRefused(t *testing.T) {
+func TestModesRejected(t *testing.T) {
 	many := make([]string, addrsMax+1)
 	for _, test := range []struct {
 		options Options

@@ -30,7 +30,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-func TestAddressRefused(t *testing.T) {
+func TestAddressRejected(t *testing.T) {
 	for _, test := range []struct{ url, want string }{
 		{"", "url is missing"},
 		{"localhost:6379", "scheme"},
@@ -99,7 +99,7 @@ func TestOptionsOverrideTheURL(t *testing.T) {
 	}
 }
 
-func TestOptionsRefused(t *testing.T) {
+func TestOptionsRejected(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		options Options

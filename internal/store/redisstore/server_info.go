@@ -91,10 +91,9 @@ type infoReader struct {
 }
 
 // ServerInfos returns what the servers report about themselves, ordered by address, and how many
-// servers are beyond [InfoServersMax]. It reads them if the latest reading is [InfoEvery] old, in a
-// goroutine of its own, and waits for that goroutine for at most two seconds. So the servers are
-// read only if a caller needs the figures, and once for all callers. It is for metrics, never for a
-// request.
+// servers are beyond [InfoServersMax]. If the latest reading is older than [InfoEvery], it starts a
+// goroutine that reads the servers, and waits for at most two seconds. So the servers are read only
+// if a caller needs the figures, and once for all callers. It is for metrics, never for a request.
 func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	r := &s.infos
 	r.mu.Lock()

@@ -8,17 +8,18 @@
 // loan takes: it sets [counter.Result.LeasedIn]. After a call in which a counter with a
 // [counter.Check.WholeLimit] has a quarter of its units left or less, it asks the region's agent
 // for more, in the background. A call never waits for that. A question can be lost: the next call
-// repeats it. For one counter there is at most one question in [askEvery]. The memory for that is
-// fixed, and two counters that share a place in it ask less often.
+// repeats it. For one counter there is at most one question in [askEvery]. The times of the last
+// questions are kept in a table of fixed size. If two counters share a place in it, they ask less
+// often.
 //
 // # Price
 //
-// One comparison for each check whose rule does not lend. A question costs one PUBLISH, and some
+// A check whose rule does not lend costs one comparison. A question costs one PUBLISH, and some
 // allocations.
 //
 // # When not to use it
 //
-// Over a store in memory, which has no agent.
+// Do not use it over a store in memory, which has no agent.
 package regionstore
 
 import (

@@ -3,8 +3,8 @@
 // Package pgtest starts a real PostgreSQL for tests, on a Unix socket in its own folder, and stops
 // it when the tests end. The server does not wait for the disk.
 //
-// A server starts in about a second; a further database on it in 0.1 seconds. A machine without
-// PostgreSQL fails the test: a control plane over PostgreSQL must be tested on PostgreSQL.
+// A server starts in about a second, and a further database on it takes 0.1 seconds. A test fails
+// on a machine without PostgreSQL, because no substitute behaves alike.
 package pgtest
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3test starts a real S3 server for a test, VersityGW over a folder, and stops it when the
+// Package s3test starts a real S3 server for a test, rclone over a folder, and stops it when the
 // test ends.
 //
 // A server starts in about 0.2 seconds. Its objects are files in [Server.Folder], which a test may
@@ -77,9 +77,9 @@ func (s *Server) URL() string { return "http://" + s.Addr }
 // Restart starts the server again, with the objects that it had.
 func (s *Server) Restart() {
 	s.t.Helper()
-	program := module.Path(s.t, ".cache", "versitygw", "versitygw")
-	s.process = exec.Command(program, "--port", s.Addr, "--quiet", "posix", s.root)
-	s.process.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
+	program := module.Path(s.t, ".cache", "rclone", "bin", "rclone")
+	// A test may change the files, so the server must not remember the folder for long.
+	s.process = exec.Command(program, "--config=", "serve", "s3", "--addr="+s.Addr, "--auth-key="+AccessKey+","+SecretKey, "--dir-cache-time=10ms", s.root)
 	if err := s.process.Start(); err != nil {
 		s.process = nil
 		s.t.Fatalf("%s: %v", missing, err)

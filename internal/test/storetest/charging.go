@@ -27,7 +27,7 @@ func askAllOrNothing(e *examiner) {
 	e.left("sw", sliding, 68)
 }
 
-func askRefusedCostsNothing(e *examiner) {
+func askDeniedCostsNothing(e *examiner) {
 	for _, a := range algorithms {
 		l := limit(a, 3, corecounter.Minute)
 		e.mustAdmit(take(a.Label(), l, 2))

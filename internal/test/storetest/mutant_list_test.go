@@ -14,11 +14,11 @@ import (
 // mutants maps each promise to stores that break it.
 var mutants = map[string][]mutant{
 	"all or nothing":           {{"takes the checks one by one", apart}},
-	"a denial costs nothing":   {{"charges what it refuses", keeping(chargeRefused)}},
+	"a denial costs nothing":   {{"charges what it refuses", keeping(chargeDenied)}},
 	"log_only decides nothing": {{"enforces shadows", eachAsked(unshadow)}, {"charges shadows in any case", keeping(chargeShadow)}},
 	"up to n":                  {{"shares out what it has given", eachAsked(shareAll)}, {"gives less than the least", eachAsked(leastOne)}, {"ignores the most", eachAsked(noMost)}},
 	"a look leaves no trace":   {{"charges looks", eachAsked(chargeLooks)}, {"keeps what it looks at", keepLooks}},
-	"cost 0 is granted":        {{"has no wait for cost 0", answering(noWaitForZero)}, {"refuses cost 0", answering(refuseZero)}},
+	"cost 0 is granted":        {{"has no wait for cost 0", answering(noWaitForZero)}, {"refuses cost 0", answering(denyZero)}},
 	"a whole limit, and no more": {
 		{"admits one too many", eachAsked(oneMore)},
 		{"counts in 32 bits", keeping(countIn(1 << 32))}},
@@ -55,7 +55,7 @@ var mutants = map[string][]mutant{
 	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossing{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
 }
 
-func chargeRefused(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
+func chargeDenied(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 	if r.Denied && c.Limit.Algorithm() != corecounter.SlidingLog {
 		s.State.Used += c.Cost
 	}
@@ -96,7 +96,7 @@ func noWaitForZero(c *corecounter.Check, r *corecounter.Result) {
 	}
 }
 
-func refuseZero(c *corecounter.Check, r *corecounter.Result) {
+func denyZero(c *corecounter.Check, r *corecounter.Result) {
 	if c.Cost == 0 && r.Wait > 0 {
 		r.Denied = true
 	}

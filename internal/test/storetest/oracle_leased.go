@@ -39,8 +39,8 @@ func (o *oracle) upTo(c *corecounter.Check, room int64) int64 {
 }
 
 // leftOf computes the greatest number of units that a refund restores to a token bucket. For a
-// lease these are the units not refilled since its grant, until now or, if that is later, until the
-// end of the last lease minus its own age.
+// lease these are the units of the grant without those that have been refilled since. The time of
+// the refill ends now, or when the last lease ends minus the age of this one, whichever is later.
 func leftOf(events []event, c *corecounter.Check, at corecounter.Micros) int64 {
 	if c.Age == 0 {
 		return c.Cost

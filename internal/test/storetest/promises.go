@@ -20,7 +20,7 @@ var counterPromises = []promise{
 	{"all or nothing", "A request under several limits is charged on all of them or on none, whatever their " +
 		"algorithms; otherwise a client is charged for denied requests.", askAllOrNothing},
 	{"a denial costs nothing", "A denied request charges nothing; otherwise a client that keeps trying is never " +
-		"admitted again.", askRefusedCostsNothing},
+		"admitted again.", askDeniedCostsNothing},
 	{"log_only decides nothing", "A shadow check is evaluated as if alone, denies nothing, and is charged only if it " +
 		"and the call are admitted; otherwise trying a limit out changes what clients get.", askShadow},
 	{"up to n", "An up-to-n check is granted min(available, cost) plus a share of the rest, at most max, and is denied " +

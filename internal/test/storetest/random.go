@@ -49,12 +49,12 @@ type pair struct {
 	*examiner
 	traffic *traffic
 	model   *Model
-	// written has, by key, the checks that wrote the model's present state. If the same state is
-	// written under another policy, it can equal a new counter from a different instant, and a
-	// store may use either.
+	// written has, by key, the checks that wrote the model's present state. From some instant on, a
+	// state equals a new counter. That instant depends on the limit, so if checks with different
+	// limits wrote the same state, a store may use the instant of any of them.
 	written map[string][]written
-	// fresh has the keys whose state has equalled a new counter at some instant since then, so that
-	// the store might have dropped it.
+	// fresh has the keys whose state has equalled a new counter at some instant since it was
+	// written. The store might have dropped it.
 	fresh map[string]bool
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -65,10 +66,12 @@ func (c *counterFlags) query() url.Values {
 	return query
 }
 
-// clientCommand returns a command about the counters of one client.
-func (a *admin) clientCommand(name, short string) *cobra.Command {
+// clientCommand returns a command about the counters of one client. people prints the answer for
+// people.
+func (a *admin) clientCommand(name, short string, people func(*usageReport, io.Writer, time.Time) error) *cobra.Command {
 	var which counterFlags
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs, Example: "  penstock " + name + " --client user:u_42"}
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
 	which.register(cmd.Flags())
 	cmd.Flags().StringVar(&which.of.words.Client, "client", "", clientUsage)
 	if err := cmd.MarkFlagRequired("client"); err != nil {
@@ -86,10 +89,22 @@ func (a *admin) clientCommand(name, short string) *cobra.Command {
 		if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
 			return err
 		}
-		_, err = cmd.OutOrStdout().Write(reply)
-		return err
+		return printReport(cmd.OutOrStdout(), reply, *asJSON, people)
 	}
 	return cmd
+}
+
+// printReport prints an answer about a client as it is, or for people.
+func printReport(out io.Writer, reply []byte, asJSON bool, people func(*usageReport, io.Writer, time.Time) error) error {
+	if asJSON {
+		_, err := out.Write(reply)
+		return err
+	}
+	var report usageReport
+	if err := json.Unmarshal(reply, &report); err != nil {
+		return fmt.Errorf("reading the answer about the client: %w", err)
+	}
+	return people(&report, out, time.Now())
 }
 
 // warnOfGaps prints a line for each property of the client that is unknown.

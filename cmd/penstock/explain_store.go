@@ -6,26 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"regexp"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// lookTimeout is how long Redis may take to answer. It is generous because the user is waiting for
-// one answer, perhaps far from Redis.
-const lookTimeout = 5 * time.Second
-
-// lookedAt is a store that explain only reads. name is "" for an empty store in memory.
+// lookedAt is a store that explain only reads. For an empty store in memory, name is "" and redis
+// is nil.
 type lookedAt struct {
 	counter.Store
 	name  string
+	redis *redisstore.Store
 	Close func() error
 }
 
@@ -50,26 +44,7 @@ func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lookedAt{Store: store, name: store.String(), Close: store.Close}, nil
-}
-
-var variable = regexp.MustCompile(`\{env\.[^{}]*\}`)
-
-// fillIn replaces {env.NAME} in the URL of a store, as Caddy does. A value before the host is
-// escaped, since passwords may contain any character.
-func fillIn(text string) (filled string, err error) {
-	at := strings.LastIndexByte(text, '@')
-	for i, part := range []string{text[:max(0, at)], text[max(0, at):]} {
-		filled += variable.ReplaceAllStringFunc(part, func(word string) string {
-			value, wrong := policyfile.Secret(word)
-			err = errors.Join(err, wrong)
-			if i == 0 {
-				value = url.PathEscape(value)
-			}
-			return value
-		})
-	}
-	return filled, err
+	return &lookedAt{Store: store, name: store.String(), redis: store, Close: store.Close}, nil
 }
 
 // look evaluates the plan's checks, and those of all shards, without charging anything.

@@ -22,9 +22,9 @@ func environmentOf(variables string) (getenv func(name string) string) {
 	return func(name string) string { return env[name] }
 }
 
-// bridgeRefuses starts a bridge with a variable NAME=VALUE and flags. It fails the test unless the
+// bridgeRejects starts a bridge with a variable NAME=VALUE and flags. It fails the test unless the
 // error contains the given text and no secret.
-func bridgeRefuses(t *testing.T, env, args, want string) {
+func bridgeRejects(t *testing.T, env, args, want string) {
 	t.Helper()
 	name, value, _ := strings.Cut(env, "=")
 	if name != "" {
@@ -44,8 +44,8 @@ func bridgeRefuses(t *testing.T, env, args, want string) {
 	}
 }
 
-// TestBridgeRefusesModes: impossible combinations are errors that name the remedy.
-func TestBridgeRefusesModes(t *testing.T) {
+// TestBridgeRejectsModes: impossible combinations are errors that name the remedy.
+func TestBridgeRejectsModes(t *testing.T) {
 	for _, c := range []struct{ env, args, want string }{
 		{"REDIS_MODE=ring", "", "REDIS_ADDRS is not set"},
 		{"REDIS_MODE=chain", "", "standalone (or single), sentinel, cluster or ring"},
@@ -62,7 +62,7 @@ func TestBridgeRefusesModes(t *testing.T) {
 		{"", "--redis-addrs a:1,b:2", "write mode cluster"},
 		{"", "--redis redis://a?read_from_replicas=true", "limits would not hold"},
 	} {
-		bridgeRefuses(t, c.env, c.args, c.want)
+		bridgeRejects(t, c.env, c.args, c.want)
 	}
 }
 

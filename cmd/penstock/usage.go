@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,15 +34,15 @@ type denialReport struct {
 	Count                        int
 }
 
-// usageCommand returns the command that prints a client's counters for people. It sends the same
-// request as the command client.
+// usageCommand returns the command that prints a client's counters. It sends the same request as
+// the command client.
 func (a *admin) usageCommand() *cobra.Command {
 	var which counterFlags
 	var bill billing
 	cmd := &cobra.Command{Use: "usage CLIENT", Short: "Print what a client has used of its limits, without spending anything",
 		Long: "Print what a client has used of each of its limits, how much is left, and when the limit is whole again. Units that a\n" +
 			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. The last denials\n" +
-			"and the client's record are below. With --json the answer is that of \"penstock client --client\". The exit status is 3 if\n" +
+			"and the client's record are below, as \"penstock client --client\" prints them. The exit status is 3 if\n" +
 			"no policy can have the client.\n\n" +
 			"With --control, print what clients used in a month, for billing: of one, or of all if CLIENT is left out.",
 		Args: cobra.MaximumNArgs(1), Example: "  penstock usage user:u_42\n  penstock usage --control https://control:7070 --month 2026-11 --format csv"}
@@ -65,15 +64,7 @@ func (a *admin) usageCommand() *cobra.Command {
 		if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
 			return err
 		}
-		if *asJSON {
-			_, err = cmd.OutOrStdout().Write(reply)
-			return err
-		}
-		var report usageReport
-		if err := json.Unmarshal(reply, &report); err != nil {
-			return fmt.Errorf("reading the counters of %s: %w", args[0], err)
-		}
-		return report.print(cmd.OutOrStdout(), time.Now())
+		return printReport(cmd.OutOrStdout(), reply, *asJSON, (*usageReport).print)
 	}
 	return cmd
 }
@@ -83,24 +74,8 @@ func (a *admin) usageCommand() *cobra.Command {
 func (r *usageReport) print(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
 		fmt.Fprintf(out, "no limit counts %s\n", printable(r.Client))
-	} else {
-		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "POLICY\tRULE\tLIMIT\tWHOSE\tUSED\tREMAINING\tRESETS")
-		for _, c := range unsharded(r.Counters) {
-			rule := printable(c.Rule)
-			if c.Shared {
-				rule += " (shared)"
-			}
-			limit := printable(c.Limit)
-			if c.Granted > 0 {
-				limit += fmt.Sprintf(" + %d granted", c.Granted)
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(c.Policy), rule, limit, printable(c.Whose), c.Used, c.Remaining,
-				resets(&c, now))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+	} else if err := r.printCounters(out, now); err != nil {
+		return err
 	}
 	for _, p := range r.Penalties {
 		if p.InForce {
@@ -109,6 +84,50 @@ func (r *usageReport) print(out io.Writer, now time.Time) error {
 		}
 	}
 	r.printOrigin(out)
+	return nil
+}
+
+// printCounters prints the counters as a table.
+func (r *usageReport) printCounters(out io.Writer, now time.Time) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "POLICY\tRULE\tLIMIT\tWHOSE\tUSED\tREMAINING\tRESETS")
+	for _, c := range unsharded(r.Counters) {
+		rule := printable(c.Rule)
+		if c.Shared {
+			rule += " (shared)"
+		}
+		limit := printable(c.Limit)
+		if c.Granted > 0 {
+			limit += fmt.Sprintf(" + %d granted", c.Granted)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(c.Policy), rule, limit, printable(c.Whose), c.Used, c.Remaining,
+			resets(&c, now))
+	}
+	return table.Flush()
+}
+
+// printReset prints the counters that were reset, as they were before.
+func (r *usageReport) printReset(out io.Writer, now time.Time) error {
+	if len(r.Counters) == 0 {
+		_, err := fmt.Fprintf(out, "no limit counts %s alone, so nothing was reset\n", printable(r.Client))
+		return err
+	}
+	fmt.Fprintf(out, "%s has these limits in full again; before:\n", printable(r.Client))
+	return r.printCounters(out, now)
+}
+
+// printLift prints the penalties that were lifted.
+func (r *usageReport) printLift(out io.Writer, _ time.Time) error {
+	for _, p := range r.Penalties {
+		state := "no penalty was in force"
+		if p.InForce {
+			state = "the penalty is lifted"
+		}
+		fmt.Fprintf(out, "policy %s: %s; %s forgotten\n", printable(p.Policy), state, plural(int(p.Violations), "violation"))
+	}
+	if len(r.Penalties) == 0 {
+		fmt.Fprintf(out, "no policy has penalties for %s\n", printable(r.Client))
+	}
 	return nil
 }
 

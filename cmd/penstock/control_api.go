@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/penstock/penstock/internal/control/ledger"
@@ -27,12 +28,35 @@ import (
 // tokenVariable may hold the token of the control plane.
 const tokenVariable = "PENSTOCK_TOKEN"
 
+// controlDefault is the address of a control plane on the same machine.
+const controlDefault = "http://127.0.0.1:7070"
+
 // controlClient calls the API of a control plane.
 type controlClient struct{ url, tokenFile string }
 
 func (c *controlClient) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.url, "control", "", "call this control plane instead of a running Caddy: http://127.0.0.1:7070")
 	flags.StringVar(&c.tokenFile, "control-token-file", "", "a `FILE` that holds the token of the control plane ($"+tokenVariable+")")
+}
+
+// controlCommand is what the commands that call nothing but a control plane have in common.
+type controlCommand struct {
+	controlClient
+	reason string
+}
+
+// command returns a command whose flags name the control plane.
+func (c *controlCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
+	cmd.Flags().StringVar(&c.url, "control", controlDefault, "the control plane")
+	cmd.Flags().StringVar(&c.tokenFile, "control-token-file", "", "a `FILE` that holds the token of the control plane ($"+tokenVariable+")")
+	return cmd
+}
+
+// reasoned adds the flag for the reason of a change.
+func (c *controlCommand) reasoned(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&c.reason, "reason", "", "why, for the history; required")
+	return cmd
 }
 
 // given reports whether the flags name a control plane.
@@ -78,12 +102,8 @@ func (c *controlClient) apply(ctx context.Context, edit directory.Edit) (*direct
 		Client *struct{} `json:"client,omitempty"` // the path names the client
 		Actor  *struct{} `json:"actor,omitempty"`  // the token names the actor
 	}{Edit: edit}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
 	change := new(directory.Change)
-	_, err = c.send(ctx, http.MethodPost, clientPath(edit.Client)+"/edits", text, change)
+	_, err := c.sendJSON(ctx, http.MethodPost, clientPath(edit.Client)+"/edits", body, change)
 	return change, err
 }
 
@@ -120,6 +140,15 @@ func (c *controlClient) lookUp(ctx context.Context, client string, n int) (*oper
 		entry.History = append(entry.History, e)
 	}
 	return entry, nil
+}
+
+// sendJSON is send for a body that is a value.
+func (c *controlClient) sendJSON(ctx context.Context, method, path string, body, answer any, header ...string) (status int, err error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return 0, err
+	}
+	return c.send(ctx, method, path, text, answer, header...)
 }
 
 // send sends a request with further header fields, names and values in turn, and decodes the

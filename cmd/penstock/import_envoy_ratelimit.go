@@ -3,17 +3,13 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/envoy/rlsimport"
-	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
 func newImportEnvoyRatelimit() *cobra.Command {
@@ -37,9 +33,9 @@ func newImportEnvoyRatelimit() *cobra.Command {
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			var files []rlsimport.File
 			for _, path := range paths {
-				data, err := readConfiguration(path, cmd.InOrStdin())
+				data, err := readInput(path, cmd.InOrStdin())
 				if err != nil {
-					return err
+					return fmt.Errorf("configuration: %w", err)
 				}
 				files = append(files, rlsimport.File{Name: filepath.Base(path), Data: data})
 			}
@@ -65,21 +61,4 @@ func newImportEnvoyRatelimit() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "envoy", "the name of the policy, which is the namespace of its counters")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail if anything could not be carried over")
 	return cmd
-}
-
-// readConfiguration reads a file up to one byte beyond the size limit of configurations.
-func readConfiguration(path string, in io.Reader) (data []byte, err error) {
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("configuration: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	data, err = io.ReadAll(io.LimitReader(in, syntax.SizeMax+1))
-	if err != nil {
-		return nil, fmt.Errorf("configuration %q: %w", cmp.Or(path, "-"), err)
-	}
-	return data, nil
 }

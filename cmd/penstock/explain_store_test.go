@@ -207,7 +207,7 @@ func TestExplainReachesRedisWithoutSecretsInArguments(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesStoresItCannotAsk(t *testing.T) {
+func TestExplainRejectsStoresItCannotAsk(t *testing.T) {
 	named := file(t, "policy.yaml", lookedPolicy)
 	nameless := file(t, "policy.yaml", strings.Replace(lookedPolicy, "name: shop\n", "", 1))
 	const nowhere = "redis://127.0.0.1:1"

@@ -8,9 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"text/tabwriter"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -93,18 +91,4 @@ func printTop(out io.Writer, reply []byte) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", denied, printable(c.Policy), printable(c.Client))
 	}
 	return table.Flush()
-}
-
-// printable quotes a text from the network if it contains control characters, which a terminal
-// would obey.
-func printable(text string) string {
-	if text == "" {
-		return "-"
-	}
-	for _, c := range text {
-		if !strconv.IsPrint(c) || c == utf8.RuneError {
-			return strconv.Quote(text)
-		}
-	}
-	return text
 }

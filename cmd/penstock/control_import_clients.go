@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The columns of a table of clients. Those that are ignored say what clients used.
+// The columns of a table of clients. The ignored ones contain what clients have used.
 var (
 	clientColumns  = []string{"user_id", "tier", "custom_limit_per_hour", "custom_limit_per_day", "custom_burst_size", "is_blocked", "block_reason", "blocked_until"}
 	ignoredColumns = []string{
@@ -33,7 +32,7 @@ var (
 
 // clientImport is the import of a table of clients.
 type clientImport struct {
-	policyCommand
+	controlCommand
 	kind  string
 	now   time.Time
 	tiers map[string]bool
@@ -46,20 +45,16 @@ type clientImport struct {
 func newControlImport() *cobra.Command {
 	c := &clientImport{}
 	cmd := c.command("import-clients FILE", "Make records of the clients in a table, as CSV", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-		from := cmd.InOrStdin()
-		if args[0] != "-" {
-			file, err := os.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			from = file
+		from, err := openInput(args[0], cmd.InOrStdin())
+		if err != nil {
+			return err
 		}
+		defer from.Close()
 		c.now = time.Now()
 		if err := c.read(cmd.Context(), from); err != nil {
-			return fmt.Errorf("%w; %d clients before it have records now, %d had one already", err, c.made, c.known)
+			return fmt.Errorf("%s: %w; %d clients before it have records now, %d had one already", args[0], err, c.made, c.known)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d clients have records now, %d had one already and keep it; %d blocks have ended and are left out\n", c.made, c.known, c.ended)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d clients have records now, %d had one already and keep it; %d blocks have ended and are left out\n", c.made, c.known, c.ended)
 		return err
 	})
 	cmd.Long = "Make records of the clients in a table, such as PostgreSQL's COPY … TO … WITH (FORMAT csv, HEADER) writes it. The columns are " +
@@ -75,7 +70,7 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()
 	if err != nil {
-		return fmt.Errorf("the header cannot be read: %w", err)
+		return fmt.Errorf("the header cannot be read: %w; the first line names the columns: %s", err, strings.Join(clientColumns, ", "))
 	}
 	for i := range header {
 		header[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(header[i], "\ufeff")))
@@ -84,7 +79,7 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 		}
 	}
 	if !slices.Contains(header, "user_id") {
-		return errors.New("the column user_id is missing")
+		return errors.New("the column user_id is missing; name it in the first line")
 	}
 	for {
 		cells, err := rows.Read()
@@ -125,7 +120,7 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 			continue
 		}
 		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
-			return nil, fmt.Errorf("%s %.40q is no whole number", column.name, text)
+			return nil, fmt.Errorf("%s %.40q is no whole number: write 500, or leave it empty", column.name, text)
 		}
 		limits = append(limits, text+"/"+column.window+burst)
 		burst = "" // it is that of the shortest window
@@ -142,7 +137,7 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 		return r, nil
 	case "", "t", "true", "1", "yes":
 	default:
-		return nil, fmt.Errorf("is_blocked %.40q is neither true nor false", row["is_blocked"])
+		return nil, fmt.Errorf("is_blocked %.40q is neither true nor false: write one of them", row["is_blocked"])
 	}
 	until, err := instantOf(row["blocked_until"])
 	switch {
@@ -184,11 +179,7 @@ func (c *clientImport) put(ctx context.Context, client string, record *directory
 		return err
 	}
 	var after json.RawMessage
-	text, err := json.Marshal(map[string]any{"record": record, "reason": c.reason})
-	if err != nil {
-		return err
-	}
-	status, err := c.send(ctx, http.MethodPut, clientPath(client), text, &after, "If-None-Match", "*")
+	status, err := c.sendJSON(ctx, http.MethodPut, clientPath(client), map[string]any{"record": record, "reason": c.reason}, &after, "If-None-Match", "*")
 	switch {
 	case status == http.StatusPreconditionFailed:
 		c.known++
@@ -228,5 +219,6 @@ func (c *clientImport) hasTier(ctx context.Context, tier string) error {
 	}
 	var made json.RawMessage
 	c.tiers[tier] = true
-	return c.post(ctx, http.MethodPut, "/v1/tiers/"+url.PathEscape(tier), map[string]any{"reason": c.reason}, &made)
+	_, err := c.sendJSON(ctx, http.MethodPut, "/v1/tiers/"+url.PathEscape(tier), map[string]any{"reason": c.reason}, &made)
+	return err
 }

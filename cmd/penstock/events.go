@@ -92,10 +92,7 @@ func (a *admin) eventsCommand() *cobra.Command {
 
 // run prints events until it is interrupted, or only those that nodes remember.
 func (f *follower) run(ctx context.Context) error {
-	if err := f.admin.check(); err != nil {
-		return err
-	}
-	done, err := f.admin.direct.keepOpen(ctx)
+	done, err := f.admin.keepOpen(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,7 +158,7 @@ func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 	}
 }
 
-// print prints the events of a page, and what is to be told about it.
+// print prints the events of a page, and notes about it.
 func (f *follower) print(page *eventsReply) error {
 	f.query.Set("after", page.After)
 	f.query.Set("wait", fmt.Sprint(operator.WaitMax))
@@ -234,7 +231,7 @@ func (f *follower) printEvent(e *events.Event) error {
 	return err
 }
 
-// rest returns the last column: the request, or what an event says that is not about one.
+// rest returns the last column: the request, or the text of an event that is not about a request.
 func (f *follower) rest(e *events.Event) string {
 	parts := []string{e.Method, e.Path}
 	if e.Kind != events.KindDenied && e.Kind != events.KindAdmitted {

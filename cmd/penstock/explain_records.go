@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// plan plans a request with the records of clients and keys: those of the control plane, or, if the
+// policy needs a directory, those in Redis. unread is true if no Redis is named for them.
+func (q *question) plan(ctx context.Context, d *policyfile.Document, store *lookedAt, plan *core.Plan, add func()) (unread bool, err error) {
+	needed := d.Directory || d.KeysInDirectory()
+	switch {
+	case q.control != nil:
+		source := &recordSource{client: &q.control.controlClient}
+		err = withRecords(ctx, source, plan, add)
+		return false, errors.Join(err, source.failure)
+	case !needed || store.redis == nil:
+		add()
+		return needed, nil
+	}
+	source := &failingSource{Source: redisdir.New(store.redis)}
+	if err = withRecords(ctx, source, plan, add); err == nil && source.failure != nil {
+		err = fmt.Errorf("reading the records of clients: %w", source.failure)
+	}
+	return false, err
+}
+
+// withRecords plans a request with the records of a source.
+func withRecords(ctx context.Context, source directory.Source, plan *core.Plan, add func()) error {
+	clients, err := directory.Open(directory.Options{Source: source, Timeout: lookTimeout, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer clients.Close() //nolint:errcheck // nothing was written
+	plan.UseDirectory(clients)
+	add()
+	if len(plan.Unresolved()) > 0 {
+		clients.Resolve(ctx, plan, add)
+	}
+	return nil
+}
+
+// failingSource keeps the error of the last read that failed. A directory continues without records
+// then. A read that the end of the command has interrupted does not count.
+type failingSource struct {
+	directory.Source
+	failure error
+}
+
+// Read implements [directory.Source].
+func (s *failingSource) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+	err := s.Source.Read(ctx, names, texts)
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		s.failure = err
+	}
+	return err
+}

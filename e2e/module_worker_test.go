@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// sticking is a filter behind the module. A request with the header X-Stuck blocks its worker until
+// another process opens PIPE for writing.
+const sticking = `{name: sticking, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua,
+        default_source_code: {inline_string: "function envoy_on_request(h) if h:headers():get('x-stuck') then io.open('PIPE'):close() end end"}}}`
+
+// TestModuleWithAStuckWorker tests that requests of another worker are decided while a worker is
+// stuck in the hook that continues a request, that those of the stuck worker are answered when it
+// goes on, and that each request is charged once.
+func TestModuleWithAStuckWorker(t *testing.T) {
+	t.Parallel()
+	const clients, further = 32, 10
+	redis, pipe := redistest.Start(t), filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &site{filter: moduleFilter(strings.Replace(threeADay, "3/31d", "100000/31d", 1)+inRedis(redis)) + ",\n      " + strings.Replace(sticking, "PIPE", pipe, 1)}
+	startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
+	var got tally
+	var each []*atomic.Int64
+	var group sync.WaitGroup
+	done := make(chan struct{})
+	more := atLeastUntil(done, clients)
+	for range clients {
+		answers, own := got.client(), &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+		each = append(each, answers)
+		group.Go(func() {
+			for more() {
+				got.ask(own, "http://"+s.address+"/")
+				answers.Add(1)
+			}
+		})
+	}
+	serve := func(what string, n int64) {
+		t.Helper()
+		before := counts(each)
+		eventually.Until(t, patience, what, func() bool { least, _ := spread(before, counts(each)); return least >= n })
+	}
+	serve("both workers serve", 1)
+	stuck := make(chan answer, 1)
+	go func() {
+		a, err := ask(new(http.Client), "http://"+s.address+"/", "X-Stuck", "yes")
+		if err != nil {
+			a.body = err.Error()
+		}
+		stuck <- a
+	}()
+	eventually.Until(t, patience, "one worker serves, and the other one does not", func() bool {
+		before := counts(each)
+		eventually.Until(t, patience, "a worker serves", func() bool {
+			_, most := spread(before, counts(each))
+			return most >= further
+		})
+		least, _ := spread(before, counts(each))
+		return least == 0
+	})
+	select {
+	case a := <-stuck:
+		t.Fatalf("the worker is not stuck: %d %s", a.status, a.body)
+	default:
+	}
+	release(t, pipe)
+	if a := <-stuck; a.status != http.StatusOK {
+		t.Errorf("the request that was stuck: %d %s", a.status, a.body)
+	}
+	serve("both workers serve again", 2)
+	close(done)
+	group.Wait()
+	used := 100_000 - s.get(t, "/").number("X-RateLimit-Remaining") - 1
+	if want := got.admitted.Load() + 1; used != want || got.refused.Load()+got.broken.Load()+got.serverErrors.Load() != 0 {
+		t.Errorf("%d units are used, want %d: %d denied, %d broken, %s", used, want, got.refused.Load(), got.broken.Load(), got.others())
+	}
+}
+
+// counts returns the present values of counts.
+func counts(of []*atomic.Int64) (now []int64) {
+	for _, count := range of {
+		now = append(now, count.Load())
+	}
+	return now
+}
+
+// spread returns the least and the greatest growth of counts.
+func spread(before, after []int64) (least, most int64) {
+	least = after[0] - before[0]
+	for i := range after {
+		least, most = min(least, after[i]-before[i]), max(most, after[i]-before[i])
+	}
+	return least, most
+}
+
+// release opens a pipe for writing, which ends the wait of its reader.
+func release(t testing.TB, pipe string) {
+	t.Helper()
+	eventually.Until(t, patience, "the worker waits for the pipe", func() bool {
+		file, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			_ = file.Close()
+		}
+		return err == nil
+	})
+}

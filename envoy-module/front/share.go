@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import "sync"
+
+// shares are values that several configurations use, by a key. The last one that uses a value
+// closes it. A mutex of the owner guards them.
+type shares[T interface{ close() error }] map[string]*share[T]
+
+// share is a value in use.
+type share[T any] struct {
+	value T
+	users int
+}
+
+// use begins a use of the value of a key, which open opens unless it is in use. The mutex must be
+// held.
+func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) {
+	one := s[key]
+	if one == nil {
+		if value, err = open(); err != nil {
+			return value, err
+		}
+		one = &share[T]{value: value}
+		s[key] = one
+	}
+	one.users++
+	return one.value, nil
+}
+
+// end ends a use of the value of a key. The last use closes the value. The mutex must not be held.
+func (s shares[T]) end(mu sync.Locker, key string) error {
+	mu.Lock()
+	one := s[key]
+	one.users--
+	last := one.users == 0
+	if last {
+		delete(s, key)
+	}
+	mu.Unlock()
+	if !last {
+		return nil
+	}
+	return one.value.close()
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+)
+
+// Tracer makes the span of one check, within Envoy's trace of the request. Envoy sends it.
+type Tracer interface {
+	// Begin begins the span. It is called at most once, within the hook of [Stream.Decide].
+	Begin()
+	// End ends the span, which has the attributes: names and values. It is called within a hook.
+	End(attributes [][2]string)
+}
+
+// beginSpan begins the span of the check, if Envoy traces the request. A request that is not
+// checked has none.
+func (s *Stream) beginSpan(checked bool) {
+	switch {
+	case !checked:
+		s.Tracer = nil
+	case s.Tracer != nil:
+		s.Tracer.Begin()
+	}
+}
+
+// EndSpan ends the span of the check, if there is one. The adapter calls it once, within the hook,
+// when the request is decided. If the client leaves before, the adapter ends the span itself.
+func (s *Stream) EndSpan() {
+	switch {
+	case s.Tracer == nil:
+	case s.late: // the goroutine may be writing the attributes
+		s.Tracer.End(undecided(metrics.FailureKind(errLate)))
+	default:
+		s.Tracer.End(s.attributes)
+	}
+}
+
+// describe writes the attributes of the span.
+func (s *Stream) describe(d *core.Decision) {
+	s.attributes = s.attributes[:0]
+	enforce.Attributes(&s.plan, d, s.failure, []*live.Version{s.version}, func(name, value string) {
+		s.attributes = append(s.attributes, [2]string{name, value})
+	})
+}
+
+// undescribed writes the attributes of the span of a check that has no decision.
+func (s *Stream) undescribed(why string) {
+	if s.Tracer != nil {
+		s.attributes = undecided(why)
+	}
+}
+
+// undecided returns the attributes of the span of a request that on_error decides without a plan.
+func undecided(why string) [][2]string {
+	return [][2]string{{"error.type", why}, {"penstock.source", "on_error"}}
+}
+
+// forgetSpan clears what belongs to one request.
+func (s *Stream) forgetSpan() {
+	clear(s.attributes)
+	s.Tracer, s.failure, s.attributes = nil, nil, s.attributes[:0]
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// spans is a tracer that counts its calls.
+type spans struct {
+	begun, ended int
+	attributes   map[string]string
+}
+
+func (s *spans) Begin() { s.begun++ }
+
+func (s *spans) End(attributes [][2]string) {
+	s.ended++
+	s.attributes = map[string]string{}
+	for _, a := range attributes {
+		s.attributes[a[0]] = a[1]
+	}
+}
+
+// traced decides a request that Envoy traces, and returns its span.
+func traced(f *Front, h Host, path string) *spans {
+	s, b, span := f.NewStream(), newBell(), new(spans)
+	defer s.Release()
+	s.Headers, s.Tracer = append(s.Headers, request(path)...), span
+	if s.Decide(client, h, b) == Wait {
+		<-b.rung
+		s.Woken()
+	}
+	s.EndSpan()
+	return span
+}
+
+// TestSpans tests that each check is one span with its decision, whether or not it waits for the
+// store, and that a request which is not checked has none.
+func TestSpans(t *testing.T) {
+	redis := redistest.Start(t)
+	const policy = "name: shop\nstatus_path: /limits\nrules: [{name: api, match: {path: /api/*}, limit: 1/31d}]\n"
+	over := "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 10s}\n"
+	for where, f := range map[string]*Front{"memory": opened(t, policy), "Redis": opened(t, policy+over)} {
+		for _, want := range []map[string]string{
+			{"penstock.decision": "allowed", "penstock.source": "store", "penstock.rule": "api", "penstock.endpoint": "/api/*", "penstock.policy": "shop", "error.type": ""},
+			{"penstock.decision": "denied", "penstock.source": "store", "penstock.rule": "api"},
+		} {
+			has(t, where, traced(f, nobody{}, "/api/x"), want)
+		}
+		for _, path := range []string{"/limits", "no path"} {
+			if span := traced(f, nobody{}, path); span.begun+span.ended != 0 {
+				t.Errorf("%s, %s: the span begins %d times and ends %d times", where, path, span.begun, span.ended)
+			}
+		}
+	}
+}
+
+// TestSpansOfFailures tests the spans of requests that on_error decides.
+func TestSpansOfFailures(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, "name: shop\non_error: deny\nidentify: [{attr: request.protocol}, {ip: {}}]\nrules: [{name: all, limit: 10/31d}]\nstore: {type: redis, url: \""+
+		redis.URL()+"\", timeout: 10ms}\n")
+	has(t, "a panic", traced(f, broken{}, "/"), map[string]string{"error.type": "panic", "penstock.source": "on_error"})
+	redis.Kill()
+	eventually.Until(t, 10*time.Second, "the store does not answer", func() bool {
+		return traced(f, nobody{}, "/").attributes["penstock.source"] != "store"
+	})
+	span := traced(f, nobody{}, "/")
+	if span.attributes["error.type"] == "" {
+		t.Errorf("without Redis the span has %v", span.attributes)
+	}
+	has(t, "without Redis", span, map[string]string{"penstock.source": "on_error", "penstock.policy": "shop"})
+}
+
+// has tests that a span began and ended once, with some of its attributes.
+func has(t *testing.T, where string, span *spans, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		if span.attributes[name] != value {
+			t.Errorf("%s: %s is %q, want %q", where, name, span.attributes[name], value)
+		}
+	}
+	if span.begun != 1 || span.ended != 1 {
+		t.Errorf("%s: the span begins %d times and ends %d times", where, span.begun, span.ended)
+	}
+}
