@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -197,7 +198,7 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	}
 	switch {
 	case s.begun:
-	case w.clientAborts(s.ctx) || err != nil && w.unfinished():
+	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || loses(err):
 		s.status, s.cut = 0, true
 	case panics:
 	case err == nil:
@@ -212,6 +213,15 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 			s.status = 0
 		}
 	}
+}
+
+// loses reports whether an error of reverse_proxy means that a request was sent to the upstream, but
+// no response of it could be accepted. A client can cause that, for instance if the upstream repeats
+// what the client sent until its header is too large. A client cannot make the upstream unreachable.
+func loses(err error) bool {
+	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
+	return errors.As(err, &failed) && !errors.As(err, &dial) &&
+		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 
 // settle sends the corrections to the store's queue, or starts the trial that waits for the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -100,6 +101,9 @@ func TestFinalCostOfARequest(t *testing.T) {
 	fails := func(code int) answering {
 		return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
 	}
+	unreachable := func(http.ResponseWriter, *http.Request) error {
+		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("connection denied")))
+	}
 	nothingWritten := func(http.ResponseWriter, *http.Request) error { return nil }
 	panics := func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) }
 	panicsLater := func(w http.ResponseWriter, r *http.Request) error {
@@ -135,7 +139,12 @@ func TestFinalCostOfARequest(t *testing.T) {
 		{"a panic tells nothing: the charge stands", failedLogins, panics, 1},
 		{"a panic behind the header", failedLogins, panicsLater, 1},
 		{"an error of an upstream", noErrors, says(500), 0},
-		{"an error that Caddy answers", noErrors, fails(502), 0},
+		{"an upstream that cannot be reached", noErrors, unreachable, 0},
+		{"no upstream is healthy", noErrors, fails(503), 0},
+		{"a response that cannot be accepted", noErrors, fails(502), 1},
+		{"a response that is late", noErrors, fails(504), 1},
+		{"a failed login whose response cannot be accepted", failedLogins, fails(502), 1},
+		{"a cost in a response that cannot be accepted", costHeader, fails(502), 100},
 		{"an error without a status", noErrors, func(http.ResponseWriter, *http.Request) error { return io.EOF }, 0},
 		{"another error", noErrors, fails(404), 1},
 		{"no error", noErrors, says(200), 1},
@@ -187,7 +196,7 @@ func TestTheCostIsReported(t *testing.T) {
 // TestTheCostOfAnErrorIsReported: if the upstream is down, error routes or the server answer.
 func TestTheCostOfAnErrorIsReported(t *testing.T) {
 	away := func(http.ResponseWriter, *http.Request) error {
-		return caddyhttp.Error(http.StatusBadGateway, errors.New("away"))
+		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("away")))
 	}
 	for rule, want := range map[string]string{costHeader: "20", `"cost":5,` + noErrors: "0"} {
 		cost, w := settled(t, rule, http.MethodGet, away)

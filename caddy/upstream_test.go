@@ -118,6 +118,35 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 	waitUntil(t, "a cost that could not be read is counted", func() bool { return s.unreadable() == before+1 })
 }
 
+// TestARejectedResponseIsNotRefunded: the upstream repeats what the client sent, until Caddy rejects its
+// response and answers 502.
+func TestARejectedResponseIsNotRefunded(t *testing.T) {
+	s := start(t, `{
+	}
+	:PORT {
+		penstock {
+			name shop
+			rule all {
+				limit 3/30d
+				refund_on status 5xx
+			}
+		}
+		penstock_status /quota
+		reverse_proxy `+upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Repeated", strings.Repeat("x", 16<<10))
+	})+` {
+			transport http {
+				max_response_header 4KB
+			}
+		}
+	}`)
+	for _, want := range []int{502, 502, 502, 429} {
+		if got := s.get("/").StatusCode; got != want {
+			t.Fatalf("status %d, want %d", got, want)
+		}
+	}
+}
+
 // unreadable returns how many costs could not be read so far in this process.
 func (s *server) unreadable() (n int) {
 	s.t.Helper()

@@ -20,6 +20,16 @@ var abortAttacks = []attack{
 	{name: "unfinished bodies of requests with a cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: unfinishedBodies},
 	{name: "malformed chunks under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: chunksReadByEnvoy, plain: wholeBody},
 	{name: "malformed chunks under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: malformedChunks, plain: wholeBody},
+	{name: "responses that Envoy does not accept under refund_on", path: "/refund", limit: 5, fronts: settling, run: repeatedFields},
+	{name: "responses that Envoy does not accept under count_if", path: "/count", limit: 5, fronts: settling, run: repeatedFields},
+}
+
+// repeatedFields makes the upstream repeat a field until Envoy no longer accepts its response. Caddy
+// does, so the status of the upstream counts there.
+func repeatedFields(a *attackRun) {
+	for range 12 {
+		a.each(a.request(http.MethodGet, a.attack.path, "X-Repeat: x\r\nConnection: close\r\n"))
+	}
 }
 
 // unfinishedStreams aborts requests in every way that HTTP/2 has.

@@ -96,6 +96,7 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return // the body was incomplete
 		}
+		repeat(w, r, first == "count")
 		_, _ = io.WriteString(w, "ok")
 	default:
 		_, _ = io.WriteString(w, "ok")
@@ -184,6 +185,21 @@ func manyFields(w http.ResponseWriter) {
 func announced(w http.ResponseWriter) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "ok")
+}
+
+// repeat repeats a field of the client in more fields than Envoy accepts, so that Envoy answers 502
+// in place of the upstream. fails makes the status 401.
+func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
+	text := r.Header.Get("X-Repeat")
+	if text == "" {
+		return
+	}
+	for i := range 120 {
+		w.Header().Set(fmt.Sprintf("X-Repeat-%d", i), text)
+	}
+	if fails {
+		w.WriteHeader(http.StatusUnauthorized)
+	}
 }
 
 // hangUp writes raw bytes and closes the connection.

@@ -118,7 +118,7 @@ func meteredCases() []meteredCase {
 		{path: "/priced/silent", upstream: respondsWith("{}"), wantCost: "700", bytes: 2, charged: 700},
 		{path: "/priced/head", method: http.MethodHead, upstream: respondsWith("{}", "X-Cost", "45"), wantCost: "45", bytes: 0, charged: 45},
 		{path: "/priced/dead", upstream: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, status: 502,
-			wantCost: "700", bytes: 0, charged: 700},
+			wantCost: "100", bytes: 0, charged: 50000},
 	}
 }
 

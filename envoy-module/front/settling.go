@@ -22,14 +22,14 @@ type Settling struct {
 	client   enforce.Client // whose use is corrected as its charges are
 	holds    atomic.Int32   // the hooks and the store's queue of settlements
 
-	head, hurried bool   // of the request
-	settles       bool   // the policy in force may correct its charge; otherwise only the candidate
-	tried         *tried // the trial that waits for the response; nil for none
-	sent          bool
-	passed        bool            // the request was passed on to the upstream
-	writer        response.Writer // has the text of fields
-	fields        response.Fields
-	remaining     int64
+	head      bool   // the response has no body to read, see exchange.HasNoBody
+	settles   bool   // the policy in force may correct its charge; otherwise only the candidate
+	tried     *tried // the trial that waits for the response; nil for none
+	sent      bool
+	passed    bool            // the request was passed on to the upstream
+	writer    response.Writer // has the text of fields
+	fields    response.Fields
+	remaining int64
 }
 
 var settlings = sync.Pool{New: func() any { return new(Settling) }}
@@ -55,7 +55,7 @@ func (s *Stream) expect() {
 	s.writer.Shares = true
 	t.holds.Store(1)
 	t.client = s.front.store.enforcer.ClientOf(&s.plan)
-	t.head, t.hurried = exchange.HasNoBody(s.request.Ask.Method), s.request.Hurried
+	t.head = exchange.HasNoBody(s.request.Ask.Method)
 	s.front.enter()
 	s.settling = t
 }
@@ -83,7 +83,7 @@ func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 		return nil, false // an interim response: the final one follows
 	}
 	begins := &exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
-		Aborted: exchange.Aborts(b.Details, b.Complete, t.hurried), Inflater: inflate.Bodies{}}
+		Aborted: exchange.Aborts(b.Details, b.Complete), Inflater: inflate.Bodies{}}
 	if t.tried != nil && !t.tried.begin(begins) {
 		t.tried = nil
 	}

@@ -25,7 +25,7 @@ func (f *Filter) redirected() bool {
 // goOn takes over the decision and the settlement from the stream before the redirect.
 func (s *Stream) goOn(before *Stream) Action {
 	s.release()
-	s.before, s.state, s.head, s.hurried = nil, decided, before.head, before.hurried
+	s.before, s.state, s.head = nil, decided, before.head
 	s.fields, s.remaining, s.due = before.fields, before.remaining, before.due
 	before.due = nil
 	s.f.host.Count(CounterRedirected)

@@ -91,7 +91,7 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	details, _ := s.f.host.Property("response", "code_details")
 	settled := s.due.response.Begin(&exchange.Beginning{Status: status, Headers: headers, Ends: ends, Head: s.head,
-		Aborted: exchange.Aborts(details, s.complete, s.hurried)})
+		Aborted: exchange.Aborts(details, s.complete)})
 	if cost, known := s.due.response.Cost(); known {
 		s.fields.Correct(cost)
 	}

@@ -212,31 +212,35 @@ func TestATunnelCostsUnread(t *testing.T) {
 	}
 }
 
-// TestNoRefundForATimeThatTheClientChose: a client that can choose the upstream timeout gets no
-// refund when that timeout expires.
-func TestNoRefundForATimeThatTheClientChose(t *testing.T) {
-	for _, c := range []struct {
-		header, details string
-		refunded        bool
-	}{
-		{"x-envoy-upstream-rq-timeout-ms", "response_timeout", false},
-		{"x-envoy-upstream-rq-per-try-timeout-ms", "upstream_per_try_timeout", false},
-		{"x-envoy-upstream-stream-duration-ms", "upstream_max_stream_duration_reached", false},
-		{"grpc-timeout", "upstream_max_stream_duration_reached", false},
-		{"x-other", "upstream_max_stream_duration_reached", true},
-		{"grpc-timeout", "via_upstream", true},
-		{"grpc-timeout", "connection_failure", true},
+// TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a response
+// of the upstream. If Envoy could not accept that response, or did not wait for it, a client may have
+// caused that. If Envoy could not reach the upstream, the request is refunded.
+func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
+	for details, refunded := range map[string]bool{
+		"response_timeout":                                               false,
+		"upstream_per_try_timeout":                                       false,
+		"upstream_max_stream_duration_reached":                           false,
+		"stream_idle_timeout":                                            false,
+		"upstream_reset_before_response_started{protocol_error}":         false,
+		"upstream_reset_before_response_started{overflow}":               false,
+		"upstream_reset_before_response_started{connection_termination}": false,
+		"response_payload_too_large":                                     false,
+		"via_upstream":                                                   true,
+		"direct_response":                                                true,
+		"no_healthy_upstream":                                            true,
+		"upstream_reset_before_response_started{connection_timeout}":     true,
+		"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}": true,
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, costs(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
-		s := admitted(t, e, f, 1, reserved(1), get("/api/x", c.header, "50"))
+		s := admitted(t, e, f, 1, reserved(1), get("/api/x"))
 		s.RequestEnds()
-		e.properties["response.code_details"] = c.details
+		e.properties["response.code_details"] = details
 		s.ResponseHeaders(ok("504"), true)
 		s.Done()
 		got := settled(t, e, f)
-		if refunded := got != nil && got.Status == 504; refunded != c.refunded {
-			t.Errorf("%s, %s: the bridge is told %+v", c.header, c.details, got)
+		if got := got != nil && got.Status == 504; got != refunded {
+			t.Errorf("%s: refunded %v, want %v", details, got, refunded)
 		}
 	}
 }

@@ -42,7 +42,6 @@ type Stream struct {
 	state     state
 	head      bool           // the response has no body to read, see exchange.HasNoBody
 	complete  bool           // the request has come to its end
-	hurried   bool           // the client sets the upstream timeout
 	again     uint8          // number of times that the question to the bridge was repeated
 	source    uint8          // index of its source in sources, while it is in a queue
 	answered  bool           // the filter made the response
@@ -114,7 +113,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	if ask := &a.attrs.Ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
 		return s.badTarget()
 	}
-	s.head, s.hurried = exchange.HasNoBody(a.attrs.Ask.Method), a.attrs.Hurried
+	s.head = exchange.HasNoBody(a.attrs.Ask.Method)
 	if f.arrive(s) {
 		return Pause
 	}

@@ -98,11 +98,13 @@ func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throt
 // decide calls the store, and waits if the request has to.
 func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision, End) {
 	d, answered := w.asker.Ask(first)
-	if !answered {
-		return d, EndNone
-	}
-	d, _, waits := w.waits(d, w.asker)
-	if !waits {
+	switch {
+	case answered:
+		var waits bool
+		if d, _, waits = w.waits(d, w.asker); !waits {
+			return d, EndNone
+		}
+	case !w.Unanswered(&d):
 		return d, EndNone
 	}
 	w.at = time.Now()
@@ -117,16 +119,39 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
 	d, answered, waits := w.waits(first, asker)
 	if waits && !d.Denied() { // there is room, but older requests wait for it
-		results := w.plan.Results()
-		for _, t := range w.throttled {
-			results[t.Check].Denied, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
-		}
-		d = w.plan.Decide()
+		d = w.delay()
 	}
 	if d.Delay > 0 {
 		w.plan.Abandon()
 	}
 	return d, answered
+}
+
+// Unanswered handles the failure of the call with the checks of First. If they were lookups, nobody
+// has counted the request: lookups charge nothing, in memory too. A request that on_error would admit
+// then waits behind older ones, and is counted when its turn comes, by the store or in its place. So
+// many requests in a queue are not all admitted when one call of each is late. Unanswered reports
+// whether the request waits; d is then the decision, with a delay. Otherwise d stays as it is.
+func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
+	if !w.looked || d.Denied() {
+		return false
+	}
+	results, now := w.plan.Results(), counter.Micros(time.Now().UnixMicro())
+	for i := range results {
+		results[i].At = now
+	}
+	*d = w.delay()
+	return true
+}
+
+// delay returns the decision about a request that has to wait although its limits have room, or
+// might have.
+func (w *Wait) delay() core.Decision {
+	results := w.plan.Results()
+	for _, t := range w.throttled {
+		results[t.Check].Denied, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
+	}
+	return w.plan.Decide()
 }
 
 // waitInQueue waits until the request is admitted or can no longer be admitted. The request is in

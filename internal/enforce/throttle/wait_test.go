@@ -18,11 +18,13 @@ import (
 
 // front decides requests of one client over a store in memory.
 type front struct {
-	t       *testing.T
-	store   counter.Store
-	fails   error
-	ruleset *core.Ruleset
-	lines   *Queues
+	t     *testing.T
+	store counter.Store
+	fails error
+	// looksFail makes calls with lookups fail, as those that package fallback does not answer.
+	looksFail bool
+	ruleset   *core.Ruleset
+	lines     *Queues
 }
 
 // asking is a request that a front is deciding.
@@ -35,7 +37,7 @@ type asking struct {
 }
 
 func (a *asking) Ask(checks []counter.Check) (core.Decision, bool) {
-	if a.fails != nil {
+	if a.fails != nil || a.looksFail && checks[0].Op == counter.OpLook {
 		return a.plan.Degrade(), false
 	}
 	if err := a.store.Take(context.Background(), checks, a.plan.Results()); err != nil {
@@ -112,6 +114,7 @@ func (a *asking) decide(ctx context.Context) (core.Decision, End) {
 func (a *asking) announce() (core.Decision, bool) {
 	d, answered := a.Ask(a.wait.First(a.lines, &a.plan, a.plan.Throttled()))
 	if !answered {
+		a.wait.Unanswered(&d)
 		return d, false
 	}
 	return a.wait.Announce(d, a)
@@ -162,6 +165,37 @@ func TestAnnounceReturnsFinalDenials(t *testing.T) {
 			t.Error("the store is away, and the request was decided")
 		}
 	})
+}
+
+// TestUnansweredLookupsAreNotAdmitted: if the store does not answer lookups, which charge nothing,
+// the requests wait for their turn instead of being admitted uncounted. Their own checks are counted,
+// as by package fallback while the store does not answer.
+func TestUnansweredLookupsAreNotAdmitted(t *testing.T) {
+	withFrontOf(t, func(f *front) {
+		f.request("/").decide(context.Background())
+		f.looksFail = true
+		admitted := make(chan time.Duration, 50)
+		start := time.Now()
+		for range 50 {
+			go func() {
+				if d, _ := f.request("/").decide(context.Background()); !d.Denied() {
+					admitted <- time.Since(start)
+				}
+			}()
+			synctest.Wait()
+		}
+		if f.lines.Waiting() != 50 || len(admitted) > 0 {
+			t.Fatalf("%d wait and %d are admitted, want 50 to wait", f.lines.Waiting(), len(admitted))
+		}
+		if d, answered := f.request("/").announce(); !d.Denied() || d.Delay == 0 || answered {
+			t.Error("a request whose lookups are not answered has no delay:", d)
+		}
+		for n := 1; n <= 50; n++ {
+			if at := <-admitted; at.Truncate(time.Second) != time.Duration(n)*time.Second {
+				t.Fatalf("request %d is admitted after %v", n, at)
+			}
+		}
+	}, waiting(t, "slow", "1/1s fixed_window", counter.Minute, 50))
 }
 
 // TestDisconnectedClientsLeaveTheQueue: a client that disconnects leaves the queue and takes no

@@ -126,7 +126,12 @@ func (q *question) decide(err error) core.Decision {
 	q.granted(err)
 	if err != nil {
 		d := q.plan.Fail(err)
-		q.failed(&d, err)
+		if len(q.throttled) > 0 && q.wait.Unanswered(&d) {
+			q.plan.Abandon()
+			q.complete(&d)
+		} else {
+			q.failed(&d, err)
+		}
 		return d
 	}
 	d, answered := q.plan.Decide(), true

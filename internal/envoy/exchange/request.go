@@ -37,7 +37,6 @@ type Request struct {
 	Ask         wire.Ask
 	ContentType string
 	ID          string   // the x-request-id
-	Hurried     bool     // a header sets the upstream timeout
 	Bytes       int      // of all headers
 	again       []string // headers of the policy with more than one line
 	texts       []byte   // what Own has copied
@@ -79,7 +78,6 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 			q.ContentType = field[1]
 			q.header(reads, name, field[1])
 		default:
-			q.Hurried = q.Hurried || name == "grpc-timeout" || strings.HasPrefix(name, "x-envoy-upstream-")
 			q.header(reads, name, field[1])
 		}
 	}
