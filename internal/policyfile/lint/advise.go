@@ -272,8 +272,8 @@ func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
 // lowEstimateFactor is the smallest ratio of max and estimate that is warned of.
 const lowEstimateFactor = 100
 
-// lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests of
-// a burst are admitted by their estimates, and the debt that their costs leave is bounded by one
+// lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests
+// of a burst are admitted by their estimates, and the debt that their costs leave is bounded by one
 // window's count.
 func (a *adviser) lowEstimate(at string, c *policy.CostAfter) {
 	if c.Max/lowEstimateFactor >= c.Estimate {
