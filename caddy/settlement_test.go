@@ -97,6 +97,22 @@ func headers(fields ...string) answering {
 	}
 }
 
+// trailers is an upstream that announces its cost and sends it behind the body.
+func trailers(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Trailer", "X-Cost")
+	_, err := io.WriteString(w, "text")
+	w.Header().Set("X-Cost", "7")
+	return err
+}
+
+// trailersUnannounced is an upstream that sends its cost behind the body without announcing it.
+func trailersUnannounced(w http.ResponseWriter, _ *http.Request) error {
+	_, err := io.WriteString(w, "text")
+	// as reverse_proxy forwards the trailers of gRPC
+	w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
+	return err
+}
+
 func TestFinalCostOfARequest(t *testing.T) {
 	fails := func(code int) answering {
 		return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
@@ -114,18 +130,6 @@ func TestFinalCostOfARequest(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusUnauthorized)
 		return nil
-	}
-	trailers := func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Trailer", "X-Cost")
-		_, err := io.WriteString(w, "text")
-		w.Header().Set("X-Cost", "7")
-		return err
-	}
-	trailersUnannounced := func(w http.ResponseWriter, _ *http.Request) error {
-		_, err := io.WriteString(w, "text")
-		// as reverse_proxy forwards the trailers of gRPC
-		w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
-		return err
 	}
 	for _, c := range []struct {
 		name, rule string
