@@ -215,9 +215,10 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	}
 }
 
-// loses reports whether an error of reverse_proxy means that a request was sent to the upstream, but
-// no response of it could be accepted. A client can cause that, for instance if the upstream repeats
-// what the client sent until its header is too large. A client cannot make the upstream unreachable.
+// loses reports whether an error of reverse_proxy means that a request was sent to the upstream,
+// but no response of it could be accepted. A client can cause that, for instance if the upstream
+// repeats what the client sent until its header is too large. A client cannot make the upstream
+// unreachable.
 func loses(err error) bool {
 	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
 	return errors.As(err, &failed) && !errors.As(err, &dial) &&

@@ -24,8 +24,8 @@ var abortAttacks = []attack{
 	{name: "responses that Envoy does not accept under count_if", path: "/count", limit: 5, fronts: settling, run: repeatedFields},
 }
 
-// repeatedFields makes the upstream repeat a field until Envoy no longer accepts its response. Caddy
-// does, so the status of the upstream counts there.
+// repeatedFields makes the upstream repeat a field until Envoy no longer accepts its response.
+// Caddy does, so the status of the upstream counts there.
 func repeatedFields(a *attackRun) {
 	for range 12 {
 		a.each(a.request(http.MethodGet, a.attack.path, "X-Repeat: x\r\nConnection: close\r\n"))

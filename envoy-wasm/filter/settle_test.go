@@ -212,9 +212,9 @@ func TestATunnelCostsUnread(t *testing.T) {
 	}
 }
 
-// TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a response
-// of the upstream. If Envoy could not accept that response, or did not wait for it, a client may have
-// caused that. If Envoy could not reach the upstream, the request is refunded.
+// TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a
+// response of the upstream. If Envoy could not accept that response, or did not wait for it, a
+// client may have caused that. If Envoy could not reach the upstream, the request is refunded.
 func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	for details, refunded := range map[string]bool{
 		"response_timeout":                                               false,

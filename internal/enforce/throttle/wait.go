@@ -128,10 +128,11 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 }
 
 // Unanswered handles the failure of the call with the checks of First. If they were lookups, nobody
-// has counted the request: lookups charge nothing, in memory too. A request that on_error would admit
-// then waits behind older ones, and is counted when its turn comes, by the store or in its place. So
-// many requests in a queue are not all admitted when one call of each is late. Unanswered reports
-// whether the request waits; d is then the decision, with a delay. Otherwise d stays as it is.
+// has counted the request: lookups charge nothing, in memory too. A request that on_error would
+// admit then waits behind older ones, and is counted when its turn comes, by the store or in its
+// place. So many requests in a queue are not all admitted when one call of each is late. Unanswered
+// reports whether the request waits; d is then the decision, with a delay. Otherwise d stays as it
+// is.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
 		return false

@@ -168,8 +168,8 @@ func TestAnnounceReturnsFinalDenials(t *testing.T) {
 }
 
 // TestUnansweredLookupsAreNotAdmitted: if the store does not answer lookups, which charge nothing,
-// the requests wait for their turn instead of being admitted uncounted. Their own checks are counted,
-// as by package fallback while the store does not answer.
+// the requests wait for their turn instead of being admitted uncounted. Their own checks are
+// counted, as by package fallback while the store does not answer.
 func TestUnansweredLookupsAreNotAdmitted(t *testing.T) {
 	withFrontOf(t, func(f *front) {
 		f.request("/").decide(context.Background())

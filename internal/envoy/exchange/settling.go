@@ -30,8 +30,8 @@ type Beginning struct {
 	Headers [][2]string
 	Ends    bool // there is no body
 	Head    bool // the response has no body to read, by the method; see HasNoBody
-	// Aborted says that the response is not one of the upstream, and that a client might have caused
-	// it; see Aborts.
+	// Aborted says that the response is not one of the upstream, and that a client might have
+	// caused it; see Aborts.
 	Aborted  bool
 	Inflater usage.Inflater // nil: compressed bodies are not read
 }
@@ -183,11 +183,11 @@ func StatusOf(headers [][2]string) int {
 	return 0
 }
 
-// Aborts reports whether Envoy made the response in place of one of the upstream for a reason that a
-// client can cause: the request has not come to its end, or it reached the upstream and Envoy could
-// not accept the response, which a client can make too large or too slow. A client cannot make the
-// upstream unreachable. details is Envoy's response.code_details; complete says that the request has
-// come to its end.
+// Aborts reports whether Envoy made the response in place of one of the upstream for a reason that
+// a client can cause: the request has not come to its end, or it reached the upstream and Envoy
+// could not accept the response, which a client can make too large or too slow. A client cannot
+// make the upstream unreachable. details is Envoy's response.code_details; complete says that the
+// request has come to its end.
 //
 //go:noinline
 func Aborts(details string, complete bool) bool {
