@@ -115,7 +115,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if len(a.Rules) > 0 {
 		d := a.document("")
 		d.Exempt, d.Block = knownLists(d.Exempt, d), knownLists(d.Block, d)
-		err = errors.Join(err, a.add(d))
+		err = errors.Join(err, a.openPolicy(d))
 	} else if wrong := a.checkSettings(); wrong != nil {
 		err = errors.Join(err, wrong)
 	}
@@ -179,8 +179,8 @@ func (a *App) openSourced(file string, inRedis *PublishedPolicy, place string, c
 // appPlace names the app in messages about its policies.
 const appPlace = "the penstock app"
 
-// add opens a policy of the app.
-func (a *App) add(d *policyfile.Document) error {
+// openPolicy opens a policy of the app.
+func (a *App) openPolicy(d *policyfile.Document) error {
 	p, err := a.open(live.Fixed(d), appPlace, a.name)
 	if err == nil {
 		a.policies = append(a.policies, p)

@@ -102,12 +102,12 @@ func useDirectory(p *core.Plan, d *directory.Directory) {
 // the request again.
 func (s *scratch) resolve(p *core.Plan, d *directory.Directory) {
 	if len(p.Unresolved()) > 0 {
-		d.Resolve(context.Background(), p, func() { s.add(p) })
+		d.Resolve(context.Background(), p, func() { s.addTo(p) })
 	}
 }
 
-// add adds the request to a plan.
-func (s *scratch) add(p *core.Plan) {
+// addTo adds the request to a plan.
+func (s *scratch) addTo(p *core.Plan) {
 	for _, v := range s.versions {
 		p.Add(v.Ruleset, &s.attrs)
 	}

@@ -111,7 +111,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if len(h.Rules) > 0 {
 		d := h.document(h.Name)
 		inherit(d, &h.app.PolicyWords)
-		err = errors.Join(err, h.add(d))
+		err = errors.Join(err, h.openPolicy(d))
 	}
 	h.app.sites.add(h.Site, h.policies)
 	h.warnOfAccessLog(server)
@@ -163,8 +163,8 @@ func (h *Handler) addShadow() error {
 	return err
 }
 
-// add opens a policy of the handler.
-func (h *Handler) add(d *policyfile.Document) error {
+// openPolicy opens a policy of the handler.
+func (h *Handler) openPolicy(d *policyfile.Document) error {
 	p, err := h.app.open(live.Fixed(d), h.place(), h.name)
 	if err == nil {
 		h.policies = append(h.policies, p)

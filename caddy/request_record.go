@@ -77,9 +77,9 @@ func (rec *record) begin(e *live.Policy) bool {
 	return true
 }
 
-// keep stores the decision. It copies the client, because the client's strings belong to a plan
-// that will be reused.
-func (rec *record) keep(d *core.Decision) {
+// storeDecision stores the decision. It copies the client, because the client's strings belong to a
+// plan that will be reused.
+func (rec *record) storeDecision(d *core.Decision) {
 	if rec.kept && d.Outcome == core.OutcomeNone {
 		return // a later handler without a matching rule changes nothing
 	}

@@ -88,7 +88,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if d.Rule == "" {
 		d.Rule = s.plan.BlockedBy()
 	}
-	rec.keep(&d)
+	rec.storeDecision(&d)
 	h.app.store.enforcer.Count(&s.plan, &d, s.versions...)
 	span.End(&s.plan, &d, s.failure, s.versions...)
 	waiting := h.tryOut(rec, r, d.Denied())
@@ -123,13 +123,13 @@ func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone boo
 	if throttled := s.plan.Throttled(); len(throttled) > 0 {
 		return h.decideThrottled(r, s, throttled)
 	}
-	d, _ = h.ask(s, s.plan.Checks())
+	d, _ = h.askStore(s, s.plan.Checks())
 	return d, false
 }
 
-// ask asks the store and decides. It reports whether the store answered. If not, on_error decides,
-// or the request is denied because too many requests wait for the store.
-func (h *Handler) ask(s *scratch, checks []counter.Check) (d core.Decision, answered bool) {
+// askStore asks the store and decides. It reports whether the store answered. If not, on_error
+// decides, or the request is denied because too many requests wait for the store.
+func (h *Handler) askStore(s *scratch, checks []counter.Check) (d core.Decision, answered bool) {
 	d, s.failure = h.app.store.enforcer.Ask(&s.plan, checks)
 	return d, s.failure == nil
 }

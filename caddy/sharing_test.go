@@ -49,6 +49,25 @@ func TestRuleNamesAreUniqueInANamespace(t *testing.T) {
 	}
 }
 
+// TestAPolicyFileOfTwoSitesBelongsInTheGlobalBlock: the error names the file once, not each of its
+// rules, and the remedy works.
+func TestAPolicyFileOfTwoSitesBelongsInTheGlobalBlock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("name: shop\nrules: [{name: a, limit: 3/1m}, {name: b, limit: 30/1h}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, ":PORT {\n respond ok\n}")
+	err := s.load("http://a.test:PORT {\n penstock {\n policy " + file + "\n}\n}\nhttp://b.test:PORT {\n penstock {\n policy " + file + "\n}\n}")
+	want := `policy "shop" in ` + file + " is listed twice: in site "
+	if err == nil || strings.Count(err.Error(), "listed twice") != 1 || !strings.Contains(err.Error(), want) ||
+		!strings.Contains(err.Error(), "write it once, in the global penstock block") {
+		t.Errorf("error: %v", err)
+	}
+	if err := s.load("{\n penstock {\n policy " + file + "\n}\n}\nhttp://a.test:PORT {\n penstock\n}\nhttp://b.test:PORT {\n penstock\n}"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNamesDoNotDependOnTheOrderOfServers: Caddy provisions servers in any order. A rule numbered
 // in that order would have another counter after a reload and on another node.
 func TestNamesDoNotDependOnTheOrderOfServers(t *testing.T) {

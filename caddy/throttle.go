@@ -31,12 +31,14 @@ func (h *Handler) decideThrottled(r *http.Request, s *scratch, throttled []core.
 }
 
 // Ask implements [throttle.Asker].
-func (s *scratch) Ask(checks []counter.Check) (core.Decision, bool) { return s.asks.ask(s, checks) }
+func (s *scratch) Ask(checks []counter.Check) (core.Decision, bool) {
+	return s.asks.askStore(s, checks)
+}
 
 // Replan implements [throttle.Asker].
 func (s *scratch) Replan(p *core.Plan) {
 	clients := s.asks.app.store.directory
 	useDirectory(p, clients)
-	s.add(p)
+	s.addTo(p)
 	s.resolve(p, clients)
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package core
+package core_test
 
 import (
-	"github.com/penstock/penstock/internal/test/request"
 	"net/netip"
 	"testing"
 
 	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/internal/test/request"
 )
 
 // TestAppendAddrAgreesWithPrefixes: a prefix in a key is spelled as netip spells it, no matter

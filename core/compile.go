@@ -136,7 +136,7 @@ func (rs *Ruleset) compileRules(p *policy.Policy) (conditions []match.Condition,
 		// If servers read a path in several ways, an allow rule must match every reading.
 		when.EveryReading = source.Action == policy.ActionAllow
 		rs.blocks = rs.blocks || source.Action == policy.ActionBlock
-		rs.compares.add(source, &when, costs)
+		rs.compares.addRule(source, &when, costs)
 		rs.enabled = append(rs.enabled, int32(i))
 		// the capacity suffices, so the rules can point into the slice
 		conditions = append(conditions, when)

@@ -55,7 +55,7 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 		uses, checks, before := len(p.uses), len(p.checks), p.denial
 		p.who.Request.Read(d.Attributes)
 		p.denial = denialNone
-		p.add(d.Ruleset)
+		p.addRuleset(d.Ruleset)
 		d.denied = p.denial != denialNone
 		if p.denial = max(p.denial, before); p.denial == denialBlocked {
 			return
@@ -97,7 +97,7 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 		d.exempt = d.exempt || u.excused || u.unlimited
 		first := asked
 		for c := u.checks[0]; c < u.checks[1]; c++ {
-			if p.keep(d, int(c), checks, asked) {
+			if p.keepOrMerge(d, int(c), checks, asked) {
 				p.asked[asked].use = int32(used)
 				asked++
 			}
@@ -114,9 +114,9 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keep moves a check to index to and returns true. If one of the checks[:before] has the same key,
-// keep merges the check into it and returns false.
-func (p *Plan) keep(d *Descriptor, check, before, to int) bool {
+// keepOrMerge moves a check to index to and returns true. If one of the checks[:before] has the
+// same key, keepOrMerge merges the check into it and returns false.
+func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {
 		cost := d.charge(c)

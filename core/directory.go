@@ -153,7 +153,7 @@ func (p *Plan) apply(record *policy.ClientRecord, whole bool) {
 //go:noinline
 func (p *Plan) limitsOfRecords(r *rule) *limitSet {
 	for _, o := range p.records.overrides[:p.records.overridden] {
-		if own := ownLimitsOf(o).of(r, p.countsClient(r)); own != nil {
+		if own := ownLimitsOf(o).limitsFor(r, p.countsClient(r)); own != nil {
 			return own
 		}
 	}

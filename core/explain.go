@@ -116,7 +116,7 @@ func (p *Plan) Explain() []Explanation {
 func (p *Plan) addTraced(rs *Ruleset) {
 	p.trace.matched, p.who.Entry = p.trace.matched[:0], nil
 	looked := len(p.credentials)
-	p.add(rs)
+	p.addRuleset(rs)
 	e := Explanation{Policy: rs.name, Disabled: rs.disabled}
 	if !rs.disabled {
 		e.Client = clonedIdentity(p.who.Identity)

@@ -101,8 +101,8 @@ func TestProblemsOfProxiesAndSources(t *testing.T) {
 	})
 }
 
-// TestPropertiesOfNoMethodAreRejected: a match, list or key cannot use a client property that no identify
-// method provides.
+// TestPropertiesOfNoMethodAreRejected: a match, list or key cannot use a client property that no
+// identify method provides.
 func TestPropertiesOfNoMethodAreRejected(t *testing.T) {
 	l := limittest.All(t, "9/1m")
 	key := policy.Identify{Kind: policy.IdentifyAPIKey, Verifier: newAnswers()}

@@ -15,8 +15,8 @@ type compares struct {
 	headers  []string // the headers whose values are compared, without duplicates
 }
 
-// add adds what a rule's conditions compare.
-func (c *compares) add(source *policy.Rule, when *match.Condition, costs []ruleCost) {
+// addRule adds what a rule's conditions compare.
+func (c *compares) addRule(source *policy.Rule, when *match.Condition, costs []ruleCost) {
 	if source.Action == policy.ActionLogOnly {
 		return
 	}

@@ -68,9 +68,9 @@ type namedSet struct {
 	set  limitSet
 }
 
-// of returns the client's own limits for the rule, or nil if it has none. The limits of "*" apply
-// to the rule only if holdsClient is set.
-func (o *ownLimits) of(r *rule, holdsClient bool) *limitSet {
+// limitsFor returns the client's own limits for the rule, or nil if it has none. The limits of
+// "*" apply to the rule only if holdsClient is set.
+func (o *ownLimits) limitsFor(r *rule, holdsClient bool) *limitSet {
 	if part, ok := o.ownPart(r, holdsClient); ok {
 		return part
 	}
@@ -99,7 +99,7 @@ func (o *ownLimits) forRule(r *rule, how shardSpec, own *policy.LimitSet) *limit
 	}
 	made := &namedSet{r.name, how, r.compileOwn(own)}
 	if r.spread != nil {
-		r.spread.over(how, made.set.limits)
+		r.spread.distribute(how, made.set.limits)
 	}
 	o.known[free].Store(made)
 	return &made.set

@@ -136,10 +136,11 @@ func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 		p.trace.add(p, rs)
 		return
 	}
-	p.add(rs)
+	p.addRuleset(rs)
 }
 
-func (p *Plan) add(rs *Ruleset) {
+// addRuleset identifies, matches and plans the request under a ruleset, whose request was read.
+func (p *Plan) addRuleset(rs *Ruleset) {
 	if rs.disabled {
 		return
 	}
@@ -330,7 +331,7 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	}
 	if r.spread != nil {
 		if u.shards = shardsOf(limits); u.shards > 0 {
-			r.spread.take(p, u)
+			r.spread.selectShard(p, u)
 		}
 	}
 	start := len(p.text)

@@ -27,10 +27,12 @@ import (
 // an interface so that a program that calls no store, such as the filter for Envoy, does not link
 // it. In such a program limits and results are never divided into shards.
 type sharding interface {
-	// own returns a client's own limits, as ownLimits.of does
+	// own returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
-	over(how shardSpec, limits []ruleLimit) // over spreads the limits of a set
-	take(p *Plan, u *use)                   // take selects a shard
+	// distribute spreads the limits of a set over shards
+	distribute(how shardSpec, limits []ruleLimit)
+	// selectShard selects the shard for the rule that was put in play last
+	selectShard(p *Plan, u *use)
 	// mark inserts the shard into the key, at that offset of the text
 	mark(p *Plan, at int, u *use)
 	// violation returns the violation number of a key

@@ -47,9 +47,9 @@ func (rs *Ruleset) spread(p *policy.Policy) {
 		if c := source.CostAfter; c != nil {
 			t.split.dearest, t.split.settled = max(t.split.dearest, c.Estimate), c.Max
 		}
-		t.over(t.split, r.limits)
+		t.distribute(t.split, r.limits)
 		for _, set := range r.tiers {
-			t.over(t.split, set.limits)
+			t.distribute(t.split, set.limits)
 		}
 		r.spread = t
 	}
@@ -61,12 +61,12 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 	return o.apart(r, how, holdsClient)
 }
 
-// over spreads the limits of a set, all over the same number of shards, so that one request's
+// distribute spreads the limits of a set, all over the same number of shards, so that one request's
 // counters are in one slot. Validation ensures that the policy's limits can be divided. A client's
 // own limits might not divide evenly. They then have fewer shards, so that each limit loses at most
 // one hundredth, and so that the rule's costs fit into one shard, including as a debt of one
 // window's count.
-func (t *shardRotation) over(how shardSpec, limits []ruleLimit) {
+func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
 		return
@@ -133,9 +133,9 @@ func spreadOver(limits []ruleLimit, n int64) (ok bool) {
 	return true
 }
 
-// take selects the shard for the rule that was put in play last. If a request has several
+// selectShard selects the shard for the rule that was put in play last. If a request has several
 // descriptors under the rule, all use the same shard.
-func (t *shardRotation) take(p *Plan, u *use) {
+func (t *shardRotation) selectShard(p *Plan, u *use) {
 	p.rotation = t
 	for i := range p.uses[:len(p.uses)-1] {
 		if earlier := &p.uses[i]; earlier.rule == u.rule && earlier.shards > 0 {

@@ -5,6 +5,7 @@ package core
 import (
 	"strings"
 
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/core/slim"
 )
 
@@ -14,8 +15,11 @@ import (
 //
 // The path must begin with "/". It may be "*" for OPTIONS, and empty for CONNECT, which names an
 // authority. The host may be empty; otherwise it must be a name or an address, with or without a
-// port, as in RFC 9110, without percent-encoding and user information. ServesTarget checks nothing
-// else.
+// port, as in RFC 9110, without percent-encoding, user information and IPv6 zone. ServesTarget
+// checks nothing else.
+//
+// A zone means something only on the machine that connects. Some proxies, such as Caddy, remove it
+// before they send the host on, and others, such as Envoy, do not.
 func ServesTarget(method, path, host string) bool {
 	switch {
 	case strings.HasPrefix(path, "/"):
@@ -25,6 +29,30 @@ func ServesTarget(method, path, host string) bool {
 		return false
 	}
 	return validHost(host)
+}
+
+// ServesTarget is like the function [ServesTarget], but allows any path if the policy does not
+// compare paths, and any host if it does not compare hosts. It is meant for a front to which
+// requests come with values of other kinds under the names of a path and a host.
+func (rs *Ruleset) ServesTarget(method, path, host string) bool {
+	if ServesTarget(method, path, host) {
+		return true
+	}
+	paths, hosts := false, rs.who.ReadsHost()
+	for i := range rs.rules {
+		r := &rs.rules[i]
+		if r.when == nil {
+			continue
+		}
+		paths, hosts = paths || len(r.when.Patterns) > 0, hosts || r.when.ReadsHost()
+		for k := range r.costs {
+			paths, hosts = paths || len(r.costs[k].when.Patterns) > 0, hosts || r.costs[k].when.ReadsHost()
+		}
+		for k := range r.dims {
+			hosts = hosts || r.dims[k].kind == policy.PerHost
+		}
+	}
+	return (!paths || ServesTarget(method, path, "")) && (!hosts || validHost(host))
 }
 
 // validHost reports whether all servers find the same name in a host, with or without a port.
@@ -50,7 +78,7 @@ func validHost(host string) bool {
 			colons++
 		case c == ':':
 			port = true
-		case !isNameByte(c) && (c != '%' || !inside):
+		case !isNameByte(c):
 			return false
 		}
 	}

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package core
+package core_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
 
 func TestServesTarget(t *testing.T) {
 	for _, c := range []struct {
@@ -26,7 +30,11 @@ func TestServesTarget(t *testing.T) {
 		{"GET", "/", "h:", true},
 		{"GET", "/", "192.0.2.1:80", true},
 		{"GET", "/", "[2001:db8::1]", true},
-		{"GET", "/", "[fe80::1%25eth0]:80", true},
+		{"GET", "/", "[2001:DB8::0:1]:80", true},
+		{"GET", "/", "[2001:db8::1%25eth0]", false},
+		{"GET", "/", "[2001:db8::1%25z]:8080", false},
+		{"GET", "/", "[2001:db8::1%eth0]", false},
+		{"GET", "/", "[2001:db8::1%25]", false},
 		{"GET", "/", "[h]", false},
 		{"GET", "/", "[::1", false},
 		{"GET", "/", "[::1]x", false},
@@ -42,7 +50,7 @@ func TestServesTarget(t *testing.T) {
 		{"GET", "/", "ｈ", false},
 		{"GET", "/", "http://h", false},
 	} {
-		if got := ServesTarget(c.method, c.path, c.host); got != c.want {
+		if got := core.ServesTarget(c.method, c.path, c.host); got != c.want {
 			t.Errorf("%s %q of %q: %v", c.method, c.path, c.host, got)
 		}
 	}

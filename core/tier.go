@@ -42,7 +42,7 @@ const (
 // only if the client's own limits are not compiled for the rule yet (see ownLimits).
 func (p *Plan) limitsOf(r *rule) (set limitSet, of whose) {
 	if o := p.who.Identity.Overrides; o != nil {
-		if own := ownLimitsOf(o).of(r, p.countsClient(r)); own != nil {
+		if own := ownLimitsOf(o).limitsFor(r, p.countsClient(r)); own != nil {
 			return *own, whoseClient
 		}
 	}

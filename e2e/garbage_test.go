@@ -333,9 +333,9 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 	}
 }
 
-// The machine has no time for the test if the median wait of the client whose token is known exceeds
-// starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine, they are
-// 5 ms and 1.2. Then it is not asserted how many requests are denied for lack of time.
+// The machine has no time for the test if the median wait of the client whose token is known
+// exceeds starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine,
+// they are 5 ms and 1.2. Then it is not asserted how many requests are denied for lack of time.
 const (
 	starvedWait  = 100 * time.Millisecond
 	starvedTimes = 3

@@ -118,11 +118,13 @@ func TestPrefacesFillNoPort(t *testing.T) {
 			end, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
+				pace := time.NewTicker(2 * time.Millisecond) // places that become free are taken again
+				defer pace.Stop()
 				for {
 					select {
 					case <-end:
 						return
-					default:
+					case <-pace.C:
 						c.add(1, "127.0.0.1", port.address)
 					}
 				}

@@ -109,30 +109,32 @@ func TestModuleHoldsBodies(t *testing.T) {
 	}
 }
 
-// TestModuleNeverOver: two Envoys with the module and a Caddy share one policy and one Redis. Under
-// concurrent load they admit exactly the limit between them. The memory of Go in one of them
-// exceeds its limit all the time, so that garbage is collected continually.
+// TestModuleNeverOver: two Envoys with the module, one of them with two configurations of it, and a
+// Caddy share one policy and one Redis. Under concurrent load they admit exactly the limit between
+// them. The memory of Go in one Envoy exceeds its limit all the time, so that garbage is collected
+// continually.
 func TestModuleNeverOver(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
-	const each = 2_000
+	const each = 1_500
 	redis := redistest.Start(t)
 	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(policy)
-	_, one := startModule(t, module(t), nil, "policy: "+file.path+"\n"+inRedis(redis))
+	one := &site{filter: moduleFilter("policy: " + file.path + "\n" + inRedis(redis)), routes: routeOf("/same", policy+inRedis(redis))}
+	startEnvoyIn(t, []string{modulePath(t)}, "", nil, one)
 	two := &site{filter: moduleFilter(policy + inRedis(redis))}
 	full := startEnvoyIn(t, []string{modulePath(t), "GOMEMLIMIT=1MiB", "GODEBUG=gctrace=1"}, "", nil, two)
 	p := startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 	var got tally
-	groups := []*sync.WaitGroup{startLoadOn(one[0].address, 64, &got, times(each)), startLoadOn(two.address, 32, &got, times(each)),
-		startLoadOn(p.address, 16, &got, times(each))}
+	groups := []*sync.WaitGroup{startLoadOn(one.address, 32, &got, times(each)), startLoadOn(one.address+"/same", 32, &got, times(each)),
+		startLoadOn(two.address, 32, &got, times(each)), startLoadOn(p.address, 16, &got, times(each))}
 	for _, group := range groups {
 		group.Wait()
 	}
 	admitted, denied, broken := got.admitted.Load(), got.refused.Load(), got.broken.Load()
-	if admitted != limit || denied != 3*each-limit || broken != 0 || got.serverErrors.Load() != 0 {
+	if admitted != limit || denied != 4*each-limit || broken != 0 || got.serverErrors.Load() != 0 {
 		t.Errorf("admitted %d, denied %d, broken %d, errors %d: want exactly %d of %d", admitted, denied, broken,
-			got.serverErrors.Load(), limit, 3*each)
+			got.serverErrors.Load(), limit, 4*each)
 	}
 	if n := full.collections(); n < 50 {
 		t.Errorf("garbage was collected %d times, so the limit of memory was not exceeded", n)

@@ -71,7 +71,7 @@ func TestModuleWhileRedisHangs(t *testing.T) {
 		got.slowest.Store(0)
 		redis.Pause()
 		before := answered()
-		eventually.Until(t, patience, "requests are answered while Redis hangs", func() bool { return answered() > before+5_000 })
+		eventually.Until(t, patience, "requests are answered while Redis hangs", func() bool { return answered() > before+1_000 })
 		redis.Resume()
 		close(done)
 		group.Wait()
@@ -123,13 +123,13 @@ func TestModuleMemoryIsFlat(t *testing.T) {
 	file.edit(unknownClientsPolicy)
 	s := &site{direct: true, filter: moduleFilter("policy: " + file.path + "\nmemory_limit: 256MiB\nstore: {type: memory, counters_max: 50000}\n")}
 	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
-	const warm, most = 60_000, 24 << 10
+	const warm = 60_000
 	s.visit(t, 0, warm)
 	before := e.residentKB()
 	s.visit(t, warm, warm+clients)
 	after := e.residentKB()
 	t.Logf("%d unknown clients: Envoy %d MB, then %d MB", clients, before>>10, after>>10)
-	if after > before+most {
+	if most := min(24<<10, growthByClientMax*clients>>10); after > before+most {
 		t.Errorf("Envoy has grown from %d to %d KB by %d unknown clients", before, after, clients)
 	}
 }

@@ -121,7 +121,7 @@ func TestTargetsThatAreNotServed(t *testing.T) {
 	p := startTargets(t)
 	send := http1To(p.address, "1.1")
 	for i, form := range []requestForm{{"GET", "x:http://h/y", "h"}, {"GET", "x:y", "h"}, {"GET", "*", "h"}, {"GET", "http:?x", "h"},
-		{"GET", "/", "h:1:2"}, {"GET", "/", "%68"}, {"HEAD", "x:y", "h"}} {
+		{"GET", "/", "h:1:2"}, {"GET", "/", "%68"}, {"GET", "/", "[::1%25eth0]:80"}, {"HEAD", "x:y", "h"}} {
 		answer := send(form, clientAddress(i), "go")
 		if !strings.HasPrefix(answer, "HTTP/1.1 400 ") || !strings.Contains(answer, "application/problem+json") ||
 			strings.Contains(answer, `"status":400`) != (form.method != "HEAD") {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -70,8 +69,7 @@ func (c *controlled) document(ctx context.Context) (*policyfile.Document, error)
 // recordSource reads records from a control plane.
 type recordSource struct {
 	directory.Memory
-	client  *controlClient
-	failure error
+	client *controlClient
 }
 
 // Read implements [directory.Source].
@@ -86,7 +84,6 @@ func (s *recordSource) Read(ctx context.Context, names []policy.ClientName, text
 			continue
 		}
 		if err != nil {
-			s.failure = errors.Join(s.failure, err)
 			return err
 		}
 		texts[i] = found.Record.Text()

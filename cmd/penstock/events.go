@@ -162,7 +162,7 @@ func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 func (f *follower) print(page *eventsReply) error {
 	f.query.Set("after", page.After)
 	f.query.Set("wait", fmt.Sprint(operator.WaitMax))
-	f.tell(page)
+	f.printNotes(page)
 	for i := range page.Events {
 		if err := f.printEvent(&page.Events[i]); err != nil {
 			return err
@@ -174,8 +174,8 @@ func (f *follower) print(page *eventsReply) error {
 	return f.printEvent(&events.Event{Time: time.Now(), Kind: "missed", Reason: "this reader was too slow", Count: page.Missed})
 }
 
-// tell prints who sends events, and each note once, to the standard error.
-func (f *follower) tell(page *eventsReply) {
+// printNotes prints who sends events, and each note once, to the standard error.
+func (f *follower) printNotes(page *eventsReply) {
 	var names []string
 	for _, n := range page.Nodes {
 		names = append(names, printable(n.Name)+" ("+printable(n.Front)+")")

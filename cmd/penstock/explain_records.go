@@ -19,16 +19,16 @@ import (
 // policy needs a directory, those in Redis. unread is true if no Redis is named for them.
 func (q *question) plan(ctx context.Context, d *policyfile.Document, store *lookedAt, plan *core.Plan, add func()) (unread bool, err error) {
 	needed := d.Directory || d.KeysInDirectory()
+	source := new(failingSource)
 	switch {
 	case q.control != nil:
-		source := &recordSource{client: &q.control.controlClient}
-		err = withRecords(ctx, source, plan, add)
-		return false, errors.Join(err, source.failure)
+		source.Source = &recordSource{client: &q.control.controlClient}
 	case !needed || store.redis == nil:
 		add()
 		return needed, nil
+	default:
+		source.Source = redisdir.New(store.redis)
 	}
-	source := &failingSource{Source: redisdir.New(store.redis)}
 	if err = withRecords(ctx, source, plan, add); err == nil && source.failure != nil {
 		err = fmt.Errorf("reading the records of clients: %w", source.failure)
 	}

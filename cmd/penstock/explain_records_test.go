@@ -48,6 +48,10 @@ func TestExplainAppliesRecords(t *testing.T) {
 			}
 		}
 	}
+	_, note, err := run(t, "", "redis", "inspect", "--policy", policy, "--client", "header.x-user:ann", "--redis", redis.URL())
+	if err != nil || !strings.Contains(note, "without the record of header.x-user:ann; penstock usage") {
+		t.Errorf("inspect: %v %q", err, note)
+	}
 	if out, _, err := run(t, "", "explain", "--policy", policy, "--client", "header.x-user:bob"); err != nil || !strings.Contains(out, "\nrecords   not read: add --redis") {
 		t.Errorf("without Redis: %v\n%s", err, out)
 	}

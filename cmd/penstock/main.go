@@ -8,9 +8,9 @@
 //
 // The code of a command is in the file with its name, or with that of the command above it:
 // "penstock redis inspect" in redis_inspect.go, "penstock redis health" in redis.go. The exceptions
-// are "penstock rules" in admin.go, "penstock reset" and "lift" in client_counters.go, and
-// "penstock version" here. Commands that ask a running process, or Redis in its place, share the
-// files admin*.go, and those that call a control plane share control_api.go.
+// are "penstock reset" and "lift" in client_counters.go, and "penstock version" here. Commands that
+// ask a running process, or Redis in its place, share the files admin*.go, and those that call a
+// control plane share control_api.go.
 package main
 
 import (

@@ -104,6 +104,9 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 		return false, err
 	}
 	warnOfUnknown(cmd.ErrOrStderr(), client.String(), profile)
+	if document.Directory {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: limits are those of the policy, without the record of %s; penstock usage %[1]s --redis URL applies it\n", client)
+	}
 	ok = true
 	for i := range checks {
 		if i > 0 {

@@ -40,18 +40,18 @@ shop at :8080  quiet            off     -                                       
 // TestResetsAndLiftsArePrinted tests what a reset and a lifted penalty print.
 func TestResetsAndLiftsArePrinted(t *testing.T) {
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
-	report := &usageReport{Client: "user:ann", Counters: []operator.Counter{{Policy: "shop", Rule: "api", Limit: "3/1m", Whose: "the rule", Used: 3, ResetMs: 60_000}},
-		Penalties: []operator.Penalty{{Policy: "shop", InForce: true, Violations: 4}, {Policy: "other", Violations: 1}}}
+	report := &usageReport{Client: "user:ann", Counters: []operator.Counter{{Policy: "shop", Rule: "api", Limit: "3/1m", Whose: "the rule", Remaining: 3}},
+		Penalties: []operator.Penalty{{Policy: "shop"}, {Policy: "other"}}}
 	nothing := &usageReport{Client: "user:ann\x1b"}
 	for _, c := range []struct {
 		print func(*strings.Builder) error
 		want  string
 	}{
-		{func(b *strings.Builder) error { return report.printReset(b, now) }, "user:ann has these limits in full again; before:\n" +
-			"POLICY  RULE  LIMIT  WHOSE     USED  REMAINING  RESETS\nshop    api   3/1m   the rule  3     0          2026-12-01T00:01:00Z (in 1m0s)\n"},
+		{func(b *strings.Builder) error { return report.printReset(b, now) }, "user:ann has these limits in full again:\n" +
+			"POLICY  RULE  LIMIT  WHOSE     USED  REMAINING  RESETS\nshop    api   3/1m   the rule  0     3          -\n"},
 		{func(b *strings.Builder) error { return nothing.printReset(b, now) }, `no limit counts "user:ann\x1b" alone, so nothing was reset` + "\n"},
-		{func(b *strings.Builder) error { return report.printLift(b, now) }, "policy shop: the penalty is lifted; 4 violations forgotten\n" +
-			"policy other: no penalty was in force; 1 violation forgotten\n"},
+		{func(b *strings.Builder) error { return report.printLift(b, now) }, "policy shop: no penalty is in force for user:ann, and its violations are forgotten\n" +
+			"policy other: no penalty is in force for user:ann, and its violations are forgotten\n"},
 		{func(b *strings.Builder) error { return nothing.printLift(b, now) }, `no policy has penalties for "user:ann\x1b"` + "\n"},
 	} {
 		var out strings.Builder

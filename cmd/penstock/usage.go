@@ -106,24 +106,20 @@ func (r *usageReport) printCounters(out io.Writer, now time.Time) error {
 	return table.Flush()
 }
 
-// printReset prints the counters that were reset, as they were before.
+// printReset prints the counters that were reset, as they are now.
 func (r *usageReport) printReset(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
 		_, err := fmt.Fprintf(out, "no limit counts %s alone, so nothing was reset\n", printable(r.Client))
 		return err
 	}
-	fmt.Fprintf(out, "%s has these limits in full again; before:\n", printable(r.Client))
+	fmt.Fprintf(out, "%s has these limits in full again:\n", printable(r.Client))
 	return r.printCounters(out, now)
 }
 
-// printLift prints the penalties that were lifted.
+// printLift prints the policies whose penalties were lifted.
 func (r *usageReport) printLift(out io.Writer, _ time.Time) error {
 	for _, p := range r.Penalties {
-		state := "no penalty was in force"
-		if p.InForce {
-			state = "the penalty is lifted"
-		}
-		fmt.Fprintf(out, "policy %s: %s; %s forgotten\n", printable(p.Policy), state, plural(int(p.Violations), "violation"))
+		fmt.Fprintf(out, "policy %s: no penalty is in force for %s, and its violations are forgotten\n", printable(p.Policy), printable(r.Client))
 	}
 	if len(r.Penalties) == 0 {
 		fmt.Fprintf(out, "no policy has penalties for %s\n", printable(r.Client))

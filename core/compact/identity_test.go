@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compact
+package compact_test
 
 import (
-	"github.com/penstock/penstock/internal/test/limittest"
 	"reflect"
 	"testing"
 
+	"github.com/penstock/penstock/core/compact"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/limittest"
 )
 
 // TestCompactIdentity: every field survives a round trip, including the client's own limits.
@@ -25,8 +26,8 @@ func TestCompactIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []policy.Identity{{}, {Kind: "ip", ID: "192.0.2.7"}, id} {
-		data := AppendIdentity(nil, &want)
-		got, err := ReadIdentity(data)
+		data := compact.AppendIdentity(nil, &want)
+		got, err := compact.ReadIdentity(data)
 		if err != nil || got.Overrides.Rules() == nil != (want.Overrides == nil) {
 			t.Fatal(got, err)
 		}
@@ -42,12 +43,12 @@ func TestCompactIdentity(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		for i := range data {
-			if _, err := ReadIdentity(data[:i]); err == nil {
+			if _, err := compact.ReadIdentity(data[:i]); err == nil {
 				t.Errorf("%x is read without its last %d bytes", data, len(data)-i)
 			}
 		}
 	}
-	if _, err := ReadIdentity(AppendIdentity([]byte("x"), &policy.Identity{Kind: "ip"})); err == nil {
+	if _, err := compact.ReadIdentity(compact.AppendIdentity([]byte("x"), &policy.Identity{Kind: "ip"})); err == nil {
 		t.Error("something else is read")
 	}
 }

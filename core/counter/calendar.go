@@ -70,18 +70,18 @@ func NewCalendarLimit(count int64, unit CalendarUnit) (Limit, error) {
 // Holds reports whether one of the three periods contains now.
 func (b *Bounds) Holds(now Micros) bool { return now >= b[0] && now < b[3] }
 
-// at returns boundary i. A boundary after the last one is extrapolated from the last two.
-func (b *Bounds) at(i int) Micros {
+// boundary returns boundary i. A boundary after the last one is extrapolated from the last two.
+func (b *Bounds) boundary(i int) Micros {
 	if last := len(b) - 1; i > last {
 		return b[last] + Micros(i-last)*(b[last]-b[last-1])
 	}
 	return b[i]
 }
 
-// over returns an instant by which period i has certainly ended. If the end is unknown, over adds
-// the length of all three periods, which is longer than any single period. Adding the length of the
-// last period could be days too few, for example for the month after February.
-func (b *Bounds) over(i int) Micros {
+// endedBy returns an instant by which period i has certainly ended. If the end is unknown, endedBy
+// adds the length of all three periods, which is longer than any single period. Adding the length
+// of the last period could be days too few, for example for the month after February.
+func (b *Bounds) endedBy(i int) Micros {
 	if last := len(b) - 1; i >= last {
 		return b[last] + Micros(i-last+1)*(b[last]-b[0])
 	}
@@ -156,6 +156,6 @@ func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 			s.State.At, store = b[i], true
 		}
 	}
-	s.ends, s.over = b.at(i+1), b.over(i)
+	s.ends, s.over = b.boundary(i+1), b.endedBy(i)
 	return store
 }

@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package counter
+package counter_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
 )
 
 func TestParseLimitReads(t *testing.T) {
 	for _, c := range []struct {
 		text      string
-		algorithm Algorithm
+		algorithm counter.Algorithm
 		count     int64
-		window    Micros
+		window    counter.Micros
 		capacity  int64
 		canonical string
 	}{
-		{"100/1m", SlidingWindow, 100, Minute, 100, "100/1m"},
-		{"100/60s", SlidingWindow, 100, Minute, 100, "100/1m"},
-		{" 100/1m  sw ", SlidingWindow, 100, Minute, 100, "100/1m"},
-		{"100/1m sliding_window_counter", SlidingWindow, 100, Minute, 100, "100/1m"},
-		{"7/90s", SlidingWindow, 7, 90 * Second, 7, "7/90s"},
-		{"5000/1d fixed_window", FixedWindow, 5000, Day, 5000, "5000/1d fixed_window"},
-		{"5000/31d fw", FixedWindow, 5000, 31 * Day, 5000, "5000/31d fixed_window"},
-		{"10000/500ms sl", SlidingLog, 10000, 500 * Millisecond, 10000, "10000/500ms sliding_log"},
-		{"10/1s burst 20", TokenBucket, 10, Second, 20, "10/1s burst 20"},
-		{"10/1s burst 20 tb", TokenBucket, 10, Second, 20, "10/1s burst 20"},
-		{"10/1s burst 10", TokenBucket, 10, Second, 10, "10/1s token_bucket"},
-		{"10/24h token_bucket", TokenBucket, 10, Day, 10, "10/1d token_bucket"},
-		{"1099511627776/1d fw", FixedWindow, CountMax, Day, CountMax, "1099511627776/1d fixed_window"},
-		{"5000/day", FixedWindow, 5000, Day, 5000, "5000/day"},
-		{"5000/week fw", FixedWindow, 5000, 7 * Day, 5000, "5000/week"},
-		{"100000/month fixed_window", FixedWindow, 100000, 30 * Day, 100000, "100000/month"},
-		{"1099511627776/year", FixedWindow, CountMax, 365 * Day, CountMax, "1099511627776/year"},
+		{"100/1m", counter.SlidingWindow, 100, counter.Minute, 100, "100/1m"},
+		{"100/60s", counter.SlidingWindow, 100, counter.Minute, 100, "100/1m"},
+		{" 100/1m  sw ", counter.SlidingWindow, 100, counter.Minute, 100, "100/1m"},
+		{"100/1m sliding_window_counter", counter.SlidingWindow, 100, counter.Minute, 100, "100/1m"},
+		{"7/90s", counter.SlidingWindow, 7, 90 * counter.Second, 7, "7/90s"},
+		{"5000/1d fixed_window", counter.FixedWindow, 5000, counter.Day, 5000, "5000/1d fixed_window"},
+		{"5000/31d fw", counter.FixedWindow, 5000, 31 * counter.Day, 5000, "5000/31d fixed_window"},
+		{"10000/500ms sl", counter.SlidingLog, 10000, 500 * counter.Millisecond, 10000, "10000/500ms sliding_log"},
+		{"10/1s burst 20", counter.TokenBucket, 10, counter.Second, 20, "10/1s burst 20"},
+		{"10/1s burst 20 tb", counter.TokenBucket, 10, counter.Second, 20, "10/1s burst 20"},
+		{"10/1s burst 10", counter.TokenBucket, 10, counter.Second, 10, "10/1s token_bucket"},
+		{"10/24h token_bucket", counter.TokenBucket, 10, counter.Day, 10, "10/1d token_bucket"},
+		{"1099511627776/1d fw", counter.FixedWindow, counter.CountMax, counter.Day, counter.CountMax, "1099511627776/1d fixed_window"},
+		{"5000/day", counter.FixedWindow, 5000, counter.Day, 5000, "5000/day"},
+		{"5000/week fw", counter.FixedWindow, 5000, 7 * counter.Day, 5000, "5000/week"},
+		{"100000/month fixed_window", counter.FixedWindow, 100000, 30 * counter.Day, 100000, "100000/month"},
+		{"1099511627776/year", counter.FixedWindow, counter.CountMax, 365 * counter.Day, counter.CountMax, "1099511627776/year"},
 	} {
-		l, err := ParseLimit(c.text)
+		l, err := counter.ParseLimit(c.text)
 		if err != nil {
 			t.Errorf("ParseLimit(%q): %v", c.text, err)
 			continue
@@ -145,7 +147,7 @@ func TestParseLimitRejectsLeadingZeros(t *testing.T) {
 // rejectsLimit fails the test unless the text is rejected with a message that contains says.
 func rejectsLimit(t *testing.T, text, says string) {
 	t.Helper()
-	l, err := ParseLimit(text)
+	l, err := counter.ParseLimit(text)
 	if err == nil {
 		t.Errorf("ParseLimit(%q) = %v, want an error", text, l)
 	} else if !strings.Contains(err.Error(), says) {
@@ -160,14 +162,14 @@ func FuzzParseLimit(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := ParseLimit(text)
+		l, err := counter.ParseLimit(text)
 		if err != nil {
-			if l != (Limit{}) {
+			if l != (counter.Limit{}) {
 				t.Errorf("ParseLimit(%q) returns both %v and %v", text, l, err)
 			}
 			return
 		}
-		again, err := ParseLimit(l.String())
+		again, err := counter.ParseLimit(l.String())
 		if err != nil || again != l {
 			t.Errorf("ParseLimit(%q) = %v, which reads back as %v, %v", text, l, again, err)
 		}

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package policy
+package policy_test
 
 import (
 	"fmt"
-	"github.com/penstock/penstock/internal/test/limittest"
 	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/limittest"
 )
 
 // TestNewOverrides tests each mistake, and that the map is copied.
 func TestNewOverrides(t *testing.T) {
-	many := map[string]LimitSet{}
-	for i := range OverridesMax + 1 {
-		many[fmt.Sprint("r", i)] = LimitSet{Unlimited: true}
+	many := map[string]policy.LimitSet{}
+	for i := range policy.OverridesMax + 1 {
+		many[fmt.Sprint("r", i)] = policy.LimitSet{Unlimited: true}
 	}
 	var long []counter.Limit
-	for i := range OverrideLimitsMax + 1 {
+	for i := range policy.OverrideLimitsMax + 1 {
 		long = append(long, limittest.Parse(t, fmt.Sprintf("1/%dm", i+1)))
 	}
-	for says, sets := range map[string]map[string]LimitSet{
+	for says, sets := range map[string]map[string]policy.LimitSet{
 		"at most 64":                    many,
 		`"a b" is not the name`:         {"a b": {Unlimited: true}},
 		`"" is not the name`:            {"": {Unlimited: true}},
@@ -33,19 +34,19 @@ func TestNewOverrides(t *testing.T) {
 		`limit[1], 7/month, has the`:    {"*": {Limits: limittest.All(t, "1/month", "7/month")}},
 		"\"*\": a limit is missing; wr": {"r": {Unlimited: true}, "*": {}},
 	} {
-		if o, err := NewOverrides(sets); err == nil || o != nil || !strings.Contains(err.Error(), says) {
+		if o, err := policy.NewOverrides(sets); err == nil || o != nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v and %v, want %q", o, err, says)
 		}
 	}
-	if o, err := NewOverrides(nil); o != nil || err != nil || o.Rules() != nil {
+	if o, err := policy.NewOverrides(nil); o != nil || err != nil || o.Rules() != nil {
 		t.Errorf("none: %v, %v", o, err)
 	}
-	both := map[string]LimitSet{"b b": {}, "a a": {}}
-	if _, err := NewOverrides(both); err == nil || strings.Index(err.Error(), `"a a"`) > strings.Index(err.Error(), `"b b"`) {
+	both := map[string]policy.LimitSet{"b b": {}, "a a": {}}
+	if _, err := policy.NewOverrides(both); err == nil || strings.Index(err.Error(), `"a a"`) > strings.Index(err.Error(), `"b b"`) {
 		t.Errorf("two mistakes: %v", err)
 	}
-	sets := map[string]LimitSet{"r": {Limits: limittest.All(t, "5/1m")}, "*": {Unlimited: true}}
-	o, err := NewOverrides(sets)
+	sets := map[string]policy.LimitSet{"r": {Limits: limittest.All(t, "5/1m")}, "*": {Unlimited: true}}
+	o, err := policy.NewOverrides(sets)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package response
+package response_test
 
 import (
 	"net/netip"
@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/test/request"
 )
 
@@ -60,4 +61,6 @@ func compile(t *testing.T, p policy.Policy) *core.Ruleset {
 	return rs
 }
 
-func headers(plan *core.Plan, d *core.Decision) Fields { return new(Writer).Headers(plan, d) }
+func headers(plan *core.Plan, d *core.Decision) response.Fields {
+	return new(response.Writer).Headers(plan, d)
+}

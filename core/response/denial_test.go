@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package response
+package response_test
 
 import (
 	"fmt"
@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/test/limittest"
 	"github.com/penstock/penstock/internal/test/request"
 )
@@ -47,20 +49,20 @@ func TestResponseOfARule(t *testing.T) {
 			t.Errorf("%s: a request that goes on has a response: %+v", c.path, d)
 		}
 		plan, d := store.ask(t, get("192.0.2.1", c.path), rs)
-		if d.Status != c.status || ContentType(&d) != c.kind || !d.Denied() {
-			t.Errorf("%s: %+v, %s", c.path, d, ContentType(&d))
+		if d.Status != c.status || response.ContentType(&d) != c.kind || !d.Denied() {
+			t.Errorf("%s: %+v, %s", c.path, d, response.ContentType(&d))
 		}
-		if got := string(AppendProblem(nil, plan, &d)); got != c.body {
+		if got := string(response.AppendProblem(nil, plan, &d)); got != c.body {
 			t.Errorf("%s:\n%s\nwant\n%s", c.path, got, c.body)
 		}
-		if code, _ := GRPCStatus(&d); code != c.code {
+		if code, _ := response.GRPCStatus(&d); code != c.code {
 			t.Errorf("%s: gRPC %d, want %d", c.path, code, c.code)
 		}
 		if c.path == "/text" {
-			if Detail(&d) != "Our \"free\" plan\nallows one: 50%." {
-				t.Errorf("the detail is %q", Detail(&d))
+			if response.Detail(&d) != "Our \"free\" plan\nallows one: 50%." {
+				t.Errorf("the detail is %q", response.Detail(&d))
 			}
-			if _, message := GRPCStatus(&d); message != `Our "free" plan%0Aallows one: 50%25.` {
+			if _, message := response.GRPCStatus(&d); message != `Our "free" plan%0Aallows one: 50%25.` {
 				t.Errorf("gRPC says %q", message)
 			}
 			if diff := cmp.Diff([]policy.Field{{Name: "X-Plans", Value: "https://example.com"}}, d.Response.Headers); diff != "" {
@@ -86,10 +88,10 @@ func TestUnauthorized(t *testing.T) {
 		if body["title"] != "Unauthorized" || body["status"] != 401.0 || detail == "" {
 			t.Errorf("%s: %v", state, body)
 		}
-		if fields != (Fields{}) || Challenge(&d) != `Bearer error="invalid_token"` {
+		if fields != (response.Fields{}) || response.Challenge(&d) != `Bearer error="invalid_token"` {
 			t.Errorf("%s: %+v", state, fields)
 		}
-		if code, message := GRPCStatus(&d); code != 16 || message != detail {
+		if code, message := response.GRPCStatus(&d); code != 16 || message != detail {
 			t.Errorf("%s: gRPC %d %q", state, code, message)
 		}
 		seen[detail] = true
@@ -104,7 +106,7 @@ func TestGRPCStatus(t *testing.T) {
 		core.OutcomeDenied: 8, core.OutcomePenalized: 8, core.OutcomeUnauthorized: 16, core.OutcomeBlocked: 7, core.OutcomeMissing: 7,
 		core.OutcomeDegradedDenied: 14} {
 		d := core.Decision{Outcome: outcome, RetryAfter: 90 * counter.Second}
-		if code, message := GRPCStatus(&d); code != want || (message == "") != (want == 0) || Detail(&d) != message {
+		if code, message := response.GRPCStatus(&d); code != want || (message == "") != (want == 0) || response.Detail(&d) != message {
 			t.Errorf("%s: %d %q, want %d", outcome, code, message, want)
 		}
 	}
@@ -119,8 +121,8 @@ func TestNoIdentifierInFields(t *testing.T) {
 	store := newCounters()
 	for range 3 {
 		plan, d := store.ask(t, &request.Attributes{Attrs: map[string]string{"user": evil}}, rs)
-		_, message := GRPCStatus(&d)
-		if all := fmt.Sprintf("%+v%s%s", headers(plan, &d), AppendProblem(nil, plan, &d), message); strings.Contains(all, "evil") {
+		_, message := response.GRPCStatus(&d)
+		if all := fmt.Sprintf("%+v%s%s", headers(plan, &d), response.AppendProblem(nil, plan, &d), message); strings.Contains(all, "evil") {
 			t.Errorf("%s", all)
 		}
 		store.now += counter.Minute

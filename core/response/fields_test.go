@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package response
+package response_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core/response"
 )
 
 // TestMerge: each case tests one rule of Merge.
 func TestMerge(t *testing.T) {
-	ours := Fields{"10", "4", "1700000060", `"api";r=4`, `"api";q=10`, "", "3"}
-	theirs := map[Field][]string{FieldLimit: {"50"}, FieldRemaining: {"3"}, FieldRateLimit: {`"up";r=3`, "", " ", ` "b";r=9 `}, FieldRetryAfter: {"9"}}
+	ours := response.Fields{"10", "4", "1700000060", `"api";r=4`, `"api";q=10`, "", "3"}
+	theirs := map[response.Field][]string{response.FieldLimit: {"50"}, response.FieldRemaining: {"3"}, response.FieldRateLimit: {`"up";r=3`, "", " ", ` "b";r=9 `}, response.FieldRetryAfter: {"9"}}
 	lists := `"api";r=4, "up";r=3, "b";r=9`
-	kept := Fields{"", "", "", lists, `"api";q=10`, "", ""}
-	replaced := Fields{"10", "4", "1700000060", lists, `"api";q=10`, "", "3"}
+	kept := response.Fields{"", "", "", lists, `"api";q=10`, "", ""}
+	replaced := response.Fields{"10", "4", "1700000060", lists, `"api";q=10`, "", "3"}
 	for name, c := range map[string]struct {
-		ours      Fields
+		ours      response.Fields
 		remaining string // theirs; "-" for none
 		yields    bool
-		want      Fields
+		want      response.Fields
 	}{
 		"theirs is smaller":          {ours, "3", false, kept},
 		"with spaces around":         {ours, " 3 ", false, kept},
@@ -30,13 +32,13 @@ func TestMerge(t *testing.T) {
 		"none":                       {ours, "-", false, replaced},
 		"larger, and it has refused": {ours, "500", true, kept},
 		"none, and it has refused":   {ours, "-", true, replaced},
-		"we have nothing to say":     {Fields{}, "9", false, Fields{}},
-		"a denial":                   {Fields{FieldRetryAfter: "30"}, "3", false, Fields{FieldRetryAfter: "30"}},
+		"we have nothing to say":     {response.Fields{}, "9", false, response.Fields{}},
+		"a denial":                   {response.Fields{response.FieldRetryAfter: "30"}, "3", false, response.Fields{response.FieldRetryAfter: "30"}},
 	} {
 		got := c.ours
-		got.Merge(4, c.yields, func(f Field) []string {
+		got.Merge(4, c.yields, func(f response.Field) []string {
 			switch {
-			case f != FieldRemaining:
+			case f != response.FieldRemaining:
 				return theirs[f]
 			case c.remaining == "-":
 				return nil
@@ -53,19 +55,19 @@ func TestMerge(t *testing.T) {
 func TestMergeAllocatesNothing(t *testing.T) {
 	header := map[string][]string{"x-ratelimit-remaining": {"3"}}
 	if n := testing.AllocsPerRun(100, func() {
-		ours := Fields{"10", "4", "1700000060", `"api";r=4`, `"api";q=10`, "", "3"}
-		ours.Merge(4, false, func(f Field) []string { return header[FieldNames[f]] })
+		ours := response.Fields{"10", "4", "1700000060", `"api";r=4`, `"api";q=10`, "", "3"}
+		ours.Merge(4, false, func(f response.Field) []string { return header[response.FieldNames[f]] })
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func TestCorrect(t *testing.T) {
-	f := Fields{FieldCost: "3"}
-	if f.Correct(12); f[FieldCost] != "12" {
-		t.Errorf("the cost is %q", f[FieldCost])
+	f := response.Fields{response.FieldCost: "3"}
+	if f.Correct(12); f[response.FieldCost] != "12" {
+		t.Errorf("the cost is %q", f[response.FieldCost])
 	}
-	none := Fields{}
+	none := response.Fields{}
 	if none.Correct(12); !none.Empty() || f.Empty() {
 		t.Errorf("%q and %q", none, f)
 	}

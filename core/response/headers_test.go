@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package response
+package response_test
 
 import (
 	"encoding/json"
-	"github.com/penstock/penstock/internal/test/limittest"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/test/limittest"
 )
 
 // fieldsOf returns the header fields of the n-th request for / from 192.0.2.1, with its plan and
 // decision.
-func fieldsOf(t *testing.T, store *counters, n int, policies ...*core.Ruleset) (Fields, *core.Plan, core.Decision) {
+func fieldsOf(t *testing.T, store *counters, n int, policies ...*core.Ruleset) (response.Fields, *core.Plan, core.Decision) {
 	t.Helper()
 	for range n - 1 {
 		store.ask(t, get("192.0.2.1", "/"), policies...)
@@ -35,23 +37,23 @@ func TestHeadersOfEachAlgorithm(t *testing.T) {
 	for _, c := range []struct {
 		limit string
 		n     int
-		want  Fields
+		want  response.Fields
 	}{
-		{"3/1m fw", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
-		{"3/1m fw", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
-		{"3/1m", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
+		{"3/1m fw", 1, response.Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
+		{"3/1m fw", 4, response.Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
+		{"3/1m", 1, response.Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
 		// From the beginning of the next window, the three units of this one count for less than
 		// three.
-		{"3/1m", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
-		{"3/1m sl", 2, Fields{"3", "1", "1700000061", `"default";r=1;t=60`, `"default";q=3;w=60`, "", ""}},
-		{"3/1m sl", 4, Fields{"3", "0", "1700000061", `"default";r=0;t=60`, `"default";q=3;w=60`, "60", ""}},
-		{"6/1m burst 9", 2, Fields{"9", "7", "1700000021", `"default";r=7;t=10`, `"default";q=6;w=60;penstock-burst=9`, "", ""}},
-		{"6/1m burst 1", 2, Fields{"1", "0", "1700000011", `"default";r=0;t=10`, `"default";q=6;w=60;penstock-burst=1`, "10", ""}},
-		{"6/1m tb", 1, Fields{"6", "5", "1700000011", `"default";r=5;t=10`, `"default";q=6;w=60;penstock-burst=6`, "", ""}},
+		{"3/1m", 4, response.Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
+		{"3/1m sl", 2, response.Fields{"3", "1", "1700000061", `"default";r=1;t=60`, `"default";q=3;w=60`, "", ""}},
+		{"3/1m sl", 4, response.Fields{"3", "0", "1700000061", `"default";r=0;t=60`, `"default";q=3;w=60`, "60", ""}},
+		{"6/1m burst 9", 2, response.Fields{"9", "7", "1700000021", `"default";r=7;t=10`, `"default";q=6;w=60;penstock-burst=9`, "", ""}},
+		{"6/1m burst 1", 2, response.Fields{"1", "0", "1700000011", `"default";r=0;t=10`, `"default";q=6;w=60;penstock-burst=1`, "10", ""}},
+		{"6/1m tb", 1, response.Fields{"6", "5", "1700000011", `"default";r=5;t=10`, `"default";q=6;w=60;penstock-burst=6`, "", ""}},
 		// Sub-second windows: the parameter w cannot express them, and all times are at least one
 		// second.
-		{"3/500ms fw", 4, Fields{"3", "0", "1700000002", `"default";r=0;t=1`, `"default";q=3`, "1", ""}},
-		{"3/1500ms fw", 1, Fields{"3", "2", "1700000002", `"default";r=2;t=1`, `"default";q=3`, "", ""}},
+		{"3/500ms fw", 4, response.Fields{"3", "0", "1700000002", `"default";r=0;t=1`, `"default";q=3`, "1", ""}},
+		{"3/1500ms fw", 1, response.Fields{"3", "2", "1700000002", `"default";r=2;t=1`, `"default";q=3`, "", ""}},
 	} {
 		store := newCounters()
 		store.now = 1_700_000_000*counter.Second + 300*counter.Millisecond
@@ -68,7 +70,7 @@ func TestHeadersOfAFullBucket(t *testing.T) {
 	plan.Add(oneRule(t, "6/1m burst 9"), get("192.0.2.1", "/"))
 	plan.Results()[0] = counter.Result{At: 1_700_000_000 * counter.Second, Remaining: 9}
 	d := plan.Decide()
-	want := Fields{"9", "9", "1700000001", `"default";r=9`, `"default";q=6;w=60;penstock-burst=9`, "", ""}
+	want := response.Fields{"9", "9", "1700000001", `"default";r=9`, `"default";q=6;w=60;penstock-burst=9`, "", ""}
 	if diff := cmp.Diff(want, headers(plan, &d)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -87,17 +89,17 @@ func TestHeadersOfSeveralLimits(t *testing.T) {
 	store := newCounters()
 	got, _, d := fieldsOf(t, store, 1, rs)
 	// The limit reported has one request left; api-1m has three.
-	want := Fields{"25", "15", "1700000040", `"dear";r=15;t=40`, policies, "", "10"}
+	want := response.Fields{"25", "15", "1700000040", `"dear";r=15;t=40`, policies, "", "10"}
 	if diff := cmp.Diff(want, got); diff != "" || d.Rule != "dear" || d.Policy != "dear" || d.Used != 10 {
 		t.Errorf("%+v; -want +got:\n%s", d, diff)
 	}
 	got, _, d = fieldsOf(t, store, 2, rs)
-	if got[FieldRateLimit] != `"dear";r=5;t=40` || got[FieldRetryAfter] != "40" || got[FieldPolicy] != policies || !d.Denied() {
+	if got[response.FieldRateLimit] != `"dear";r=5;t=40` || got[response.FieldRetryAfter] != "40" || got[response.FieldPolicy] != policies || !d.Denied() {
 		t.Errorf("refused: %+v", got)
 	}
 	// If two limits have equally many requests left, the limit that resets later is reported.
 	got, _, d = fieldsOf(t, newCounters(), 1, oneRule(t, "4/1m fw", "4/1d fw"))
-	if got[FieldRateLimit][:14] != `"default-1d";r` || d.Policy != "default-1d" || d.Limit.Window() != counter.Day {
+	if got[response.FieldRateLimit][:14] != `"default-1d";r` || d.Policy != "default-1d" || d.Limit.Window() != counter.Day {
 		t.Errorf("equally few: %+v", got)
 	}
 }
@@ -114,19 +116,19 @@ func TestHeadersHideAndExpose(t *testing.T) {
 	}
 	store := newCounters()
 	got, _, d := fieldsOf(t, store, 2, policy(false))
-	want := Fields{"9", "7", "1700000040", `"own";r=7;t=40`, `"own";q=9;w=60`, "", ""}
+	want := response.Fields{"9", "7", "1700000040", `"own";r=7;t=40`, `"own";q=9;w=60`, "", ""}
 	if diff := cmp.Diff(want, got); diff != "" || d.Rule != "own" {
 		t.Errorf("hidden, allowed (-want +got):\n%s", diff)
 	}
 	got, plan, d := fieldsOf(t, store, 1, policy(false))
-	if diff := cmp.Diff(Fields{FieldRetryAfter: "40"}, got); diff != "" || d.Rule != "all" || d.Policy != "" || d.Limit != nil {
+	if diff := cmp.Diff(response.Fields{response.FieldRetryAfter: "40"}, got); diff != "" || d.Rule != "all" || d.Policy != "" || d.Limit != nil {
 		t.Errorf("hidden, refused: %+v (-want +got):\n%s", d, diff)
 	}
 	if _, named := problem(t, plan, &d)["violated-policies"]; named {
 		t.Errorf("the body of a denial by a hidden limit names policies")
 	}
 	got, plan, d = fieldsOf(t, newCounters(), 3, policy(true))
-	want = Fields{"2", "0", "1700000040", `"all";r=0;t=40`,
+	want = response.Fields{"2", "0", "1700000040", `"all";r=0;t=40`,
 		`"shadow";q=1;w=60, "all";q=2;w=60, "own";q=9;w=60`, "40", ""}
 	if diff := cmp.Diff(want, got); diff != "" || d.Policy != "all" {
 		t.Errorf("exposed, refused (-want +got):\n%s", diff)
@@ -147,15 +149,15 @@ func TestHeaderFamilies(t *testing.T) {
 		what     string
 		n        int
 		policies []*core.Ruleset
-		want     Fields
+		want     response.Fields
 	}{
-		{"x alone", 1, []*core.Ruleset{x}, Fields{FieldLimit: "5", FieldRemaining: "4", FieldReset: "1700000040"}},
-		{"ietf alone", 1, []*core.Ruleset{ietf}, Fields{FieldRateLimit: `"ietf";r=8;t=40`, FieldPolicy: `"ietf";q=9;w=60`}},
-		{"none alone", 1, []*core.Ruleset{none}, Fields{}},
-		{"none, refused", 2, []*core.Ruleset{none, x}, Fields{FieldRetryAfter: "40"}},
-		{"one each", 1, []*core.Ruleset{ietf, none, x}, Fields{"5", "4", "1700000040", `"ietf";r=8;t=40`, `"ietf";q=9;w=60`, "", ""}},
-		{"refused by ietf", 2, []*core.Ruleset{x, few, ietf}, Fields{FieldRateLimit: `"few";r=0;t=40`,
-			FieldPolicy: `"few";q=1;w=60, "ietf";q=9;w=60`, FieldRetryAfter: "40"}},
+		{"x alone", 1, []*core.Ruleset{x}, response.Fields{response.FieldLimit: "5", response.FieldRemaining: "4", response.FieldReset: "1700000040"}},
+		{"ietf alone", 1, []*core.Ruleset{ietf}, response.Fields{response.FieldRateLimit: `"ietf";r=8;t=40`, response.FieldPolicy: `"ietf";q=9;w=60`}},
+		{"none alone", 1, []*core.Ruleset{none}, response.Fields{}},
+		{"none, refused", 2, []*core.Ruleset{none, x}, response.Fields{response.FieldRetryAfter: "40"}},
+		{"one each", 1, []*core.Ruleset{ietf, none, x}, response.Fields{"5", "4", "1700000040", `"ietf";r=8;t=40`, `"ietf";q=9;w=60`, "", ""}},
+		{"refused by ietf", 2, []*core.Ruleset{x, few, ietf}, response.Fields{response.FieldRateLimit: `"few";r=0;t=40`,
+			response.FieldPolicy: `"few";q=1;w=60, "ietf";q=9;w=60`, response.FieldRetryAfter: "40"}},
 	} {
 		got, _, _ := fieldsOf(t, newCounters(), c.n, c.policies...)
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -167,7 +169,7 @@ func TestHeaderFamilies(t *testing.T) {
 // problem decodes the body of a denial.
 func problem(t *testing.T, p *core.Plan, d *core.Decision) map[string]any {
 	t.Helper()
-	body := AppendProblem([]byte("before"), p, d)
+	body := response.AppendProblem([]byte("before"), p, d)
 	var out map[string]any
 	if err := json.Unmarshal(body[len("before"):], &out); err != nil {
 		t.Fatalf("%s: %v", body, err)
@@ -183,11 +185,11 @@ func TestProblemExceeded(t *testing.T) {
 		`"title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,` +
 		`"detail":"Too many requests: try again in 6400 seconds.","violated-policies":["default-1m","default-1d"],` +
 		`"error":"Rate limit exceeded","retry_after":6400}`
-	if got := string(AppendProblem(nil, plan, &d)); got != want {
+	if got := string(response.AppendProblem(nil, plan, &d)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	var text []byte
-	if n := testing.AllocsPerRun(100, func() { text = AppendProblem(text[:0], plan, &d) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { text = response.AppendProblem(text[:0], plan, &d) }); n != 0 {
 		t.Errorf("AppendProblem allocates %v times", n)
 	}
 }
@@ -205,11 +207,11 @@ func TestNeverPasses(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	got := headers(plan, &d)
-	if got[FieldRetryAfter] != "" || got[FieldRateLimit] != `"default-1m-fw";r=3` || got[FieldReset] != "1700000040" {
+	if got[response.FieldRetryAfter] != "" || got[response.FieldRateLimit] != `"default-1m-fw";r=3` || got[response.FieldReset] != "1700000040" {
 		t.Errorf("fields %+v", got)
 	}
 	body := problem(t, plan, &d)
-	if _, timed := body["retry_after"]; timed || body["detail"] != detailNeverPasses {
+	if _, timed := body["retry_after"]; timed || body["detail"] != "The request costs more than the limit lets through at once: it can never pass." {
 		t.Errorf("body %v", body)
 	}
 }
@@ -224,7 +226,8 @@ func TestProblemsWithoutALimit(t *testing.T) {
 	for _, c := range []struct{ path, kind, title string }{
 		{"/no", "about:blank", "Forbidden"},
 		{"/user", "about:blank", "Forbidden"},
-		{"/", typeReduced, titleReduced},
+		{"/", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+			"Request cannot be satisfied due to temporary server capacity constraints"},
 	} {
 		plan := new(core.Plan)
 		plan.Add(rs, get("192.0.2.1", c.path))
@@ -233,13 +236,13 @@ func TestProblemsWithoutALimit(t *testing.T) {
 		if body["type"] != c.kind || body["title"] != c.title || body["status"] != float64(d.Status) || body["detail"] == "" {
 			t.Errorf("%s: %v", c.path, body)
 		}
-		if _, named := body["violated-policies"]; named || headers(plan, &d) != (Fields{}) {
+		if _, named := body["violated-policies"]; named || headers(plan, &d) != (response.Fields{}) {
 			t.Errorf("%s names policies", c.path)
 		}
 	}
 	plan := new(core.Plan)
 	d := plan.Decide()
-	if body := AppendProblem(nil, plan, &d); len(body) != 0 || d.Outcome != core.OutcomeNone {
+	if body := response.AppendProblem(nil, plan, &d); len(body) != 0 || d.Outcome != core.OutcomeNone {
 		t.Errorf("a request that goes on has the body %s", body)
 	}
 }
@@ -255,13 +258,13 @@ func BenchmarkHeaders(b *testing.B) {
 		b.Fatal(err)
 	}
 	var plan core.Plan
-	var writer Writer
+	var writer response.Writer
 	plan.Add(rs, get("203.0.113.7", "/api/items/42"))
 	newCounters().take(plan.Checks(), plan.Results())
 	b.ReportAllocs()
 	for b.Loop() {
 		d := plan.Decide()
-		if f := writer.Headers(&plan, &d); f[FieldLimit] == "" {
+		if f := writer.Headers(&plan, &d); f[response.FieldLimit] == "" {
 			b.Fatal("no limit is shown")
 		}
 	}

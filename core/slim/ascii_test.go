@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package slim
+package slim_test
 
 import (
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // TestASCII compares with the standard library, which also handles letters outside ASCII.
@@ -16,19 +18,19 @@ func TestASCII(t *testing.T) {
 		text = append(text, byte(c))
 	}
 	for _, text := range []string{"", "a", "Z", "X-Api-Key", "[@`{", string(text[:128])} {
-		if LowerASCII(text) != strings.ToLower(text) || UpperASCII(text) != strings.ToUpper(text) {
-			t.Errorf("%q: %q and %q", text, LowerASCII(text), UpperASCII(text))
+		if slim.LowerASCII(text) != strings.ToLower(text) || slim.UpperASCII(text) != strings.ToUpper(text) {
+			t.Errorf("%q: %q and %q", text, slim.LowerASCII(text), slim.UpperASCII(text))
 		}
 	}
 	for _, c := range []struct {
 		a, b string
 		want bool
 	}{{"", "", true}, {"BeareR", "bEARer", true}, {"a", "aa", false}, {"[", "{", false}, {"k", "\u212a", false}} {
-		if EqualASCII(c.a, c.b) != c.want {
+		if slim.EqualASCII(c.a, c.b) != c.want {
 			t.Errorf("%q and %q", c.a, c.b)
 		}
 	}
-	if got := LowerASCII(string(text[128:])); got != string(text[128:]) {
+	if got := slim.LowerASCII(string(text[128:])); got != string(text[128:]) {
 		t.Errorf("%q", got)
 	}
 }
@@ -42,7 +44,7 @@ func TestSortNumbers(t *testing.T) {
 		for i := range list {
 			list[i] = random.Int32N(int32(n/2 + 1))
 		}
-		order := Order(n, func(i, j int) int { return int(list[i]) - int(list[j]) })
+		order := slim.Order(n, func(i, j int) int { return int(list[i]) - int(list[j]) })
 		want := make([]int32, n)
 		for i := range want {
 			want[i] = int32(i)
@@ -53,7 +55,7 @@ func TestSortNumbers(t *testing.T) {
 		}
 		sorted := slices.Clone(list)
 		slices.Sort(sorted)
-		if SortNumbers(list, func(a, b int32) bool { return a < b }); !slices.Equal(list, sorted) {
+		if slim.SortNumbers(list, func(a, b int32) bool { return a < b }); !slices.Equal(list, sorted) {
 			t.Fatalf("%v", list)
 		}
 	}

@@ -122,6 +122,14 @@ func penstockWoken(s *C.stream) (verdict C.int) {
 	return reply(s, t, t.Woken())
 }
 
+// penstockAnnounce has the store asked about the requests of one turn of a worker.
+//
+//export penstockAnnounce
+func penstockAnnounce(id C.uint64_t) {
+	defer recovered()
+	fronts.get(uint64(id)).Announce()
+}
+
 // penstockGone ends a request that waits, because its client has left.
 //
 //export penstockGone
@@ -250,6 +258,9 @@ func (w *waker) Waits() { C.stream_waits((*C.stream)(w)) }
 
 // Wake implements [front.Waker].
 func (w *waker) Wake() { C.stream_wake((*C.stream)(w)) }
+
+// Announces implements [front.Waker].
+func (*waker) Announces() bool { return true }
 
 // Unwaits implements [front.Waker].
 func (w *waker) Unwaits() { C.stream_unwaits((*C.stream)(w)) }

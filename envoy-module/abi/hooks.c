@@ -13,6 +13,9 @@
 // The numbers of headers, fields of a reply, and pieces of a body that need no allocation.
 enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
 
+// The events of a stream's scheduler.
+enum { EVENT_WOKEN = 0, EVENT_TURN_ENDS = 1 };
+
 // A config is one configuration of the filter, or of a route.
 typedef struct {
   uint64_t front;
@@ -44,7 +47,7 @@ void stream_waits(stream *s) {
 // it is used under the lock with which Envoy's destroy hook marks the stream.
 void stream_wake(stream *s) {
   pthread_mutex_lock(&s->lock);
-  if (!s->gone && s->scheduler != NULL) CALLBACK(http_filter_scheduler_commit)(s->scheduler, 0);
+  if (!s->gone && s->scheduler != NULL) CALLBACK(http_filter_scheduler_commit)(s->scheduler, EVENT_WOKEN);
   pthread_mutex_unlock(&s->lock);
   release(s);
 }
@@ -172,6 +175,29 @@ void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
 
 void HOOK(http_filter_per_route_config_destroy)(config *c) { close_config(c); }
 
+// The stream whose event announces all requests that began to wait in this turn of the worker; NULL
+// for none. The worker calls the event when it has read what had arrived on its connections.
+static _Thread_local stream *announcer;
+
+static void announce(stream *s) {
+  if (!s->announces) return;
+  s->announces = false;
+  announcer = NULL;
+  penstockAnnounce(s->front);
+}
+
+// announce_later has the request announced at the end of the turn. Requests of another
+// configuration than the first one's are announced at once.
+static void announce_later(stream *s) {
+  if (announcer == NULL && s->scheduler != NULL) {
+    announcer = s;
+    s->announces = true;
+    CALLBACK(http_filter_scheduler_commit)(s->scheduler, EVENT_TURN_ENDS);
+  } else if (announcer == NULL || announcer->front != s->front) {
+    penstockAnnounce(s->front);
+  }
+}
+
 void *HOOK(http_filter_new)(config *c, void *envoy) {
   stream *s = malloc(sizeof *s);
   if (s == NULL) abort();
@@ -190,6 +216,7 @@ void HOOK(http_filter_destroy)(stream *s) {
   pthread_mutex_lock(&s->lock);
   s->gone = true;
   pthread_mutex_unlock(&s->lock);
+  announce(s);
   if (s->waiting != 0) penstockGone(s->waiting);
   if (s->settling != 0) penstockEnded(s->settling);
   span_end(s);
@@ -218,6 +245,7 @@ size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
     respond(s);
     return HEADERS_STOP;
   case VERDICT_WAIT:
+    announce_later(s);
     // Any other status would let a request with a body pass before it is decided.
     return HEADERS_STOP_ALL_AND_WATERMARK;
   }
@@ -225,7 +253,10 @@ size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
 }
 
 void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
-  (void)event;
+  if (event == EVENT_TURN_ENDS) {
+    announce(s);
+    return;
+  }
   if (s->waiting == 0) return;
   int verdict = penstockWoken(s);
   s->waiting = 0;

@@ -36,6 +36,7 @@ typedef struct stream {
   pthread_mutex_t lock; // guards gone, uses, and every use of the scheduler by the goroutine
   bool gone;            // Envoy has destroyed the stream
   int uses;
+  bool announces; // an event is under way that announces the requests of this turn
   bool traced;    // Envoy traces the request
   void *span;     // of the check, within Envoy's trace; NULL unless it is under way
   bool answered;  // the module has made the response

@@ -96,8 +96,9 @@ func (a *asker) awaitStart(start func(context.Context)) {
 	start(ctx)
 }
 
-// add adds a request to the queue. It returns false if the queue has no room for it.
-func (a *asker) add(s *Stream) bool {
+// add adds a request to the queue. It returns false if the queue has no room for it. announced
+// reports whether announce is called later.
+func (a *asker) add(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	source := &a.sources[s.from]
@@ -106,17 +107,35 @@ func (a *asker) add(s *Stream) bool {
 	}
 	*source++
 	a.waiting.push(s)
-	if a.active < askersUsual {
-		a.wake()
-	} else if !a.helped {
-		a.helped = true
-		time.AfterFunc(helpAfter, a.help)
+	if !announced {
+		a.wakeUsual()
 	}
 	if !a.watched {
 		a.watched = true
 		time.AfterFunc(watchEvery, a.watch)
 	}
 	return true
+}
+
+// announce makes a goroutine ask about the requests that were added in one turn of a worker, so
+// that it asks about them together.
+func (a *asker) announce() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting.queue != nil && !a.stopped {
+		a.wakeUsual()
+	}
+}
+
+// wakeUsual makes one more goroutine ask, or makes sure that another one helps later. The lock must
+// be held.
+func (a *asker) wakeUsual() {
+	if a.active < askersUsual {
+		a.wake()
+	} else if !a.helped {
+		a.helped = true
+		time.AfterFunc(helpAfter, a.help)
+	}
 }
 
 // wake makes one more goroutine ask, if there may be one. The lock must be held.

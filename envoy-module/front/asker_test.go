@@ -128,6 +128,40 @@ func TestTheQueueDeniesInTime(t *testing.T) {
 	}
 }
 
+// TestTheRequestsOfATurnAreAskedAboutTogether tests that no goroutine asks before the requests are
+// announced, and that one then asks about all of them.
+func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, many("allow", redis))
+	ask(t, f, request("/")) // the store is connected
+	a := f.store.asker
+	goroutines := func() (asking, waiting int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.active, a.idle
+	}
+	eventually.Until(t, 10*time.Second, "the goroutine waits", func() bool { asking, waiting := goroutines(); return asking == 0 && waiting == 1 })
+	var all []*bell
+	for range 2 * batchMax / 3 {
+		s, b := f.NewStream(), newBell()
+		b.announces = true
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, nobody{}, b); v != Wait {
+			t.Fatalf("verdict %d, want %d", v, Wait)
+		}
+		defer s.Release()
+		all = append(all, b)
+	}
+	if asking, _ := goroutines(); asking != 0 {
+		t.Errorf("%d goroutines ask before the requests are announced", asking)
+	}
+	f.Announce()
+	for _, b := range all {
+		<-b.rung
+	}
+	eventually.Until(t, 10*time.Second, "one goroutine has asked", func() bool { asking, waiting := goroutines(); return asking == 0 && waiting == 1 })
+}
+
 // TestOneClientDoesNotFillTheQueue tests that requests of others find room while one client sends
 // more than the store can answer.
 func TestOneClientDoesNotFillTheQueue(t *testing.T) {

@@ -168,6 +168,10 @@ func (f *Front) Reload() error {
 // Front returns the front of a request.
 func (s *Stream) Front() *Front { return s.front }
 
+// Announce has the store asked about the requests that wait since the last call. See
+// [Waker.Announces].
+func (f *Front) Announce() { f.store.asker.announce() }
+
 // enter notes that a request waits.
 func (f *Front) enter() {
 	f.mu.Lock()

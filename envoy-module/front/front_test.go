@@ -24,8 +24,9 @@ func (nobody) Attribute(string) (string, bool) { return "", false }
 
 // bell is a waker that a test waits for.
 type bell struct {
-	waits int
-	rung  chan struct{}
+	waits     int
+	announces bool // the test calls Announce
+	rung      chan struct{}
 }
 
 func newBell() *bell { return &bell{rung: make(chan struct{}, 1)} }
@@ -33,6 +34,8 @@ func newBell() *bell { return &bell{rung: make(chan struct{}, 1)} }
 func (b *bell) Waits()   { b.waits++ }
 func (b *bell) Wake()    { b.rung <- struct{}{} }
 func (b *bell) Unwaits() { b.waits-- }
+
+func (b *bell) Announces() bool { return b.announces }
 
 // opened opens a front with the settings until the test ends.
 func opened(t testing.TB, settings string) *Front {

@@ -38,6 +38,9 @@ type Waker interface {
 	// Wake is called once, by any goroutine, when the request is decided. Envoy then calls
 	// [Stream.Woken], unless the request has ended.
 	Wake()
+	// Announces reports whether the adapter calls [Front.Announce] after the hook, once for the
+	// requests of one turn of the worker. Otherwise Decide itself wakes a goroutine.
+	Announces() bool
 	// Unwaits is called instead of Wake, within the hook, if the request does not wait after all.
 	Unwaits()
 }
@@ -186,7 +189,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()
 	waker.Waits()
-	if s.front.store.asker.add(s) {
+	if s.front.store.asker.add(s, waker.Announces()) {
 		return Wait
 	}
 	waker.Unwaits()

@@ -14,9 +14,10 @@ import (
 // countingWaker counts the calls of a request that waits.
 type countingWaker struct{ waits, wakes, unwaits int }
 
-func (w *countingWaker) Waits()   { w.waits++ }
-func (w *countingWaker) Wake()    { w.wakes++ }
-func (w *countingWaker) Unwaits() { w.unwaits++ }
+func (w *countingWaker) Waits()        { w.waits++ }
+func (w *countingWaker) Wake()         { w.wakes++ }
+func (w *countingWaker) Unwaits()      { w.unwaits++ }
+func (*countingWaker) Announces() bool { return false }
 
 // TestAFullQueueDenies tests that a request beyond the queue is denied at once, and that it does
 // not wait: a stream that waits is not freed before it is woken.

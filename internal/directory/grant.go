@@ -91,10 +91,13 @@ func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 // ungrant returns the grants without those for the rule of an edit, or none if it names no rule.
 func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	after := slices.DeleteFunc(slices.Clone(before), func(g Grant) bool { return e.Rule == "" || g.Rule == e.Rule })
-	if len(after) == len(before) {
-		return nil, wrong("%s has no grant for rule %q whose window may last", e.Client, e.Rule)
+	switch {
+	case len(after) < len(before):
+		return after, nil
+	case e.Rule == "":
+		return nil, wrong("%s has no grant whose window may last", e.Client)
 	}
-	return after, nil
+	return nil, wrong("%s has no grant for rule %q whose window may last", e.Client, e.Rule)
 }
 
 // withoutEnded returns a copy of the grants whose windows may not have ended.

@@ -68,10 +68,11 @@ func TestBadGrants(t *testing.T) {
 		"window of a grant":         {Action: directory.ActionGrant, Rule: "api", Units: 1, Window: "fortnight"},
 		"window does not go with":   {Action: directory.ActionUngrant, Window: "1h"},
 		"has no grant for rule":     {Action: directory.ActionUngrant, Rule: "other"},
+		"no grant whose window may": {Action: directory.ActionUngrant},
 	} {
 		e.Client, e.Actor, e.Reason = "user:ann", "x", "y"
 		before := full
-		if !strings.HasPrefix(want, "17") && e.Action == directory.ActionGrant {
+		if !strings.HasPrefix(want, "17") && (e.Action == directory.ActionGrant || e.Rule == "") {
 			before = nil
 		}
 		if _, err := e.After(before, time.Now()); !errors.Is(err, directory.ErrEdit) || !strings.Contains(err.Error(), want) {

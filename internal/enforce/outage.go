@@ -175,7 +175,8 @@ func (o *Outages) endBusy() {
 // ended reports the end of an outage as an event, with the number of requests that were decided
 // without the store.
 func (o *Outages) ended(length time.Duration, requests uint64) {
-	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: length.Seconds(), Count: requests})
+	millis := max(1, length.Milliseconds()) // an event leaves out a length of 0
+	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }
 
 // end ends the outage if no request was decided without the store for outageQuiet, and if the store

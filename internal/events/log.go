@@ -213,7 +213,7 @@ func (l *Log) flush() {
 		return
 	}
 	if l.write(sink, all) {
-		l.tell(sink)
+		l.writeDropped(sink)
 	}
 }
 
@@ -258,8 +258,8 @@ const (
 	reasonSink = "sink"
 )
 
-// tell writes an event with the number of decisions dropped since the last call.
-func (l *Log) tell(sink Sink) {
+// writeDropped writes an event with the number of decisions dropped since the last call.
+func (l *Log) writeDropped(sink Sink) {
 	for i, dropped := range [...]uint64{l.beyond.Load(), l.unwritten.Load()} {
 		if dropped == l.told[i] {
 			continue

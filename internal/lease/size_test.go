@@ -43,8 +43,8 @@ func TestHowMuchIsAsked(t *testing.T) {
 	}
 }
 
-// TestDenialByAnotherCheck: a denial by another check of the call is no information about this counter.
-// Waiting requests make calls, and the counter can lease as much as before.
+// TestDenialByAnotherCheck: a denial by another check of the call is no information about this
+// counter. Waiting requests make calls, and the counter can lease as much as before.
 func TestDenialByAnotherCheck(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)

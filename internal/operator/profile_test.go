@@ -180,8 +180,8 @@ func told(r *Report) string {
 	return strings.Join(text, " ")
 }
 
-// TestLookRejectsAClientThatCannotExist tests that a wrong name or tier is an error, so that no limits
-// of a client that does not exist are shown.
+// TestLookRejectsAClientThatCannotExist tests that a wrong name or tier is an error, so that no
+// limits of a client that does not exist are shown.
 func TestLookRejectsAClientThatCannotExist(t *testing.T) {
 	desk := deskOf(t, shopText)
 	for _, c := range []struct {

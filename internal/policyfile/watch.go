@@ -167,7 +167,7 @@ func (w *Watcher) run() {
 		case answer := <-w.reload:
 			answer <- w.guard(func() error {
 				w.follow()
-				return w.tell(readFile(w.path))
+				return w.callOnChange(readFile(w.path))
 			})
 		}
 	}
@@ -200,7 +200,7 @@ func (w *Watcher) look(now time.Time) (soon bool) {
 	if err == nil && len(bytes.TrimSpace(data)) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.goneSince = time.Time{}
 		if err != nil && !w.told || err == nil && (w.told || sha256.Sum256(data) != w.last) {
-			w.tell(data, err)
+			w.callOnChange(data, err)
 		}
 		return false
 	}
@@ -213,7 +213,7 @@ func (w *Watcher) look(now time.Time) (soon bool) {
 	case now.Sub(w.goneSince) < w.pace.absent:
 		return true
 	}
-	w.tell(data, err)
+	w.callOnChange(data, err)
 	w.told = true
 	return false
 }
@@ -244,8 +244,8 @@ func (w *Watcher) guard(step func() error) (err error) {
 	return step()
 }
 
-// tell calls onChange with the decoded content or the error.
-func (w *Watcher) tell(data []byte, err error) error {
+// callOnChange calls onChange with the decoded content or the error.
+func (w *Watcher) callOnChange(data []byte, err error) error {
 	var d *Document
 	if err == nil {
 		w.last = sha256.Sum256(data)

@@ -121,7 +121,7 @@ func (e *eventReader) endEvent() {
 	if e.size > documentBytesMax { // a client can make an event too large, as it can a document
 		e.t.scan.state = stateTooDeep
 	}
-	e.t.take()
+	e.t.endDocument()
 	e.begun, e.size = false, 0
 }
 

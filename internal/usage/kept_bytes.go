@@ -10,7 +10,7 @@ import "sync/atomic"
 // allBytesMax bytes, besides the first freeBytes of each. Most bodies are not longer, so a client
 // that fills the rest does not affect them.
 const (
-	allBytesMax = 128 << 20
+	allBytesMax = 32 << 20
 	freeBytes   = 64 << 10
 )
 

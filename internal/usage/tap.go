@@ -183,14 +183,15 @@ func (t *Tap) end() {
 	case t.events != nil:
 		t.events.end()
 	default:
-		t.take()
+		t.endDocument()
 	}
 	t.Close()
 }
 
-// take stores the numbers of a document that has ended, if it is complete, and begins the next
-// document. A client can make a document too deep, for example by a text that the upstream repeats.
-func (t *Tap) take() {
+// endDocument stores the numbers of a document that has ended, if it is complete, and begins the
+// next document. A client can make a document too deep, for example by a text that the upstream
+// repeats.
+func (t *Tap) endDocument() {
 	if t.scan.complete() {
 		for i := range t.scan.paths {
 			if p := &t.scan.paths[i]; p.found {

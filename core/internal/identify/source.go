@@ -37,6 +37,18 @@ func NewSources(sources []policy.Source) []source {
 	return out
 }
 
+// ReadsHost reports whether a property of the client comes from the host.
+func (r *Rules) ReadsHost() bool {
+	for _, sources := range [...][]source{r.users, r.tenants, r.tiers} {
+		for i := range sources {
+			if sources[i].kind == policy.SourceHost {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // firstOf returns the first value that a source provides, or "".
 func firstOf(r *match.Request, sources []source) (value string) {
 	for i := range sources {

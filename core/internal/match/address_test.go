@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package match
+package match_test
 
 import (
-	"github.com/penstock/penstock/internal/test/request"
 	"net/netip"
 	"testing"
+
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/internal/test/request"
 )
 
 // oddAddresses are texts that only some parsers accept as addresses.
@@ -27,7 +29,7 @@ func FuzzParseAddr(f *testing.F) {
 		if want.Zone() != "" {
 			return
 		}
-		if got, ok := ParseAddr(text); ok != (err == nil) || ok && got != want {
+		if got, ok := match.ParseAddr(text); ok != (err == nil) || ok && got != want {
 			t.Fatalf("%q is %s (%v), netip says %s (%v)", text, got, ok, want, err)
 		}
 	})
@@ -49,14 +51,14 @@ func TestParseAddrSpellings(t *testing.T) {
 			text string
 			want netip.Addr
 		}{{four.String(), four}, {six.String(), six}, {six.StringExpanded(), six}, {mapped.String(), mapped}} {
-			if got, ok := ParseAddr(c.text); !ok || got != c.want {
+			if got, ok := match.ParseAddr(c.text); !ok || got != c.want {
 				t.Fatalf("%q is %s", c.text, got)
 			}
 		}
 	}
 	if n := testing.AllocsPerRun(10, func() {
 		for _, text := range oddAddresses() {
-			ParseAddr(text)
+			match.ParseAddr(text)
 		}
 	}) - testing.AllocsPerRun(10, func() { oddAddresses() }); n > 0 {
 		t.Errorf("%v allocations", n)
@@ -83,7 +85,7 @@ func TestAddrSetAgreesWithPrefixes(t *testing.T) {
 				prefixes[i] = netip.PrefixFrom(a, a.BitLen()-rnd.IntN(10)).Masked()
 			}
 		}
-		set := NewAddrSet(prefixes)
+		set := match.NewAddrSet(prefixes)
 		for range 100 {
 			a, want := addr(), false
 			for _, p := range prefixes {

@@ -43,6 +43,9 @@ type Condition struct {
 	client   *clientCondition // nil: any client
 }
 
+// ReadsHost reports whether the condition compares the host.
+func (c *Condition) ReadsHost() bool { return len(c.hosts) > 0 }
+
 // ClientField is a field of the client that a condition or a list can name.
 type ClientField uint8
 

@@ -27,6 +27,7 @@ type Matcher struct {
 	starts     []int32   // the start of each list in numbers; list 0 is empty
 
 	paths   pathTrie
+	packed  *bitTrie         // of paths; nil if there are too many
 	hosts   map[string]int32 // list by host; a key that starts with "." is a suffix
 	hostAny int              // the length of the longest suffix
 	ranges  RangeTables
@@ -125,7 +126,11 @@ func (m *Matcher) verify(dst, found []int32, r *Request) []int32 {
 
 func (m *Matcher) appendPaths(dst []int32, r *Request) []int32 {
 	for i := range r.Readings {
-		m.paths.find(&r.search, r.Readings[i].folded)
+		if m.packed != nil {
+			m.packed.find(&r.search, r.Readings[i].folded)
+		} else {
+			m.paths.find(&r.search, r.Readings[i].folded)
+		}
 		for _, list := range r.search.lists {
 			dst = m.appendList(dst, list, r)
 		}

@@ -59,6 +59,7 @@ func NewMatcher(cs []Condition) *Matcher {
 		}
 	}
 	m.lay(lists)
+	m.packed = m.paths.packed()
 	return m
 }
 

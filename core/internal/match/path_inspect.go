@@ -125,7 +125,7 @@ func separatorAt(p string, i int) bool {
 // hasDotSegment reports whether a path may have a segment "." or "..". Escaped dots do not count.
 func hasDotSegment(p string) bool {
 	for i := 1; i < len(p); i++ {
-		if p[i] != '.' || !separatorAt(p, i-1) && (i < 3 || !separatorAt(p, i-3)) {
+		if p[i] != '.' || p[i-1] != '/' && p[i-1] != '\\' && (i < 3 || p[i-3] != '%' || !separatorAt(p, i-3)) {
 			continue
 		}
 		end := i + 1

@@ -165,7 +165,7 @@ func (t *pathTrie) link(at, next int32, s *segment) {
 	switch s.kind {
 	case segmentLiteral:
 		text := foldedText(s.text)
-		n.add(trieEdge{text: text, literal: t.number(text), next: next})
+		n.addEdge(trieEdge{text: text, literal: t.number(text), next: next})
 	case segmentPrefix:
 		n.prefixes.set(foldedText(s.text), next)
 	case segmentOne:
@@ -186,8 +186,8 @@ func (t *pathTrie) number(text string) int32 {
 	return t.literals[text]
 }
 
-// add inserts an edge in order.
-func (n *trieNode) add(edge trieEdge) {
+// addEdge inserts an edge in order.
+func (n *trieNode) addEdge(edge trieEdge) {
 	n.literals = append(n.literals, edge)
 	at := len(n.literals) - 1
 	for ; at > 0 && n.literals[at-1].literal > edge.literal; at-- {

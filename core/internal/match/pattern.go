@@ -164,7 +164,7 @@ func ParsePattern(text string, caseSensitive, strictSlash bool) (p pattern, why,
 		if s.kind != segmentLiteral {
 			wildcards++
 		}
-		p.add(s)
+		p.addSegment(s)
 	}
 	switch {
 	case len(p.segments) > PatternSegmentsMax:
@@ -176,8 +176,8 @@ func ParsePattern(text string, caseSensitive, strictSlash bool) (p pattern, why,
 	return p, "", ""
 }
 
-// add appends a segment. It ignores a ** after another **.
-func (p *pattern) add(s segment) {
+// addSegment appends a segment. It ignores a ** after another **.
+func (p *pattern) addSegment(s segment) {
 	if n := len(p.segments); s.kind == segmentMany && n > 0 && p.segments[n-1].kind == segmentMany {
 		return
 	}

@@ -208,9 +208,25 @@ func (r *Request) addReading(ways readingSet) {
 	}
 	folded := path
 	if r.folds {
-		folded = r.fold(path)
+		folded = r.foldOnce(path)
 	}
 	r.Readings = append(r.Readings, reading{path: path, folded: folded})
+}
+
+// foldOnce returns a path with case folded. If it is the end of a path that was read before, such
+// as one that begins with a host, only the part before it is folded again.
+func (r *Request) foldOnce(path string) string {
+	for i := range r.Readings {
+		before := &r.Readings[i]
+		if begin, ok := strings.CutSuffix(before.path, path); ok && len(begin) < len(path) {
+			mark := len(r.buffer)
+			r.buffer = appendFolded(r.buffer, begin)
+			begins := len(r.buffer) - mark
+			r.buffer = r.buffer[:mark]
+			return before.folded[begins:]
+		}
+	}
+	return r.fold(path)
 }
 
 // separate returns the decoded path with all separators that these ways recognize written as "/".

@@ -26,6 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/module"
 	"github.com/penstock/penstock/internal/test/pgtest"
+	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/s3test"
 )
 
@@ -303,8 +304,11 @@ func TestKilledAtEachStep(t *testing.T) {
 			}
 		}
 	}
-	// The first month is killed at each step, then the second.
-	for _, step := range append(slices.Clone(stepsOfArchive), stepsOfArchive...) {
+	// The first month is killed at each step, then the second. The race detector finds nothing in a
+	// process that is killed.
+	steps, restoring := append(slices.Clone(stepsOfArchive), stepsOfArchive...), []string{"create", "copy", "attach", "restored"}
+	steps, restoring = steps[:racescale.Fewer(len(steps))], restoring[:racescale.Fewer(len(restoring))]
+	for _, step := range steps {
 		w.killed(step, "")
 		check()
 	}
@@ -319,7 +323,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		}
 	}
 	for _, partition := range []string{eventsMonth, usageMonth} {
-		for _, step := range []string{"create", "copy", "attach", "restored"} {
+		for _, step := range restoring {
 			w.killed(step, partition)
 			check()
 		}

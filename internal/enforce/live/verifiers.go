@@ -62,9 +62,9 @@ type versionVerifiers struct {
 	held []*sharedVerifier
 }
 
-// of opens the verifiers for the policy's identify entries. Its error is [policy.Problems] or a
-// [*policyfile.PanicError]; after an error, nothing is left open.
-func (p *Verifiers) of(d *policyfile.Document) (*versionVerifiers, error) {
+// openFor opens the verifiers for the policy's identify entries. Its error is [policy.Problems] or
+// a [*policyfile.PanicError]; after an error, nothing is left open.
+func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 	v := &versionVerifiers{pool: p, list: make([]policy.Verifier, len(d.Identify))}
 	deadline := time.Now().Add(keysWait)
 	var fresh []*sharedVerifier

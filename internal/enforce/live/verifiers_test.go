@@ -26,11 +26,11 @@ func tokensAnd(t *testing.T, ways string) *policyfile.Document {
 // settings, whatever else in the policy changes.
 func TestVerifiersOutliveAReload(t *testing.T) {
 	pool := NewVerifiers(slog.New(slog.DiscardHandler))
-	first, err := pool.of(tokensAnd(t, ""))
+	first, err := pool.openFor(tokensAnd(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := pool.of(tokensAnd(t, `,{"jwt":{"secret":"another shared secret, 32 bytes!","header":"X-Token"}},{"ip":{}}`))
+	second, err := pool.openFor(tokensAnd(t, `,{"jwt":{"secret":"another shared secret, 32 bytes!","header":"X-Token"}},{"ip":{}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestVerifiersOutliveAReload(t *testing.T) {
 
 func TestUnreadableFilesAreReportedWithTheirPlace(t *testing.T) {
 	pool := NewVerifiers(slog.New(slog.DiscardHandler))
-	_, err := pool.of(tokensAnd(t, `,{"api_key":{"keys_file":"/nonexistent/keys.toml"}}`))
+	_, err := pool.openFor(tokensAnd(t, `,{"api_key":{"keys_file":"/nonexistent/keys.toml"}}`))
 	if err == nil || !strings.Contains(err.Error(), "identify[1].api_key") || !strings.Contains(err.Error(), "/nonexistent/keys.toml") {
 		t.Errorf("error: %v", err)
 	}

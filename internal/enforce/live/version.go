@@ -98,7 +98,7 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	if err := d.InRegion(o.Region); err != nil {
 		return nil, err
 	}
-	if opened, err = o.Verifiers.of(d); err != nil {
+	if opened, err = o.Verifiers.openFor(d); err != nil {
 		return nil, errors.Join(err, d.Check())
 	}
 	ruleset, err := d.CompileWith(opened.list)

@@ -103,7 +103,8 @@ func TestDenialsByTier(t *testing.T) {
 	}
 }
 
-// TestTheFirstRejectedEditIsAnIncrease: the counters of a policy's edits exist before the first one.
+// TestTheFirstRejectedEditIsAnIncrease: the counters of a policy's edits exist before the first
+// one.
 func TestTheFirstRejectedEditIsAnIncrease(t *testing.T) {
 	m := New()
 	m.Followed("shop")

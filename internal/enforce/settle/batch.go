@@ -41,9 +41,9 @@ func (b *batch) addWaiting() bool {
 
 // settle ends the jobs: it sends their conditions to the store, and then the checks that are due.
 func (b *batch) settle() {
-	b.ask(condition)
+	b.sendChecks(condition)
 	b.conclude(admitted)
-	b.ask(Job.Due)
+	b.sendChecks(Job.Due)
 	b.conclude(corrected)
 	for i := range b.jobs {
 		b.end(&b.jobs[i])
@@ -91,8 +91,9 @@ func corrected(c *counter.Call) End {
 	return Settled
 }
 
-// ask sends the checks of the unfinished jobs to the store. The function of returns a job's checks.
-func (b *batch) ask(of func(Job) []counter.Check) {
+// sendChecks sends the checks of the unfinished jobs to the store. The function of returns a job's
+// checks.
+func (b *batch) sendChecks(of func(Job) []counter.Check) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0
 	for i := range b.jobs {
@@ -114,7 +115,7 @@ func (b *batch) ask(of func(Job) []counter.Check) {
 		n := len(b.calls[i].Checks)
 		b.calls[i].Results, rest = rest[:n:n], rest[n:]
 	}
-	b.take()
+	b.callStore()
 }
 
 // checks returns a job's checks. If the job panics, only that job ends.
@@ -123,8 +124,9 @@ func (b *batch) checks(p *pending, of func(Job) []counter.Check) []counter.Check
 	return of(p.job)
 }
 
-// take sends the calls to the store. If the store panics, the outcome of every call is unknown.
-func (b *batch) take() {
+// callStore sends the calls to the store. If the store panics, the outcome of every call is
+// unknown.
+func (b *batch) callStore() {
 	defer b.recovered(func() {
 		for _, i := range b.from {
 			b.jobs[i].end = Panicked

@@ -41,7 +41,7 @@ func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.
 	if c == nil {
 		return
 	}
-	t := c.parked.take(number)
+	t := c.parked.unpark(number)
 	if t == nil {
 		return
 	}
@@ -89,7 +89,7 @@ type parkedAt struct {
 	until  counter.Micros
 }
 
-// park keeps a trial until take, or until its receipt has expired.
+// park keeps a trial until unpark, or until its receipt has expired.
 func (p *parked) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,14 +106,14 @@ func (p *parked) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.order = append(p.order, parkedAt{number, now + receiptTTL})
 }
 
-// take removes the trial with a number and returns it, or nil.
-func (p *parked) take(number uint64) *shadow.Trial {
+// unpark removes the trial with a number and returns it, or nil.
+func (p *parked) unpark(number uint64) *shadow.Trial {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.remove(number)
 }
 
-// remove is take with the lock held.
+// remove is unpark with the lock held.
 func (p *parked) remove(number uint64) *shadow.Trial {
 	t := p.trials[number]
 	delete(p.trials, number)

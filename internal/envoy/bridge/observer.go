@@ -50,6 +50,10 @@ func (o *Observer) countForeign(one core.RuleOutcome) {
 // UnknownDomain counts a request whose domain no policy covers.
 func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").Inc() }
 
+// InvalidTarget counts a request that was denied because servers could read its path or host
+// differently.
+func (o *Observer) InvalidTarget() { o.limits.WithLabelValues("invalid_target").Inc() }
+
 // Invalid counts a request that was answered with an error.
 func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc() }
 

@@ -143,6 +143,19 @@ func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return response
 }
 
+// unservedBody is [response.InvalidTarget] with the status that Envoy sends.
+const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status":429,` +
+	`"detail":"The target or the host is of a form that is not served."}`
+
+// unserved returns the answer to a request whose path or host servers could read differently. The
+// other fronts answer it with 400. After an error, Envoy would admit it.
+func unserved(request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	reply := overLimit(request)
+	reply.ResponseHeadersToAdd = []*envoycore.HeaderValue{{Key: "content-type", Value: "application/problem+json"}}
+	reply.RawBody = []byte(unservedBody)
+	return reply
+}
+
 // forbidden returns the answer to a request for which Envoy sends a limit of 0. Nothing is charged.
 func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}

@@ -38,7 +38,7 @@ type served struct {
 
 	mu                      sync.Mutex
 	decided, unknown, wrong int
-	panics, busy            int
+	panics, busy, targets   int
 	outcomes                map[string]int
 }
 
@@ -58,6 +58,7 @@ func (s *served) count(n *int) {
 }
 
 func (s *served) UnknownDomain() { s.count(&s.unknown) }
+func (s *served) InvalidTarget() { s.count(&s.targets) }
 func (s *served) Invalid(error)  { s.count(&s.wrong) }
 func (s *served) Busy()          { s.count(&s.busy) }
 func (s *served) Panicked(any)   { s.count(&s.panics) }

@@ -4,6 +4,7 @@ package rls
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -76,6 +77,8 @@ func TestRedis(t *testing.T) {
 
 // TestQuotaOverRedis: of several limits with quota, the largest determines exactly how many pass,
 // for many callers of two services. Charges of denied requests to other limits have been refunded.
+// A call that a busy machine does not answer in time passes by on_error, and its charge may stay,
+// so the test is then repeated with other counters.
 func TestQuotaOverRedis(t *testing.T) {
 	rs := rules(t, `{name: shop, rules: [
 		{name: a, match: {attr: {a: []}}, per: [attr:a], limit: 30/30d fixed_window, quota: true},
@@ -83,13 +86,36 @@ func TestQuotaOverRedis(t *testing.T) {
 		{name: n, match: {attr: {n: []}}, per: [attr:n], limit: 300/30d fixed_window}]}`)
 	store := redis(t)
 	nodes := []*served{serve(t, rs, store), serve(t, rs, store)}
+	failed := func() int { return nodes[0].failed() + nodes[1].failed() }
+	for try := range 5 {
+		value, before := strconv.Itoa(try), failed()
+		admitted, left := quotaUsed(t, nodes, value)
+		if now := failed() - before; now > 0 {
+			if t.Logf("%d calls failed", now); admitted > int64(50+now) {
+				t.Errorf("%d of 200 were admitted, want at most 50 and the %d whose call failed", admitted, now)
+			}
+			continue
+		}
+		if admitted != 50 || left != 250 {
+			t.Errorf("%d of 200 were admitted, want 50; %d left of 300, want 250", admitted, left)
+		}
+		nodes[1].passes(false, descriptor("a", value), descriptor("n", value))
+		return
+	}
+	t.Error("the store failed each time")
+}
+
+// quotaUsed sends 200 requests for the rules of TestQuotaOverRedis. It returns how many were
+// admitted, and what is left of the rule n.
+func quotaUsed(t *testing.T, nodes []*served, value string) (requests int64, left uint32) {
+	t.Helper()
 	var admitted atomic.Int64
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
 			for range 25 {
 				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "shop",
-					Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", "1"), descriptor("b", "1"), descriptor("n", "1")}})
+					Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", value), descriptor("b", value), descriptor("n", value)}})
 				if err != nil {
 					t.Error(err)
 				} else if response.OverallCode == pb.RateLimitResponse_OK {
@@ -99,11 +125,5 @@ func TestQuotaOverRedis(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := admitted.Load(); n != 50 {
-		t.Errorf("%d of 200 were admitted, want 50", n)
-	}
-	if left := nodes[0].passes(true, hits(descriptor("n", "1"), 0, false)).Statuses[0].LimitRemaining; left != 250 {
-		t.Errorf("%d left of 300 beside 50 that passed", left)
-	}
-	nodes[1].passes(false, descriptor("a", "1"), descriptor("n", "1"))
+	return admitted.Load(), nodes[0].passes(true, hits(descriptor("n", value), 0, false)).Statuses[0].LimitRemaining
 }

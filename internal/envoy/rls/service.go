@@ -83,6 +83,9 @@ type Observer interface {
 	// UnknownDomain reports a request that was admitted because no rule covers its domain and its
 	// descriptors have no limits of their own.
 	UnknownDomain()
+	// InvalidTarget reports a request that was denied because servers could read its path or host
+	// differently.
+	InvalidTarget()
 	// Invalid reports a request that was answered with an error.
 	Invalid(err error)
 	// Busy reports a request beyond RequestsMax or beyond the share of its address, or with too
@@ -289,7 +292,7 @@ func validate(request *pb.RateLimitRequest) error {
 }
 
 // read converts the request to descriptors. A non-nil response is the answer if Envoy sends a limit
-// of 0.
+// of 0, or a path or host that servers could read differently.
 func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	sources := request.GetDescriptors()
 	if cap(c.descriptions) < len(sources) {
@@ -300,6 +303,10 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	for i, source := range sources {
 		d := &c.descriptions[i]
 		d.read(request.GetDomain(), source, now)
+		if !rs.ServesTarget(d.Method(), d.Path(), d.Host()) {
+			s.options.Observer.InvalidTarget()
+			return unserved(request), nil
+		}
 		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
 		readHits(&c.descriptors[i], source)
 		if source.GetLimit() == nil {
@@ -372,6 +379,7 @@ type noObserver struct{}
 
 func (noObserver) Decided(*core.Plan, *core.Decision, *enforce.Span, error) {}
 func (noObserver) UnknownDomain()                                           {}
+func (noObserver) InvalidTarget()                                           {}
 func (noObserver) Invalid(error)                                            {}
 func (noObserver) Busy()                                                    {}
 func (noObserver) Panicked(any)                                             {}

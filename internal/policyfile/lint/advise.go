@@ -240,6 +240,7 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 	}
 	if c := r.CostAfter; c != nil {
 		a.unnamedCosts(at+".cost_after", c)
+		a.lowEstimate(at+".cost_after.estimate", c)
 	}
 	shown := !r.PerNone && r.Action != policy.ActionLogOnly || r.Expose
 	a.eachLimit(at, d, r, func(place, text string, l *counter.Limit) {
@@ -265,6 +266,20 @@ func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
 	case c.JSON != "" && most > usual:
 		a.problem(at, "", fmt.Sprintf("charges default, %d, for a response without its cost, which a client may be able to ask for, "+
 			"such as a stream without include_usage", usual), fmt.Sprintf("make the upstream name the cost always, or write default: %d", most))
+	}
+}
+
+// lowEstimateFactor is the smallest ratio of max and estimate that is warned of.
+const lowEstimateFactor = 100
+
+// lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests
+// of a burst are admitted by their estimates, and the debt that their costs leave is bounded by one
+// window's count.
+func (a *adviser) lowEstimate(at string, c *policy.CostAfter) {
+	if c.Max/lowEstimateFactor >= c.Estimate {
+		a.problem(at, strconv.FormatInt(c.Estimate, 10), fmt.Sprintf("is charged before a request that may cost %d, so requests sent "+
+			"at once can use many times the limit, of which the next windows make up only one", c.Max),
+			"write what a request usually costs, or lower max")
 	}
 }
 

@@ -92,6 +92,9 @@ func TestAdviseOnCosts(t *testing.T) {
 		"{header: X-C, estimate: 5, default: 7}":          {"rules[0].cost_after: has neither max nor unread"},
 		"{json: u, estimate: 5, default: 7, unread: 500}": {"charges default, 7, for a response without its cost"},
 		"{json: u, estimate: 5, default: 7, unread: 7}":   nil,
+		"{header: X-C, estimate: 2, max: 199}":            nil,
+		"{header: X-C, estimate: 2, max: 200}": {`rules[0].cost_after.estimate: "2": is charged before a request that may cost 200, ` +
+			"so requests sent at once can use many times the limit"},
 	} {
 		wantAdvice(t, "rules: [{name: a, limit: 100/1m, cost_after: "+cost+"}]", want)
 	}

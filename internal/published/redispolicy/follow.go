@@ -101,7 +101,7 @@ func (f *follower) look(always bool) error {
 		s.missing = true
 	case found != nil:
 		tell = always || s.said != sha256.Sum256(found.text)
-		if s.hand(found); err != nil && s.o.Trial {
+		if s.remember(found); err != nil && s.o.Trial {
 			tell = false // the source of the policy in force reports it
 		}
 	}

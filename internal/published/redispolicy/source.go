@@ -118,7 +118,7 @@ func (s *Source) Load() (*policyfile.Document, error) {
 	}
 	found, err := s.look(context.Background())
 	if err == nil {
-		s.hand(found)
+		s.remember(found)
 		return found.document, nil
 	}
 	if kept == nil {
@@ -127,7 +127,7 @@ func (s *Source) Load() (*policyfile.Document, error) {
 	if !s.o.Trial {
 		s.o.Logger.Warn("the policy is the one that was kept on disk", "policy", s.o.Policy, "generation", kept.generation, "error", err)
 	}
-	s.hand(kept)
+	s.remember(kept)
 	return kept.document, nil
 }
 
@@ -174,8 +174,8 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 
-// hand remembers a text that is passed on.
-func (s *Source) hand(h *handed) {
+// remember remembers a text that is passed on.
+func (s *Source) remember(h *handed) {
 	s.said, s.handed, s.missing = sha256.Sum256(h.text), *h, false
 }
 

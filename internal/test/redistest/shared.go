@@ -73,12 +73,12 @@ func (p *pool) lend(t testing.TB) *Server {
 	}
 	s := *idle
 	s.t, s.touched, s.client = t, false, newClient(s.network, s.Addr)
-	t.Cleanup(func() { p.take(&s) })
+	t.Cleanup(func() { p.put(&s) })
 	return &s
 }
 
-// take returns a server to the pool at the end of a test, or stops it.
-func (p *pool) take(s *Server) {
+// put returns a server to the pool at the end of a test, or stops it.
+func (p *pool) put(s *Server) {
 	clean := s.process != nil && !s.touched && !s.t.Failed() && s.isEmptied()
 	_ = s.client.Close()
 	if !clean {

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"bytes"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// TestTargetsThatAreNotServed: a path or a host that servers could read differently is over its
+// limit, if the policy compares any. Nothing is charged. Otherwise "x@shop.example" would reach the
+// server of shop.example uncounted.
+func TestTargetsThatAreNotServed(t *testing.T) {
+	s := serve(t, rules(t, `{name: shop, rules: [{name: r, match: {host: shop.example, path: /admin/*}, per: [], limit: 1/1m}]}`), nil)
+	unserved := [][]string{
+		{"host", "x@shop.example"}, {":authority", "shop%2eexample"}, {"authority", "shop%2Eexample:80"}, {"host", "shop.example:80:80"},
+		{"host", "[2001:db8::1%25eth0]"}, {"path", "x:http://shop.example/admin/x"}, {":path", "http://shop.example/admin/x"},
+		{":path", "?q"}, {"path", "*", "method", "GET"},
+	}
+	for _, pairs := range unserved {
+		got := s.passes(false, descriptor("path", "/admin/x", "host", "shop.example"), descriptor(pairs...))
+		if fields(got)["content-type"] != "application/problem+json" || !bytes.Contains(got.RawBody, []byte(`"status":429`)) {
+			t.Errorf("%v: %v", pairs, got)
+		}
+	}
+	if s.targets != len(unserved) || s.decided != 0 || s.wrong != 0 {
+		t.Errorf("%d targets, %d decided, %d wrong", s.targets, s.decided, s.wrong)
+	}
+	for _, pairs := range [][]string{{"host", "Shop.Example.:80", "path", "/x"}, {"path", "*", "method", "OPTIONS"}, {"host", "", "path", ""},
+		{"host", "[2001:db8::1]"}, {"generic_key", "x@shop.example"}} {
+		s.passes(true, descriptor(pairs...))
+	}
+	s.passes(true, descriptor("path", "/admin/x", "host", "shop.example")) // was not charged
+	s.passes(false, descriptor("path", "/admin/x", "host", "shop.example"))
+}
+
+// TestOtherPathsAndHosts: a policy that does not compare paths or hosts may give their names to
+// values of other kinds.
+func TestOtherPathsAndHosts(t *testing.T) {
+	path, host := []string{"path", "path/a"}, []string{"host", "x@y"}
+	for rest, c := range map[string]struct{ path, host bool }{
+		"per: [attr:path], limit: 9/1m":                                        {true, true},
+		"per: [], limit: 9/1m, match: {path: /x/*}":                            {false, true},
+		"per: [], limit: 9/1m, match: {host: h}":                               {true, false},
+		"per: [host], limit: 9/1m":                                             {true, false},
+		"per: [], limit: 9/1m, cost: {match: {path: /x/*}, n: 2}":              {false, true},
+		"per: [], limit: 9/1m, cost: {match: {host: h}, n: 2}":                 {true, false},
+		"per: [], limit: 9/1m, match: {host: h}, enabled: false":               {true, true},
+		"per: [tenant], missing: skip, limit: 9/1m}], tenant: [{host_label: 1": {true, false},
+	} {
+		s := serve(t, rules(t, "{name: shop, rules: [{name: r, "+rest+"}]}"), nil)
+		for _, one := range []struct {
+			want  bool
+			pairs []string
+		}{{c.path, path}, {c.host, host}} {
+			if got := s.ask(descriptor(one.pairs...)).OverallCode == pb.RateLimitResponse_OK; got != one.want {
+				t.Errorf("%s: %v passes: %t", rest, one.pairs, got)
+			}
+		}
+	}
+}
