@@ -118,8 +118,8 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 	waitUntil(t, "a cost that could not be read is counted", func() bool { return s.unreadable() == before+1 })
 }
 
-// TestARejectedResponseIsNotRefunded: the upstream repeats what the client sent, until Caddy rejects
-// its response and answers 502.
+// TestARejectedResponseIsNotRefunded: the upstream repeats what the client sent, until Caddy
+// rejects its response and answers 502.
 func TestARejectedResponseIsNotRefunded(t *testing.T) {
 	s := start(t, `{
 	}
