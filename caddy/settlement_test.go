@@ -97,29 +97,39 @@ func headers(fields ...string) answering {
 	}
 }
 
-// trailers is an upstream that announces its cost and sends it behind the body.
-func trailers(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Trailer", "X-Cost")
-	_, err := io.WriteString(w, "text")
-	w.Header().Set("X-Cost", "7")
-	return err
+// fails returns an upstream whose request ends with an error that has a status.
+func fails(code int) answering {
+	return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
 }
 
-// trailersUnannounced is an upstream that sends its cost behind the body without announcing it.
-func trailersUnannounced(w http.ResponseWriter, _ *http.Request) error {
-	_, err := io.WriteString(w, "text")
-	// as reverse_proxy forwards the trailers of gRPC
-	w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
-	return err
-}
-
-func TestFinalCostOfARequest(t *testing.T) {
-	fails := func(code int) answering {
-		return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
-	}
+// TestOnlyTheUpstreamRefunds: if Caddy answers in place of an upstream that the request reached, it
+// counts. If the upstream could not be reached, the status of the error decides.
+func TestOnlyTheUpstreamRefunds(t *testing.T) {
 	unreachable := func(http.ResponseWriter, *http.Request) error {
 		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("connection denied")))
 	}
+	for _, c := range []struct {
+		name, rule string
+		upstream   answering
+		cost       int64
+	}{
+		{"an upstream that cannot be reached", noErrors, unreachable, 0},
+		{"no upstream is healthy", noErrors, fails(503), 0},
+		{"a response of the upstream", noErrors, says(502), 0},
+		{"a response that cannot be accepted", noErrors, fails(502), 1},
+		{"a response that is late", noErrors, fails(504), 1},
+		{"a failed login whose response cannot be accepted", failedLogins, fails(502), 1},
+		{"a cost in a response that cannot be accepted", costHeader, fails(502), 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, _ := settled(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
+				t.Errorf("it cost %d, want %d", got, c.cost)
+			}
+		})
+	}
+}
+
+func TestFinalCostOfARequest(t *testing.T) {
 	nothingWritten := func(http.ResponseWriter, *http.Request) error { return nil }
 	panics := func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) }
 	panicsLater := func(w http.ResponseWriter, r *http.Request) error {
@@ -130,6 +140,18 @@ func TestFinalCostOfARequest(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusUnauthorized)
 		return nil
+	}
+	trailers := func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Trailer", "X-Cost")
+		_, err := io.WriteString(w, "text")
+		w.Header().Set("X-Cost", "7")
+		return err
+	}
+	trailersUnannounced := func(w http.ResponseWriter, _ *http.Request) error {
+		_, err := io.WriteString(w, "text")
+		// as reverse_proxy forwards the trailers of gRPC
+		w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
+		return err
 	}
 	for _, c := range []struct {
 		name, rule string
@@ -143,12 +165,6 @@ func TestFinalCostOfARequest(t *testing.T) {
 		{"a panic tells nothing: the charge stands", failedLogins, panics, 1},
 		{"a panic behind the header", failedLogins, panicsLater, 1},
 		{"an error of an upstream", noErrors, says(500), 0},
-		{"an upstream that cannot be reached", noErrors, unreachable, 0},
-		{"no upstream is healthy", noErrors, fails(503), 0},
-		{"a response that cannot be accepted", noErrors, fails(502), 1},
-		{"a response that is late", noErrors, fails(504), 1},
-		{"a failed login whose response cannot be accepted", failedLogins, fails(502), 1},
-		{"a cost in a response that cannot be accepted", costHeader, fails(502), 100},
 		{"an error without a status", noErrors, func(http.ResponseWriter, *http.Request) error { return io.EOF }, 0},
 		{"another error", noErrors, fails(404), 1},
 		{"no error", noErrors, says(200), 1},
