@@ -27,7 +27,7 @@ type penalized struct {
 // penstock runs an operator's command about a client and returns the penalty in its output.
 func (p *process) penstock(verb, client string) penalized {
 	p.t.Helper()
-	out, err := exec.Command(penstockProgram(p.t), verb, "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
+	out, err := exec.Command(penstockProgram(p.t), verb, "--json", "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}

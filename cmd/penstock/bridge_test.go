@@ -126,7 +126,7 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 		}
 	}
 	write("rules: [{name: slow, limit: 1/1s fixed_window, action: throttle, throttle: {max_delay: 30s, max_waiting: 9}}]")
-	r := bridging(t, "--policy", file, "--listen", "unix:"+socket, "--socket-mode", "0600", "--drain-delay", "200ms")
+	r := bridging(t, "--policy", file, "--listen", "unix:"+socket, "--socket-mode", "0600", "--drain-delay", "1s")
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info, err)
 	}
