@@ -57,7 +57,7 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 		}()
 	}
 	one, good, peak := speaking(false), 0, 0
-	eventually.Until(t, 3*time.Minute, "half-sent calls are ended", func() bool {
+	eventually.Until(t, time.Minute, "half-sent calls are ended", func() bool {
 		for i, client := range []*http.Client{one, two} {
 			if status, text := r.do(client, "POST", "/v1/check", `{"ip":"192.0.2.7"}`); status != 200 {
 				t.Fatalf("good call %d over way %d: %d %s", good, i, status, text)
