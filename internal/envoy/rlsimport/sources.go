@@ -104,8 +104,8 @@ func (s source) rejects(e *entry) (why, remedy string) {
 		switch rest, below := strings.CutPrefix(e.value, "*."); {
 		case stars > 0 && (!below || stars > 1 || rest == ""):
 			return "is a pattern that policies do not have for hosts", `write "*.example.com", or an entry for each host`
-		case e.value != strings.ToLower(e.value):
-			return "has capital letters, which hosts in policies do not have", "write it in lower case"
+		case e.value != strings.ToLower(e.value) || strings.HasSuffix(e.value, "."):
+			return "is not a host in its usual form", "write it in lower case, without a dot at its end"
 		}
 	case "header":
 		if inside {
@@ -247,10 +247,10 @@ func (w *writer) broader(rules [][]*rule) {
 }
 
 // meet reports whether some request has values for both texts of a key, as [meet] does. In a policy
-// a path ending in a slash and a star matches the path before them, too.
+// a path ending in a slash and a star matches the path before them, too, and escapes are decoded.
 func (s Sources) meet(key, a, b string) bool {
 	if s[key].kind != "path" {
 		return meet(a, b)
 	}
-	return meet(a, b) || meet(strings.TrimSuffix(a, "/*"), b) || meet(a, strings.TrimSuffix(b, "/*"))
+	return strings.Contains(a+b, "%") || meet(a, b) || meet(strings.TrimSuffix(a, "/*"), b) || meet(a, strings.TrimSuffix(b, "/*"))
 }

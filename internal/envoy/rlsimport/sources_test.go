@@ -238,23 +238,43 @@ func TestMappedText(t *testing.T) {
 	}
 }
 
-// TestMappedKeepsTheServicesOrder: a rule that names a path would win over one that does not.
+// TestMappedKeepsTheServicesOrder: without a priority, a rule that names a host would win over one
+// that does not.
 func TestMappedKeepsTheServicesOrder(t *testing.T) {
 	const text = `domain: d
 descriptors:
-- {key: api_key, value: gold, descriptors: [{key: ":path", rate_limit: {unlimited: true}}]}
-- {key: api_key, descriptors: [{key: ":path", value: /a, rate_limit: {unit: minute, requests_per_unit: 1}}]}
+- {key: api_key, value: gold, descriptors: [{key: ":authority", rate_limit: {unlimited: true}}]}
+- {key: api_key, descriptors: [{key: ":authority", value: shop.example, rate_limit: {unit: minute, requests_per_unit: 1}}]}
 `
-	p := proxyWith(t, sourcesOf(t, "api_key=header:X-Key", ":path=attr:request.url_path"), File{Name: "c.yaml", Data: []byte(text)})
+	p := proxyWith(t, sourcesOf(t, "api_key=header:X-Key", ":authority=host"), File{Name: "c.yaml", Data: []byte(text)})
 	for _, key := range []string{"gold", "tin"} {
-		a := &request.Attributes{PathText: "/a", Headers: map[string]string{"X-Key": key}, Attrs: map[string]string{"request.url_path": "/a"}}
+		a := &request.Attributes{PathText: "/", HostText: "shop.example", Headers: map[string]string{"X-Key": key}}
 		if first, second := p.admits(a), p.admits(a); !first || second != (key == "gold") {
 			t.Errorf("%s: %t, then %t", key, first, second)
 		}
 	}
-	a := &request.Attributes{PathText: "/a", Attrs: map[string]string{"request.url_path": "/a"}}
+	a := &request.Attributes{PathText: "/", HostText: "shop.example"}
 	if !p.admits(a) || !p.admits(a) {
 		t.Error("a request without the header, which has no such descriptor, is denied")
+	}
+}
+
+// TestMappedPathsOverlap: /api/* of a policy matches /api, so an entry for /api that admits goes
+// before it.
+func TestMappedPathsOverlap(t *testing.T) {
+	const text = `domain: d
+descriptors:
+- {key: path, value: /api}
+- {key: path, value: /api/*, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+	p := proxyWith(t, sourcesOf(t, "path=path"), File{Name: "c.yaml", Data: []byte(text)})
+	for _, c := range []struct {
+		path string
+		want bool
+	}{{"/api", true}, {"/api", true}, {"/api/x", true}, {"/api/y", false}, {"/API/z", true}, {"/api", true}} {
+		if got := p.admits(&request.Attributes{PathText: c.path}); got != c.want {
+			t.Errorf("%s: admitted %t", c.path, got)
+		}
 	}
 }
 
@@ -278,7 +298,8 @@ func TestMappedRejects(t *testing.T) {
 		{"k=method", limited(`key: k, value: get`), `"get": is not a method in capital letters`},
 		{"k=method", limited(`key: k, value: HEAD`), `"HEAD": counts as GET`},
 		{"k=host", limited(`key: k, value: "a*.example"`), `is a pattern that policies do not have for hosts`},
-		{"k=host", limited(`key: k, value: A.example`), `has capital letters`},
+		{"k=host", limited(`key: k, value: A.example`), `"A.example": is not a host in its usual form`},
+		{"k=host", limited(`key: k, value: a.example.`), `"a.example.": is not a host in its usual form`},
 		{"k=header:K", limited(`key: k, value: "a*b"`), `has a star before its end, which policies do not have for headers`},
 		{"a=header:X b=header:x", "domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}",
 			`f:3: descriptors[0].descriptors[0]: "a.b": has two entries from header:x, which has one value`},
