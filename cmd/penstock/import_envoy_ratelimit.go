@@ -67,8 +67,8 @@ func newImportEnvoyRatelimit() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "envoy", "the name of the policy, which is the namespace of its counters")
-	cmd.Flags().StringArrayVar(&entries, "entry", nil, "`KEY=SOURCE`: where a proxy finds the entry KEY: ip, path, method, host, header:NAME or\n"+
-		"attr:NAME; KEY alone if the entry is always there with its value. Repeat it for each key")
+	cmd.Flags().StringArrayVar(&entries, "entry", nil, "where a proxy finds an entry, as `KEY=SOURCE`: ip, path, method, host, header:NAME or attr:NAME;\n"+
+		"KEY alone if the entry always has its value. Repeat it for each key")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail if anything could not be carried over")
 	return cmd
 }
