@@ -15,6 +15,7 @@ import (
 func newImportEnvoyRatelimit() *cobra.Command {
 	var name string
 	var strict bool
+	var entries []string
 	cmd := &cobra.Command{
 		Use:   "import-envoy-ratelimit FILE...",
 		Short: "Turn configurations of envoyproxy/ratelimit into a policy",
@@ -22,8 +23,11 @@ func newImportEnvoyRatelimit() *cobra.Command {
 			"configurations. Several files become one policy. The file - is the standard input. What could not be carried over\n" +
 			"is printed to standard error, a line each, with what to do instead. The exit status is 1, and no policy is\n" +
 			"printed, if a configuration is wrong or limits by what no policy can say; and with --strict if anything could not be\n" +
-			"carried over: the policy is printed all the same then.",
-		Example: "  penstock import-envoy-ratelimit config.yaml > policy.yaml",
+			"carried over: the policy is printed all the same then.\n\n" +
+			"With --entry, the policy is for Caddy, the filter and the native module, which see requests and no descriptors.\n" +
+			"Each key needs an --entry that names where its value comes from.",
+		Example: "  penstock import-envoy-ratelimit config.yaml > policy.yaml\n" +
+			"  penstock import-envoy-ratelimit --entry remote_address=ip --entry api_key=header:X-API-Key config.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("import-envoy-ratelimit takes configurations; write penstock import-envoy-ratelimit config.yaml")
@@ -31,6 +35,10 @@ func newImportEnvoyRatelimit() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
+			sources, err := rlsimport.ParseSources(entries)
+			if err != nil {
+				return err
+			}
 			var files []rlsimport.File
 			for _, path := range paths {
 				data, err := readInput(path, cmd.InOrStdin())
@@ -39,7 +47,7 @@ func newImportEnvoyRatelimit() *cobra.Command {
 				}
 				files = append(files, rlsimport.File{Name: filepath.Base(path), Data: data})
 			}
-			text, notes, err := rlsimport.Import(name, files)
+			text, notes, err := rlsimport.Import(name, files, sources)
 			for _, note := range notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), "not carried over:", note)
 			}
@@ -59,6 +67,8 @@ func newImportEnvoyRatelimit() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "envoy", "the name of the policy, which is the namespace of its counters")
+	cmd.Flags().StringArrayVar(&entries, "entry", nil, "where a proxy finds an entry, as `KEY=SOURCE`: ip, path, method, host, header:NAME or attr:NAME;\n"+
+		"KEY alone if the entry always has its value. Repeat it for each key")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail if anything could not be carried over")
 	return cmd
 }

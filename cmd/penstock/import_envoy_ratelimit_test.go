@@ -54,3 +54,31 @@ func TestImportEnvoyRatelimit(t *testing.T) {
 		}
 	}
 }
+
+// TestImportEnvoyRatelimitForProxies: with --entry, the policy passes the checks of the fronts that
+// see requests.
+func TestImportEnvoyRatelimitForProxies(t *testing.T) {
+	const config = "domain: d\ndescriptors:\n- key: generic_key\n  value: api\n  descriptors:\n" +
+		"  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 2}}\n" +
+		"  - {key: api_key, rate_limit: {unit: minute, requests_per_unit: 5}}\n"
+	args := []string{"import-envoy-ratelimit", "--name", "edge", "--strict", "--entry", "generic_key", "--entry", "remote_address=ip"}
+	out, diagnostics, err := run(t, config, append(args, "--entry", "api_key=header:X-API-Key", "-")...)
+	if err != nil || diagnostics != "" || !strings.Contains(out, "    per: [header:X-API-Key]\n") {
+		t.Fatalf("%v, %s\n%s", err, diagnostics, out)
+	}
+	policy := file(t, "policy.yaml", out)
+	for _, front := range []string{"caddy", "envoy"} {
+		if out, _, err := run(t, "", "validate", "--front", front, policy); err != nil {
+			t.Errorf("%s: %v: %s", front, err, out)
+		}
+	}
+	out, diagnostics, err = run(t, config, append(args, "-")...)
+	want := "error: -:7: descriptors[0].descriptors[1].key: \"api_key\": has no source, and a proxy sees no descriptors; " +
+		"add --entry api_key=SOURCE, or --entry api_key if it always has its value\n"
+	if !errors.Is(err, errSaid) || out != "" || diagnostics != want {
+		t.Errorf("%v, %s\n%s", err, diagnostics, out)
+	}
+	if _, _, err := run(t, config, append(args, "--entry", "api_key=user", "-")...); err == nil || !strings.Contains(err.Error(), `"user" is not a source`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -24,6 +24,7 @@ type File struct {
 type entry struct {
 	key, value string // value is "" for any value
 	place      string
+	path       string // in the configuration: descriptors[0]
 	limit      *limit // nil: none
 	shadow     bool   // it never denies
 	quota      bool   // if several descriptors have quota_mode, it is enough if one of them has room
@@ -208,7 +209,7 @@ func (r *reader) entries(n *syntax.Node, path string, known []*entry, depth int)
 func (r *reader) entry(n *syntax.Node, path string, depth int) *entry {
 	words := r.words(n, path, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata")
-	e := &entry{key: r.text(words["key"], path+".key"), value: r.text(words["value"], path+".value"), place: n.Place,
+	e := &entry{key: r.text(words["key"], path+".key"), value: r.text(words["value"], path+".value"), place: n.Place, path: path,
 		shadow: r.flag(words["shadow_mode"], path+".shadow_mode"), quota: r.flag(words["quota_mode"], path+".quota_mode"), share: r.flag(words["share_threshold"], path+".share_threshold")}
 	switch {
 	case e.key == "":

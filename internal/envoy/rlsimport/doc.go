@@ -20,5 +20,9 @@
 // patterns of keys, and a quota of 0. The service joins keys and values with underscores, so it
 // confuses the key a with the value b and the key a_b. Import does not reproduce that.
 //
+// With [Sources], the policy is for proxies that see requests. Keys are then mapped to addresses,
+// paths, methods, hosts, headers and attributes, and each rule is for all requests that have its
+// entries.
+//
 // The price is one rule for each limit. If the limits are going to change, write a policy instead.
 package rlsimport

@@ -25,11 +25,11 @@ func FuzzImport(f *testing.F) {
 		if len(text) > 4096 {
 			return
 		}
-		_, _, err := Import("p", []File{{Name: "f", Data: text}, {Name: "g", Data: text}})
+		_, _, err := Import("p", []File{{Name: "f", Data: text}, {Name: "g", Data: text}}, nil)
 		if problems := (policy.Problems)(nil); err != nil && !errors.As(err, &problems) {
 			t.Errorf("the error is a %T: %v", err, err)
 		}
-		out, _, err := Import("p", []File{{Name: "f", Data: text}})
+		out, _, err := Import("p", []File{{Name: "f", Data: text}}, nil)
 		if err == nil && len(out) == 0 {
 			t.Error("no policy and no error")
 		}

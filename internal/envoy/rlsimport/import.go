@@ -18,10 +18,11 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Import converts the configurations to a policy of that name, in YAML. notes name the settings
-// that could not be converted. The error is [policy.Problems]: errors of the configurations, and
-// limits that a policy cannot express.
-func Import(name string, files []File) (text []byte, notes policy.Problems, err error) {
+// Import converts the configurations to a policy of that name, in YAML. With sources, the policy is
+// for a proxy, which sees requests. With nil, it is for the rate limit protocol. notes name the
+// settings that could not be converted. The error is [policy.Problems]: errors of the
+// configurations, and limits that a policy cannot express.
+func Import(name string, files []File, sources Sources) (text []byte, notes policy.Problems, err error) {
 	r := &reader{}
 	var domains []*domain
 	for _, f := range files {
@@ -30,18 +31,21 @@ func Import(name string, files []File) (text []byte, notes policy.Problems, err 
 	if len(r.errors) > 0 {
 		return nil, r.notes, r.errors
 	}
-	w := &writer{reader: r}
-	fmt.Fprintf(&w.out, "name: %s\n%srules:\n", name, headers)
-	names := map[string]bool{}
-	groups, written := 0, 0
-	for _, d := range domains {
-		g := &generator{names: names, groups: groups}
-		g.generate(d.entries)
-		groups = g.groups
-		written += len(g.rules)
-		w.domain(d.name, g.rules)
+	rules := generate(domains, sources)
+	w := &writer{reader: r, sources: sources}
+	head := headers
+	if sources != nil {
+		head = addresses
+		if found := sources.problems(domains, rules); len(found) > 0 {
+			return nil, r.notes, found
+		}
 	}
-	if written == 0 {
+	w.broader(rules)
+	fmt.Fprintf(&w.out, "name: %s\n%srules:\n", name, head)
+	for i, d := range domains {
+		w.domain(d.name, rules[i])
+	}
+	if len(slices.Concat(rules...)) == 0 {
 		w.out.Truncate(bytes.LastIndex(w.out.Bytes(), []byte("rules:")))
 		r.note(files[0].Name, "descriptors", "", "have no limit: the policy limits nothing", "")
 	}
@@ -60,6 +64,24 @@ func Import(name string, files []File) (text []byte, notes policy.Problems, err 
 const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable_x_ratelimit_headers. To have the bridge\n" +
 	"# write the rate limit headers, leave that setting out and remove this line.\n" +
 	"headers: none\n"
+
+// addresses counts each IPv6 address by itself, as the service does.
+const addresses = "# Each IPv6 address has a counter of its own, as in envoyproxy/ratelimit. A client often has 2^64 of them:\n" +
+	"# remove this line to count the first 64 bits as one client.\n" +
+	"identify: [{ip: {ipv6_prefix: 128}}]\n"
+
+// generate returns the rules of each domain.
+func generate(domains []*domain, sources Sources) (rules [][]*rule) {
+	names := map[string]bool{}
+	groups := 0
+	for _, d := range domains {
+		g := &generator{names: names, groups: groups, sources: sources}
+		g.generate(d.entries)
+		groups = g.groups
+		rules = append(rules, g.rules)
+	}
+	return rules
+}
 
 // check reads the policy that was written.
 func check(text []byte) error {
@@ -100,9 +122,10 @@ func placeOf(text []byte, place string) string {
 // writer writes the policy.
 type writer struct {
 	*reader
-	out   bytes.Buffer
-	named map[string][]*rule // the rules of a domain's limits, by the limit's name
-	years bool               // a limit is per calendar year
+	sources Sources // nil for the rate limit protocol
+	out     bytes.Buffer
+	named   map[string][]*rule // the rules of a domain's limits, by the limit's name
+	years   bool               // a limit is per calendar year
 }
 
 func (w *writer) domain(name string, rules []*rule) {
@@ -118,31 +141,71 @@ func (w *writer) domain(name string, rules []*rule) {
 }
 
 func (w *writer) rule(domain string, r *rule) {
-	match, per := r.attrs()
-	fmt.Fprintf(&w.out, "  # from %s\n  - name: %s\n    match:\n      attr:\n", r.place, r.name)
-	fmt.Fprintf(&w.out, "        %s: %s\n        %s: %s\n", rls.AttrDomain, quoted(domain), rls.AttrDescriptor, quoted(rls.Keys(r.keys...)))
-	for _, name := range slices.Sorted(maps.Keys(match)) {
-		fmt.Fprintf(&w.out, "        %s: %s\n", quoted(name), quoted(match[name]))
+	fmt.Fprintf(&w.out, "  # from %s\n  - name: %s\n", r.place, r.name)
+	var per []string
+	if w.sources != nil {
+		per = w.matchRequests(r)
+	} else {
+		per = w.matchDescriptors(domain, r)
 	}
 	if r.group != "" {
 		fmt.Fprintf(&w.out, "    group: %s\n", r.group)
+		if w.sources != nil { // rules that name a path or a host would win otherwise
+			fmt.Fprintf(&w.out, "    priority: %d\n", r.priority)
+		}
 	}
-	if r.limit == nil || r.limit.unlimited {
+	switch {
+	case r.limit == nil:
 		w.out.WriteString("    action: allow\n")
-	} else {
+		return
+	case r.limit.unlimited:
+		w.out.WriteString("    action: allow\n")
+	case w.sources != nil && r.limit.count == 0:
+		w.out.WriteString("    action: block # requests_per_unit: 0 denies every request\n    response: {status: 429}\n")
+		return // no limit of a denied request counts, so none is left to replace
+	default:
 		w.limit(r, per)
 	}
-	if r.limit != nil {
-		w.replaces(r)
-	}
+	w.replaces(r)
 }
 
-// dimension returns the name of an attribute in per.
-func dimension(name string) string {
-	if quoted(name) == name {
-		return "attr:" + name
+// matchDescriptors writes the match of a rule for descriptors, and returns its per.
+func (w *writer) matchDescriptors(domain string, r *rule) []string {
+	match, per := r.attrs()
+	fmt.Fprintf(&w.out, "    match:\n      attr:\n        %s: %s\n        %s: %s\n", rls.AttrDomain, quoted(domain),
+		rls.AttrDescriptor, quoted(rls.Keys(r.keys...)))
+	for _, name := range slices.Sorted(maps.Keys(match)) {
+		fmt.Fprintf(&w.out, "        %s: %s\n", quoted(name), quoted(match[name]))
 	}
-	return quoted("attr:" + name)
+	return per
+}
+
+// matchRequests writes the match of a rule for requests that a proxy sees, and returns its per.
+func (w *writer) matchRequests(r *rule) []string {
+	m := w.sources.conditions(r)
+	if len(m.fields)+len(m.headers)+len(m.attrs) > 0 {
+		w.out.WriteString("    match:\n")
+	}
+	for _, line := range m.fields {
+		fmt.Fprintf(&w.out, "      %s\n", line)
+	}
+	for _, of := range []struct {
+		field string
+		lines []string
+	}{{"header", m.headers}, {"attr", m.attrs}} {
+		if len(of.lines) > 0 {
+			fmt.Fprintf(&w.out, "      %s:\n        %s\n", of.field, strings.Join(of.lines, "\n        "))
+		}
+	}
+	return m.per
+}
+
+// dimension returns an item of per as a YAML scalar.
+func dimension(text string) string {
+	if _, name, named := strings.Cut(text, ":"); named && quoted(name) == name {
+		return text
+	}
+	return quoted(text)
 }
 
 // neverThere is an attribute that no descriptor has. A rule that counts by it and has "missing:
@@ -164,7 +227,13 @@ func (w *writer) limit(r *rule, per []string) {
 		for i, name := range per {
 			names[i] = dimension(name)
 		}
-		fmt.Fprintf(&w.out, "    per: [%s]\n    missing: share\n", strings.Join(names, ", "))
+		fmt.Fprintf(&w.out, "    per: [%s]\n", strings.Join(names, ", "))
+		if !slices.Equal(per, []string{"method"}) { // which no request lacks
+			w.out.WriteString("    missing: share\n")
+		}
+		if slices.ContainsFunc(per, func(name string) bool { return strings.HasPrefix(name, "header:") }) {
+			w.out.WriteString("    unverified: true\n")
+		}
 	}
 	window := windows[r.limit.unit]
 	if r.limit.unit == "year" {

@@ -225,7 +225,7 @@ func TestErrors(t *testing.T) {
 		limited(strings.Repeat("descriptors: [{key: a, ", 14) + "rate_limit: {unit: day, requests_per_unit: 1}" +
 			strings.Repeat("}]", 14)): `f:3: rules[0] "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a".per: "15": are more than 8 dimensions`,
 	} {
-		_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}})
+		_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q:\n%v\nwant %q", text, err, want)
 		}
@@ -241,7 +241,7 @@ func TestAliases(t *testing.T) {
 	for i := range 9 {
 		text += fmt.Sprintf("- &a%d {key: k%d, descriptors: [%s]}\n", i+1, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
 	}
-	_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}})
+	_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "is one alias too many: all together expand to more than 100000 values") {
 		t.Errorf("%v", err)
 	}

@@ -36,7 +36,7 @@ func importAll(t testing.TB, configurations ...string) *imported {
 	for i, text := range configurations {
 		files = append(files, File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(text)})
 	}
-	text, notes, err := Import("envoy", files)
+	text, notes, err := Import("envoy", files, nil)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, configurations)
 	}

@@ -93,7 +93,7 @@ func TestImportedDecidesAsTheRealService(t *testing.T) {
 func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (asked int) {
 	t.Helper()
 	if r.refused != "" {
-		if _, _, err := Import("envoy", r.files(t)); err == nil || err.Error() != r.refused {
+		if _, _, err := Import("envoy", r.files(t), nil); err == nil || err.Error() != r.refused {
 			t.Errorf("%s: the importer says %v, not %s", r.path, err, r.refused)
 		}
 	}

@@ -13,20 +13,23 @@ import (
 
 // rule is a rule to generate: the entries on the path to a limit, and the last entry.
 type rule struct {
-	name  string
-	place string
-	group string
-	keys  []string // keys of the descriptors to which it applies
-	steps []*entry // fewer than keys if the configuration has no entry for the remaining keys
-	limit *limit   // nil means that nothing is limited
-	last  *entry   // the entry that has the limit
+	name     string
+	place    string
+	group    string
+	keys     []string // keys of the descriptors to which it applies
+	steps    []*entry // fewer than keys if the configuration has no entry for the remaining keys
+	limit    *limit   // nil means that nothing is limited
+	last     *entry   // the entry that has the limit
+	priority int      // the position among the rules for the same keys
+	behind   bool     // a rule before it applies to some of its descriptors
 }
 
 // generator makes rules of one domain.
 type generator struct {
-	rules  []*rule
-	names  map[string]bool // of all domains
-	groups int
+	rules   []*rule
+	names   map[string]bool // of all domains
+	groups  int
+	sources Sources // nil for the rate limit protocol
 }
 
 // generate generates the rules of a domain, one list of descriptor keys at a time.
@@ -52,18 +55,22 @@ func limitedKeys(entries []*entry, before []string, lists [][]string) [][]string
 // walk generates the rules for descriptors with these keys.
 func (g *generator) walk(keys []string, entries []*entry) {
 	rules := lookUp(keys, entries, nil, nil)
-	rules = slices.DeleteFunc(rules, func(r *rule) bool { return r.limit == nil && !needed(r, rules) })
+	rules = slices.DeleteFunc(rules, func(r *rule) bool { return r.limit == nil && !g.needed(r, rules) })
 	group := ""
 	for i, r := range rules {
 		for _, other := range rules[:i] {
-			if overlap(r, other) && group == "" {
+			if !g.overlap(r, other) {
+				continue
+			}
+			r.behind = true
+			if group == "" {
 				g.groups++
 				group = "g" + strconv.Itoa(g.groups)
 			}
 		}
 	}
-	for _, r := range rules {
-		r.group, r.name = group, g.nameOf(r)
+	for i, r := range rules {
+		r.group, r.name, r.priority = group, g.nameOf(r), i
 		if r.group == "" && r.limit.unlimited {
 			g.groups++
 			r.group = "g" + strconv.Itoa(g.groups) // what allows needs one
@@ -108,15 +115,15 @@ func inOrder(key string, entries []*entry) []*entry {
 
 // needed reports whether a rule without a limit is needed, because without it a later rule would
 // apply to some descriptor.
-func needed(r *rule, rules []*rule) bool {
+func (g *generator) needed(r *rule, rules []*rule) bool {
 	at := slices.Index(rules, r)
-	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && overlap(r, later) })
+	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlap(r, later) })
 }
 
 // overlap reports whether some descriptor matches both rules.
-func overlap(a, b *rule) bool {
+func (g *generator) overlap(a, b *rule) bool {
 	for i := range min(len(a.steps), len(b.steps)) {
-		if one, two := a.steps[i].value, b.steps[i].value; one != "" && two != "" && !meet(one, two) {
+		if one, two := a.steps[i].value, b.steps[i].value; one != "" && two != "" && !g.sources.meet(a.steps[i].key, one, two) {
 			return false
 		}
 	}
@@ -190,8 +197,8 @@ func (g *generator) nameOf(r *rule) string {
 	return name
 }
 
-// attrs returns the attributes that the rule matches by value, and those with any value, which it
-// counts by.
+// attrs returns the attributes that the rule matches by value, and per, which names those with any
+// value.
 func (r *rule) attrs() (match map[string]string, per []string) {
 	match = map[string]string{}
 	seen := map[string]int{}
@@ -201,8 +208,8 @@ func (r *rule) attrs() (match map[string]string, per []string) {
 		if step.value != "" {
 			match[name] = step.value
 		}
-		if step.value == "" || step.wild() && !step.share {
-			per = append(per, name)
+		if step.counts() {
+			per = append(per, "attr:"+name)
 		}
 	}
 	return match, per
