@@ -156,7 +156,9 @@ func attackBy(t *testing.T, mode, head, more string) {
 			for range 4 {
 				start := time.Now()
 				err := s.Take(context.Background(), take1(fmt.Sprintf("rl1:{%d}", i), limit), make([]counter.Result, 1))
-				if !errors.Is(err, counter.ErrUnavailable) {
+				// A polite server answers PING, so on a busy machine it is taken for overloaded.
+				overloaded := mode == "polite" && errors.Is(err, counter.ErrOverloaded)
+				if !errors.Is(err, counter.ErrUnavailable) && !overloaded {
 					t.Errorf("error %v", err)
 				}
 				if took := time.Since(start); took > slowest {
