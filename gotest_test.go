@@ -20,7 +20,7 @@ func TestFailuresRunOnceMore(t *testing.T) {
 	}{
 		{"one", one + pkg, `\^\(TestOne\)\$`},
 		{"two", two + "    --- FAIL: TestTwo/sub (0.00s)\n" + one + pkg, `\^\(TestOne\|TestTwo\)\$`},
-		{"four", one + two + "--- FAIL: TestC (0s)\n--- FAIL: TestD (0s)\n" + pkg, ""},
+		{"six", one + two + "--- FAIL: TestC (0s)\n--- FAIL: TestD (0s)\n--- FAIL: TestE (0s)\n--- FAIL: TestF (0s)\n" + pkg, ""},
 		{"race", "WARNING: DATA RACE\n" + one + pkg, ""},
 		{"panic", one + "panic: test timed out after 1s\n" + pkg, ""},
 		{"build", one + pkg + "FAIL\texample.com/q [build failed]\n", ""},

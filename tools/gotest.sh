@@ -3,14 +3,14 @@
 # earlier commands.
 #
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
-# file, up to three failing tests do not fail the command. Instead, the command, restricted to these
+# file, up to five failing tests do not fail the command. Instead, the command, restricted to these
 # tests and their packages, is added to the file, and `gotest.sh again` repeats it when nothing else
 # runs. A test that
 # fails again has failed. The output of the first failure is printed even if the test passes the
 # second time, because it may show a rare mistake. Data races, panics, and tests that hang fail at
 # once.
 set -uo pipefail
-most=3
+most=5
 
 first() {
 	local log status=0 failed
