@@ -49,7 +49,7 @@ https://localhost:PORT {
 	const other = "127.0.0.9"
 	sessions := tls.NewLRUClientSessionCache(8)
 	own := s.quicTransport(net.IPv4(127, 0, 0, 1), sessions, false)
-	if got := s.over(own, http.MethodGet); got != http.StatusOK {
+	if got := s.statusOverHTTP3(own, http.MethodGet); got != http.StatusOK {
 		t.Fatalf("HTTP/3: status %d", got)
 	}
 	eventually.Until(t, 10*time.Second, "the server sends a session ticket", func() bool {
@@ -58,7 +58,7 @@ https://localhost:PORT {
 	})
 	forged := s.quicTransport(net.ParseIP(other), sessions, true)
 	for range 3 {
-		go s.over(forged, http3.MethodGet0RTT)
+		go s.statusOverHTTP3(forged, http3.MethodGet0RTT)
 	}
 	for _, line := range logged(t, log, `"remote_ip":"`+other+`"`, 3) {
 		if !strings.Contains(line, `"status":425`) {
@@ -82,7 +82,7 @@ https://localhost:PORT {
 		t.Errorf("the other client gets status %d with %q left, want 200 with 2", response.StatusCode, left)
 	}
 	// Over a connection whose address is verified, the session is still of use.
-	if got := s.over(own, http.MethodGet); got != http.StatusOK {
+	if got := s.statusOverHTTP3(own, http.MethodGet); got != http.StatusOK {
 		t.Errorf("HTTP/3 after the handshake: status %d", got)
 	}
 }
@@ -106,8 +106,9 @@ func logged(t testing.TB, log, text string, n int) (lines []string) {
 	return lines
 }
 
-// over sends a request over HTTP/3 and returns its status, 0 if there is no response.
-func (s *server) over(transport *http3.Transport, method string) int {
+// statusOverHTTP3 sends a request over HTTP/3 and returns the status of the response, or 0 if there
+// is none.
+func (s *server) statusOverHTTP3(transport *http3.Transport, method string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	s.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, "https://localhost:"+strconv.Itoa(s.port)+"/", nil)

@@ -67,7 +67,8 @@ func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	}
 }
 
-// TestAPanicOverAnEditRejectsIt: the previous policy stays in force.
+// TestAPanicOverAnEditRejectsIt tests that an edit is rejected if a panic occurs while it is
+// applied. The previous policy stays in force.
 func TestAPanicOverAnEditRejectsIt(t *testing.T) {
 	const text = "name: shop\nrules: [{name: a, limit: 1/1m}]"
 	path := filepath.Join(t.TempDir(), "policy.yaml")

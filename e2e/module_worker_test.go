@@ -50,8 +50,8 @@ func TestModuleWithAStuckWorker(t *testing.T) {
 	}
 	serve := func(what string, n int64) {
 		t.Helper()
-		before := counts(each)
-		eventually.Until(t, patience, what, func() bool { least, _ := spread(before, counts(each)); return least >= n })
+		before := loadAll(each)
+		eventually.Until(t, patience, what, func() bool { least, _ := spread(before, loadAll(each)); return least >= n })
 	}
 	serve("both workers serve", 1)
 	stuck := make(chan answer, 1)
@@ -63,12 +63,12 @@ func TestModuleWithAStuckWorker(t *testing.T) {
 		stuck <- a
 	}()
 	eventually.Until(t, patience, "one worker serves, and the other one does not", func() bool {
-		before := counts(each)
+		before := loadAll(each)
 		eventually.Until(t, patience, "a worker serves", func() bool {
-			_, most := spread(before, counts(each))
+			_, most := spread(before, loadAll(each))
 			return most >= further
 		})
-		least, _ := spread(before, counts(each))
+		least, _ := spread(before, loadAll(each))
 		return least == 0
 	})
 	select {
@@ -89,15 +89,15 @@ func TestModuleWithAStuckWorker(t *testing.T) {
 	}
 }
 
-// counts returns the present values of counts.
-func counts(of []*atomic.Int64) (now []int64) {
-	for _, count := range of {
+// loadAll returns the current values of the counters.
+func loadAll(counters []*atomic.Int64) (now []int64) {
+	for _, count := range counters {
 		now = append(now, count.Load())
 	}
 	return now
 }
 
-// spread returns the least and the greatest growth of counts.
+// spread returns the least and the greatest difference between the values before and after.
 func spread(before, after []int64) (least, most int64) {
 	least = after[0] - before[0]
 	for i := range after {

@@ -142,7 +142,7 @@ func (c *controlClient) lookUp(ctx context.Context, client string, n int) (*oper
 	return entry, nil
 }
 
-// sendJSON is send for a body that is a value.
+// sendJSON encodes a value as the body of a request, and sends the request as send does.
 func (c *controlClient) sendJSON(ctx context.Context, method, path string, body, answer any, header ...string) (status int, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {

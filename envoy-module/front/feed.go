@@ -81,7 +81,7 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 	return func() error { return r.feeds.end(&r.mu, c.Spool) }, nil
 }
 
-// bytesOf returns the most bytes that a spool takes.
+// bytesOf returns the maximum size of a spool in bytes.
 func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
 // redirect makes the feed send to another target.

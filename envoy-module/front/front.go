@@ -59,7 +59,8 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// open serves operators, begins to report decisions, and joins the nodes of the store.
+// open begins to serve the operators' routes and to report decisions. It also publishes this
+// process to the other nodes of the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()

@@ -50,12 +50,12 @@ type Stream struct {
 	// Headers are those of the request, for [Stream.Decide]. Their texts need to be valid only
 	// within the hook.
 	Headers [][2]string
-	// Tracer makes a span of the check; nil if Envoy does not trace the request.
+	// Tracer creates the span of the check. It is nil if Envoy does not trace the request.
 	Tracer Tracer
 
 	front     *Front
 	version   *live.Version
-	candidate *live.Version // to try out; nil for none
+	candidate *live.Version // the version to try out, or nil
 	request   exchange.Request
 	plan      core.Plan
 	writer    response.Writer

@@ -244,7 +244,8 @@ func (w *Watcher) guard(step func() error) (err error) {
 	return step()
 }
 
-// callOnChange calls onChange with the decoded content or the error.
+// callOnChange decodes the content of the file and calls onChange with the result. If the file was
+// not read, it calls onChange with that error. It returns the error that onChange received.
 func (w *Watcher) callOnChange(data []byte, err error) error {
 	var d *Document
 	if err == nil {

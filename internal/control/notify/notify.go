@@ -140,8 +140,8 @@ ORDER BY u.client, p.percent
 LIMIT $4
 ON CONFLICT DO NOTHING`
 
-// make makes the notices of this month, and of the one before, whose usage may come late. An error
-// of one threshold does not keep the others from having theirs.
+// make creates the notices of this month and of the previous month, whose usage may arrive late. If
+// a threshold fails, make continues with the other thresholds.
 func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()

@@ -101,8 +101,10 @@ func (s source) rejects(e *entry) (why, remedy string) {
 			return "is not a method in capital letters", "write one entry for each method, such as GET"
 		}
 	case "host":
-		switch rest, below := strings.CutPrefix(e.value, "*."); {
-		case stars > 0 && (!below || stars > 1 || rest == ""):
+		suffix, ok := strings.CutPrefix(e.value, "*.")
+		isSubdomains := ok && suffix != "" && stars == 1
+		switch {
+		case stars > 0 && !isSubdomains:
 			return "is a pattern that policies do not have for hosts", `write "*.example.com", or an entry for each host`
 		case e.value != strings.ToLower(e.value) || strings.HasSuffix(e.value, "."):
 			return "is not a host in its usual form", "write it in lower case, without a dot at its end"
