@@ -253,9 +253,9 @@ func (s *settlement) withheld() bool {
 // Status implements [core.Answer].
 func (s *settlement) Status() int { return s.status }
 
-// Header implements [core.Answer]. It looks for the field in the header first, then in the trailers.
-// If the client left before the status was written, the value is marked as unread, because the
-// client did not wait for the response.
+// Header implements [core.Answer]. It looks for the field in the header first, then in the
+// trailers. If the client left before the status was written, the value is marked as unread,
+// because the client did not wait for the response.
 func (s *settlement) Header(name string) (string, bool) {
 	for _, values := range [][]string{s.header[name], s.later[name], s.later[http.TrailerPrefix+name]} {
 		if len(values) == 0 {
