@@ -82,20 +82,23 @@ func (a *admin) clientCommand(name, short string, people func(*usageReport, io.W
 		method = http.MethodPost
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reply, err := a.ask(cmd.Context(), method, name, which.query())
-		if err != nil {
-			return err
-		}
-		if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
-			return err
-		}
-		return printReport(cmd.OutOrStdout(), reply, *asJSON, people)
+		return a.showReport(cmd, method, name, &which, *asJSON, people)
 	}
 	return cmd
 }
 
-// printReport prints an answer about a client as it is, or for people.
-func printReport(out io.Writer, reply []byte, asJSON bool, people func(*usageReport, io.Writer, time.Time) error) error {
+// showReport sends a request about the counters of a client. It prints the answer, as it is or for
+// people, and warns about properties of the client that are unknown.
+func (a *admin) showReport(cmd *cobra.Command, method, path string, which *counterFlags, asJSON bool,
+	people func(*usageReport, io.Writer, time.Time) error) error {
+	reply, err := a.ask(cmd.Context(), method, path, which.query())
+	if err != nil {
+		return err
+	}
+	if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
 	if asJSON {
 		_, err := out.Write(reply)
 		return err

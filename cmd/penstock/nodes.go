@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,15 +25,7 @@ func (a *admin) nodesCommand() *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
 	thisNode := scopeFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reply, err := a.ask(cmd.Context(), http.MethodGet, "nodes", scope(*thisNode))
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			_, err = cmd.OutOrStdout().Write(reply)
-			return err
-		}
-		return printNodes(cmd.OutOrStdout(), reply)
+		return a.show(cmd, "nodes", scope(*thisNode), *asJSON, printNodes)
 	}
 	return cmd
 }

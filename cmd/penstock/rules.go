@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -43,15 +42,7 @@ func (a *admin) rulesCommand() *cobra.Command {
 			"policies without their secrets."}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reply, err := a.ask(cmd.Context(), http.MethodGet, "rules", nil)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			_, err = cmd.OutOrStdout().Write(reply)
-			return err
-		}
-		return printRules(cmd.OutOrStdout(), reply)
+		return a.show(cmd, "rules", nil, *asJSON, printRules)
 	}
 	return cmd
 }

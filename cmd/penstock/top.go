@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"text/tabwriter"
 
@@ -50,15 +49,7 @@ func (a *admin) topCommand() *cobra.Command {
 		}
 		query := scope(*thisNode)
 		query.Set("n", fmt.Sprint(*n))
-		reply, err := a.ask(cmd.Context(), http.MethodGet, "top", query)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			_, err = cmd.OutOrStdout().Write(reply)
-			return err
-		}
-		return printTop(cmd.OutOrStdout(), reply)
+		return a.show(cmd, "top", query, *asJSON, printTop)
 	}
 	return cmd
 }

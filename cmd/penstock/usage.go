@@ -57,14 +57,7 @@ func (a *admin) usageCommand() *cobra.Command {
 		if bill.control.given() {
 			return bill.print(cmd.Context(), cmd.OutOrStdout(), which.query())
 		}
-		reply, err := a.ask(cmd.Context(), http.MethodGet, "client", which.query())
-		if err != nil {
-			return err
-		}
-		if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
-			return err
-		}
-		return printReport(cmd.OutOrStdout(), reply, *asJSON, (*usageReport).print)
+		return a.showReport(cmd, http.MethodGet, "client", &which, *asJSON, (*usageReport).print)
 	}
 	return cmd
 }
