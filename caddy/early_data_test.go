@@ -4,13 +4,8 @@ package penstockcaddy_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +18,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
@@ -31,7 +27,8 @@ import (
 // it. They are not served, and the other client keeps its limit.
 func TestEarlyDataCountsForNobody(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := writeCertificate(t, dir)
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certtest.SelfSigned(t, cert, key, &x509.Certificate{DNSNames: []string{"localhost"}})
 	log := filepath.Join(dir, "log")
 	s := start(t, `{
 	auto_https off
@@ -156,29 +153,4 @@ func (d deaf) ReadFrom(p []byte) (int, net.Addr, error) {
 			return 0, nil, err
 		}
 	}
-}
-
-// writeCertificate writes a self-signed certificate for localhost.
-func writeCertificate(t testing.TB, dir string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: encoded}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
 }

@@ -4,67 +4,27 @@ package penstockcaddy_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
-
-// certificate writes NAME.crt and NAME.key into a folder, signed by parent, or self-signed if
-// parent is nil.
-func certificate(t *testing.T, dir, name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: parent == nil, BasicConstraintsValid: true}
-	if parent == nil {
-		template.KeyUsage, parent, signer = x509.KeyUsageCertSign, template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for suffix, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der},
-		".key": {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return made, key
-}
 
 // TestRedisOverTLSWithSecretsFromElsewhere uses a Redis that requires a client certificate, a user
 // and a password, which is in the environment or in a file. Without the certificate nothing is
 // counted.
 func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
 	dir := t.TempDir()
-	ca, signer := certificate(t, dir, "ca", nil, nil)
-	certificate(t, dir, "server", ca, signer)
-	certificate(t, dir, "client", ca, signer)
 	file := func(name string) string { return filepath.Join(dir, name) }
+	ca := certtest.NewAuthority(t, file("ca.crt"), file("ca.key"))
+	for _, name := range []string{"server", "client"} {
+		ca.Issue(t, file(name+".crt"), file(name+".key"), &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	}
 	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
 	_, port, _ := net.SplitHostPort(address)
 	redis := redistest.Start(t, "--tls-port", port, "--bind", "127.0.0.1", "--tls-cert-file", file("server.crt"),

@@ -4,13 +4,8 @@ package e2e
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +18,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/freeport"
 )
@@ -48,7 +44,8 @@ func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites .
 	text := e.configuration(t, program, up.address, sites)
 	filter := strings.Replace(either(sites[0].filter, wasmFilter), "WASM_CONFIG", wasmConfig, 1)
 	filter = strings.NewReplacer("SETTINGS", sites[0].settings(), "WASM_FILE", program).Replace(filter)
-	cert, key := writeCertificate(t, dir)
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certtest.SelfSigned(t, cert, key, &x509.Certificate{DNSNames: []string{"localhost"}})
 	text = strings.Replace(text, "  clusters:\n", strings.NewReplacer("PORT", portOf(quic), "CERT", cert, "KEY", key, "FILTER", filter).Replace(quicListener)+
 		"  clusters:\n", 1)
 	file := filepath.Join(dir, "envoy.yaml")
@@ -68,31 +65,6 @@ func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites .
 		return response.StatusCode == http.StatusOK
 	})
 	return e
-}
-
-// writeCertificate writes a self-signed certificate for localhost.
-func writeCertificate(t testing.TB, dir string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(crand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: encoded}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
 }
 
 // quicClient returns an HTTP/3 client at the attacker's address, with connections of its own.

@@ -3,14 +3,8 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -18,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/freeport"
 	"github.com/penstock/penstock/internal/test/redistest"
@@ -239,31 +233,7 @@ func trusting(t *testing.T, folder string) *tls.Config {
 // issueAgentCertificates writes an authority, and a certificate that agents on this machine use.
 func issueAgentCertificates(t *testing.T, folder string) {
 	t.Helper()
-	var parent *x509.Certificate
-	var signer *ecdsa.PrivateKey
-	for _, name := range []string{"ca", "agent"} {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			IsCA: parent == nil, BasicConstraintsValid: true}
-		if parent == nil {
-			parent, signer = c, key
-		}
-		signed, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		secret, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: signed}, name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
-			if err := os.WriteFile(filepath.Join(folder, file), pem.EncodeToMemory(block), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	file := func(name string) string { return filepath.Join(folder, name) }
+	ca := certtest.NewAuthority(t, file("ca.pem"), file("ca.key"))
+	ca.Issue(t, file("agent.pem"), file("agent.key"), &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 }

@@ -3,71 +3,45 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// authority signs certificates for a test.
+// authority signs certificates for this machine in a folder.
 type authority struct {
-	t      *testing.T
+	*certtest.Authority
 	folder string
-	cert   *x509.Certificate
-	key    *ecdsa.PrivateKey
 }
 
-// issue writes NAME.pem and NAME.key, signed by the authority, or self-signed if the authority has
-// no key yet.
-func (a *authority) issue(name string) (cert, key string) {
-	a.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: a.key == nil, BasicConstraintsValid: true}
-	parent, signer := a.cert, a.key
-	if a.key == nil {
-		parent, signer = c, private
-		a.cert, a.key = c, private
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, c, parent, &private.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	folder := t.TempDir()
+	return &authority{certtest.NewAuthority(t, filepath.Join(folder, "ca.pem"), filepath.Join(folder, "ca.key")), folder}
+}
+
+// issue writes NAME.pem and NAME.key.
+func (a *authority) issue(t *testing.T, name string) (cert, key string) {
+	t.Helper()
 	cert, key = filepath.Join(a.folder, name+".pem"), filepath.Join(a.folder, name+".key")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: signed}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
+	a.Issue(t, cert, key, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	return cert, key
 }
 
 // TestBridgeWithClientCertificates listens for other machines, and admits clients whose certificate
 // the authority signed.
 func TestBridgeWithClientCertificates(t *testing.T) {
-	a, other := &authority{t: t, folder: t.TempDir()}, &authority{t: t, folder: t.TempDir()}
-	ca, _ := a.issue("ca")
-	other.issue("ca")
-	cert, key := a.issue("bridge")
+	a, other := newAuthority(t), newAuthority(t)
+	ca := filepath.Join(a.folder, "ca.pem")
+	cert, key := a.issue(t, "bridge")
 	r := bridging(t, "--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key, "--client-ca", ca)
 	_, port, err := net.SplitHostPort(r.address)
 	if err != nil {
@@ -118,7 +92,7 @@ func parsed(t *testing.T, file string) *x509.Certificate {
 
 func pair(t *testing.T, a *authority, name string) tls.Certificate {
 	t.Helper()
-	p, err := tls.LoadX509KeyPair(a.issue(name))
+	p, err := tls.LoadX509KeyPair(a.issue(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}

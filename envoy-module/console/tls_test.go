@@ -3,43 +3,21 @@
 package console
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
 	"math/big"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
 // certify writes a certificate with a serial number, and its key, in PEM.
 func certify(t *testing.T, certFile, keyFile string, serial int64) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	certtest.SelfSigned(t, certFile, keyFile, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}})
 }
 
 // served returns the serial number of the certificate that an address serves.

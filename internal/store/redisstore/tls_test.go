@@ -4,76 +4,38 @@ package redisstore
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// authority issues certificates.
+// authority issues certificates in a folder.
 type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	*certtest.Authority
+	t   *testing.T
+	dir string
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: t.TempDir()}
-	a.cert, a.key = a.issue("ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign})
+	a.Authority = certtest.NewAuthority(t, a.file("ca.crt"), a.file("ca.key"))
 	return a
 }
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// issue creates a certificate and its key, and writes them to the files NAME.crt and NAME.key. The
-// first certificate that an authority issues is its own and is self-signed.
-func (a *authority) issue(name string, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+// issue writes a certificate and its key to the files NAME.crt and NAME.key.
+func (a *authority) issue(name string, template *x509.Certificate) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template.SerialNumber, template.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for suffix, block := range map[string]*pem.Block{
-		".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(a.file(name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	return cert, key
+	a.Issue(a.t, a.file(name+".crt"), a.file(name+".key"), template)
 }
 
 // secureServer starts a server that requires a password and a client certificate of the authority.

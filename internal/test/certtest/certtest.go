@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package certtest writes certificates and their keys to PEM files for tests over TLS. The
+// certificates are valid for an hour.
+//
+// Each certificate has a new ECDSA key. A test that only needs a server of its own for HTTPS uses
+// httptest.NewTLSServer instead.
+package certtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Authority signs certificates. Make it with [NewAuthority].
+type Authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// NewAuthority writes the certificate of an authority, which is self-signed, and its key.
+func NewAuthority(t testing.TB, certFile, keyFile string) *Authority {
+	t.Helper()
+	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	return &Authority{template, write(t, certFile, keyFile, template, nil)}
+}
+
+// Issue writes a certificate that the authority signs, and its key. The template needs only the
+// names and addresses of the certificate: a missing serial number, subject and time are filled in.
+func (a *Authority) Issue(t testing.TB, certFile, keyFile string, template *x509.Certificate) {
+	t.Helper()
+	write(t, certFile, keyFile, template, a)
+}
+
+// SelfSigned writes a certificate that its own key signs, and the key. The template is that of
+// [Authority.Issue].
+func SelfSigned(t testing.TB, certFile, keyFile string, template *x509.Certificate) {
+	t.Helper()
+	write(t, certFile, keyFile, template, nil)
+}
+
+// write completes the template, writes the certificate and its key, and returns the key. The
+// certificate is self-signed if by is nil.
+func write(t testing.TB, certFile, keyFile string, template *x509.Certificate, by *Authority) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if template.SerialNumber == nil {
+		template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	}
+	if template.Subject.CommonName == "" {
+		name := filepath.Base(certFile)
+		template.Subject = pkix.Name{CommonName: strings.TrimSuffix(name, filepath.Ext(name))}
+	}
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
+	if by == nil {
+		by = &Authority{template, key}
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, by.certificate, &key.PublicKey, by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: certificate}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return key
+}
