@@ -68,11 +68,11 @@ var imports = map[string][]string{
 	"internal/control": {
 		"internal/control/api", "internal/control/archive", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/notify",
 		"internal/control/publish", "internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
-		"internal/store/redisstore",
+		"internal/listen", "internal/store/redisstore",
 	},
 	"internal/control/api": {
 		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
-		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
+		"internal/listen", "internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
 	"internal/control/archive":       {"internal/control/retain"},
 	"internal/control/notify":        {},

@@ -18,6 +18,7 @@ const blockedByRecord = "directory"
 type records struct {
 	directory       policy.Directory
 	blocked, exempt bool
+	known           bool // whether there is a record of the client itself
 	// overrides are the limits of the records, in order of precedence.
 	overrides  [recordsMax]*policy.Overrides
 	overridden int // how many of overrides are set
@@ -60,6 +61,9 @@ func (p *Plan) RequireRecords() { p.records.required = true }
 // not. It is for a front that cannot read the client's records for lack of time.
 func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 
+// Known reports whether the client, its user or its tenant has a record in the directory.
+func (p *Plan) Known() bool { return p.records.known }
+
 // Source returns the Source of a [counter.Check] for the address of the request that was added
 // last.
 func (p *Plan) Source() uint32 { return p.who.Request.Source() }
@@ -73,7 +77,7 @@ func (r *records) reset() {
 
 // forget forgets the records of the policy added before.
 func (r *records) forget() {
-	r.blocked, r.exempt, r.overridden = false, false, 0
+	r.blocked, r.exempt, r.known, r.overridden = false, false, false, 0
 	clear(r.overrides[:])
 }
 
@@ -136,6 +140,7 @@ func (p *Plan) apply(record *policy.ClientRecord, whole bool) {
 	if !whole {
 		return
 	}
+	r.known = true
 	if record.Overrides != nil && r.overridden < recordsMax {
 		r.overrides[r.overridden] = record.Overrides
 		r.overridden++

@@ -5,6 +5,7 @@ package e2e
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -215,6 +216,37 @@ func TestRegionAgentIsClosed(t *testing.T) {
 	if err == nil {
 		response.Body.Close()
 		t.Errorf("a caller without a certificate was answered %s", response.Status)
+	}
+	checkSilentCallers(t, s, listen, folder)
+}
+
+// checkSilentCallers opens more connections to an agent than it may have, and says nothing on them.
+// Another agent is answered nevertheless.
+func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
+	t.Helper()
+	const many, most = 600, 256 + 32 // connections, and files of the process
+	for range many {
+		connection, err := net.Dial("tcp", listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "agent.pem"), filepath.Join(folder, "agent.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := trusting(t, folder)
+	config.Certificates = []tls.Certificate{pair}
+	agent := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	response, err := agent.Post("https://"+listen+"/v1/loans", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.command.Process.Pid))
+	if err != nil || len(open) > most {
+		t.Errorf("the agent has %d files open after %d connections, want at most %d, %v", len(open), many, most, err)
 	}
 }
 

@@ -132,7 +132,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := f.listener(logger)
+	listener, config, err := f.listener()
 	if err != nil {
 		return err
 	}
@@ -140,33 +140,30 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
-	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
+	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, TLS: config, Logger: logger, PolicyKey: key,
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
 }
 
-// listener listens on the address in the flags.
-func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
+// listener listens on the address in the flags, and returns the configuration of TLS if there is one.
+func (f *controlFlags) listener() (net.Listener, *tls.Config, error) {
 	config, err := f.certificates.config()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	mode, err := parseSocketMode(f.socketMode)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	at, beyond, err := listen.Parse(f.listen)
 	if err != nil {
-		return nil, fmt.Errorf("--listen: %w", err)
+		return nil, nil, fmt.Errorf("--listen: %w", err)
 	}
 	if beyond && config == nil {
-		return nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
+		return nil, nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
 			"listen on 127.0.0.1 or a Unix socket behind a proxy with TLS", f.listen)
 	}
 	listener, err := listen.On(at, mode)
-	if err != nil || config == nil {
-		return listener, err
-	}
-	return tls.NewListener(listener, config), nil
+	return listener, config, err
 }
 
 // showToken shows the first admin's token.

@@ -90,7 +90,7 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // calls that run end with the process
-	listener, err := tls.Listen("tcp", f.listen, config)
+	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -102,14 +102,17 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 			return store.Listen(ctx, regionstore.ChannelKey, regionstore.Channel, begun, received)
 		}})
 	logger.Info("the agent listens", "region", f.name, "address", listener.Addr().String())
-	return errors.Join(f.serve(ctx, agent, listener, logger), closePeers(peers))
+	return errors.Join(f.serve(ctx, agent, listener, config, logger), closePeers(peers))
 }
 
 // serve serves other regions and operators until ctx is done.
-func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net.Listener, logger *slog.Logger) error {
+func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
 	ended := make(chan error, 2)
 	server := regionServer(agent.Handler(), logger)
-	go func() { ended <- server.Serve(listener) }()
+	server.TLSConfig = config
+	go func() {
+		ended <- server.ServeTLS(listen.NewLimit(listener, regionConnectionsMax, true, logger), "", "")
+	}()
 	operators := regionServer(agent.OperatorHandler(f.name), logger)
 	if f.admin != "" {
 		at, beyond, err := listen.Parse(f.admin)
@@ -123,7 +126,7 @@ func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net
 		if err != nil {
 			return errors.Join(fmt.Errorf("--admin-listen: %w", err), server.Close())
 		}
-		go func() { ended <- operators.Serve(own) }()
+		go func() { ended <- operators.Serve(listen.NewLimit(own, adminConnectionsMax, false, logger)) }()
 	}
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,9 +144,22 @@ func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net
 	return errors.Join(err, server.Shutdown(ending), operators.Close())
 }
 
+const (
+	// regionConnectionsMax bounds the connections of agents of other regions, which need one each.
+	regionConnectionsMax = 256
+	// regionStreamsMax is above the questions that an agent asks at once.
+	regionStreamsMax = 128
+)
+
+// regionServer returns a server whose callers have shown a certificate, or are on this machine.
 func regionServer(handler http.Handler, logger *slog.Logger) *http.Server {
-	return &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: idleTime,
-		MaxHeaderBytes: headerBytesMax, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	called := func(w http.ResponseWriter, r *http.Request) {
+		listen.Called(r.Context(), true)
+		handler.ServeHTTP(w, r)
+	}
+	return &http.Server{Handler: http.HandlerFunc(called), ConnContext: listen.WithConn, ReadHeaderTimeout: listen.FirstCallTime / 2,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: regionStreamsMax}, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 }
 
 // tls returns the configuration for both directions. It requires certificates of both ends.

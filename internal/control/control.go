@@ -18,6 +18,7 @@ package control
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,7 +29,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/net/netutil"
 
 	"github.com/penstock/penstock/internal/control/api"
 	"github.com/penstock/penstock/internal/control/archive"
@@ -41,6 +41,7 @@ import (
 	"github.com/penstock/penstock/internal/control/retain"
 	"github.com/penstock/penstock/internal/control/rollout"
 	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
@@ -51,6 +52,7 @@ const (
 	callTime       = 15 * time.Second
 	idleTime       = 2 * time.Minute
 	drainTime      = 10 * time.Second
+	streamsMax     = 100 // of a connection
 	headerBytesMax = 64 << 10
 	// prepareEvery is the pause between two attempts to prepare the database at the start.
 	prepareEvery = time.Second
@@ -58,13 +60,15 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields but PolicyKey, Keep, Archive and
-// Webhooks are required.
+// Options configures a control plane. All fields but TLS, PolicyKey, Keep, Archive
+// and Webhooks are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
-	Listener net.Listener // with TLS, if any
+	Listener net.Listener
 	Logger   *slog.Logger
+	// TLS is nil for a Unix socket, and for an address that only this machine reaches.
+	TLS *tls.Config
 	// PolicyKey signs policies. If it is nil, no policy is published.
 	PolicyKey ed25519.PrivateKey
 	// FirstToken is called with an admin's token when the database has never had a token.
@@ -126,11 +130,9 @@ func Run(ctx context.Context, o Options) error {
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
 		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil})
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
-		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
-		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
+	server := p.server(handler)
 	running.Go(func() {
-		if err := server.Serve(netutil.LimitListener(o.Listener, connectionsMax)); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(server, listen.NewLimit(o.Listener, connectionsMax, true, o.Logger)); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})
@@ -142,6 +144,20 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	defer stop() // before the wait for running
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// server returns the server of the API. It gives a caller without a valid token little time.
+func (p *process) server(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ConnContext: listen.WithConn, TLSConfig: p.TLS, ReadHeaderTimeout: listen.FirstCallTime / 2,
+		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streamsMax}, ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug)}
+}
+
+func serve(server *http.Server, listener net.Listener) error {
+	if server.TLSConfig != nil {
+		return server.ServeTLS(listener, "", "")
+	}
+	return server.Serve(listener)
 }
 
 // prepare brings the schema to the version of this program, and makes the first token. It tries

@@ -33,6 +33,7 @@ const patience = 60 * time.Second
 type running struct {
 	address string
 	tokens  atomic.Int64 // how many first tokens were shown
+	token   atomic.Pointer[string]
 	ended   chan error
 	end     context.CancelFunc
 	log     eventually.Journal
@@ -55,7 +56,7 @@ func run(t *testing.T, database, redis string) *running {
 	t.Cleanup(cancel)
 	go func() {
 		r.ended <- Run(ctx, Options{Database: database, Redis: store, Listener: listener, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
-			FirstToken: func(string, time.Time) error { r.tokens.Add(1); return nil }})
+			FirstToken: func(token string, _ time.Time) error { r.tokens.Add(1); r.token.Store(&token); return nil }})
 	}()
 	return r
 }

@@ -21,7 +21,7 @@ func (e *Enforcer) measure(plan *core.Plan) {
 	outcomes := plan.Outcomes()
 	for i := range outcomes {
 		one := &outcomes[i]
-		k := meter.Key{Policy: one.Ruleset.Name(), Tier: client.Tier, Kind: client.Kind, Client: client.ID}
+		k := meter.Key{Policy: one.Ruleset.Name(), Tier: client.Tier, Kind: client.Kind, Client: client.ID, Known: plan.Known()}
 		if one.Index >= 0 {
 			k.Rule = one.Ruleset.RuleName(one.Index)
 		}
@@ -35,7 +35,10 @@ func (e *Enforcer) measure(plan *core.Plan) {
 }
 
 // Client is a client whose settlement is to be measured. It shares no memory with the plan.
-type Client struct{ Kind, ID, Tier string }
+type Client struct {
+	Kind, ID, Tier string
+	Known          bool // whether it has a record
+}
 
 // ClientOf returns the client of a plan; the zero Client if usage is not counted.
 func (e *Enforcer) ClientOf(plan *core.Plan) Client {
@@ -43,7 +46,7 @@ func (e *Enforcer) ClientOf(plan *core.Plan) Client {
 		return Client{}
 	}
 	of := plan.Identity()
-	return Client{strings.Clone(of.Kind), strings.Clone(of.ID), strings.Clone(of.Tier)}
+	return Client{strings.Clone(of.Kind), strings.Clone(of.ID), strings.Clone(of.Tier), plan.Known()}
 }
 
 // MeasureSettled corrects the units of a client by the settlement of its response. It must be
@@ -53,7 +56,7 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 		return
 	}
 	s.Corrections(a, func(rs *core.Ruleset, rule int, units int64) {
-		e.meter.Count(&meter.Key{Policy: rs.Name(), Rule: rs.RuleName(rule), Tier: of.Tier, Kind: of.Kind, Client: of.ID}, meter.Sum{Units: units})
+		e.meter.Count(&meter.Key{Policy: rs.Name(), Rule: rs.RuleName(rule), Tier: of.Tier, Kind: of.Kind, Client: of.ID, Known: of.Known}, meter.Sum{Units: units})
 	})
 }
 
@@ -64,7 +67,7 @@ func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Ver
 		return
 	}
 	client := plan.Identity()
-	k := meter.Key{Policy: v.Ruleset.Name(), Rule: d.Rule, Tier: client.Tier, Kind: client.Kind, Client: client.ID}
+	k := meter.Key{Policy: v.Ruleset.Name(), Rule: d.Rule, Tier: client.Tier, Kind: client.Kind, Client: client.ID, Known: plan.Known()}
 	e.meter.Count(&k, meter.Sum{Denied: n})
 	if dropped > 0 {
 		e.meter.Count(&meter.Key{Policy: k.Policy}, meter.Sum{Denied: dropped})

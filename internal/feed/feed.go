@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,6 +93,7 @@ func Open(o Options) (*Feed, error) {
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: sendTime}
 	}
+	o.Node = fit(o.Node, nodeBytesMost, true)
 	f := &Feed{options: o, wake: make(chan struct{}, 1)}
 	f.target.Store(&o.Target)
 	if err := f.begin(); err != nil {
@@ -147,16 +147,17 @@ func (f *Feed) Redirect(to Target) error {
 
 // Write implements [events.Sink].
 func (f *Feed) Write(all []events.Event) (written int, err error) {
-	for some := range slices.Chunk(all, LinesMax) {
+	for written < len(all) {
+		n := 0
 		err := f.batch(eventsPercent, func(e *encoder) {
-			for i := range some {
-				e.event(&some[i])
+			for ; written+n < len(all) && !e.full(); n++ {
+				e.event(&all[written+n])
 			}
 		})
 		if err != nil {
 			return written, err
 		}
-		written += len(some)
+		written += n
 	}
 	return written, nil
 }
@@ -209,10 +210,10 @@ func (f *Feed) measure(ctx context.Context) {
 func (f *Feed) measured(at time.Time) {
 	rows := f.options.Meter.Take()
 	for len(rows) > 0 {
-		some := rows[:min(len(rows), LinesMax)]
+		n := 0
 		err := f.batch(100, func(e *encoder) {
-			for i := range some {
-				e.usage(&some[i], at.UTC(), f.options.Node)
+			for ; n < len(rows) && !e.full(); n++ {
+				e.usage(&rows[n], at.UTC(), f.options.Node)
 			}
 		})
 		if err != nil {
@@ -220,7 +221,7 @@ func (f *Feed) measured(at time.Time) {
 			f.told(fmt.Errorf("usage stays in memory: %w", err))
 			return
 		}
-		rows = rows[len(some):]
+		rows = rows[n:]
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	// BytesMax bounds a batch as it is sent, and TextBytesMax as it is after decompression.
 	BytesMax     = 8 << 20
 	TextBytesMax = 32 << 20
+	// textBytesFull ends a batch of long lines, so that it is far below both bounds.
+	textBytesFull = 4 << 20
 	// FeedBytes is the length of the identifier of a feed: digits and letters a to f.
 	FeedBytes = 32
 )
@@ -55,26 +57,41 @@ type Line struct {
 // encoder compresses the lines of a batch.
 type encoder struct {
 	text   []byte
+	lines  int
 	packed bytes.Buffer
 	gzip   *gzip.Writer
 }
 
-func (e *encoder) begin() { e.text = e.text[:0] }
+func (e *encoder) begin() { e.text, e.lines = e.text[:0], 0 }
 
-func (e *encoder) event(of *events.Event) { e.text = append(of.AppendJSON(e.text), '\n') }
+// full reports whether the batch may have no further line.
+func (e *encoder) full() bool { return e.lines == LinesMax || len(e.text) >= textBytesFull }
 
-// usage appends a row. A name that is not UTF-8 is changed as in events.
+// event appends an event, with its texts escaped.
+func (e *encoder) event(of *events.Event) {
+	own := *of
+	for _, text := range [...]*string{&own.Policy, &own.Version, &own.Rule, &own.Limit, &own.Decision, &own.Client, &own.Tier, &own.Method, &own.Path,
+		&own.State, &own.Reason, &own.Node} {
+		*text = Escape(*text)
+	}
+	e.text = append(own.AppendJSON(e.text), '\n')
+	e.lines++
+}
+
+// usage appends a row, with its texts escaped.
 func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
 	client := ""
 	if row.Client != "" {
 		client = row.Kind + ":" + row.Client
 	}
-	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: row.Policy, Rule: row.Rule, Client: client, Tier: row.Tier, Node: node,
+	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Client: Escape(client),
+		Tier: Escape(row.Tier), Node: node,
 		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
 	if err != nil {
 		panic(err) // texts, numbers and a present time can be marshaled
 	}
 	e.text = append(append(e.text, line...), '\n')
+	e.lines++
 }
 
 // end returns the compressed batch, which is valid until the encoder begins another one.

@@ -5,6 +5,7 @@ package feed
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,6 +94,9 @@ func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 		return true, err
 	case status == http.StatusOK:
 		f.sent.Add(1)
+		if n := unreadLines(answer); n > 0 {
+			f.options.Logger.Error("the control plane cannot read lines of a batch, and leaves them out; has it another version?", "file", b.name(), "lines", n)
+		}
 		return true, f.spool.done(&b)
 	case unreadable(status):
 		f.rejected.Add(1)
@@ -100,6 +104,15 @@ func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 		return true, f.spool.reject(&b)
 	}
 	return true, fmt.Errorf("the control plane answered %d: %s", status, answer)
+}
+
+// unreadLines returns the number of lines that the control plane has left out.
+func unreadLines(answer string) int64 {
+	var a struct{ Unread int64 }
+	if json.Unmarshal([]byte(answer), &a) != nil {
+		return 0
+	}
+	return a.Unread
 }
 
 // unreadable reports whether no later try can succeed, because the batch itself is not as the

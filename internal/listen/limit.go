@@ -218,7 +218,12 @@ func originOf(addr net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip, bits := tcp.AddrPort().Addr().Unmap(), 64
+	return Origin(tcp.AddrPort().Addr())
+}
+
+// Origin returns the network by which the callers of an address are bounded.
+func Origin(ip netip.Addr) netip.Prefix {
+	ip, bits := ip.Unmap(), 64
 	if ip.Is4() {
 		bits = 32
 	}

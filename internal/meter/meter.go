@@ -5,8 +5,9 @@
 // # Promise
 //
 // A [Meter] adds up requests and units, exactly. Each sum is taken once: by [Meter.Take], which
-// begins new sums. It has at most [KeysMax] sums of clients by name. The counts of further clients
-// are added to one sum without a name for each rule, so that the total stays exact.
+// begins new sums. It has at most [KeysMax] sums of clients by name, and as many of clients that have
+// a record, so that made-up names take no room from these. The counts of further clients are added
+// to one sum without a name for each rule, so that the total stays exact.
 //
 // # Price
 //
@@ -25,7 +26,8 @@ import (
 	"sync/atomic"
 )
 
-// KeysMax bounds the sums of clients by name between two calls of Take.
+// KeysMax bounds the sums of clients by name between two calls of Take: of those with a record, and
+// of the others.
 const KeysMax = 1 << 16
 
 const shardCount = 16
@@ -35,6 +37,8 @@ type Key struct {
 	Policy, Rule string
 	Tier         string
 	Kind, Client string
+	// Known says that the client has a record in the directory. It is no part of the identity.
+	Known bool
 }
 
 // Sum holds the counts of one key.
@@ -61,11 +65,25 @@ type Row struct {
 type Meter struct {
 	users  atomic.Int32 // the number of calls of Use whose done was not called
 	seed   maphash.Seed
-	named  atomic.Int64 // sums of clients by name
+	named  [2]atomic.Int64 // sums of clients by name: without and with a record
 	shards [shardCount]struct {
 		mu   sync.Mutex
-		sums map[Key]*Sum
+		sums map[Key]*entry
 	}
+}
+
+// entry is a sum by name, and whether the client had a record when it was made.
+type entry struct {
+	Sum
+	known bool
+}
+
+// room returns the count of the sums that share the bound with those of a client.
+func (m *Meter) room(known bool) *atomic.Int64 {
+	if known {
+		return &m.named[1]
+	}
+	return &m.named[0]
 }
 
 // New returns a meter that is off.
@@ -90,26 +108,25 @@ func (m *Meter) Count(k *Key, add Sum) {
 
 func (m *Meter) add(k *Key, add Sum) {
 	s := &m.shards[maphash.String(m.seed, k.Client)%shardCount]
+	own := *k
+	own.Known = false
 	s.mu.Lock()
-	if sum := s.sums[*k]; sum != nil {
+	if sum := s.sums[own]; sum != nil {
 		sum.add(add)
 		s.mu.Unlock()
 		return
 	}
-	if k.Client != "" && m.named.Add(1) > KeysMax {
-		m.named.Add(-1)
+	if room := m.room(k.Known); k.Client != "" && room.Add(1) > KeysMax {
+		room.Add(-1)
 		s.mu.Unlock()
 		m.add(&Key{Policy: k.Policy, Rule: k.Rule}, add)
 		return
 	}
 	if s.sums == nil {
-		s.sums = make(map[Key]*Sum)
+		s.sums = make(map[Key]*entry)
 	}
-	own := *k
 	own.Tier, own.Kind, own.Client = strings.Clone(k.Tier), strings.Clone(k.Kind), strings.Clone(k.Client)
-	sum := new(Sum) // the parameter itself stays off the heap
-	*sum = add
-	s.sums[own] = sum
+	s.sums[own] = &entry{add, k.Known}
 	s.mu.Unlock()
 }
 
@@ -121,14 +138,21 @@ func (m *Meter) Take() (rows []Row) {
 		sums := s.sums
 		s.sums = nil
 		s.mu.Unlock()
-		var named int64
+		var named [2]int64
 		for k, sum := range sums {
-			rows = append(rows, Row{k, *sum})
-			if k.Client != "" {
-				named++
+			k.Known = sum.known
+			rows = append(rows, Row{k, sum.Sum})
+			switch {
+			case k.Client == "":
+			case k.Known:
+				named[1]++
+			default:
+				named[0]++
 			}
 		}
-		m.named.Add(-named)
+		for i := range named {
+			m.named[i].Add(-named[i])
+		}
 	}
 	return rows
 }

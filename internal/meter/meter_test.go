@@ -69,6 +69,36 @@ func TestClientsBeyondTheBoundAreCountedTogether(t *testing.T) {
 	}
 }
 
+// TestMadeUpClientsDoNotDisplaceThoseWithARecord tests that clients with a record are counted by
+// name, however many made-up names came before, also after their sums were returned.
+func TestMadeUpClientsDoNotDisplaceThoseWithARecord(t *testing.T) {
+	t.Parallel()
+	m := New()
+	m.Use()
+	madeUp := func() {
+		for i := range KeysMax + 1000 {
+			m.Count(&Key{Policy: "p", Rule: "r", Kind: "user", Client: fmt.Sprint("x", i)}, Sum{Denied: 1})
+		}
+	}
+	madeUp()
+	for i := range 1000 {
+		m.Count(&Key{Policy: "p", Rule: "r", Kind: "user", Client: fmt.Sprint(i), Known: true}, Sum{Admitted: 1})
+	}
+	m.Count(&Key{Policy: "p", Rule: "r", Kind: "user", Client: "5"}, Sum{Admitted: 1}) // its record was not found this time
+	first := m.Take()
+	madeUp()
+	m.Return(first)
+	names := 0
+	for _, row := range m.Take() {
+		if row.Admitted > 0 && row.Client != "" && row.Known {
+			names++
+		}
+	}
+	if names != 1000 || len(m.Take()) != 0 {
+		t.Errorf("%d of 1000 clients with a record are counted by name", names)
+	}
+}
+
 // TestCountingDoesNotAllocate tests that counting a known client does not allocate, and that the
 // caller may change the values that it has passed.
 func TestCountingDoesNotAllocate(t *testing.T) {

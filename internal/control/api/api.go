@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ingest"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/control/reports"
+	"github.com/penstock/penstock/internal/listen"
 )
 
 // Bounds of the API.
@@ -53,14 +55,16 @@ type API struct {
 	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	notifies bool
 	huma     huma.API
-	turns    chan struct{} // holds a value for each request that is being served
+	gate     *gate
+	looks    looks
 	mux      *http.ServeMux
 }
 
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
-		turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+		mux: http.NewServeMux()}
+	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
@@ -89,21 +93,47 @@ func (a *API) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		select {
-		case a.turns <- struct{}{}:
-			defer func() { <-a.turns }()
-		default:
-			w.Header().Set("Retry-After", "1")
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(`{"title":"Service Unavailable","status":503,"detail":"too many requests are under way; try again"}` + "\n"))
-			return
-		}
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
-	a.mux.ServeHTTP(w, r.WithContext(ctx))
+	r = r.WithContext(ctx)
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		by, leave, no := a.gate.enter(r)
+		if no != nil {
+			a.refuse(w, no)
+			return
+		}
+		defer leave()
+		listen.Called(ctx, true)
+		r = r.WithContext(context.WithValue(ctx, caller{}, by))
+	} else {
+		listen.Called(ctx, false)
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// refused is the answer to a caller who may not call an operation.
+type refused struct {
+	status int
+	text   string
+}
+
+// refuse answers before the body is read. It closes the connection, whose next bytes are the body.
+func (a *API) refuse(w http.ResponseWriter, no *refused) {
+	h := w.Header()
+	switch no.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		h.Set("Retry-After", "1")
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Connection", "close")
+	w.WriteHeader(no.status)
+	text, err := json.Marshal(huma.ErrorModel{Title: http.StatusText(no.status), Status: no.status, Detail: no.text})
+	if err != nil {
+		panic(err) // texts and numbers can be marshaled
+	}
+	_, _ = w.Write(append(text, '\n')) // the caller may have left
 }
 
 // roleKey is the key of an operation's least role in its metadata.
@@ -112,7 +142,8 @@ const roleKey = "role"
 // operation returns the description of an operation. Each operation may also be answered 401, 403
 // and 503, and if it has a body, 400, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
-	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
+	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusServiceUnavailable)
 	if method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
@@ -144,29 +175,34 @@ func callerOf(ctx context.Context) called {
 	return c
 }
 
-// authorize admits a request whose token has the role that the operation needs.
+// authorize admits a request of a caller with the role that the operation needs.
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
-	scheme, secret, _ := strings.Cut(ctx.Header("Authorization"), " ")
-	token, err := ledger.Token{}, ledger.ErrNone
-	if strings.EqualFold(scheme, "Bearer") {
-		token, err = a.ledger.Bearer(ctx.Context(), secret)
-	}
 	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)
+	if has := callerOf(ctx.Context()).role; !has.May(needed) {
+		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, denied(has, needed))
+		return
+	}
+	next(ctx)
+}
+
+// identify returns the caller who sends a value of the header Authorization.
+func (a *API) identify(ctx context.Context, remote, authorization string) (by called, no *refused) {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil { // a Unix socket
+		host = "local"
+	}
+	scheme, secret, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		secret = ""
+	}
+	token, err := a.ledger.Bearer(ctx, secret)
 	switch {
 	case errors.Is(err, ledger.ErrNone):
-		ctx.SetHeader("WWW-Authenticate", "Bearer")
-		_ = huma.WriteErr(a.huma, ctx, http.StatusUnauthorized, "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked")
+		return by, &refused{http.StatusUnauthorized, "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked"}
 	case err != nil:
-		_ = huma.WriteErr(a.huma, ctx, http.StatusServiceUnavailable, a.away(err))
-	case !token.Role.May(needed):
-		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, denied(token.Role, needed))
-	default:
-		host, _, err := net.SplitHostPort(ctx.RemoteAddr())
-		if err != nil { // a Unix socket
-			host = "local"
-		}
-		next(huma.WithValue(ctx, caller{}, called{ledger.Actor{Name: token.Name, Origin: host}, token.Role}))
+		return by, &refused{http.StatusServiceUnavailable, a.away(err)}
 	}
+	return called{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
 }
 
 func denied(has, needed ledger.Role) string {

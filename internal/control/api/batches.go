@@ -27,7 +27,8 @@ func (b *putBatch) Resolve(huma.Context) []error { return storable("Penstock-Nod
 
 type batchAnswer struct {
 	Body struct {
-		Repeated bool `json:"repeated" doc:"the batch was in the database before"`
+		Repeated bool  `json:"repeated" doc:"the batch was in the database before"`
+		Unread   int64 `json:"unread,omitempty" doc:"lines that no node would send, which were left out"`
 	}
 }
 
@@ -36,16 +37,22 @@ func (a *API) batchOperations() {
 	o := operation(http.MethodPut, "/v1/batches/{feed}/{number}", "put-batch", "Take what happened on a node, once", ledger.Node)
 	o.MaxBodyBytes = feed.BytesMax
 	huma.Register(a.huma, o, func(ctx context.Context, in *putBatch) (*batchAnswer, error) {
-		lines, err := ingest.Read(in.RawBody, in.Encoding == "gzip")
+		content, err := ingest.Read(in.RawBody, in.Encoding == "gzip")
 		if unreadable := (*ingest.Unreadable)(nil); errors.As(err, &unreadable) {
+			a.logger.Warn("a batch is rejected: no line can be read; the node keeps it aside", "node", in.Node, "feed", in.Feed, "number", in.Number, "error", err)
 			return nil, huma.Error422UnprocessableEntity("the batch cannot be read, and changes nothing", &huma.ErrorDetail{Message: err.Error(), Location: "body"})
 		}
-		repeated, err := a.ingester.Take(ctx, &ingest.Batch{Feed: in.Feed, Number: in.Number, Node: in.Node, Lines: lines})
+		repeated, err := a.ingester.Take(ctx, &ingest.Batch{Feed: in.Feed, Number: in.Number, Node: in.Node, Lines: content.Lines,
+			Unread: content.Unread, Altered: content.Altered})
 		if err != nil {
 			return nil, a.problem(err)
 		}
 		answer := new(batchAnswer)
 		answer.Body.Repeated = repeated
+		if answer.Body.Unread = content.Unread; content.Unread > 0 && !repeated {
+			a.logger.Warn("lines of a batch cannot be read, and are left out", "node", in.Node, "feed", in.Feed, "number", in.Number, "lines", content.Unread,
+				"first", content.First.Error())
+		}
 		return answer, nil
 	})
 }

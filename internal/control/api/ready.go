@@ -3,8 +3,10 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 )
 
 // Readiness is the answer of /readyz. A text is "ok", or describes what is wrong.
@@ -20,8 +22,40 @@ type Readiness struct {
 	Unpublished int64 `json:"unpublished"`
 }
 
+// looks lets the callers of /readyz, which need no token, share looks at the servers.
+type looks struct {
+	mu  sync.Mutex
+	now *look
+}
+
+// look is a look that is under way.
+type look struct {
+	done  chan struct{}
+	ready Readiness
+}
+
+// look returns what the look finds that is under way, or else one that begins now.
+func (l *looks) look(ctx context.Context, ready func(context.Context) Readiness) Readiness {
+	l.mu.Lock()
+	under := l.now
+	if under == nil {
+		under = &look{done: make(chan struct{})}
+		l.now = under
+		l.mu.Unlock()
+		under.ready = ready(context.WithoutCancel(ctx))
+		l.mu.Lock()
+		l.now = nil
+		l.mu.Unlock()
+		close(under.done)
+		return under.ready
+	}
+	l.mu.Unlock()
+	<-under.done
+	return under.ready
+}
+
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
-	ready := a.ready(r.Context())
+	ready := a.looks.look(r.Context(), a.ready)
 	w.Header().Set("Content-Type", "application/json")
 	if !ready.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -26,6 +26,10 @@ const (
 type Ingester struct {
 	Pool *pgxpool.Pool
 	Now  func() time.Time // nil means time.Now
+	// Names bounds the clients without a record that get rows; the zero value stands for a default.
+	Names NamesMax
+
+	names budget
 }
 
 // Batch is what a node sends at once.
@@ -34,6 +38,8 @@ type Batch struct {
 	Number int64  // the numbers of a feed increase
 	Node   string
 	Lines  []feed.Line
+	// Unread and Altered are those of the batch's [Content].
+	Unread, Altered int64
 }
 
 // tries bounds the attempts to write a batch that fails because of another one, such as by a
@@ -48,8 +54,8 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 	}
 	at := now().UTC()
 	redated := redate(b.Lines, at)
-	sums := sumsOf(b.Lines)
 	for range tries {
+		giveBack := func() {}
 		err = pgx.BeginFunc(ctx, i.Pool, func(tx pgx.Tx) error {
 			if repeated, err = first(ctx, tx, b, at, redated); err != nil || repeated {
 				return err
@@ -57,8 +63,16 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 			if err := copyEvents(ctx, tx, b.Lines); err != nil {
 				return err
 			}
-			return sums.write(ctx, tx)
+			var unnamed map[string]bool
+			if unnamed, giveBack, err = i.unnamed(ctx, tx, b, at); err != nil {
+				return err
+			}
+			return sumsOf(b.Lines, unnamed).write(ctx, tx)
 		})
+		if err == nil {
+			break
+		}
+		giveBack()
 		if code := (*pgconn.PgError)(nil); !errors.As(err, &code) || code.Code != "40P01" && code.Code != "40001" {
 			break
 		}
@@ -87,9 +101,11 @@ func redate(lines []feed.Line, now time.Time) (moved int64) {
 // first records the batch, and reports whether it was recorded before. Another transaction with the
 // same feed waits for this one.
 func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64) (repeated bool, err error) {
-	tag, err := tx.Exec(ctx, "INSERT INTO feeds AS f (feed, node, number, at, batches, lines, redated) VALUES ($1, $2, $3, $4, 1, $5, $6) "+
+	tag, err := tx.Exec(ctx, "INSERT INTO feeds AS f (feed, node, number, at, batches, lines, redated, unread, altered) "+
+		"VALUES ($1, $2, $3, $4, 1, $5, $6, $7, $8) "+
 		"ON CONFLICT (feed) DO UPDATE SET number = excluded.number, at = excluded.at, batches = f.batches + 1, lines = f.lines + excluded.lines, "+
-		"redated = f.redated + excluded.redated WHERE f.number < excluded.number", b.Feed, b.Node, b.Number, at, len(b.Lines), redated)
+		"redated = f.redated + excluded.redated, unread = f.unread + excluded.unread, altered = f.altered + excluded.altered "+
+		"WHERE f.number < excluded.number", b.Feed, b.Node, b.Number, at, len(b.Lines), redated, b.Unread, b.Altered)
 	return err == nil && tag.RowsAffected() == 0, err
 }
 
@@ -108,9 +124,9 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 		}
 		l := &lines[next]
 		next++
-		row = append(row[:0], l.Time, l.Kind, storable(l.Policy), storable(l.Version), storable(l.Rule), storable(l.Limit), storable(l.Decision),
-			int16(l.Status), storable(l.Client), storable(l.Tier), network(l.IP), storable(l.Method), storable(l.Path), storable(l.State),
-			storable(l.Reason), storable(l.Node), l.Seconds, float32(cmp.Or(l.Share, 1)), l.Count)
+		row = append(row[:0], l.Time, l.Kind, l.Policy, l.Version, l.Rule, l.Limit, l.Decision,
+			int16(l.Status), l.Client, l.Tier, network(l.IP), l.Method, l.Path, l.State,
+			l.Reason, l.Node, l.Seconds, float32(cmp.Or(l.Share, 1)), l.Count)
 		return row, nil
 	}))
 	return err

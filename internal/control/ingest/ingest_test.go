@@ -166,26 +166,24 @@ func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 }
 
 // TestHostileBatchesAreUnreadable tests that a batch that no node would send is rejected with the
-// place of the error, and that texts cannot carry control characters or SQL into rows.
+// place of the error.
 func TestHostileBatchesAreUnreadable(t *testing.T) {
 	t.Parallel()
 	const ok = `{"time":"2026-11-23T10:00:00.000Z","kind":"denied","count":1`
 	for text, want := range map[string]string{
-		"":                                 "is empty",
-		"\n":                               "line 1",
-		"nonsense":                         "line 1",
-		ok + "}\n{}":                       "line 2: the time is missing",
-		ok + `,"kind":"admin"}`:            "no kind",
-		ok + `,"count":-1}`:                "the number -1",
-		ok + `,"units":99999999999999999}`: "the number 9999",
-		ok + `,"ip":"192.0.2.1'; DROP"}`:   "no address",
-		ok + `,"ip":"fe80::1%eth0"}`:       "no address",
-		ok + `,"status":100000}`:           "out of bounds",
-		ok + `,"share":2}`:                 "out of bounds",
-		ok + `,"client":"a\u0000b"}`:       "has a NUL",
-		ok + `,"path":"` + strings.Repeat("x", 513) + `"}`: "has more than 512 bytes",
-		ok + `,"path":"` + strings.Repeat("x", 1<<16):      "line 1",
-		strings.Repeat(ok+"}\n", feed.LinesMax+1):          "more than 5000 lines",
+		"":                               "is empty",
+		"\n":                             "line 1",
+		"nonsense":                       "line 1",
+		"{}\n{}":                         "line 1: the time is missing",
+		ok + `,"kind":"admin"}`:          "no kind",
+		ok + `,"count":-1}`:              "the number -1",
+		ok + `,"units":9e99}`:            "line 1",
+		ok + `,"ip":"192.0.2.1'; DROP"}`: "no address",
+		ok + `,"ip":"fe80::1%eth0"}`:     "no address",
+		ok + `,"status":100000}`:         "out of bounds",
+		ok + `,"share":2}`:               "out of bounds",
+		ok + `,"path":"` + strings.Repeat("x", 1<<16): "line 1",
+		strings.Repeat(ok+"}\n", feed.LinesMax+1):     "more than 5000 lines",
 	} {
 		_, err := Read([]byte(text), false)
 		if unreadable := (*Unreadable)(nil); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), want) {
@@ -195,17 +193,50 @@ func TestHostileBatchesAreUnreadable(t *testing.T) {
 	if _, err := Read([]byte("nonsense"), true); err == nil || !strings.Contains(err.Error(), "gzip") {
 		t.Errorf("not compressed: %v", err)
 	}
-	pool := open(t, pgtest.Database(t), time.Now())
-	const name = `user:'); DROP TABLE penstock.clients; --\"\u001b[2J`
-	lines, err := Read([]byte(strings.Replace(ok, "2026-11-23T10:00:00.000Z", time.Now().UTC().Format(time.RFC3339), 1)+`,"client":"`+name+`"}`), false)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestOneBadLineLosesNoOther tests that lines that cannot be read are left out and counted, that a
+// text or a number that does not fit is changed, and that neither can carry SQL or control
+// characters into rows.
+func TestOneBadLineLosesNoOther(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC()
+	ok := fmt.Sprintf(`{"time":%q,"kind":"usage","units":1`, now.Format(time.RFC3339))
+	bad := []string{"", "nonsense", "{}", ok + `,"units":-1,"count":-1}`, ok + `,"kind":"admin"}`, ok + `,"path":"` + strings.Repeat("x", 1<<16) + `"}`,
+		strings.Repeat("x", 1<<20), ok + `,"units":9e99}`, ok + `,"kind":"denied","ip":"192.0.2.1'; DROP"}`}
+	odd := []string{ok + `,"client":"a\u0000b"}`, ok + `,"client":"` + strings.Repeat("x", 600) + `"}`, ok + `,"client":"u","denied":99999999999999999}`,
+		ok + `,"client":"'); DROP TABLE penstock.clients; --\"\u001b[2J"}`}
+	text := ok + "}\n" + strings.Join(bad, "\n") + "\n" + strings.Join(odd, "\n") + "\n" + ok + "}"
+	c, err := Read([]byte(text), false)
+	if err != nil || len(c.Lines) != len(odd)+2 || c.Unread != int64(len(bad)) || c.Altered != int64(len(odd)) || c.First.Line != 2 {
+		t.Fatalf("%v %+v", err, c)
 	}
-	if _, err := (&Ingester{Pool: pool}).Take(t.Context(), &Batch{Feed: feedName(1), Number: 1, Lines: lines}); err != nil {
-		t.Fatal(err)
+	pool := open(t, pgtest.Database(t), now)
+	i := &Ingester{Pool: pool}
+	for n := range int64(10) { // as long as one number of a row would overflow
+		lines := append([]feed.Line(nil), c.Lines...)
+		for range 1000 {
+			lines = append(lines, feed.Line{Time: now, Kind: "usage", Client: "u", Units: -countMax, Denied: countMax, Admitted: countMax})
+		}
+		if _, err := i.Take(t.Context(), &Batch{Feed: feedName(1), Number: n + 1, Lines: lines, Unread: c.Unread, Altered: c.Altered}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if n := number(t, pool, `SELECT count(*) FROM rate_limit_events WHERE client = E'user:''); DROP TABLE penstock.clients; --"\uFFFD[2J'`); n != 1 {
-		t.Error("the name is not in the table as it should be")
+	for query, want := range map[string]int64{
+		"SELECT unread FROM feeds":                                       10 * c.Unread,
+		"SELECT altered FROM feeds":                                      10 * c.Altered,
+		`SELECT count(*) FROM client_usage WHERE client = E'a\uFFFD00b'`: 1,
+		"SELECT count(*) FROM client_usage WHERE octet_length(client) = 512 AND client LIKE 'xxx%…%'":                  1,
+		`SELECT count(*) FROM client_usage WHERE client = E'\'); DROP TABLE penstock.clients; --"\uFFFD1b[2J'`:         1,
+		"SELECT units FROM client_usage WHERE client = ''":                                                             20,
+		"SELECT -units FROM client_usage WHERE client = 'u'":                                                           sumMax,
+		"SELECT denied FROM client_denials":                                                                            sumMax,
+		"SELECT sum(admitted) FROM usage_this_month WHERE client = 'u'":                                                sumMax,
+		"SELECT count(*) FROM rate_limit_metrics WHERE admitted = " + fmt.Sprint(sumMax) + " AND granularity <> 'min'": 3,
+	} {
+		if got := number(t, pool, query); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
+		}
 	}
 }
 
@@ -222,12 +253,12 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	body, rows := []byte(text.String()), 0
 	for b.Loop() {
-		lines, err := Read(body, false)
+		c, err := Read(body, false)
 		if err != nil {
 			b.Fatal(err)
 		}
-		rows += len(lines)
-		if _, err := i.Take(b.Context(), &Batch{Feed: feedName(1), Number: int64(rows), Lines: lines}); err != nil {
+		rows += len(c.Lines)
+		if _, err := i.Take(b.Context(), &Batch{Feed: feedName(1), Number: int64(rows), Lines: c.Lines}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,20 +11,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// Bounds of a line.
-const (
-	textBytesMax = 512
-	// countMax bounds each number of a line, so that sums do not overflow.
-	countMax = 1 << 50
-)
+// countMax bounds each number of a line, so that sums do not overflow.
+const countMax = 1 << 50
 
 // Unreadable is the error for a batch that no node would send. Sending it again cannot succeed.
 type Unreadable struct {
@@ -39,8 +32,19 @@ func (e *Unreadable) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Text)
 }
 
-// Read reads a batch, which may be compressed by gzip.
-func Read(body []byte, compressed bool) ([]feed.Line, error) {
+// Content is what a batch contains.
+type Content struct {
+	Lines []feed.Line
+	// Unread counts the lines that no node would send, and First is the error of the first.
+	Unread int64
+	First  *Unreadable
+	// Altered counts the lines with a text or a number that was changed to fit into a row.
+	Altered int64
+}
+
+// Read reads a batch, which may be compressed by gzip. A line that cannot be read is left out and
+// counted. A batch without a line that can be read is an [Unreadable].
+func Read(body []byte, compressed bool) (*Content, error) {
 	from := io.Reader(bytes.NewReader(body))
 	if compressed {
 		var err error
@@ -49,77 +53,96 @@ func Read(body []byte, compressed bool) ([]feed.Line, error) {
 		}
 	}
 	bounded := &io.LimitedReader{R: from, N: feed.TextBytesMax + 1}
-	scanner := bufio.NewScanner(bounded)
-	scanner.Buffer(nil, events.LineBytesMax)
-	var lines []feed.Line
-	for scanner.Scan() {
-		if len(lines) == feed.LinesMax {
+	lines, c := bufio.NewReaderSize(bounded, events.LineBytesMax), new(Content)
+	for n := 1; ; n++ {
+		text, err := nextLine(lines)
+		switch {
+		case err == nil && n > feed.LinesMax:
 			return nil, &Unreadable{Text: fmt.Sprintf("the batch has more than %d lines: send several", feed.LinesMax)}
+		case bounded.N == 0:
+			return nil, &Unreadable{Text: fmt.Sprintf("the batch has more than %d bytes: send several", feed.TextBytesMax)}
+		case err == io.EOF && n == 1:
+			return nil, &Unreadable{Text: "the batch is empty"}
+		case err == io.EOF && len(c.Lines) == 0:
+			return nil, c.First
+		case err == io.EOF:
+			return c, nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return nil, &Unreadable{Line: n, Text: err.Error()}
 		}
-		line, err := readLine(scanner.Bytes())
-		if err != nil {
-			return nil, &Unreadable{Line: len(lines) + 1, Text: err.Error()}
-		}
-		lines = append(lines, line)
+		c.add(n, text, err)
 	}
-	switch err := scanner.Err(); {
-	case bounded.N == 0:
-		return nil, &Unreadable{Text: fmt.Sprintf("the batch has more than %d bytes: send several", feed.TextBytesMax)}
-	case err != nil:
-		return nil, &Unreadable{Line: len(lines) + 1, Text: err.Error()}
-	case len(lines) == 0:
-		return nil, &Unreadable{Text: "the batch is empty"}
-	}
-	return lines, nil
 }
 
-// readLine reads and checks one line.
-func readLine(text []byte) (l feed.Line, err error) {
-	if err := json.Unmarshal(text, &l); err != nil {
-		return l, fmt.Errorf("it is no line of a batch: %w", err)
-	}
-	for _, field := range [...][2]string{{"policy", l.Policy}, {"version", l.Version}, {"rule", l.Rule}, {"limit", l.Limit}, {"decision", l.Decision},
-		{"client", l.Client}, {"tier", l.Tier}, {"method", l.Method}, {"path", l.Path}, {"state", l.State}, {"reason", l.Reason}, {"node", l.Node}} {
-		if len(field[1]) > textBytesMax || !utf8.ValidString(field[1]) || strings.ContainsRune(field[1], 0) {
-			return l, fmt.Errorf("%s %.40q has more than %d bytes, is not UTF-8, or has a NUL", field[0], field[1], textBytesMax)
+// nextLine returns the next line without its end. The error is bufio.ErrBufferFull if it is too
+// long, and io.EOF if there is none.
+func nextLine(from *bufio.Reader) (text []byte, err error) {
+	text, err = from.ReadSlice('\n')
+	for full := err; errors.Is(full, bufio.ErrBufferFull); {
+		if _, full = from.ReadSlice('\n'); full != nil && full != io.EOF && !errors.Is(full, bufio.ErrBufferFull) {
+			return nil, full
 		}
 	}
-	for _, n := range [...]int64{l.Count, l.Admitted, l.Denied, max(l.Units, -l.Units)} { // units may have been refunded
-		if n < 0 || n > countMax {
-			return l, fmt.Errorf("the number %d is not in 0 to %d", n, countMax)
+	if err == io.EOF && len(text) > 0 {
+		err = nil // the last line needs no end
+	}
+	return bytes.TrimSuffix(text, []byte("\n")), err
+}
+
+// add reads the line with a number.
+func (c *Content) add(number int, text []byte, err error) {
+	line, altered := feed.Line{}, false
+	if err == nil {
+		line, altered, err = readLine(text)
+	}
+	if err != nil {
+		if c.Unread++; c.First == nil {
+			c.First = &Unreadable{Line: number, Text: err.Error()}
+		}
+		return
+	}
+	if altered {
+		c.Altered++
+	}
+	c.Lines = append(c.Lines, line)
+}
+
+// readLine reads and checks one line. altered reports that a text or a number was changed to fit.
+func readLine(text []byte) (l feed.Line, altered bool, err error) {
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, false, fmt.Errorf("it is no line of a batch: %w", err)
+	}
+	for _, field := range [...]*string{&l.Policy, &l.Version, &l.Rule, &l.Limit, &l.Decision, &l.Client, &l.Tier, &l.Method, &l.Path, &l.State,
+		&l.Reason, &l.Node} {
+		fit := feed.Fit(*field)
+		altered = altered || fit != *field
+		*field = fit
+	}
+	for _, n := range [...]*int64{&l.Count, &l.Admitted, &l.Denied, &l.Units} {
+		if *n < 0 && n != &l.Units { // units may have been refunded
+			return l, false, fmt.Errorf("the number %d is below 0", *n)
+		}
+		if fit := max(-countMax, min(countMax, *n)); fit != *n {
+			altered, *n = true, fit
 		}
 	}
 	switch {
 	case l.Time.IsZero():
-		return l, errors.New("the time is missing")
+		return l, false, errors.New("the time is missing")
 	case l.Kind == feed.KindUsage:
-		return l, nil
+		return l, altered, nil
 	case l.Kind != events.KindDenied && l.Kind != events.KindAdmitted && l.Kind != events.KindDegraded && l.Kind != events.KindDropped:
-		return l, fmt.Errorf("there is no kind %.40q", l.Kind)
+		return l, false, fmt.Errorf("there is no kind %.40q", l.Kind)
 	case l.Status < 0 || l.Status > 999 || !(l.Share >= 0 && l.Share <= 1) || !(l.Seconds >= 0 && l.Seconds < 1e10):
-		return l, errors.New("status, share or seconds are out of bounds")
+		return l, false, errors.New("status, share or seconds are out of bounds")
 	}
 	if l.IP == "" {
-		return l, nil
+		return l, altered, nil
 	}
 	if _, err := netip.ParsePrefix(l.IP); err != nil {
 		if addr, err := netip.ParseAddr(l.IP); err != nil || addr.Zone() != "" {
-			return l, fmt.Errorf("ip %.60q is no address", l.IP)
+			return l, false, fmt.Errorf("ip %.60q is no address", l.IP)
 		}
 	}
-	return l, nil
-}
-
-// storable returns a text that a row may contain and a terminal shows: control characters, which no
-// node sends unescaped, become U+FFFD.
-func storable(text string) string {
-	if !strings.ContainsFunc(text, unicode.IsControl) {
-		return text
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, text)
+	return l, altered, nil
 }

@@ -5,6 +5,7 @@ package ingest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -33,11 +34,17 @@ func compare(a, b name) int {
 // sum holds the requests and units of clients.
 type sum struct{ admitted, denied, units int64 }
 
+// sumMax bounds each number of a row, so that neither a row nor a sum of a hundred rows overflows.
+// Otherwise, no further batch with the row could be written.
+const sumMax = 1 << 56
+
+func bounded(n int64) int64 { return max(-sumMax, min(sumMax, n)) }
+
 // sums are the sums of a batch's usage, by the tables that have them.
 type sums struct{ usage, denials, metrics map[name]sum }
 
-// sumsOf adds up the usage of a batch.
-func sumsOf(lines []feed.Line) *sums {
+// sumsOf adds up the usage of a batch. The clients that are unnamed are added up together.
+func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}}
 	add := func(to map[name]sum, n name, l *feed.Line) {
 		was := to[n]
@@ -48,7 +55,10 @@ func sumsOf(lines []feed.Line) *sums {
 		if l.Kind != feed.KindUsage {
 			continue
 		}
-		client, policy, rule, tier := storable(l.Client), storable(l.Policy), storable(l.Rule), storable(l.Tier)
+		client, policy, rule, tier := l.Client, l.Policy, l.Rule, l.Tier
+		if unnamed[client] {
+			client = ""
+		}
 		day := l.Time.Truncate(24 * time.Hour)
 		add(s.usage, name{at: day, client: client, policy: policy, rule: rule, tier: tier}, l)
 		if l.Denied > 0 {
@@ -74,24 +84,29 @@ func columnsOf(of map[name]sum) *columns {
 		c.granularities, c.ats, c.clients = append(c.granularities, n.granularity), append(c.ats, n.at), append(c.clients, n.client)
 		c.policies, c.rules, c.tiers = append(c.policies, n.policy), append(c.rules, n.rule), append(c.tiers, n.tier)
 		s := of[n]
-		c.admitted, c.denied, c.units = append(c.admitted, s.admitted), append(c.denied, s.denied), append(c.units, s.units)
+		c.admitted, c.denied, c.units = append(c.admitted, bounded(s.admitted)), append(c.denied, bounded(s.denied)), append(c.units, bounded(s.units))
 	}
 	return c
 }
 
-const (
+// plus returns the SQL that adds to a column of a row, within the bounds of a sum.
+func plus(column string) string {
+	return fmt.Sprintf("%s = greatest(-%d, least(%[2]d, t.%[1]s + excluded.%[1]s))", column, sumMax)
+}
+
+var (
 	addUsage = "INSERT INTO client_usage AS t (day, client, policy, rule, tier, admitted, denied, units) " +
 		"SELECT (at AT TIME ZONE 'UTC')::date, client, policy, rule, tier, admitted, denied, units FROM " +
 		"unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[]) " +
 		"AS n (at, client, policy, rule, tier, admitted, denied, units) ON CONFLICT (client, policy, rule, tier, day) DO UPDATE " +
-		"SET admitted = t.admitted + excluded.admitted, denied = t.denied + excluded.denied, units = t.units + excluded.units"
+		"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 	addDenials = "INSERT INTO client_denials AS t (at, policy, rule, client, denied) " +
 		"SELECT * FROM unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::bigint[]) " +
-		"ON CONFLICT (at, policy, rule, client) DO UPDATE SET denied = t.denied + excluded.denied"
+		"ON CONFLICT (at, policy, rule, client) DO UPDATE SET " + plus("denied")
 	addMetrics = "INSERT INTO rate_limit_metrics AS t (granularity, at, policy, rule, tier, admitted, denied, units) " +
 		"SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[]) " +
 		"ON CONFLICT (granularity, at, policy, rule, tier) DO UPDATE " +
-		"SET admitted = t.admitted + excluded.admitted, denied = t.denied + excluded.denied, units = t.units + excluded.units"
+		"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 )
 
 // write adds the sums to the tables.

@@ -27,14 +27,19 @@ func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path string, answer func(ctx context.Context, text []byte) (Loan, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, questionBytesMax))
+			if err != nil {
+				http.Error(w, "the message is too long, or was cut off", http.StatusBadRequest)
+				return
+			}
 			select {
-			case places <- struct{}{}:
+			case places <- struct{}{}: // after the body, which may come slowly
 				defer func() { <-places }()
 			default:
 				http.Error(w, "too many questions", http.StatusServiceUnavailable)
 				return
 			}
-			serveLoan(w, r, answer)
+			serveLoan(r.Context(), w, text, answer)
 		})
 	}
 	serve(loansPath, func(ctx context.Context, text []byte) (Loan, error) {
@@ -54,13 +59,8 @@ func (a *Agent) Handler() http.Handler {
 	return mux
 }
 
-func serveLoan(w http.ResponseWriter, r *http.Request, answer func(ctx context.Context, text []byte) (Loan, error)) {
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, questionBytesMax))
-	if err != nil {
-		http.Error(w, "the message is too long, or was cut off", http.StatusBadRequest)
-		return
-	}
-	l, err := answer(r.Context(), text)
+func serveLoan(ctx context.Context, w http.ResponseWriter, text []byte, answer func(ctx context.Context, text []byte) (Loan, error)) {
+	l, err := answer(ctx, text)
 	switch {
 	case errors.Is(err, errNothing):
 		l, err = Loan{}, nil

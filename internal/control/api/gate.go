@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/listen"
+)
+
+// Bounds of callers whose token is not known to be valid.
+const (
+	// checksMax bounds the checks of unknown tokens at once, each a query. It is less than half of the
+	// connections to the database.
+	checksMax = 4
+	checkTime = 3 * time.Second
+	// waitersMax and waitersEach bound the callers that wait for such a check: all, and those of an
+	// address.
+	waitersMax  = 256
+	waitersEach = 64
+	// An address may show failuresMax invalid tokens, and one more each failureEvery.
+	failuresMax  = 32
+	failureEvery = 500 * time.Millisecond
+	// addressesMax bounds the addresses with failures that are remembered. Beyond it, all further
+	// addresses share a budget.
+	addressesMax = 4096
+	// knownMax bounds the remembered tokens. There are never more valid ones.
+	knownMax = 10_000
+	// batchesMax is the part of requestsMax that nodes may use, so that they leave room for people.
+	batchesMax = requestsMax / 2
+)
+
+// gate admits requests with a valid token to the turns of the API. A token that was valid before
+// gets a turn at once, and is verified again with it. Any other token is verified first, in a queue
+// of its own, so a caller without a valid token takes no turn from callers with one.
+type gate struct {
+	identify       func(ctx context.Context, remote, authorization string) (called, *refused)
+	now            func() time.Time
+	turns, batches chan struct{} // hold a value for each request that is being served
+	checks         chan struct{} // holds a value for each check of an unknown token
+
+	mu      sync.Mutex
+	known   map[[sha256.Size]byte]struct{} // the hashes of tokens that were valid
+	origins map[netip.Prefix]*failures
+	waiting int
+}
+
+// failures are what callers of an address cost without a valid token.
+type failures struct {
+	waiting int
+	full    time.Time // when the address may show failuresMax invalid tokens again
+}
+
+func newGate(identify func(ctx context.Context, remote, authorization string) (called, *refused)) *gate {
+	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), batches: make(chan struct{}, batchesMax),
+		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, origins: map[netip.Prefix]*failures{}}
+}
+
+// Refusals of a gate.
+var (
+	errTurns    = &refused{http.StatusServiceUnavailable, "too many requests are under way; try again"}
+	errWaiting  = &refused{http.StatusServiceUnavailable, "too many callers without a valid token are waiting; try again"}
+	errFailures = &refused{http.StatusTooManyRequests, "too many invalid tokens came from this address; try again"}
+)
+
+// enter returns the caller of a request, and a function that ends its turn.
+func (g *gate) enter(r *http.Request) (by called, leave func(), no *refused) {
+	authorization := r.Header.Get("Authorization")
+	if authorization == "" {
+		by, no = g.identify(r.Context(), r.RemoteAddr, "")
+		return by, nil, no
+	}
+	hash := sha256.Sum256([]byte(authorization))
+	known := g.knows(hash)
+	if !known {
+		if by, no = g.check(r, authorization); no != nil {
+			return by, nil, no
+		}
+	}
+	if leave, no = g.turn(isBatch(r)); no != nil {
+		return by, nil, no
+	}
+	if known {
+		listen.Called(r.Context(), true) // before another connection takes its place
+		if by, no = g.identify(r.Context(), r.RemoteAddr, authorization); no != nil {
+			leave()
+			g.remember(hash, no.status != http.StatusUnauthorized)
+			return by, nil, no
+		}
+	}
+	g.remember(hash, true)
+	return by, leave, nil
+}
+
+func isBatch(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/batches/") }
+
+// turn takes a turn, and for a batch, one of those of batches.
+func (g *gate) turn(batch bool) (leave func(), no *refused) {
+	if batch {
+		select {
+		case g.batches <- struct{}{}:
+		default:
+			return nil, errTurns
+		}
+	}
+	select {
+	case g.turns <- struct{}{}:
+	default:
+		if batch {
+			<-g.batches
+		}
+		return nil, errTurns
+	}
+	return func() {
+		<-g.turns
+		if batch {
+			<-g.batches
+		}
+	}, nil
+}
+
+func (g *gate) knows(hash [sha256.Size]byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, known := g.known[hash]
+	return known
+}
+
+// remember notes whether a token is valid.
+func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !valid {
+		delete(g.known, hash)
+		return
+	}
+	if len(g.known) >= knownMax {
+		clear(g.known) // most have expired; valid ones are verified once more
+	}
+	g.known[hash] = struct{}{}
+}
+
+// check identifies a caller whose token is not known.
+func (g *gate) check(r *http.Request, authorization string) (by called, no *refused) {
+	origin, no := g.wait(originOf(r))
+	if no != nil {
+		return by, no
+	}
+	defer g.waited(origin)
+	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+	defer cancel()
+	select {
+	case g.checks <- struct{}{}:
+	case <-ctx.Done():
+		return by, errWaiting
+	}
+	defer func() { <-g.checks }()
+	if by, no = g.identify(ctx, r.RemoteAddr, authorization); no != nil && no.status == http.StatusUnauthorized {
+		g.failed(origin)
+	}
+	return by, no
+}
+
+// originOf returns the network of a caller: an IPv4 address, or the /64 of an IPv6 address. It is
+// the zero value for a caller over a Unix socket.
+func originOf(r *http.Request) netip.Prefix {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return listen.Origin(addr)
+}
+
+// wait notes a caller that waits for a check, and returns where its failures count.
+func (g *gate) wait(from netip.Prefix) (*failures, *refused) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	f := g.origins[from]
+	if f == nil {
+		if len(g.origins) >= addressesMax {
+			g.sweep(now)
+		}
+		if len(g.origins) >= addressesMax {
+			from = netip.Prefix{}
+		}
+		if f = g.origins[from]; f == nil {
+			f = new(failures)
+			g.origins[from] = f
+		}
+	}
+	switch {
+	case f.full.Sub(now) > (failuresMax-1)*failureEvery:
+		return nil, errFailures
+	case g.waiting >= waitersMax || f.waiting >= waitersEach:
+		return nil, errWaiting
+	}
+	g.waiting++
+	f.waiting++
+	return f, nil
+}
+
+// sweep forgets the addresses without failures. The mutex must be held.
+func (g *gate) sweep(now time.Time) {
+	for from, f := range g.origins {
+		if f.waiting == 0 && !f.full.After(now) {
+			delete(g.origins, from)
+		}
+	}
+}
+
+func (g *gate) waited(f *failures) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting--
+	f.waiting--
+}
+
+// failed notes an invalid token of an address.
+func (g *gate) failed(f *failures) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := g.now(); f.full.Before(now) {
+		f.full = now
+	}
+	f.full = f.full.Add(failureEvery)
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/pgtest"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// dialFrom returns a dialer that connects from an address of this machine.
+func dialFrom(t *testing.T, address string) *net.Dialer {
+	t.Helper()
+	if _, loopback, err := net.ParseCIDR("127.0.0.0/8"); err != nil || !loopback.Contains(net.ParseIP(address)) {
+		t.Fatal(address)
+	}
+	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: patience}
+}
+
+// madeUp returns a token that has the form of one.
+func madeUp() string {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // it cannot fail
+	return "pst_" + hex.EncodeToString(random)
+}
+
+// person is a caller with a token, whose requests each have a connection of their own.
+type person struct {
+	http.Client
+	url, authorization string
+}
+
+func (r *running) person(t *testing.T, from, token string) *person {
+	p := &person{url: "http://" + r.address, authorization: "Bearer " + token}
+	p.Timeout = patience
+	p.Transport = &http.Transport{DialContext: dialFrom(t, from).DialContext, DisableKeepAlives: true}
+	return p
+}
+
+// asks returns the status of an answer.
+func (p *person) asks(method, path string) int {
+	r, err := http.NewRequest(method, p.url+path, nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Authorization", p.authorization)
+	response, err := p.Do(r)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body) // the status says enough
+	return response.StatusCode
+}
+
+// readyFor waits until the process is ready, and returns the first token.
+func (r *running) readyFor(t *testing.T) (token string) {
+	t.Helper()
+	eventually.Until(t, patience, "the process is ready", func() bool { status, _ := r.status("/readyz"); return status == http.StatusOK })
+	return *r.token.Load()
+}
+
+// TestCallersWithoutATokenTakeNoTurns tests that people are served while others send made-up tokens
+// and slow bodies, even from the same address, and that a token is served that was not used before.
+func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
+	t.Parallel()
+	r := run(t, pgtest.Database(t), redistest.Start(t).URL())
+	token := r.readyFor(t)
+	ann := r.person(t, "127.0.0.1", token)
+	if status := ann.asks("GET", "/v1/clients"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var attack sync.WaitGroup
+	var refused atomic.Int64
+	for i := range 120 {
+		from := dialFrom(t, fmt.Sprintf("127.0.0.%d", 1+i%4))
+		attack.Go(func() {
+			for ctx.Err() == nil {
+				if slowly(ctx, from, r.address) {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	eventually.Until(t, patience, "the attack is under way", func() bool { return refused.Load() > 500 })
+	statuses := map[int]int{}
+	for range 100 {
+		statuses[ann.asks("GET", "/v1/clients")]++
+	}
+	if statuses[http.StatusOK] != 100 {
+		t.Errorf("the answers to 100 requests of a person, by status: %v", statuses)
+	}
+	bob := r.person(t, "127.0.0.9", token)
+	bob.authorization = "bearer " + token // which the process has not seen before
+	eventually.Until(t, patience, "a token that was not used before is served", func() bool { return bob.asks("GET", "/v1/clients") == http.StatusOK })
+	stop()
+	attack.Wait()
+}
+
+// slowly sends the head of a request with a made-up token and one byte of its body, and reports
+// whether it was refused.
+func slowly(ctx context.Context, from *net.Dialer, address string) bool {
+	c, err := from.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	_ = c.SetDeadline(time.Now().Add(patience)) // a test that hangs says so elsewhere
+	if _, err := fmt.Fprintf(c, "POST /v1/clients/user:x/edits HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: 60000\r\n\r\n{", madeUp()); err != nil {
+		return false
+	}
+	head := make([]byte, 12)
+	_, err = io.ReadFull(c, head)
+	return err == nil && strings.HasPrefix(string(head), "HTTP/1.1 4")
+}
+
+// TestSilentConnectionsFillNoPort tests that people can connect while more connections that say
+// nothing are opened than the port has, and opened again.
+func TestSilentConnectionsFillNoPort(t *testing.T) {
+	t.Parallel()
+	r := run(t, pgtest.Database(t), redistest.Start(t).URL())
+	ann := r.person(t, "127.0.0.1", r.readyFor(t))
+	ctx, stop := context.WithCancel(t.Context())
+	var attack sync.WaitGroup
+	var opened atomic.Int64
+	for i := range connectionsMax + 100 {
+		from := dialFrom(t, fmt.Sprintf("127.0.0.%d", 2+i%8))
+		attack.Go(func() {
+			for range 3 {
+				if c, err := from.DialContext(ctx, "tcp", r.address); err == nil {
+					opened.Add(1)
+					until := context.AfterFunc(ctx, func() { c.Close() })
+					_, _ = c.Read(make([]byte, 1)) // until it is closed
+					until()
+					c.Close()
+				}
+			}
+		})
+	}
+	eventually.Until(t, patience, "the port is full", func() bool { return opened.Load() > connectionsMax })
+	deadline := time.Now().Add(patience)
+	for n := range 20 {
+		if status := ann.asks("GET", "/v1/clients"); status != http.StatusOK || time.Now().After(deadline) {
+			t.Errorf("request %d of a person: %d", n, status)
+			break
+		}
+	}
+	stop()
+	attack.Wait()
+}

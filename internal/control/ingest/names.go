@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/internal/feed"
+)
+
+// NamesMax bounds the clients without a record that get rows of their own from one process. The
+// usage of further ones is in the row with an empty client.
+type NamesMax struct{ Minute, Day int }
+
+// defaultNames allows a site a million visitors a day who have no record.
+var defaultNames = NamesMax{Minute: 20_000, Day: 1_000_000}
+
+// budget counts the clients without a record that got rows of their own.
+type budget struct {
+	mu              sync.Mutex
+	minute, day     time.Time
+	inMinute, inDay int
+}
+
+// stranger is a client that has neither a record nor usage of the day.
+type stranger struct {
+	Client    string
+	Returning bool // it has usage of the day before
+}
+
+// take returns the clients for which there is no place, of those that come first. Those that return
+// need a place of the day only. giveBack returns the places of the others.
+func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, giveBack func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if minute := now.Truncate(time.Minute); !minute.Equal(b.minute) {
+		b.minute, b.inMinute = minute, 0
+	}
+	if day := now.Truncate(24 * time.Hour); !day.Equal(b.day) {
+		b.day, b.inDay = day, 0
+	}
+	out = map[string]bool{}
+	inMinute, inDay := 0, 0
+	for i := range all {
+		switch s := &all[i]; {
+		case b.inDay+inDay >= most.Day || !s.Returning && b.inMinute+inMinute >= most.Minute:
+			out[s.Client] = true
+		case s.Returning:
+			inDay++
+		default:
+			inDay++
+			inMinute++
+		}
+	}
+	b.inMinute += inMinute
+	b.inDay += inDay
+	return out, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.inMinute, b.inDay = max(0, b.inMinute-inMinute), max(0, b.inDay-inDay)
+	}
+}
+
+// unnamed returns the clients in a batch that get no rows of their own: they have neither a record,
+// nor usage of the day, nor a place in the budget. The most active ones get the places. The number
+// of their lines is noted with the feed. giveBack is for a batch that is not written.
+func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Time) (out map[string]bool, giveBack func(), err error) {
+	activity := map[string]int64{}
+	for n := range b.Lines {
+		if l := &b.Lines[n]; l.Kind == feed.KindUsage && l.Client != "" {
+			activity[l.Client] += l.Admitted + l.Denied
+		}
+	}
+	giveBack = func() {}
+	if len(activity) == 0 {
+		return nil, giveBack, nil
+	}
+	all, err := strangers(ctx, tx, slices.Sorted(maps.Keys(activity)), now)
+	if err != nil {
+		return nil, giveBack, err
+	}
+	slices.SortFunc(all, func(a, b stranger) int {
+		return cmp.Or(cmp.Compare(activity[b.Client], activity[a.Client]), cmp.Compare(a.Client, b.Client))
+	})
+	if out, giveBack = i.names.take(all, now, cmp.Or(i.Names, defaultNames)); len(out) == 0 {
+		return nil, giveBack, nil
+	}
+	lines := 0
+	for n := range b.Lines {
+		if l := &b.Lines[n]; l.Kind == feed.KindUsage && out[l.Client] {
+			lines++
+		}
+	}
+	_, err = tx.Exec(ctx, "UPDATE feeds SET unnamed = unnamed + $2 WHERE feed = $1", b.Feed, lines)
+	return out, giveBack, err
+}
+
+// strangers returns those of the clients that have neither a record nor usage of the day.
+func strangers(ctx context.Context, tx pgx.Tx, clients []string, now time.Time) ([]stranger, error) {
+	kinds, ids := make([]string, len(clients)), make([]string, len(clients))
+	for i, client := range clients {
+		kinds[i], ids[i], _ = strings.Cut(client, ":")
+	}
+	rows, err := tx.Query(ctx, "SELECT n.client, EXISTS (SELECT FROM client_usage u WHERE u.client = n.client AND u.day = $4::date - 1) "+
+		"FROM unnest($1::text[], $2::text[], $3::text[]) AS n (client, kind, id) "+
+		"WHERE NOT EXISTS (SELECT FROM clients c WHERE c.kind = n.kind AND c.id = n.id) "+
+		"AND NOT EXISTS (SELECT FROM client_usage u WHERE u.client = n.client AND u.day = $4::date)",
+		clients, kinds, ids, now.Format(time.DateOnly))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[stranger])
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ingest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/feed"
+	"github.com/penstock/penstock/internal/test/pgtest"
+)
+
+// TestAFloodOfMadeUpNames tests that clients that nobody has recorded get a bounded number of rows,
+// that no request is lost with their names, and that customers with a record are exact by name. The
+// most active client of a batch keeps its name while there are places.
+func TestAFloodOfMadeUpNames(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
+	pool := open(t, pgtest.Database(t), now)
+	const customers, feeds, batches, each = 50, 4, 10, 1000
+	if _, err := pool.Exec(t.Context(), "INSERT INTO clients (kind, id, revision, updated_at) "+
+		"SELECT 'user', 'c' || n, 1, now() FROM generate_series(1, $1) n", customers); err != nil {
+		t.Fatal(err)
+	}
+	names := NamesMax{Minute: 2000, Day: 5000}
+	i := &Ingester{Pool: pool, Names: names}
+	for minute := range 4 {
+		at := now.Add(time.Duration(minute) * time.Minute)
+		i.Now = func() time.Time { return at }
+		var sending sync.WaitGroup
+		for f := range feeds {
+			sending.Go(func() {
+				for n := range batches {
+					lines := []feed.Line{{Time: at, Kind: feed.KindUsage, Policy: "shop", Rule: "api", Client: "user:busy", Admitted: 9, Units: 9}}
+					for c := range customers {
+						lines = append(lines, feed.Line{Time: at, Kind: feed.KindUsage, Policy: "shop", Rule: "api", Client: fmt.Sprint("user:c", c+1), Denied: 1})
+					}
+					for x := range each {
+						lines = append(lines, feed.Line{Time: at, Kind: feed.KindUsage, Policy: "shop", Rule: "api", Tier: "free",
+							Client: fmt.Sprintf("user:x%d-%d-%d-%d", minute, f, n, x), Denied: 1})
+					}
+					send(t, i, &Batch{Feed: feedName(f), Number: int64(minute*batches + n + 1), Node: "n", Lines: lines})
+				}
+			})
+		}
+		sending.Wait()
+		if got := number(t, pool, "SELECT count(DISTINCT client) FROM client_usage WHERE client LIKE 'user:x%'"); got > int64(min((minute+1)*names.Minute, names.Day)) {
+			t.Errorf("%d made-up names have rows after %d minutes", got, minute+1)
+		}
+	}
+	named := number(t, pool, "SELECT count(*) FROM client_usage WHERE client LIKE 'user:x%'")
+	if day := int64(names.Day); named > day || named < day-2*feeds { // feeds that name a new client at once take a place each
+		t.Errorf("%d made-up names have rows, want %d", named, day)
+	}
+	const all = 4 * feeds * batches
+	for query, want := range map[string]int64{
+		"SELECT count(DISTINCT client) FROM client_usage":                                                  int64(names.Day) + customers + 1,
+		"SELECT count(DISTINCT client) FROM client_denials":                                                int64(names.Day) + customers,
+		"SELECT sum(denied) FROM client_usage":                                                             all * (each + customers),
+		"SELECT sum(denied) FROM client_denials":                                                           all * (each + customers),
+		"SELECT sum(denied) FROM rate_limit_metrics WHERE granularity = 'day'":                             all * (each + customers),
+		fmt.Sprintf("SELECT count(*) FROM client_usage WHERE client LIKE 'user:c%%' AND denied = %d", all): customers,
+		"SELECT admitted FROM client_usage WHERE client = 'user:busy'":                                     all * 9,
+		"SELECT sum(unnamed) FROM feeds":                                                                   all*each - named,
+		"SELECT count(*) FROM client_denials WHERE client LIKE 'user:x%'":                                  named,
+	} {
+		if got := number(t, pool, query); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
+		}
+	}
+}
