@@ -57,13 +57,14 @@ type API struct {
 	huma     huma.API
 	gate     *gate
 	looks    looks
+	time     time.Duration // bounds a request
 	mux      *http.ServeMux
 }
 
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
-		mux: http.NewServeMux()}
+		time: requestTime, mux: http.NewServeMux()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
@@ -93,7 +94,7 @@ func (a *API) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	ctx, cancel := context.WithTimeout(r.Context(), a.time)
 	defer cancel()
 	r = r.WithContext(ctx)
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -244,5 +245,5 @@ func (a *API) problem(err error) error {
 	case errors.Is(err, ledger.ErrChanged):
 		return huma.Error412PreconditionFailed(err.Error())
 	}
-	return huma.Error503ServiceUnavailable(a.away(err))
+	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(a.away(err)), http.Header{"Retry-After": {"1"}})
 }

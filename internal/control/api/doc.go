@@ -9,7 +9,11 @@
 // is a problem document (RFC 9457). An invalid write is answered 422 with the place, the value and
 // the remedy, and changes nothing. A write whose If-Match does not name the present revision is
 // answered 412. Lists are paged by key. A body has at most 64 KiB, and at most 64 requests are
-// served at a time.
+// served at a time, half of them batches of nodes.
+//
+// A token is verified before the body is read. A caller without a valid token takes no turn from
+// those with one: a token that was not seen before is verified in a queue of its own, in which each
+// address has a part of the places and a budget of invalid tokens.
 //
 // /healthz reports that the process is alive. /readyz reports whether the schema, the database and
 // Redis are usable.

@@ -16,7 +16,8 @@ import (
 )
 
 // TestADatabaseThatDoesNotWrite tests that a batch is counted exactly once although PostgreSQL is
-// read-only, hangs, ends its connections and is killed in turn while it is sent.
+// read-only, hangs, has a full disk (an error of a trigger), ends its connections and is killed in
+// turn while it is sent.
 func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	t.Parallel()
 	server, now := pgtest.Start(t), time.Now()
@@ -53,6 +54,11 @@ func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	goesOn("after it was read-only")
 	hang(t, server.URL(), fails)
 	goesOn("after it hung")
+	exec("CREATE FUNCTION penstock.no_room() RETURNS trigger LANGUAGE plpgsql AS "+
+		"'BEGIN RAISE disk_full; END'", "CREATE TRIGGER no_room BEFORE INSERT ON penstock.rate_limit_metrics FOR EACH ROW EXECUTE FUNCTION penstock.no_room()")
+	fails("its disk is full")
+	exec("DROP TRIGGER no_room ON penstock.rate_limit_metrics")
+	goesOn("after its disk was full")
 	exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
 	goesOn("after it ended its connections")
 	server.Kill()

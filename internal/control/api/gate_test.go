@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// tested is a gate whose tokens are a set, and whose clock stands still.
+type tested struct {
+	*gate
+	at     time.Time
+	asked  atomic.Int64 // the checks of tokens
+	hold   chan struct{}
+	mu     sync.Mutex
+	tokens map[string]bool
+}
+
+func newTested() *tested {
+	g := &tested{at: time.Now(), tokens: map[string]bool{"valid": true}}
+	g.gate = newGate(func(ctx context.Context, _, authorization string) (called, *refused) {
+		g.asked.Add(1)
+		if g.hold != nil {
+			<-g.hold
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !g.tokens[authorization] {
+			return called{}, &refused{http.StatusUnauthorized, "no"}
+		}
+		return called{}, nil
+	})
+	g.now = func() time.Time { return g.at }
+	return g
+}
+
+// enters returns the status of the refusal of a request, or 200.
+func (g *tested) enters(from, authorization string) int {
+	r := httptest.NewRequest(http.MethodGet, "/v1/clients", nil)
+	r.RemoteAddr = from + ":1234"
+	r.Header.Set("Authorization", authorization)
+	_, leave, no := g.enter(r)
+	if no != nil {
+		return no.status
+	}
+	leave()
+	return http.StatusOK
+}
+
+// TestAnAddressHasABudgetOfInvalidTokens tests that an address that has used up its budget asks the
+// database nothing more, and that neither other addresses nor known tokens are affected. A token
+// that is revoked is forgotten.
+func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
+	t.Parallel()
+	g := newTested()
+	if status := g.enters("192.0.2.1", "valid"); status != 200 {
+		t.Fatal(status)
+	}
+	for n := range 100 {
+		want, before := 401, g.asked.Load()
+		if n >= failuresMax {
+			want = 429
+		}
+		if status := g.enters("192.0.2.1", "made up"); status != want || g.asked.Load()-before > 1 || want == 429 && g.asked.Load() != before {
+			t.Fatalf("token %d: status %d, want %d", n, status, want)
+		}
+	}
+	if status := g.enters("192.0.2.1", "valid"); status != 200 {
+		t.Errorf("a known token from the same address: %d", status)
+	}
+	if status := g.enters("192.0.2.2", "made up"); status != 401 {
+		t.Errorf("another address: %d", status)
+	}
+	g.at = g.at.Add(failureEvery)
+	if first, second := g.enters("192.0.2.1", "made up"), g.enters("192.0.2.1", "made up"); first != 401 || second != 429 {
+		t.Errorf("after a while: %d %d", first, second)
+	}
+	g.mu.Lock()
+	g.tokens["valid"] = false
+	g.mu.Unlock()
+	if first, second := g.enters("192.0.2.1", "valid"), g.enters("192.0.2.1", "valid"); first != 401 || second != 429 {
+		t.Errorf("a revoked token: %d %d", first, second)
+	}
+	for n := range 2 * addressesMax {
+		g.enters(fmt.Sprintf("10.%d.%d.1", n/256, n%256), "made up")
+	}
+	if len(g.origins) > addressesMax+1 {
+		t.Errorf("%d addresses are remembered", len(g.origins))
+	}
+}
+
+// TestStrangersWaitApart tests that callers whose tokens are being checked take no turns, that one
+// address has a part of the places, and that a known token enters meanwhile.
+func TestStrangersWaitApart(t *testing.T) {
+	t.Parallel()
+	g := newTested()
+	if status := g.enters("192.0.2.1", "valid"); status != 200 {
+		t.Fatal(status)
+	}
+	g.hold = make(chan struct{})
+	var calls sync.WaitGroup
+	var refused atomic.Int64
+	for range waitersEach + 10 {
+		calls.Go(func() {
+			if g.enters("192.0.2.1", "made up") == 503 {
+				refused.Add(1)
+			}
+		})
+	}
+	eventually.Until(t, patience, "the places of the address are used", func() bool { return refused.Load() >= 10 && g.asked.Load() == 1+checksMax })
+	if len(g.turns) != 0 {
+		t.Errorf("%d turns are taken", len(g.turns))
+	}
+	leave, no := g.turn(false)
+	if no != nil {
+		t.Fatal(no)
+	}
+	leave()
+	close(g.hold)
+	calls.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.waiting != 0 {
+		t.Errorf("%d callers wait", g.waiting)
+	}
+}
+
+// TestBatchesLeaveRoomForPeople tests that nodes cannot take all turns.
+func TestBatchesLeaveRoomForPeople(t *testing.T) {
+	t.Parallel()
+	g := newTested()
+	for range batchesMax {
+		if _, no := g.turn(true); no != nil {
+			t.Fatal(no)
+		}
+	}
+	if _, no := g.turn(true); no == nil {
+		t.Error("a batch has a turn too many")
+	}
+	for range requestsMax - batchesMax {
+		if _, no := g.turn(false); no != nil {
+			t.Fatal(no)
+		}
+	}
+	if _, no := g.turn(false); no == nil {
+		t.Error("a person has a turn too many")
+	}
+}
+
+// TestCallersShareALook tests that many callers of /readyz, who need no token, cause one look.
+func TestCallersShareALook(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan struct{}), make(chan struct{})
+	var count atomic.Int64
+	var l looks
+	look := func() {
+		l.look(t.Context(), func(context.Context) Readiness {
+			if count.Add(1) == 1 {
+				close(begun)
+			}
+			<-end
+			return Readiness{Ready: true}
+		})
+	}
+	var calls sync.WaitGroup
+	calls.Go(look)
+	<-begun
+	var waiting atomic.Int64
+	for range 50 {
+		calls.Go(func() { waiting.Add(1); look() })
+	}
+	eventually.Until(t, patience, "all callers are there", func() bool { return waiting.Load() == 50 })
+	close(end)
+	calls.Wait()
+	if n := count.Load(); n >= 50 {
+		t.Errorf("51 callers caused %d looks", n)
+	}
+}
+
+// TestNoBodyTakesUnknownFields tests that no operation ignores a field of its body, such as one that
+// would set who made a change.
+func TestNoBodyTakesUnknownFields(t *testing.T) {
+	t.Parallel()
+	document, seen := New(Options{}).OpenAPI(), 0
+	for path, item := range document.Paths {
+		for _, o := range []*huma.Operation{item.Put, item.Post, item.Patch} {
+			if o == nil || o.RequestBody == nil || o.RequestBody.Content["application/json"] == nil {
+				continue
+			}
+			schema := o.RequestBody.Content["application/json"].Schema
+			if schema.Ref != "" {
+				schema = document.Components.Schemas.SchemaFromRef(schema.Ref)
+			}
+			if seen++; schema.AdditionalProperties != false {
+				t.Errorf("%s %s takes unknown fields", o.Method, path)
+			}
+		}
+	}
+	if seen < 5 {
+		t.Errorf("%d bodies were looked at", seen)
+	}
+}
