@@ -240,6 +240,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		{ledger.Support, "POST", edits, `{"action":"exempt",` + until(30) + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"exempt",` + until(32) + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"exempt",` + reason + `}`},
+		{ledger.Support, "POST", edits, `{"action":"grant","rule":"api","units":5,` + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"set-tenant","tenant":"t",` + reason + `}`},
 		{ledger.Editor, "PATCH", client("user:bob"), `{"note":"n",` + reason + `}`},
 		{ledger.Editor, "PUT", "/v1/tiers/gold", `{` + reason + `}`},

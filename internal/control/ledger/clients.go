@@ -217,6 +217,9 @@ func checkReason(reason string) error {
 	return nil
 }
 
+// windowBytesMax bounds the text of a grant's window.
+const windowBytesMax = 100
+
 // checked returns the record in its normal form, or nil if it has no settings. The error is an
 // [Invalid] if the record is invalid.
 func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
@@ -226,12 +229,15 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 	if err := r.Check(); err != nil {
 		return nil, invalidRecord(r, err)
 	}
-	if len(r.Grants) > 0 {
-		return nil, &Invalid{Place: "record.grants", Value: r.Grants, Text: "this control plane does not keep grants: set limits with an end instead"}
-	}
 	for rule, own := range r.Limits {
 		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check does not check limits that have ended
 			return nil, invalidRecord(r, fmt.Errorf("limits for rule %q: %q: %w", rule, own.Limits, err))
+		}
+	}
+	for i := range r.Grants {
+		if g := &r.Grants[i]; len(g.Window) > windowBytesMax {
+			return nil, &Invalid{Place: "record.grants", Value: g.Window,
+				Text: fmt.Sprintf("the window of a grant has %d bytes, and may have %d: write 1h, 1d or month", len(g.Window), windowBytesMax)}
 		}
 	}
 	normalize(r)
@@ -289,8 +295,11 @@ func (w *writing) fits(ctx context.Context, name policy.ClientName, after *direc
 
 // invalidRecord returns an [Invalid] that names the wrong part of a record.
 func invalidRecord(r *directory.Record, err error) error {
-	for _, place := range []string{"tier", "tenant", "note", "block", "exempt", "limits"} {
+	for _, place := range []string{"tier", "tenant", "note", "block", "exempt", "limits", "grant"} {
 		if strings.HasPrefix(err.Error(), place) {
+			if place == "grant" {
+				place = "grants"
+			}
 			return &Invalid{Place: "record." + place, Value: r, Text: err.Error()}
 		}
 	}
@@ -346,12 +355,6 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 			return err
 		}
 	}
-	reason := "was in Redis before the control plane"
-	if n := len(r.Grants); n > 0 { // the rest of the record, such as a block, must stay in force
-		rest := *r
-		rest.Grants, r = nil, &rest
-		reason += fmt.Sprintf("; its %d grants are dropped", n)
-	}
 	if r, err = w.checked(ctx, r); err != nil || r == nil {
 		return err
 	}
@@ -359,8 +362,11 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 		return err
 	}
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: name.String(), Action: "import",
-		Reason: reason, After: textOf(r)}); err != nil {
+		Reason: importReason, After: textOf(r)}); err != nil {
 		return err
 	}
 	return w.put(ctx, name, r)
 }
+
+// importReason is the reason of each change by an import.
+const importReason = "was in Redis before the control plane"

@@ -85,7 +85,7 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 	}
 	// Many rows may have been inserted just before. Without current statistics, each page would
 	// read whole tables.
-	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, blocks, exemptions"); err != nil {
+	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, grants, blocks, exemptions"); err != nil {
 		return err
 	}
 	count, err := l.fillRows(ctx)
