@@ -79,9 +79,12 @@ type Changed struct {
 	Before   *directory.Record `json:"before,omitempty" doc:"absent if there was none"`
 	After    *directory.Record `json:"after,omitempty" doc:"absent if there is none"`
 	Revision int64             `json:"revision" doc:"the number of this change"`
+	// Keys is how many API keys were removed with the client.
+	Keys int `json:"keys_removed,omitempty" doc:"how many API keys of the client were removed, by forget"`
 }
 
-// Edit makes an edit of a client. Edit.Actor is the actor's name.
+// Edit makes an edit of a client. Edit.Actor is the actor's name. To forget a client removes its
+// API keys as well.
 func (l *Ledger) Edit(ctx context.Context, actor Actor, edit directory.Edit, require If) (*Changed, error) {
 	edit.Actor = actor.Name
 	now := l.Instant()
@@ -182,18 +185,27 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 		if err := w.fits(ctx, name, changed.After); err != nil {
 			return err
 		}
-		err = w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
-			Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)})
-		changed.Revision = w.last
-		if err != nil {
-			return err
-		}
-		return w.put(ctx, name, changed.After)
+		return w.wrote(ctx, actor, name, action, reason, changed)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return changed, nil
+}
+
+// wrote adds the change of a client to the audit trail, and replaces its rows.
+func (w *writing) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
+	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
+		Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)}); err != nil {
+		return err
+	}
+	changed.Revision = w.last
+	if err := w.put(ctx, name, changed.After); err != nil || action != string(directory.ActionForget) {
+		return err
+	}
+	removed, err := w.dropKeys(ctx, actor, name, action, reason)
+	changed.Keys = removed
+	return err
 }
 
 // textOf returns the text of a record, or nil if there is none.

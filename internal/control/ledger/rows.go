@@ -84,12 +84,6 @@ func (m mark) ofRecord() *directory.Mark {
 // normalize changes the record to the form in which it is read back: instants in UTC, to the
 // microsecond.
 func normalize(r *directory.Record) {
-	instant := func(t time.Time) time.Time {
-		if t.IsZero() {
-			return time.Time{}
-		}
-		return t.UTC().Truncate(time.Microsecond)
-	}
 	r.Version = 0
 	for rule, own := range r.Limits {
 		own.Until = instant(own.Until)
@@ -109,6 +103,14 @@ func normalize(r *directory.Record) {
 	if len(r.Grants) == 0 {
 		r.Grants = nil
 	}
+}
+
+// instant returns a time as it is read back from a row.
+func instant(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
 }
 
 // querier is a connection, a pool or a transaction.
