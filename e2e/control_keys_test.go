@@ -49,7 +49,7 @@ func TestKeysOfAControlPlane(t *testing.T) {
 	control("show", "nobody").endsWith(t, 3, `there is no API key of the name "nobody"`)
 	control("disable", "ci", "--reason", "x", "--actor", "root").mustFail(t, "--actor has no effect with --control")
 	file := filepath.Join(t.TempDir(), "keys.toml")
-	writeFile(t, file, penstock(t, "hash-key", "bob").mustSucceed(t))
+	writeFile(t, file, penstock(t, "hash-key", "bob").out)
 	for _, want := range []string{"1 keys imported, 0 were", "0 keys imported, 1 were"} {
 		if out := control("import", file, "--reason", "a test").mustSucceed(t); !strings.Contains(out, want) {
 			t.Errorf("an import prints %q, want %q", out, want)
