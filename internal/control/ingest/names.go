@@ -103,7 +103,8 @@ func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Ti
 	return out, giveBack, err
 }
 
-// strangers returns those of the clients that have neither a record nor usage of the day.
+// strangers returns those of the clients that have neither a record, nor a key, nor usage of the
+// day.
 func strangers(ctx context.Context, tx pgx.Tx, clients []string, now time.Time) ([]stranger, error) {
 	kinds, ids := make([]string, len(clients)), make([]string, len(clients))
 	for i, client := range clients {
@@ -112,6 +113,7 @@ func strangers(ctx context.Context, tx pgx.Tx, clients []string, now time.Time) 
 	rows, err := tx.Query(ctx, "SELECT n.client, EXISTS (SELECT FROM client_usage u WHERE u.client = n.client AND u.day = $4::date - 1) "+
 		"FROM unnest($1::text[], $2::text[], $3::text[]) AS n (client, kind, id) "+
 		"WHERE NOT EXISTS (SELECT FROM clients c WHERE c.kind = n.kind AND c.id = n.id) "+
+		"AND NOT EXISTS (SELECT FROM api_keys k WHERE k.client = n.client) "+
 		"AND NOT EXISTS (SELECT FROM client_usage u WHERE u.client = n.client AND u.day = $4::date)",
 		clients, kinds, ids, now.Format(time.DateOnly))
 	if err != nil {
