@@ -57,7 +57,7 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 	const all = 4 * feeds * batches
 	// The first batches may find the places of a minute taken before the row is there.
 	busy := number(t, pool, "SELECT admitted FROM client_usage WHERE client = 'user:busy'")
-	if busy < (all-feeds)*9 || busy > all*9 {
+	if busy < all*9/2 || busy > all*9 {
 		t.Errorf("the most active client has %d requests, want %d", busy, all*9)
 	}
 	for query, want := range map[string]int64{
