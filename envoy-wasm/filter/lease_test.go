@@ -56,7 +56,7 @@ type ledgerBridge struct {
 func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledgerBridge {
 	t.Helper()
 	b := &ledgerBridge{fakeEnvoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}, path: "/api/x"}
-	b.f = withPolicy(t, b.envoy, p)
+	b.f = withPolicy(t, b.fakeEnvoy, p)
 	return b
 }
 
@@ -116,10 +116,10 @@ func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 // The method serve answers the calls in flight.
 func (b *ledgerBridge) serve() {
 	b.t.Helper()
-	for b.wakes > 0 || len(b.envoy.calls) > 0 {
+	for b.wakes > 0 || len(b.fakeEnvoy.calls) > 0 {
 		b.wakes = 0
 		b.f.Flush()
-		if len(b.envoy.calls) == 0 {
+		if len(b.fakeEnvoy.calls) == 0 {
 			return
 		}
 		c, reader, items := b.check()
@@ -203,7 +203,7 @@ func (b *ledgerBridge) passTime(d counter.Micros) {
 
 // dropPolls drops polls for a policy.
 func (b *ledgerBridge) dropPolls() {
-	b.envoy.calls = slices.DeleteFunc(b.envoy.calls, func(c madeCall) bool { return c.Path == policyPath })
+	b.fakeEnvoy.calls = slices.DeleteFunc(b.fakeEnvoy.calls, func(c madeCall) bool { return c.Path == policyPath })
 }
 
 // TestAHotCounterIsDecidedHere: a busy counter is decided without calls and never exceeded, and

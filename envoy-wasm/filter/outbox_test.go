@@ -33,7 +33,7 @@ func (n *nestingHost) later(id uint32) {
 
 func (n *nestingHost) Resume(id uint32) { n.resumed = append(n.resumed, id); n.later(id) }
 
-func (n *nestingHost) Respond(id uint32, r Response) { n.envoy.Respond(id, r); n.later(id) }
+func (n *nestingHost) Respond(id uint32, r Response) { n.fakeEnvoy.Respond(id, r); n.later(id) }
 
 // runActions runs the actions that Envoy runs at the end of a callback.
 func (n *nestingHost) runActions() {
@@ -91,7 +91,7 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 			p := mannersPolicy(t)
 			p.OnError = counter.OnErrorDeny
 			n := &nestingHost{fakeEnvoy: newEnvoy(t), streams: map[uint32]*Stream{}}
-			f := withPolicy(t, n.envoy, p)
+			f := withPolicy(t, n.fakeEnvoy, p)
 			f.host = n
 			for id := range uint32(3 * many) {
 				n.request(f, id, []string{"/never", "/api/x", "/free"}[id%3])
@@ -148,7 +148,7 @@ type eagerHost struct {
 }
 
 func (e *eagerHost) Wake() error {
-	err := e.envoy.Wake()
+	err := e.fakeEnvoy.Wake()
 	e.f.Flush()
 	return err
 }
