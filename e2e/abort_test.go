@@ -50,7 +50,7 @@ const abortCaddyfile = `{
 }
 `
 
-// abort is one way in which a client can abort a request.
+// The type abort is one way in which a client can abort a request.
 type abort struct {
 	name string
 	path string // "" runs the way on both paths

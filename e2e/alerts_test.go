@@ -17,11 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hasty shortens the spans of the alert rules, so that a test sees within seconds what takes
-// minutes.
+// The variable hasty shortens the spans of the alert rules, so that a test sees within seconds what
+// takes minutes.
 var hasty = strings.NewReplacer("for: 2m", "for: 1s", "for: 1m", "for: 1s", "for: 10s", "for: 1s", "[15m]", "[15s]", "[5m]", "[15s]", "[1m]", "[15s]")
 
-// firing returns the names of the alerts that fire.
+// The method firing returns the names of the alerts that fire.
 func (m *monitor) firing() (names []string) {
 	m.t.Helper()
 	var data struct {
@@ -94,8 +94,8 @@ func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, truste
 		"POLICY="+file.path)
 }
 
-// provoked returns the alerts that TestAlertsFire provokes, first with and then without Redis. The
-// test fails unless they are all alerts.
+// The function provoked returns the alerts that TestAlertsFire provokes, first with and then
+// without Redis. The test fails unless they are all alerts.
 func provoked(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",

@@ -77,7 +77,8 @@ func oddNames(yield func(string) bool) {
 	}
 }
 
-// send writes text, and closes the connection after a while whether or not it was answered.
+// The method send writes text, and closes the connection after a while whether or not it was
+// answered.
 func (a *attackRun) send(text string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()
@@ -143,7 +144,8 @@ func leaveStreams(a *attackRun) {
 	}
 }
 
-// smuggle sends requests that two parsers might split into different numbers of requests.
+// The function smuggle sends requests that two parsers might split into different numbers of
+// requests.
 func smuggle(a *attackRun) {
 	hidden := "GET /each HTTP/1.1\r\nHost: attacked.example\r\n\r\n"
 	length := fmt.Sprint("Content-Length: ", len(hidden), "\r\n")

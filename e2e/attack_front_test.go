@@ -38,10 +38,10 @@ const (
 	filterHostile = "Envoy filter over a hostile Redis"
 )
 
-// limiters lists the fronts that a row attacks by default.
+// The variable limiters lists the fronts that a row attacks by default.
 var limiters = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule, envoyRLS, bridgeJSON}
 
-// settling lists the limiters that see responses.
+// The variable settling lists the limiters that see responses.
 var settling = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
 // front is a proxy under attack and the processes that it consists of.
@@ -55,7 +55,7 @@ type front struct {
 	hostile *hostileRedis // stands in front of Redis; nil for none
 }
 
-// resident returns the resident memory of each process, in KB.
+// The method resident returns the resident memory of each process, in KB.
 func (f *front) resident() map[string]int {
 	all := map[string]int{}
 	for name, s := range f.parts {
@@ -64,7 +64,7 @@ func (f *front) resident() map[string]int {
 	return all
 }
 
-// ended names the processes that have ended.
+// The method ended names the processes that have ended.
 func (f *front) ended() (names []string) {
 	for name, s := range f.parts {
 		select {
@@ -76,7 +76,7 @@ func (f *front) ended() (names []string) {
 	return names
 }
 
-// logged returns the logs of Penstock's processes, without Envoy's own.
+// The method logged returns the logs of Penstock's processes, without Envoy's own.
 func (f *front) logged() string {
 	var text strings.Builder
 	for _, name := range []string{"Caddy", "bridge", moduleProcess} {

@@ -81,7 +81,8 @@ func (a *attackRun) dialRaw() (*rawConnection, error) {
 	return &rawConnection{connection, func() { _ = connection.CloseWithError(0, ""); closeAll() }}, nil
 }
 
-// raw sends frames on one stream of a new connection, ends the stream, and reads its answer.
+// The method raw sends frames on one stream of a new connection, ends the stream, and reads its
+// answer.
 func (a *attackRun) raw(frames ...[]byte) {
 	a.rawStream(func(_ *rawConnection, s *quic.Stream) {
 		_ = s.Close()

@@ -20,14 +20,14 @@ import (
 // allAttacks is set by make attack.
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// attack is one attempt to exceed a limit. It is a row of
+// The type attack is one attempt to exceed a limit. It is a row of
 // docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
 	// path is what the attacker requests. The test's policy admits limit requests to it.
 	path  string
 	limit int
-	// run performs the attack. Every request that the upstream receives during it is the
+	// The type run performs the attack. Every request that the upstream receives during it is the
 	// attacker's, except those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
@@ -48,10 +48,11 @@ type attack struct {
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests during it.
 	outage bool
-	// admits reports whether the upstream would serve a request as the limited resource; nil means
-	// always.
+	// The type admits reports whether the upstream would serve a request as the limited resource;
+	// nil means always.
 	admits func(r *http.Request) bool
-	// plain sends one ordinary request, to use up the rest of the limit; nil sends a GET to path.
+	// The type plain sends one ordinary request, to use up the rest of the limit; nil sends a GET
+	// to path.
 	plain func(a *attackRun) int
 }
 
@@ -88,7 +89,7 @@ type attackRun struct {
 	said   []string // remarks for the table
 }
 
-// site returns the address under attack.
+// The method site returns the address under attack.
 func (a *attackRun) site() string {
 	if a.attack.strict {
 		return a.front.strict
@@ -96,7 +97,7 @@ func (a *attackRun) site() string {
 	return a.front.address
 }
 
-// note adds a remark to the row of the table.
+// The method note adds a remark to the row of the table.
 func (a *attackRun) note(format string, args ...any) {
 	a.said = append(a.said, fmt.Sprintf(format, args...))
 }
@@ -120,7 +121,7 @@ type outcome struct {
 	broken         int // assertions that failed
 }
 
-// attacks lists all rows.
+// The variable attacks lists all rows.
 var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
 
 // TestAttacks runs every attack against every front, one row at a time. After each row, the
@@ -182,7 +183,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// on reports whether this run of the tests includes the row on front f.
+// The method on reports whether this run of the tests includes the row on front f.
 func (row *attack) on(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
@@ -224,14 +225,15 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	return o
 }
 
-// attackers counts the rows run so far. Each attacker and each other client has its own address, so
-// that rows share processes but not counters.
+// The variable attackers counts the rows run so far. Each attacker and each other client has its
+// own address, so that rows share processes but not counters.
 var attackers int
 
-// loopback returns the n-th address of a part of 127.0.0.0/8 that only this test connects from.
+// The function loopback returns the n-th address of a part of 127.0.0.0/8 that only this test
+// connects from.
 func loopback(n int) string { return fmt.Sprintf("127.77.%d.%d", n/250, n%250+1) }
 
-// exhaust sends plain requests until the attacker is denied several times in a row.
+// The method exhaust sends plain requests until the attacker is denied several times in a row.
 func (a *attackRun) exhaust(o *outcome) {
 	const inARow = 5
 	ask := a.attack.plain
@@ -255,7 +257,7 @@ func (a *attackRun) sendPlain() int {
 	return status
 }
 
-// assert checks what must hold after any attack.
+// The method assert checks what must hold after any attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.text())
@@ -328,7 +330,7 @@ func attackTable(table []outcome) string {
 	return text.String()
 }
 
-// discard reads a body to its end and closes it.
+// The function discard reads a body to its end and closes it.
 func discard(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, body)
 	_ = body.Close()

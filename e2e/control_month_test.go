@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/test/s3test"
 )
 
-// run runs penstock control with the token and the database of a control plane, and the keys of the
-// S3 server.
+// The method run runs penstock control with the token and the database of a control plane, and the
+// keys of the S3 server.
 func (c *controlPlane) run(database string, args ...string) commandResult {
 	c.t.Helper()
 	var out, diagnostics bytes.Buffer

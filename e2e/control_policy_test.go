@@ -57,7 +57,7 @@ func (p *policyPlane) policy(args ...string) commandResult {
 	return penstock(p.t, append(append([]string{"control", "policy"}, args...), "--control", "http://"+p.address, "--control-token-file", file)...)
 }
 
-// put writes a revision.
+// The method put writes a revision.
 func (p *policyPlane) put(text string) string {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "shop.yaml")
@@ -65,7 +65,7 @@ func (p *policyPlane) put(text string) string {
 	return p.policy("put", file, "--reason", "a test").mustSucceed(p.t)
 }
 
-// caddyfile is the Caddyfile of a node.
+// The method caddyfile is the Caddyfile of a node.
 func (p *policyPlane) caddyfile(node string) string {
 	return `{
 	admin ADMIN
@@ -174,7 +174,7 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.withstands(nodes)
 }
 
-// explains explains a request of a client that has a limit of its own in the directory.
+// The method explains explains a request of a client that has a limit of its own in the directory.
 func (p *policyPlane) explains() {
 	t := p.t
 	t.Helper()
@@ -192,7 +192,7 @@ func (p *policyPlane) explains() {
 	}
 }
 
-// withstands forges the policy in Redis, and starts a node without Redis.
+// The method withstands forges the policy in Redis, and starts a node without Redis.
 func (p *policyPlane) withstands(nodes []*process) {
 	t := p.t
 	t.Helper()

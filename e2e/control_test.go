@@ -64,7 +64,7 @@ func startControlAt(t *testing.T, address, database, redis, token string, args .
 // readiness is the answer of /readyz.
 type readiness struct{ Database, Schema, Redis, Publisher string }
 
-// ready asks /readyz. The status is 0 if there is no answer.
+// The method ready asks /readyz. The status is 0 if there is no answer.
 func (c *controlPlane) ready() (status int, r readiness) {
 	response, err := http.Get("http://" + c.address + "/readyz")
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *controlPlane) ready() (status int, r readiness) {
 	return response.StatusCode, r
 }
 
-// send sends a request with the token, and returns the status and the body.
+// The method send sends a request with the token, and returns the status and the body.
 func (c *controlPlane) send(method, path, body string) (status int, text string) {
 	c.t.Helper()
 	r, err := http.NewRequest(method, "http://"+c.address+path, strings.NewReader(body))
@@ -96,7 +96,7 @@ func (c *controlPlane) send(method, path, body string) (status int, text string)
 	return response.StatusCode, string(answer)
 }
 
-// edit makes an edit of a client.
+// The method edit makes an edit of a client.
 func (c *controlPlane) edit(client, action string) {
 	c.t.Helper()
 	path := "/v1/clients/" + url.PathEscape(client) + "/edits"

@@ -283,7 +283,8 @@ func TestATokenOfANodeOnlySends(t *testing.T) {
 // inAnHour returns an instant as the API expects it.
 func inAnHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// ungzipped returns the text of a compressed file; "" if it has just been sent and removed.
+// The function ungzipped returns the text of a compressed file; "" if it has just been sent and
+// removed.
 func ungzipped(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)

@@ -102,7 +102,7 @@ func TestAResetTakesEffect(t *testing.T) {
 	t.Logf("the other one felt it %v after, of %v at most", time.Since(start), rememberedMax)
 }
 
-// operate runs an operator's command for the client with an address.
+// The method operate runs an operator's command for the client with an address.
 func (p *process) operate(t *testing.T, command, address string) (reported clientReport) {
 	t.Helper()
 	penstock(t, command, "--json", "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)

@@ -81,7 +81,7 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	}
 }
 
-// follows makes the edit and checks the line that Caddy logs.
+// The method follows makes the edit and checks the line that Caddy logs.
 func (p *process) follows(t *testing.T, file *policyFile, edit anewEdit, nth int) {
 	t.Helper()
 	file.edit("name: shop\n" + edit.text)

@@ -20,7 +20,7 @@ import (
 // noFilter replaces the filter and does nothing.
 const noFilter = `{name: envoy.filters.http.cors, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}`
 
-// served counts the requests that reach an upstream, by client.
+// The type served counts the requests that reach an upstream, by client.
 type served struct{ byClient sync.Map }
 
 func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +50,8 @@ func h2c(t testing.TB, address string) *http.Client {
 	return client
 }
 
-// burst sends many requests of one client at once. It returns how many answers had each status; 0
-// means no answer.
+// The function burst sends many requests of one client at once. It returns how many answers had
+// each status; 0 means no answer.
 func burst(t testing.TB, address, client string, connections, each int) map[int]int {
 	t.Helper()
 	var clients []*http.Client

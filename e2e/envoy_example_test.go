@@ -167,7 +167,7 @@ func (x *checkout) isFree(t *testing.T, network, address string) {
 	}
 }
 
-// get requests a path that the policy limits.
+// The method get requests a path that the policy limits.
 func (x *checkout) get(t *testing.T, header ...string) answer {
 	t.Helper()
 	const envoy = 1

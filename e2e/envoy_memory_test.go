@@ -79,8 +79,8 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// visit sends one request for each client number in the range. Every client has its own address,
-// device and key.
+// The method visit sends one request for each client number in the range. Every client has its own
+// address, device and key.
 func (s *site) visit(t *testing.T, first, last int) {
 	t.Helper()
 	const connections = 32

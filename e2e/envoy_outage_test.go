@@ -36,7 +36,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 }
 
-// survives sends requests before, during and after a failure.
+// The method survives sends requests before, during and after a failure.
 func (s *site) survives(t *testing.T, word, counter string, fail func(wait func())) {
 	const outage = 1500 * time.Millisecond
 	before := s.envoy.counter("penstock." + counter)

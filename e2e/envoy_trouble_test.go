@@ -25,7 +25,7 @@ const longDeadline = "deadline: 10s"
 // than 50 ms.
 const relaxedDeadline = "deadline: 500ms"
 
-// trouble is a failure of the bridge or of the connection to it.
+// The type trouble is a failure of the bridge or of the connection to it.
 type trouble struct {
 	name string
 	site site
@@ -34,9 +34,9 @@ type trouble struct {
 	run  func(s *site, t *testing.T, word string)
 }
 
-// troubles are tested under both on_error modes. Each group has its own Envoy, and the groups run
-// in parallel. The troubles of a group are tested one after the other, because Envoy's statistics
-// are for all sites together.
+// The variable troubles are tested under both on_error modes. Each group has its own Envoy, and the
+// groups run in parallel. The troubles of a group are tested one after the other, because Envoy's
+// statistics are for all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -122,7 +122,7 @@ func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	}
 }
 
-// words returns the on_error modes to test.
+// The function words returns the on_error modes to test.
 func words(only string) []string {
 	if only != "" {
 		return []string{only}
@@ -325,8 +325,8 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	}
 }
 
-// redirecting is an upstream that redirects /redirected/N to /redirected/N-1, which Envoy follows,
-// and answers all other requests.
+// The function redirecting is an upstream that redirects /redirected/N to /redirected/N-1, which
+// Envoy follows, and answers all other requests.
 func redirecting(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/redirected/"))
 	if err != nil || n == 0 {
@@ -357,7 +357,7 @@ func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
 	}
 }
 
-// limits tests the site without any trouble.
+// The method limits tests the site without any trouble.
 func (s *site) limits(t *testing.T, word string) {
 	s.startBridge(t, renamedPolicy(onError(word)))
 	s.awaitLimit(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// late lists the counters for answers that can miss the deadline on a busy machine.
+// The variable late lists the counters for answers that can miss the deadline on a busy machine.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
-// useless lists answers that decide nothing, and the counters of which one must grow.
+// The variable useless lists answers that decide nothing, and the counters of which one must grow.
 var useless = []struct {
 	name     string
 	counters []string

@@ -27,7 +27,7 @@ rules:
   - {name: quiet, match: {path: /quiet*}, limit: 1/31d}
 `
 
-// followed is a running penstock events --follow.
+// The type followed is a running penstock events --follow.
 type followed struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -48,7 +48,7 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 	return b.into.Write(text)
 }
 
-// follow starts the command and waits until it reports from all nodes.
+// The function follow starts the command and waits until it reports from all nodes.
 func follow(t *testing.T, nodes int, args ...string) *followed {
 	t.Helper()
 	f := &followed{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
@@ -65,7 +65,7 @@ func follow(t *testing.T, nodes int, args ...string) *followed {
 	return f
 }
 
-// counts returns the number of denials by rule and client.
+// The method counts returns the number of denials by rule and client.
 func (f *followed) counts() map[string]int {
 	f.t.Helper()
 	f.mu.Lock()
@@ -82,7 +82,7 @@ func (f *followed) counts() map[string]int {
 	return counts
 }
 
-// until waits until the counts are those of want.
+// The method until waits until the counts are those of want.
 func (f *followed) until(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
@@ -97,7 +97,7 @@ func (f *followed) until(want map[string]int) {
 	})
 }
 
-// interrupt ends the command as Ctrl-C does.
+// The method interrupt ends the command as Ctrl-C does.
 func (f *followed) interrupt() {
 	f.t.Helper()
 	if err := f.command.Process.Signal(syscall.SIGINT); err != nil {

@@ -76,7 +76,7 @@ type nodeGroup struct {
 	policy   string
 	running  []*server // all processes of the nodes
 	said     string    // remark about the fault in addition to the clients' observations
-	// crash kills a node and starts it again.
+	// The type crash kills a node and starts it again.
 	crash func(node int)
 }
 
@@ -94,7 +94,7 @@ func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
 	return g
 }
 
-// at sets the URL of the next node's store.
+// The method at sets the URL of the next node's store.
 func (g *nodeGroup) at(url string) {
 	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
 }
@@ -127,8 +127,8 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// count sets the store of all nodes. Each of words is a field name of the store with its values;
-// the bridge has flags with the same names.
+// The method count sets the store of all nodes. Each of words is a field name of the store with its
+// values; the bridge has flags with the same names.
 func (g *nodeGroup) count(words ...[]string) {
 	store, flags := "{\n", []string{}
 	for _, word := range words {
@@ -140,8 +140,8 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// edit edits the policy of all nodes. It puts fields at the beginning of each rule, and more at the
-// end of the policy.
+// The method edit edits the policy of all nodes. It puts fields at the beginning of each rule, and
+// more at the end of the policy.
 func (f *nodeGroup) edit(words, more string) {
 	for _, file := range f.policies {
 		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
@@ -184,8 +184,8 @@ func (f *nodeGroup) program(node int, build func() (string, error)) (path string
 type column struct {
 	name  string
 	words string // further fields of the policy's rules
-	// prepare starts what all faults share. It returns a function that starts the nodes of a group
-	// for the fault with the given number.
+	// The type prepare starts what all faults share. It returns a function that starts the nodes of
+	// a group for the fault with the given number.
 	prepare func(t testing.TB, faults int) (start func(f *nodeGroup, number int, policy string))
 }
 
@@ -203,7 +203,7 @@ func (c *column) policy() string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
 }
 
-// caddies runs a Caddy for each node.
+// The function caddies runs a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
@@ -222,7 +222,7 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	}
 }
 
-// envoys runs nodes as [envoysWith] does, with the filter's deadline of the example.
+// The function envoys runs nodes as [envoysWith] does, with the filter's deadline of the example.
 func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
 	return envoysWith(t, faults, "")
 }

@@ -175,7 +175,7 @@ func (b *ledgerBridge) request() bool {
 	return !refused
 }
 
-// requests sends n requests at a steady pace and returns how many were admitted.
+// The method requests sends n requests at a steady pace and returns how many were admitted.
 func (b *ledgerBridge) requests(n int, every counter.Micros) (admitted int) {
 	b.t.Helper()
 	for range n {

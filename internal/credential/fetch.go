@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// pace is the timing of fetches.
+// The type pace is the timing of fetches.
 type pace struct {
 	timeout  time.Duration // of one attempt
 	retryMin time.Duration // pause after the first failure; it doubles up to the refresh interval
@@ -77,7 +77,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// wanted requests an early fetch. It never blocks.
+// The method wanted requests an early fetch. It never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:
@@ -85,7 +85,7 @@ func (f *fetcher) wanted() {
 	}
 }
 
-// run fetches the set periodically until ctx is done.
+// The method run fetches the set periodically until ctx is done.
 func (f *fetcher) run(ctx context.Context) {
 	retry := f.pace.retryMin
 	for ctx.Err() == nil {
@@ -109,8 +109,8 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// wait waits for the next periodic fetch or for a requested one, which is made no sooner than pace
-// allows. It returns false when ctx is done.
+// The method wait waits for the next periodic fetch or for a requested one, which is made no sooner
+// than pace allows. It returns false when ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()
@@ -132,7 +132,7 @@ func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// fetch fetches the set once.
+// The method fetch fetches the set once.
 func (f *fetcher) fetch(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url, nil)
 	if err != nil {

@@ -122,8 +122,8 @@ func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
 	r.add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
-// only accepts a map with no fields but words, and returns its values by field. It reports unknown
-// fields and fields listed twice.
+// The method only accepts a map with no fields but words, and returns its values by field. It
+// reports unknown fields and fields listed twice.
 func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {
@@ -181,9 +181,9 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 	}
 }
 
-// own sets the owner of an entry and returns it. Several entries with one name are one client whose
-// key is being replaced. A later entry has the owner of the first one, and can omit the owner's
-// fields. It is a problem if it defines another owner.
+// The method own sets the owner of an entry and returns it. Several entries with one name are one
+// client whose key is being replaced. A later entry has the owner of the first one, and can omit
+// the owner's fields. It is a problem if it defines another owner.
 func (r *keyReader) own(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
 	id := &k.Identity
 	first := r.owners[id.ID]
@@ -311,7 +311,7 @@ func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// limits reads a map of rule names to limits. For a nil node it returns no limits.
+// The method limits reads a map of rule names to limits. For a nil node it returns no limits.
 func (r *keyReader) limits(n *syntax.Node, path string) *policy.Overrides {
 	if n == nil {
 		return nil

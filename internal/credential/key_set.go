@@ -41,7 +41,7 @@ type key struct {
 	gone      atomic.Bool // the key was removed from the set, so its verdicts are no longer valid
 }
 
-// fits reports whether the key verifies the algorithm.
+// The method fits reports whether the key verifies the algorithm.
 func (k *key) fits(a *algorithm) bool {
 	return k.family == a.family && (k.algorithm == "" || k.algorithm == a.name)
 }
@@ -66,9 +66,9 @@ func newKeySet(keys []*key) *keySet {
 	return s
 }
 
-// candidates returns the keys that might have signed a token. unknown reports whether the token
-// names a key that is not in the set. Any key might have signed a token without a kid. A key
-// without a kid might have signed a token with an unknown kid.
+// The method candidates returns the keys that might have signed a token. unknown reports whether
+// the token names a key that is not in the set. Any key might have signed a token without a kid. A
+// key without a kid might have signed a token with an unknown kid.
 func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown bool) {
 	among := s.keys
 	if kid != "" {
@@ -84,8 +84,8 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 	return found, unknown
 }
 
-// replace returns a set of the fresh keys and the keys that were removed. Keys of the old set keep
-// their values. It returns nil if both sets are the same.
+// The method replace returns a set of the fresh keys and the keys that were removed. Keys of the
+// old set keep their values. It returns nil if both sets are the same.
 func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	keys := make([]*key, 0, len(fresh))
 	for _, k := range fresh {
@@ -198,7 +198,7 @@ func readJWK(raw []byte, algorithms map[string]*algorithm) (*key, error) {
 	return nil, fmt.Errorf("goes with none of the algorithms (its alg is %q)", cut(k.algorithm))
 }
 
-// fingerprint sets print, which identifies the key when the set is read again.
+// The method fingerprint sets print, which identifies the key when the set is read again.
 func (k *key) fingerprint() error {
 	der, err := x509.MarshalPKIXPublicKey(k.value)
 	if err != nil {
@@ -211,7 +211,7 @@ func (k *key) fingerprint() error {
 // textMax is the greatest number of bytes of foreign text in a message.
 const textMax = 200
 
-// cut shortens foreign text to textMax bytes.
+// The function cut shortens foreign text to textMax bytes.
 func cut(text string) string {
 	if len(text) > textMax {
 		return strings.ToValidUTF8(text[:textMax], "") + "…"

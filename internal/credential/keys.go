@@ -205,7 +205,8 @@ func (k *Keys) Reason(credential string) string {
 	return ""
 }
 
-// find returns the entry of a key, nil if there is none, the key's SHA-256 and its state.
+// The method find returns the entry of a key, nil if there is none, the key's SHA-256 and its
+// state.
 func (k *Keys) find(credential string) (found *Key, hash [32]byte, state policy.CredentialState) {
 	if credential == "" {
 		return nil, hash, policy.CredentialAbsent

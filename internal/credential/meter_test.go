@@ -22,8 +22,8 @@ const meterNow = counter.Micros(1_700_000_000) * counter.Second
 
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
-// spends sends tokens of the given cost from an address until the meter rejects one. It returns the
-// number of tokens that the meter admitted.
+// The method spends sends tokens of the given cost from an address until the meter rejects one. It
+// returns the number of tokens that the meter admitted.
 func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {
@@ -278,7 +278,8 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	})
 }
 
-// metered is a JWT with its own meter and a stopwatch on which each reading takes 250 µs.
+// The function metered is a JWT with its own meter and a stopwatch on which each reading takes 250
+// µs.
 func metered(t *testing.T, processors int) *JWT {
 	t.Helper()
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
@@ -291,7 +292,7 @@ func metered(t *testing.T, processors int) *JWT {
 	return j
 }
 
-// forged returns a new token that no key has signed.
+// The function forged returns a new token that no key has signed.
 func forged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }

@@ -64,8 +64,8 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 	return verifiers, open, nil
 }
 
-// opened converts an error into problems of the policy. Problems of a keys file keep their
-// locations.
+// The function opened converts an error into problems of the policy. Problems of a keys file keep
+// their locations.
 func opened(path string, d *policyfile.Document, err error) policy.Problems {
 	var inside policy.Problems
 	switch {
@@ -110,7 +110,7 @@ func (o *OpenOptions) file(name string) string {
 	return filepath.Join(o.Folder, name)
 }
 
-// closers closes several verifiers.
+// The type closers closes several verifiers.
 type closers []io.Closer
 
 // Close closes every verifier and returns all errors.

@@ -43,7 +43,7 @@ func (r *request) Header(name string) (value string, ok bool) {
 	return value, value != ""
 }
 
-// asked is a policy with the requests to plan in turn.
+// The type asked is a policy with the requests to plan in turn.
 type asked struct {
 	name     string
 	method   policy.Identify

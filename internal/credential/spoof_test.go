@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// spoof is one case of testdata/spoof.txt.
+// The type spoof is one case of testdata/spoof.txt.
 type spoof map[string]string
 
 func readSpoofs(t testing.TB) (cases []spoof) {

@@ -37,7 +37,7 @@ type verdict struct {
 	next  atomic.Pointer[verdict]
 }
 
-// stale reports whether the verdict is no longer valid.
+// The method stale reports whether the verdict is no longer valid.
 func (v *verdict) stale(current *keySet, now int64) bool {
 	return v.key != nil && v.key.gone.Load() || v.set != nil && v.set != current || now >= v.until
 }
@@ -74,7 +74,8 @@ func newMemory(seed maphash.Seed, entries, bytes int) *memory {
 	return m
 }
 
-// find returns the verdict on a token, or nil. sum is the token's hash with the memory's seed.
+// The method find returns the verdict on a token, or nil. sum is the token's hash with the memory's
+// seed.
 func (m *memory) find(sum uint64, token string) *verdict {
 	heads := m.shard(sum).heads.Load()
 	if heads == nil {
@@ -105,7 +106,7 @@ const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Id
 // possible text takes 26.
 const overridesBytes = 28
 
-// remember stores a verdict. It copies the token, which the caller owns.
+// The method remember stores a verdict. It copies the token, which the caller owns.
 func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	v.bytes = verdictBytes + len(v.token)
 	if id := v.identity; id != nil {
@@ -139,8 +140,8 @@ func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	s.bytes += v.bytes
 }
 
-// evict advances the CLOCK hand to a verdict that is stale or unused since the last pass, and
-// removes it.
+// The method evict advances the CLOCK hand to a verdict that is stale or unused since the last
+// pass, and removes it.
 func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	for {
 		s.hand %= len(s.ring)
@@ -153,8 +154,8 @@ func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	}
 }
 
-// drop removes a verdict from the ring and its chain. The verdict keeps its next pointer for
-// concurrent lookups.
+// The method drop removes a verdict from the ring and its chain. The verdict keeps its next pointer
+// for concurrent lookups.
 func (m *memory) drop(s *memoryShard, v *verdict) {
 	last := s.ring[len(s.ring)-1]
 	s.ring[v.place], last.place = last, v.place
@@ -168,7 +169,7 @@ func (m *memory) drop(s *memoryShard, v *verdict) {
 	link.Store(v.next.Load())
 }
 
-// forget removes stale verdicts.
+// The method forget removes stale verdicts.
 func (m *memory) forget(current *keySet, now int64) {
 	for i := range m.shards {
 		s := &m.shards[i]
@@ -184,7 +185,7 @@ func (m *memory) forget(current *keySet, now int64) {
 	}
 }
 
-// each calls visit for every remembered verdict that is still valid.
+// The method each calls visit for every remembered verdict that is still valid.
 func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	for i := range m.shards {
 		s := &m.shards[i]

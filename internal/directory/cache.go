@@ -40,10 +40,10 @@ type entry struct {
 // This does not compile if an entry takes more than two cache lines.
 const _ = uint(128 - unsafe.Sizeof(entry{}))
 
-// present reports whether there is a record.
+// The method present reports whether there is a record.
 func (e *entry) present() bool { return e.record != nil || e.key != nil }
 
-// at returns the part of a client's record that is in force at an instant.
+// The method at returns the part of a client's record that is in force at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	if said := e.now.Load(); now < said.until {
 		return said.record
@@ -53,8 +53,8 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// is reports whether the entry is that of a name. It does not wait for the first cache line to read
-// a short identifier in the second.
+// The method is reports whether the entry is that of a name. It does not wait for the first cache
+// line to read a short identifier in the second.
 func (e *entry) is(name policy.ClientName) bool {
 	n := len(name.ID)
 	if n > idInline {
@@ -112,7 +112,7 @@ func newCache(most int) *cache {
 
 func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
 
-// find returns the entry of a client, or nil, and counts the use.
+// The method find returns the entry of a client, or nil, and counts the use.
 func (c *cache) find(name policy.ClientName) *entry {
 	hash := c.key.of(name)
 	s := c.shard(hash)
@@ -129,7 +129,7 @@ func (c *cache) find(name policy.ClientName) *entry {
 	return e
 }
 
-// peek returns the entry of a client, or nil.
+// The method peek returns the entry of a client, or nil.
 func (c *cache) peek(name policy.ClientName) *entry {
 	hash := c.key.of(name)
 	return c.shard(hash).findLocked(hash, name)
@@ -146,7 +146,7 @@ func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	return e
 }
 
-// put stores an entry, in place of the client's previous one.
+// The method put stores an entry, in place of the client's previous one.
 func (c *cache) put(e *entry) {
 	e.keepName()
 	e.hash = c.key.of(e.name)
@@ -170,7 +170,7 @@ func (c *cache) put(e *entry) {
 	s.add(e)
 }
 
-// find returns the entry of a hash, or nil.
+// The method find returns the entry of a hash, or nil.
 func (s *shard) find(hash uint64) *entry {
 	if t := s.table.Load(); t != nil {
 		return t.find(hash)
@@ -178,8 +178,8 @@ func (s *shard) find(hash uint64) *entry {
 	return nil
 }
 
-// add adds an entry that the ring has already to the table, or to a larger one. The caller holds
-// the lock.
+// The method add adds an entry that the ring has already to the table, or to a larger one. The
+// caller holds the lock.
 func (s *shard) add(e *entry) {
 	t := s.table.Load()
 	switch {
@@ -195,8 +195,8 @@ func (s *shard) add(e *entry) {
 	s.table.Store(t)
 }
 
-// evict removes an entry that was not used recently, and returns its place. The caller holds the
-// lock.
+// The method evict removes an entry that was not used recently, and returns its place. The caller
+// holds the lock.
 func (s *shard) evict() (place int32) {
 	for {
 		n := s.ring[s.hand].used.Load()
@@ -212,7 +212,7 @@ func (s *shard) evict() (place int32) {
 	return place
 }
 
-// len returns the number of entries.
+// The method len returns the number of entries.
 func (c *cache) len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -223,7 +223,7 @@ func (c *cache) len() (n int) {
 	return n
 }
 
-// hits returns the number of lookups that found an entry.
+// The method hits returns the number of lookups that found an entry.
 func (c *cache) hits() (n uint64) {
 	for i := range c.shards {
 		n += c.shards[i].hits.Load()

@@ -175,7 +175,7 @@ func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Iden
 	return who, state, true
 }
 
-// stale reports whether an entry is no longer fresh.
+// The method stale reports whether an entry is no longer fresh.
 func (d *Directory) stale(e *entry, now counter.Micros) bool {
 	return now >= e.fresh || e.epoch != d.epoch.Load()
 }
@@ -195,7 +195,7 @@ func (d *Directory) cacheOf(name policy.ClientName) *cache {
 	return d.cache
 }
 
-// peek returns the entry of a name, or nil.
+// The method peek returns the entry of a name, or nil.
 func (d *Directory) peek(name policy.ClientName) *entry { return d.cacheOf(name).peek(name) }
 
 // FindAddr implements [policy.Directory].
@@ -314,7 +314,7 @@ func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 // that key.
 const roundsMax = 2
 
-// knows reports whether all clients are remembered.
+// The method knows reports whether all clients are remembered.
 func (d *Directory) knows(names []policy.ClientName) bool {
 	for _, name := range names {
 		if d.peek(name) == nil {
@@ -324,7 +324,7 @@ func (d *Directory) knows(names []policy.ClientName) bool {
 	return true
 }
 
-// refresh reads an entry again in the background.
+// The method refresh reads an entry again in the background.
 func (d *Directory) refresh(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -337,8 +337,8 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// changed reads a client's record again if the client is remembered. It also does so if the client
-// is being read now, because that read may have preceded the change.
+// The method changed reads a client's record again if the client is remembered. It also does so if
+// the client is being read now, because that read may have preceded the change.
 func (d *Directory) changed(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)
@@ -352,11 +352,11 @@ func (d *Directory) changed(name policy.ClientName) {
 	}
 }
 
-// missed marks every remembered record to be read again at its next use, because changes may have
-// been missed.
+// The method missed marks every remembered record to be read again at its next use, because changes
+// may have been missed.
 func (d *Directory) missed() { d.epoch.Add(1) }
 
-// look reads the networks and the history at intervals.
+// The method look reads the networks and the history at intervals.
 func (d *Directory) look() {
 	for {
 		ok := d.readNetworks(d.ctx) && d.lookAtHistory()
@@ -398,9 +398,9 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// whole reports whether the source still has its records. It has not if it lost them, like a Redis
-// that was emptied, or never had any. ok is false if the source did not answer. If the records were
-// replaced by others, all remembered ones are read again.
+// The method whole reports whether the source still has its records. It has not if it lost them,
+// like a Redis that was emptied, or never had any. ok is false if the source did not answer. If the
+// records were replaced by others, all remembered ones are read again.
 func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sources are the sources that every test runs over: one in memory, and one in a real Redis.
+// The function sources are the sources that every test runs over: one in memory, and one in a real
+// Redis.
 func sources(t *testing.T, run func(t *testing.T, source directory.Source)) {
 	t.Run("memory", func(t *testing.T) { run(t, new(directory.Memory)) })
 	t.Run("redis", func(t *testing.T) { run(t, inRedis(t, redistest.Start(t).URL())) })
@@ -51,7 +52,7 @@ func open(t *testing.T, o directory.Options) *directory.Directory {
 	return d
 }
 
-// edit makes a change that must succeed.
+// The function edit makes a change that must succeed.
 func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Change {
 	t.Helper()
 	e.Actor, e.Reason = "tester", "a test"
@@ -65,7 +66,7 @@ func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Ch
 
 func now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 
-// fetch reads a client until the directory knows it, and returns its record.
+// The function fetch reads a client until the directory knows it, and returns its record.
 func fetch(t *testing.T, d *directory.Directory, kind, id string) *policy.ClientRecord {
 	t.Helper()
 	for range 50 {
@@ -371,7 +372,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// counting counts the reads of a source, each of which waits for a signal.
+// The type counting counts the reads of a source, each of which waits for a signal.
 type counting struct {
 	directory.Source
 	reads, names atomic.Int64
@@ -385,7 +386,8 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// late is a source of which the given number of reads time out, with an error that wraps err.
+// The type late is a source of which the given number of reads time out, with an error that wraps
+// err.
 type late struct {
 	directory.Source
 	times atomic.Int64

@@ -177,7 +177,7 @@ func (e *Editor) Look(ctx context.Context, client string) (policy.ClientName, *R
 	return name, r, err
 }
 
-// read returns the text and the record of a client, or nil.
+// The method read returns the text and the record of a client, or nil.
 func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte, r *Record, err error) {
 	texts := make([][]byte, 1)
 	if err := e.Source.Read(ctx, []policy.ClientName{name}, texts); err != nil || texts[0] == nil {
@@ -190,7 +190,7 @@ func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte,
 	return texts[0], r, nil
 }
 
-// check returns what is wrong with the edit itself.
+// The method check returns what is wrong with the edit itself.
 func (e *Edit) check(now time.Time) error {
 	switch {
 	case !slices.Contains(Actions, e.Action):
@@ -286,7 +286,8 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	return e.apply(before, now)
 }
 
-// apply returns the record after the edit. It does not change the record before, which may be nil.
+// The method apply returns the record after the edit. It does not change the record before, which
+// may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

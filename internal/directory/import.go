@@ -96,7 +96,7 @@ type lineRecord struct {
 	owner  string     // the client, as the history names it
 }
 
-// parse checks a line.
+// The method parse checks a line.
 func (l *Line) parse() (*lineRecord, error) {
 	switch {
 	case l.Client != "" && l.Key != "":
@@ -185,8 +185,8 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	return done, nil
 }
 
-// compare checks the lines against each other and against the present records. It returns those
-// that differ, with their replacements.
+// The method compare checks the lines against each other and against the present records. It
+// returns those that differ, with their replacements.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})
@@ -231,7 +231,8 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 	return lines, swaps, e.checkNames(ctx, in, parsed, problem)
 }
 
-// canonical returns the text of a present record in the form in which this program writes it.
+// The function canonical returns the text of a present record in the form in which this program
+// writes it.
 func canonical(one *lineRecord, old []byte) []byte {
 	if one.key != nil {
 		if r, err := ParseKeyRecord(old); err == nil {
@@ -249,7 +250,7 @@ func sameName(old []byte, key *KeyRecord) bool {
 	return err != nil || r.Name == key.Name
 }
 
-// present returns the texts of the present records.
+// The method present returns the texts of the present records.
 func (e *Editor) present(ctx context.Context, names []policy.ClientName) (texts [][]byte, err error) {
 	texts = make([][]byte, len(names))
 	var others []policy.ClientName
@@ -321,7 +322,7 @@ func (e *Editor) importEntry(in *Import, one *lineRecord, old []byte) Entry {
 	return entry
 }
 
-// write writes records that differ, and adds new keys to their names.
+// The method write writes records that differ, and adds new keys to their names.
 func (e *Editor) write(ctx context.Context, in *Import, lines []*lineRecord, swaps []Swap, done *Imported) error {
 	different := make([]Swap, 0, len(swaps))
 	for i := range swaps {
@@ -367,7 +368,7 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// concurrently calls do for 0 to n-1, some at the same time, and returns the errors.
+// The function concurrently calls do for 0 to n-1, some at the same time, and returns the errors.
 func concurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, importsAtOnce)

@@ -151,7 +151,7 @@ func (r *KeyRecord) StateAt(now time.Time) policy.CredentialState {
 	return k.state(counter.Micros(now.UnixMicro()))
 }
 
-// micros returns an instant, or 0 for the zero time.
+// The function micros returns an instant, or 0 for the zero time.
 func micros(when time.Time) counter.Micros {
 	if when.IsZero() {
 		return 0
@@ -200,7 +200,7 @@ func parseKey(text []byte) (*key, error) {
 	return k, err
 }
 
-// at returns the owner of the key, which may be nil, and the key's state at an instant.
+// The method at returns the owner of the key, which may be nil, and the key's state at an instant.
 func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) {
 	if k == nil {
 		return nil, policy.CredentialUnknown

@@ -96,7 +96,7 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	return &KeysShown{Keys: shown, Changed: changed}, err
 }
 
-// now returns the time of the editor.
+// The method now returns the time of the editor.
 func (e *Editor) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
@@ -104,7 +104,7 @@ func (e *Editor) now() time.Time {
 	return time.Now()
 }
 
-// check returns what is wrong with the edit itself.
+// The method check returns what is wrong with the edit itself.
 func (e *KeyEdit) check(now time.Time) error {
 	makes := e.Action == KeyCreate || e.Action == KeyRotate
 	switch {
@@ -204,7 +204,7 @@ func (e *Editor) readKeys(ctx context.Context, names []KeyName) ([]StoredKey, er
 	return keys, nil
 }
 
-// stored returns a key from the text of its record.
+// The method stored returns a key from the text of its record.
 func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	k := StoredKey{Hash: name.Hash, State: "bad", text: text}
 	if r, err := ParseKeyRecord(text); err == nil && r.Name == name.Name {
@@ -213,8 +213,8 @@ func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	return k
 }
 
-// create writes the record of a new key, and then adds it to its name. In the opposite order,
-// another operator could mistake the name of a key without a record for a free name.
+// The method create writes the record of a new key, and then adds it to its name. In the opposite
+// order, another operator could mistake the name of a key without a record for a free name.
 func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) > 0 && !edit.Import {
 		return 0, wrong("there is a key of the name %q; choose another name, or rotate that key", edit.Name)
@@ -229,8 +229,8 @@ func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return 1, e.add(ctx, edit, edit.Record, keys, edit.String())
 }
 
-// known reports whether a key to import already has this record. If the key has another record,
-// known returns an error.
+// The method known reports whether a key to import already has this record. If the key has another
+// record, known returns an error.
 func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bool, error) {
 	found, err := e.readKeys(ctx, []KeyName{name})
 	if err != nil || len(found) == 0 {
@@ -251,8 +251,8 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 	return true, err
 }
 
-// add writes the record of a new key and adds it to its name. If another edit changes the name
-// meanwhile, add deletes the record.
+// The method add writes the record of a new key and adds it to its name. If another edit changes
+// the name meanwhile, add deletes the record.
 func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys []StoredKey, action string) error {
 	if len(keys) >= KeysOfNameMax {
 		return wrong("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
@@ -300,7 +300,7 @@ func (e *KeyEdit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// rotate adds a key with the settings of the present one, and lets the others expire.
+// The method rotate adds a key with the settings of the present one, and lets the others expire.
 func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, nobody(edit.Name)
@@ -325,10 +325,10 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return changed + 1, err
 }
 
-// nobody returns the error for a name without keys.
+// The function nobody returns the error for a name without keys.
 func nobody(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
 
-// forget removes the keys of a name that have ended.
+// The method forget removes the keys of a name that have ended.
 func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, nobody(edit.Name)

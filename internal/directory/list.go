@@ -81,7 +81,7 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 	return page, nil
 }
 
-// check returns the kind, and an error if the query is invalid.
+// The method check returns the kind, and an error if the query is invalid.
 func (q *ListQuery) check() (kind string, err error) {
 	if q.Most < 1 || q.Most > ListMax {
 		return "", wrong("%d records on a page are not between 1 and %d", q.Most, ListMax)
@@ -96,13 +96,13 @@ func (q *ListQuery) check() (kind string, err error) {
 	return kind, nil
 }
 
-// wants reports whether the query selects a client with the record r; nil stands for a record
-// without effect.
+// The method wants reports whether the query selects a client with the record r; nil stands for a
+// record without effect.
 func (q *ListQuery) wants(r *Record, now time.Time) bool {
 	return !q.Blocked || r != nil && r.Block != nil && !ended(r.Block.Until, now)
 }
 
-// add adds the clients of a part that the query selects. Their records reduce room.
+// The method add adds the clients of a part that the query selects. Their records reduce room.
 func (l *Listing) add(part *Part, query *ListQuery, now time.Time, room *int) {
 	for i, name := range part.Names {
 		if part.Texts[i] == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// deaf is a source whose messages do not arrive. While it is away, it does not answer at all. While
-// it is emptied, it has no generation.
+// The type deaf is a source whose messages do not arrive. While it is away, it does not answer at
+// all. While it is emptied, it has no generation.
 type deaf struct {
 	directory.Memory
 	away    atomic.Bool

@@ -111,7 +111,7 @@ func TestGarbledNetworks(t *testing.T) {
 	}
 }
 
-// looks counts how often the history of a source is read.
+// The type looks counts how often the history of a source is read.
 type looks struct {
 	directory.Source
 	n atomic.Int64

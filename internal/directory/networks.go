@@ -30,8 +30,8 @@ const (
 // NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// networks are the records of all networks. They are immutable, except for the values that the
-// entries cache.
+// The type networks are the records of all networks. They are immutable, except for the values that
+// the entries cache.
 type networks struct {
 	four, six networkTable
 }
@@ -42,7 +42,7 @@ type networkTable struct {
 	entries map[netip.Prefix]*entry
 }
 
-// find returns the record of the longest network that contains the address, or nil.
+// The method find returns the record of the longest network that contains the address, or nil.
 func (n *networks) find(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
 	addr = addr.Unmap()
 	table := &n.six

@@ -181,7 +181,7 @@ func checkReplaced(name, reason string, until, former, now time.Time) error {
 	return nil
 }
 
-// sets returns the limits that have not ended at an instant, parsed and checked.
+// The method sets returns the limits that have not ended at an instant, parsed and checked.
 func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	sets := make(map[string]policy.LimitSet, len(r.Limits))
 	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
@@ -209,26 +209,27 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// ended reports whether until has been reached, to the microsecond. A zero until is never reached.
+// The function ended reports whether until has been reached, to the microsecond. A zero until is
+// never reached.
 func ended(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
 
-// effective is the part of a record that is in force until an instant.
+// The type effective is the part of a record that is in force until an instant.
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // when it changes by itself; never if it does not
 	client policy.ClientRecord  // that of record, beside it
 }
 
-// never is later than every instant.
+// The constant never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// nothing is in force for every client without a record.
+// The variable nothing is in force for every client without a record.
 var nothing = &effective{until: never}
 
-// at returns the part of the record that is in force at an instant, and until when. The record must
-// be valid.
+// The method at returns the part of the record that is in force at an instant, and until when. The
+// record must be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	if r == nil {
 		return nothing

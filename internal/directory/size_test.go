@@ -103,8 +103,8 @@ func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	}
 }
 
-// fill writes typical records: most have a tier, one in four has limits with a reason, and one in
-// twenty is blocked.
+// The function fill writes typical records: most have a tier, one in four has limits with a reason,
+// and one in twenty is blocked.
 func fill(t *testing.T, source *redisdir.Source, records int) {
 	t.Helper()
 	const part = 10_000
@@ -127,7 +127,7 @@ func fill(t *testing.T, source *redisdir.Source, records int) {
 	}
 }
 
-// waits are the times that clients waited, sorted.
+// The type waits are the times that clients waited, sorted.
 type waits []time.Duration
 
 func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }
@@ -155,7 +155,7 @@ func contact(t *testing.T, d *directory.Directory, from, to, atOnce int, form st
 	return all
 }
 
-// heap returns the bytes of the heap in use.
+// The function heap returns the bytes of the heap in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -86,7 +86,7 @@ type Changes struct {
 // KeyName is an API key in the order of names.
 type KeyName struct{ Name, Hash string }
 
-// record returns the name of the key's record.
+// The method record returns the name of the key's record.
 func (k KeyName) record() policy.ClientName {
 	return policy.ClientName{Kind: policy.KindKey, ID: k.Hash}
 }

@@ -15,7 +15,7 @@ import (
 // request. A nil meter counts nothing.
 func (e *Enforcer) Measure(m *meter.Meter) { e.meter = m }
 
-// measure counts the units and requests of the plan's client under each rule.
+// The method measure counts the units and requests of the plan's client under each rule.
 func (e *Enforcer) measure(plan *core.Plan) {
 	client := plan.Identity()
 	outcomes := plan.Outcomes()

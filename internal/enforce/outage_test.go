@@ -73,7 +73,7 @@ func (o *outageTest) request(n int, onError string) {
 	}
 }
 
-// pass advances the clock and runs the checks that are due.
+// The method pass advances the clock and runs the checks that are due.
 func (o *outageTest) pass(d time.Duration) {
 	o.now = o.now.Add(d)
 	due := o.due

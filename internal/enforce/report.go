@@ -18,7 +18,7 @@ func (e *Enforcer) Report(log *events.Log) {
 	e.reportOutages()
 }
 
-// report hands the decision of the plan's request to the log of events.
+// The method report hands the decision of the plan's request to the log of events.
 func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	for _, v := range versions {
 		if v.Reports() {
@@ -87,8 +87,8 @@ func ruleOf(plan *core.Plan, d *core.Decision) string {
 	return d.Rule
 }
 
-// deciding returns the version whose rules made the decision. For a limit that is in none of them,
-// such as one that Envoy sends, it is the first.
+// The function deciding returns the version whose rules made the decision. For a limit that is in
+// none of them, such as one that Envoy sends, it is the first.
 func deciding(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
 	if len(versions) > 1 {
 		rs := plan.Deciding(d)

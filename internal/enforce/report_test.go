@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// answering is a store that denies or admits every check.
+// The type answering is a store that denies or admits every check.
 type answering struct{ denies bool }
 
 func (a *answering) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
@@ -69,7 +69,7 @@ func newReportTest(t testing.TB, policies ...string) *reportTest {
 	return r
 }
 
-// ask decides a request of a client, and reports the decision.
+// The method ask decides a request of a client, and reports the decision.
 func (r *reportTest) ask(path string, denies bool) core.Decision {
 	r.store.denies = denies
 	r.plan.Reset()
@@ -84,7 +84,7 @@ func (r *reportTest) ask(path string, denies bool) core.Decision {
 	return d
 }
 
-// events ends the second and returns its events.
+// The method events ends the second and returns its events.
 func (r *reportTest) events() (all []events.Event) {
 	due := r.due
 	r.due = nil

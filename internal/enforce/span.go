@@ -75,7 +75,7 @@ func (t *Tracer) Within(traceparent string) Span {
 	return Span{tracer: t.tracer, proxy: proxy, kind: trace.SpanKindServer, began: time.Now()}
 }
 
-// parent is a carrier with nothing but a traceparent.
+// The type parent is a carrier with nothing but a traceparent.
 type parent string
 
 const traceparentKey = "traceparent"
@@ -103,7 +103,7 @@ func (s *Span) End(plan *core.Plan, d *core.Decision, err error, versions ...*li
 	}
 }
 
-// record makes the span and ends it.
+// The method record makes the span and ends it.
 func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*live.Version) {
 	_, span := s.tracer.Start(s.proxy, spanName, trace.WithTimestamp(s.began), trace.WithSpanKind(s.kind))
 	defer span.End()
@@ -145,7 +145,7 @@ func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.V
 	}
 }
 
-// shows reports whether events name the client of such a decision.
+// The function shows reports whether events name the client of such a decision.
 func shows(settings *policy.Events, d *core.Decision) bool {
 	if d.Denied() {
 		return settings.Denied

@@ -142,14 +142,14 @@ func (l *Log) Note(e Event) {
 	l.arm()
 }
 
-// arm schedules a call of tick, unless one is due already.
+// The method arm schedules a call of tick, unless one is due already.
 func (l *Log) arm() {
 	if !l.armed.Load() && !l.armed.Swap(true) {
 		l.options.After(interval, l.tick)
 	}
 }
 
-// tick ends a second.
+// The method tick ends a second.
 func (l *Log) tick() {
 	l.flush()
 	l.armed.Store(false)
@@ -158,7 +158,7 @@ func (l *Log) tick() {
 	}
 }
 
-// pending reports whether there is anything to write.
+// The method pending reports whether there is anything to write.
 func (l *Log) pending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *Log) pending() bool {
 	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.untold()
 }
 
-// untold reports whether there are dropped decisions that no event has reported.
+// The method untold reports whether there are dropped decisions that no event has reported.
 func (l *Log) untold() bool {
 	if !l.writing.TryLock() {
 		return true
@@ -190,7 +190,7 @@ func (l *Log) flushWithin(most time.Duration) {
 	}
 }
 
-// flush writes the events of the second that has ended.
+// The method flush writes the events of the second that has ended.
 func (l *Log) flush() {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -217,7 +217,8 @@ func (l *Log) flush() {
 	}
 }
 
-// remember adds events to the tail, and an event with the number of decisions beyond EventsMax.
+// The method remember adds events to the tail, and an event with the number of decisions beyond
+// EventsMax.
 func (l *Log) remember(all []Event) {
 	if beyond := l.beyond.Load(); beyond != l.shown {
 		all = append(slices.Clip(all), Event{Time: l.options.Now(), Kind: KindDropped, Reason: reasonRate, Node: l.options.Node, Count: beyond - l.shown})
@@ -231,7 +232,8 @@ func byTime(a, b Event) int {
 	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client))
 }
 
-// write writes events, and counts the decisions of the events that the sink does not write.
+// The method write writes events, and counts the decisions of the events that the sink does not
+// write.
 func (l *Log) write(sink Sink, all []Event) bool {
 	if len(all) == 0 {
 		return true

@@ -30,7 +30,7 @@ func (c *clock) options() Options {
 	return Options{Node: "n1", Now: func() time.Time { return c.now }, After: func(_ time.Duration, f func()) { c.due = append(c.due, f) }}
 }
 
-// second ends a second.
+// The method second ends a second.
 func (c *clock) second() {
 	c.now = c.now.Add(time.Second)
 	due := c.due
@@ -40,8 +40,8 @@ func (c *clock) second() {
 	}
 }
 
-// kept is a sink that keeps events. If room is not negative, it accepts that many events and then
-// fails.
+// The type kept is a sink that keeps events. If room is not negative, it accepts that many events
+// and then fails.
 type kept struct {
 	all  []Event
 	room int
@@ -60,7 +60,7 @@ func (k *kept) Write(all []Event) (int, error) {
 	return n, nil
 }
 
-// hand passes a decision to the log as a front does.
+// The function hand passes a decision to the log as a front does.
 func hand(l *Log, k Key, d Details) {
 	if !l.Count(&k, 1) {
 		l.Add(&k, &d, 1)
@@ -190,7 +190,7 @@ func TestFailingSink(t *testing.T) {
 	}
 }
 
-// blocking is a sink that blocks until it is released.
+// The type blocking is a sink that blocks until it is released.
 type blocking struct {
 	kept
 	begun, release chan struct{}

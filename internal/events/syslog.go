@@ -79,7 +79,7 @@ func (s *syslog) connection() (net.Conn, error) {
 	return conn, nil
 }
 
-// drop closes a broken connection. The sink connects again when there are events.
+// The method drop closes a broken connection. The sink connects again when there are events.
 func (s *syslog) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,8 +108,8 @@ func (t *table) hash(k *Key) uint64 {
 	return maphash.String(t.seed, k.Client) ^ rest*0x9e3779b97f4a7c15
 }
 
-// count adds n decisions to the event of equal decisions, and reports whether there is one. If
-// there is none and no room for a new one, full is true.
+// The method count adds n decisions to the event of equal decisions, and reports whether there is
+// one. If there is none and no room for a new one, full is true.
 func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -124,8 +124,8 @@ func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// add adds n decisions to the event of equal decisions, or makes a new event. It reports false if
-// there is no room.
+// The method add adds n decisions to the event of equal decisions, or makes a new event. It reports
+// false if there is no room.
 func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -151,7 +151,7 @@ func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	return true
 }
 
-// find returns the entry of a key, or nil and a free slot.
+// The method find returns the entry of a key, or nil and a free slot.
 func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	for slot = int(h % pageSlots); p.slots[slot] != 0; slot = (slot + 1) % pageSlots {
 		i := int(p.slots[slot]) - 1
@@ -162,8 +162,8 @@ func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	return nil, slot
 }
 
-// is reports whether the entry belongs to a key. Names that were cut are distinguished by their
-// length and the hash.
+// The method is reports whether the entry belongs to a key. Names that were cut are distinguished
+// by their length and the hash.
 func (e *entry) is(k *Key) bool {
 	name := k.Client[:min(len(k.Client), partBytesMax)]
 	return e.whole == len(k.Client) && e.decision == k.Decision && e.rule == k.Rule && e.version == k.Version &&
@@ -182,7 +182,7 @@ func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 		at: at, count: n}
 }
 
-// take returns the events of the second that ends, and begins a new second.
+// The method take returns the events of the second that ends, and begins a new second.
 func (t *table) take(node string) (all []Event) {
 	for i := range t.shards {
 		s := &t.shards[i]

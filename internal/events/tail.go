@@ -12,14 +12,14 @@ import (
 // TailMax is the number of events that a log remembers for those who follow it.
 const TailMax = 2048
 
-// tail remembers the latest events. Events are numbered from 0. The zero tail is empty.
+// The type tail remembers the latest events. Events are numbered from 0. The zero tail is empty.
 type tail struct {
 	mu   sync.Mutex
 	ring []Event // event i is ring[i%TailMax]
 	next uint64  // the number of the next event
 }
 
-// add remembers events.
+// The method add remembers events.
 func (t *tail) add(all []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +76,8 @@ func (f *Filter) Wants(e *Event) bool {
 	return (f.Rule == "" || f.Rule == e.Rule) && (f.Client == "" || f.Client == e.Client || overlap(f.Client, e.Client))
 }
 
-// overlap reports whether two clients are addresses or networks with an address in common.
+// The function overlap reports whether two clients are addresses or networks with an address in
+// common.
 func overlap(a, b string) bool {
 	left, ok := network(a)
 	if !ok {

@@ -67,7 +67,7 @@ func (n *Node) eventsText(from uint64, filters []events.Filter) *eventsText {
 	return t
 }
 
-// encode returns the text with the latest events that fit.
+// The method encode returns the text with the latest events that fit.
 func (t *eventsText) encode() ([]byte, error) {
 	size, first := 0, len(t.Events)
 	var line []byte
@@ -159,7 +159,7 @@ func (m *Member) sendEventsOnce(ctx context.Context, last *sentEvents, now time.
 	return true, err
 }
 
-// followed returns the filters that are followed now. What is not a filter is ignored.
+// The method followed returns the filters that are followed now. What is not a filter is ignored.
 func (m *Member) followed(ctx context.Context) (filters []events.Filter, err error) {
 	reply, err := m.store.DoFor(ctx, fleetKey, "zrange", followKey, 0, filtersMax, "rev", "withscores")
 	if err != nil && !errors.Is(err, redis.Nil) {

@@ -33,7 +33,7 @@ const (
 	readersMax = 4
 )
 
-// reading has an element for each call of Follow that uses Redis.
+// The variable reading has an element for each call of Follow that uses Redis.
 var reading = make(chan struct{}, readersMax)
 
 // errReaders is the error of a call of Follow for which other readers left no place.
@@ -141,7 +141,7 @@ func In(store *redisstore.Store) FollowFunc {
 	}
 }
 
-// add adds the events of a node after its place, and moves the place.
+// The method add adds the events of a node after its place, and moves the place.
 func (p *EventPage) add(t *eventsText, places map[string]uint64, f *events.Filter) {
 	from, known := places[t.ID]
 	if known && from < t.From {
@@ -191,8 +191,8 @@ func (p *EventPage) addText(id string, text []byte, places map[string]uint64, f 
 	}
 }
 
-// register asks the nodes to write their events, and returns the nodes that were heard of lately,
-// the latest first.
+// The function register asks the nodes to write their events, and returns the nodes that were heard
+// of lately, the latest first.
 func register(ctx context.Context, store *redisstore.Store, f *events.Filter) (ids []string, err error) {
 	member, err := json.Marshal(f)
 	if err != nil {
@@ -228,7 +228,8 @@ type scoredMember struct {
 	score  float64
 }
 
-// scored returns the members in the reply to ZRANGE WITHSCORES, in either version of the protocol.
+// The function scored returns the members in the reply to ZRANGE WITHSCORES, in either version of
+// the protocol.
 func scored(reply any) (all []scoredMember) {
 	items, _ := reply.([]any)
 	for i := 0; i < len(items); i++ {

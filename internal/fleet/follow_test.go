@@ -21,13 +21,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// writes is a sink-like log of made-up events.
+// The type writes is a sink-like log of made-up events.
 type writes struct {
 	mu  sync.Mutex
 	all []events.Event
 }
 
-// deny adds denials of clients.
+// The method deny adds denials of clients.
 func (w *writes) deny(rule string, clients ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *writes) deny(rule string, clients ...string) {
 	}
 }
 
-// tail is like [events.Log.Tail].
+// The method tail is like [events.Log.Tail].
 func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tail) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,7 @@ func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tai
 	return t
 }
 
-// reporting returns a node with events.
+// The function reporting returns a node with events.
 func reporting(w *writes) *Node {
 	return New(Sources{Front: "caddy", Policies: func() []Policy { return []Policy{{Name: "shop", Events: true}} }, Events: w.tail}, time.Now())
 }
@@ -64,7 +64,7 @@ type reader struct {
 	got   []string
 }
 
-// read reads a page.
+// The method read reads a page.
 func (r *reader) read() *EventPage {
 	r.t.Helper()
 	page, err := Follow(r.t.Context(), r.store, r.own, &r.query)
@@ -78,7 +78,7 @@ func (r *reader) read() *EventPage {
 	return page
 }
 
-// until reads until the events so far are those of want, each once.
+// The method until reads until the events so far are those of want, each once.
 func (r *reader) until(want ...string) {
 	r.t.Helper()
 	slices.Sort(want)

@@ -114,7 +114,8 @@ func (all *Nodes) compareVersions() {
 	}
 }
 
-// versions returns the versions of the node's policies by name. Several policies may have one name.
+// The method versions returns the versions of the node's policies by name. Several policies may
+// have one name.
 func (n *NodeState) versions() map[string]string {
 	of := map[string][]string{}
 	for _, p := range n.Policies {

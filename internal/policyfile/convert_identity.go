@@ -266,7 +266,7 @@ func (c *converter) timezone(path, name string) *time.Location {
 	return zone
 }
 
-// span reads a duration and checks its bounds; an empty text is 0.
+// The method span reads a duration and checks its bounds; an empty text is 0.
 func (c *converter) span(path, text string, least, most counter.Micros) counter.Micros {
 	if text == "" {
 		return 0

@@ -108,8 +108,8 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
 	reflect.TypeFor[Response](): true}
 
-// fields decodes a map into a struct. It reports keys that are unknown, duplicate, or of a later
-// version.
+// The method fields decodes a map into a struct. It reports keys that are unknown, duplicate, or of
+// a later version.
 func (d *decoder) fields(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of fields belongs", remedyForBlock(path))
@@ -197,8 +197,8 @@ func (d *decoder) list(n *syntax.Node, path string, into reflect.Value) {
 	}
 }
 
-// words decodes one word or a list. An invalid word becomes empty, so that the others keep their
-// indexes.
+// The method words decodes one word or a list. An invalid word becomes empty, so that the others
+// keep their indexes.
 func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	items := []*syntax.Node{n}
 	if n.Kind == syntax.KindList {
@@ -215,7 +215,7 @@ func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	}
 }
 
-// word reads one word.
+// The method word reads one word.
 func (d *decoder) word(n *syntax.Node, path string) (string, bool) {
 	switch n.Kind {
 	case syntax.KindWord, syntax.KindText:
@@ -234,7 +234,7 @@ func (d *decoder) word(n *syntax.Node, path string) (string, bool) {
 	return "", false
 }
 
-// flag reads true or false.
+// The method flag reads true or false.
 func (d *decoder) flag(n *syntax.Node, path string, into reflect.Value) {
 	typed := n.Kind == syntax.KindBool || n.Kind == syntax.KindText
 	if typed && (n.Text == "true" || n.Text == "false") {

@@ -77,7 +77,7 @@ type regionSet struct {
 	division policy.Division
 }
 
-// regions reads the shares of the regions.
+// The method regions reads the shares of the regions.
 func (c *converter) regions(d *Document) regionSet {
 	s := regionSet{converter: c, names: d.RegionNames()}
 	if len(s.names) > policy.RegionsMax {
@@ -108,8 +108,8 @@ func isRegion(name string) bool {
 	return name != "" && len(name) <= regionBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// across reports whether a way to hold a limit over all regions is supported. If not, it adds a
-// problem.
+// The method across reports whether a way to hold a limit over all regions is supported. If not, it
+// adds a problem.
 func (c *converter) across(path, way string) bool {
 	if remedy, later := acrossLater[way]; later {
 		c.problem(path, way, "is "+notYet, remedy)
@@ -120,8 +120,8 @@ func (c *converter) across(path, way string) bool {
 	return len(c.Problems)+c.More == before
 }
 
-// divide replaces the limits of a rule by the parts of the document's region. It reports limits of
-// which a region has no unit.
+// The method divide replaces the limits of a rule by the parts of the document's region. It reports
+// limits of which a region has no unit.
 func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rule) {
 	if source.Across != "" && !s.across(path+".across", source.Across) {
 		return
@@ -144,8 +144,8 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	}
 }
 
-// lend keeps the limits over all regions, from which regions compute what they can lend. It reports
-// limits that cannot be lent.
+// The method lend keeps the limits over all regions, from which regions compute what they can lend.
+// It reports limits that cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: lease", "leave it out, or write across: share")

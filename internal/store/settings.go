@@ -107,7 +107,7 @@ func (s *Settings) Fill(replace func(text string, escape func(string) string) (s
 	return problems
 }
 
-// escaped escapes a user or a password for a URL.
+// The function escaped escapes a user or a password for a URL.
 func escaped(value string) string { return strings.ReplaceAll(url.QueryEscape(value), "+", "%20") }
 
 // Options returns the options of the store. They share nothing with the settings.

@@ -8,9 +8,9 @@ import "strings"
 // malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
 // a client that Penstock does not see.
 
-// resembles reports whether some servers read the text as the name: without leading spaces or "?",
-// in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
-// Express). Cookies that differ in case are different cookies.
+// The function resembles reports whether some servers read the text as the name: without leading
+// spaces or "?", in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a
+// list (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resembles(text, name string, anyCase bool) bool {

@@ -50,7 +50,7 @@ func (s *Source) SwapAll(ctx context.Context, swaps []directory.Swap) (swapped [
 	return swapped, err
 }
 
-// first returns the first error, or nil.
+// The function first returns the first error, or nil.
 func first(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]

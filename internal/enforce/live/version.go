@@ -78,8 +78,8 @@ func (v *Version) KeysReady() bool { return v.verifiers.ready() }
 // entry that needs none, the verifier is nil.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
-// compile builds a version from a document. It converts a panic into an error, and leaves nothing
-// open on an error.
+// The method compile builds a version from a document. It converts a panic into an error, and
+// leaves nothing open on an error.
 func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	var opened *versionVerifiers
 	defer func() {

@@ -151,13 +151,13 @@ func FailureKind(err error) string {
 	}
 }
 
-// lazy is a counter whose series is created when it first counts. Otherwise ten thousand rules
-// would have a hundred thousand series, most of which would remain 0.
+// The type lazy is a counter whose series is created when it first counts. Otherwise ten thousand
+// rules would have a hundred thousand series, most of which would remain 0.
 type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
 
-// inc adds one. first looks the counter up.
+// The method inc adds one. first looks the counter up.
 func (l *lazy) inc(first func() prometheus.Counter) {
 	counter := l.counter.Load()
 	if counter == nil {

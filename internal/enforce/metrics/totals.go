@@ -68,7 +68,7 @@ func (m *Metrics) Totals() []Total {
 	return all
 }
 
-// named reports whether one of the outcomes has the name.
+// The function named reports whether one of the outcomes has the name.
 func named(outcomes *[core.OutcomeCount]bool, name string) bool {
 	for o, is := range outcomes {
 		if is && core.Outcome(o).String() == name {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// batching is a store whose first call lasts until the test ends it. It denies conditions of cost
-// 1, fails those of cost 2 and panics at those of cost 3.
+// The type batching is a store whose first call lasts until the test ends it. It denies conditions
+// of cost 1, fails those of cost 2 and panics at those of cost 3.
 type batching struct {
 	hold chan struct{}
 
@@ -47,7 +47,8 @@ func (s *batching) TakeAll(_ context.Context, calls []counter.Call) {
 	}
 }
 
-// order is a job with its own check, and a condition of the given cost; 0 means no condition.
+// The type order is a job with its own check, and a condition of the given cost; 0 means no
+// condition.
 type order struct {
 	job
 	due, condition int64

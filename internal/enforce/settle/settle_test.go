@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// ends counts the ends of jobs.
+// The type ends counts the ends of jobs.
 type ends struct {
 	mu    sync.Mutex
 	count map[End]int
@@ -54,7 +54,7 @@ func (s *slowStore) Take(context.Context, []counter.Check, []counter.Result) err
 	return s.fails
 }
 
-// settling sends n jobs to a queue of the store.
+// The function settling sends n jobs to a queue of the store.
 func settling(store counter.Store, n int) (*Queue, *ends) {
 	e := new(ends)
 	q := New(store, e.note)
@@ -169,7 +169,7 @@ type quickStore struct{}
 
 func (quickStore) Take(context.Context, []counter.Check, []counter.Result) error { return nil }
 
-// explosive is a store that panics at every other call.
+// The type explosive is a store that panics at every other call.
 type explosive struct{ takes atomic.Int64 }
 
 func (s *explosive) Take(context.Context, []counter.Check, []counter.Result) error {
@@ -205,13 +205,13 @@ func TestAPanicEndsOneJob(t *testing.T) {
 	}
 }
 
-// conditional is a job with a condition.
+// The type conditional is a job with a condition.
 type conditional struct{ job }
 
 func (*conditional) Condition() []counter.Check { return make([]counter.Check, 2) }
 
-// scripted is a store that gives a set answer to the second of a condition's two checks, and counts
-// its other calls.
+// The type scripted is a store that gives a set answer to the second of a condition's two checks,
+// and counts its other calls.
 type scripted struct {
 	second counter.Result
 	fails  error

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// clients sends requests of several clients, each with its own limit and all with a common one, and
-// records the decisions.
+// The type clients sends requests of several clients, each with its own limit and all with a common
+// one, and records the decisions.
 type clients struct {
 	*front
 	start time.Time
@@ -41,8 +41,8 @@ func withClients(t *testing.T, own, all policy.Rule, story func(*clients)) {
 	}, own, all)
 }
 
-// ask sends requests and waits until each is decided or queued. A request's client is the first
-// letter of its name.
+// The method ask sends requests and waits until each is decided or queued. A request's client is
+// the first letter of its name.
 func (c *clients) ask(names ...string) {
 	for _, name := range names {
 		go func() {
@@ -58,14 +58,14 @@ func (c *clients) ask(names ...string) {
 	}
 }
 
-// pass advances time to at, measured from the start.
+// The method pass advances time to at, measured from the start.
 func (c *clients) pass(at time.Duration) {
 	time.Sleep(time.Until(c.start.Add(at)))
 	synctest.Wait()
 }
 
-// want advances time to at, and compares the decisions since the last call. Decisions at the same
-// instant can come in any order.
+// The method want advances time to at, and compares the decisions since the last call. Decisions at
+// the same instant can come in any order.
 func (c *clients) want(at time.Duration, lines ...string) {
 	c.t.Helper()
 	c.pass(at)

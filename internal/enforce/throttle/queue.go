@@ -38,8 +38,8 @@ type Queues struct {
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// queue holds the tickets that wait for one counter. It is a heap, because a ticket that moves from
-// another queue is placed by its arrival, and queues can be long.
+// The type queue holds the tickets that wait for one counter. It is a heap, because a ticket that
+// moves from another queue is placed by its arrival, and queues can be long.
 type queue struct {
 	key     string
 	tickets []*Ticket
@@ -101,7 +101,7 @@ func (l *Queues) Join(p Place) *Ticket {
 	return t
 }
 
-// room reports whether the queue has room for another ticket.
+// The method room reports whether the queue has room for another ticket.
 func (l *Queues) room(p Place) bool {
 	length := 0
 	if known := l.byKey[string(p.Key)]; known != nil {
@@ -110,8 +110,8 @@ func (l *Queues) room(p Place) bool {
 	return length < p.Max
 }
 
-// crowded reports whether no more requests of a source may wait. A request without an address
-// counts only towards WaitersMax.
+// The method crowded reports whether no more requests of a source may wait. A request without an
+// address counts only towards WaitersMax.
 func (l *Queues) crowded(source uint32) bool {
 	return source != 0 && int(l.sources[source%sourceCounts]) >= max(1, l.options.WaitersMax/sourcePart)
 }
@@ -162,7 +162,8 @@ func (t *Ticket) Leave() {
 	}
 }
 
-// enter puts the ticket into a queue, which is created if no ticket waits for that counter.
+// The method enter puts the ticket into a queue, which is created if no ticket waits for that
+// counter.
 func (t *Ticket) enter(key []byte) {
 	t.queue = t.queues.byKey[string(key)]
 	if t.queue == nil {
@@ -175,7 +176,7 @@ func (t *Ticket) enter(key []byte) {
 	}
 }
 
-// exit removes the ticket from its queue and signals the turn of the first that is left.
+// The method exit removes the ticket from its queue and signals the turn of the first that is left.
 func (t *Ticket) exit() {
 	in, first := t.queue, t.at == 0
 	heap.Remove(in, t.at)
@@ -187,7 +188,8 @@ func (t *Ticket) exit() {
 	}
 }
 
-// signal signals to the first ticket that its turn has come, even if it was signaled before.
+// The method signal signals to the first ticket that its turn has come, even if it was signaled
+// before.
 func (l *queue) signal() {
 	select {
 	case l.tickets[0].turn <- struct{}{}:

@@ -8,7 +8,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// trials holds plans that are made only to see how a waiting request would be decided now.
+// The variable trials holds plans that are made only to see how a waiting request would be decided
+// now.
 var trials = sync.Pool{New: func() any { return new(core.Plan) }}
 
 // deniedMeanwhile reports whether the request is denied by now, whatever the store answers: its

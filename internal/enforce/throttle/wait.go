@@ -66,8 +66,8 @@ func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled)
 	return plan.Checks()
 }
 
-// waits reports whether the request has to wait, given the store's first answer. If not, the
-// decision is final.
+// The method waits reports whether the request has to wait, given the store's first answer. If not,
+// the decision is final.
 func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
 	switch {
 	case !first.Denied():
@@ -95,7 +95,7 @@ func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throt
 	return d, end
 }
 
-// decide calls the store, and waits if the request has to.
+// The method decide calls the store, and waits if the request has to.
 func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision, End) {
 	d, answered := w.asker.Ask(first)
 	switch {
@@ -218,9 +218,9 @@ func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) 
 	return EndNone
 }
 
-// longest returns the index of the throttled check for which to wait: the one with the longest wait
-// in the store's last answer. If none denies, it returns the first; from its queue the request
-// moves to a queue in which others wait.
+// The method longest returns the index of the throttled check for which to wait: the one with the
+// longest wait in the store's last answer. If none denies, it returns the first; from its queue the
+// request moves to a queue in which others wait.
 func (w *Wait) longest() (longest int) {
 	results, most := w.plan.Results(), counter.Micros(-1)
 	for i, t := range w.throttled {
@@ -231,7 +231,7 @@ func (w *Wait) longest() (longest int) {
 	return longest
 }
 
-// busy reports whether a request waits for one of the counters.
+// The method busy reports whether a request waits for one of the counters.
 func (w *Wait) busy() bool {
 	checks := w.plan.Checks()
 	for _, t := range w.throttled {
@@ -260,11 +260,11 @@ func (w *Wait) places() []Place {
 	return places
 }
 
-// deny denies a request because the queue is full or its turn did not come in time. Retry-After is
-// max_delay, because every request that is waiting now has left the queue by then.
+// The method deny denies a request because the queue is full or its turn did not come in time.
+// Retry-After is max_delay, because every request that is waiting now has left the queue by then.
 //
-// deny advances the store's answer to now, so that the response does not contain instants in the
-// past.
+// The method deny advances the store's answer to now, so that the response does not contain
+// instants in the past.
 func (w *Wait) deny() core.Decision {
 	results, waited := w.plan.Results(), micros(time.Since(w.at))
 	for i := range results {
@@ -279,7 +279,7 @@ func (w *Wait) deny() core.Decision {
 	return w.plan.Decide()
 }
 
-// lookups returns the plan's checks as lookups, which charge nothing.
+// The method lookups returns the plan's checks as lookups, which charge nothing.
 func (w *Wait) lookups() []counter.Check {
 	w.looked = true
 	w.lookupChecks = append(w.lookupChecks[:0], w.plan.Checks()...)
@@ -289,7 +289,7 @@ func (w *Wait) lookups() []counter.Check {
 	return w.lookupChecks
 }
 
-// guarded reports whether a denial can be a violation.
+// The method guarded reports whether a denial can be a violation.
 func (w *Wait) guarded() bool {
 	for i := range w.lookupChecks {
 		if w.lookupChecks[i].Guard > 0 {

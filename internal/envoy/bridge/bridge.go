@@ -222,7 +222,7 @@ func New(o Options) (*Bridge, error) {
 	return b, nil
 }
 
-// sources returns how many sources of a policy are given.
+// The method sources returns how many sources of a policy are given.
 func (o *Options) sources() (n int) {
 	for _, given := range []bool{o.PolicyFile != "", o.Policy != nil, o.Source != nil} {
 		if given {

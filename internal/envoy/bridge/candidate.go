@@ -63,7 +63,7 @@ func (b *Bridge) openCandidate() error {
 	return nil
 }
 
-// close ends the trials. It does nothing without a candidate.
+// The method close ends the trials. It does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -80,7 +80,7 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// reload reads the candidate's file now. It does nothing without a candidate.
+// The method reload reads the candidate's file now. It does nothing without a candidate.
 func (c *candidate) reload() error {
 	if c == nil {
 		return nil
@@ -88,13 +88,13 @@ func (c *candidate) reload() error {
 	return c.policy.Reload()
 }
 
-// complete gives the candidate a namespace of its own.
+// The method complete gives the candidate a namespace of its own.
 func (c *candidate) complete(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, c.bridge.policy.Current().Document.Name) + shadow.Suffix
 	return c.bridge.directed(d)
 }
 
-// prepare finds what the candidate reads of a request and of a response.
+// The method prepare finds what the candidate reads of a request and of a response.
 func (c *candidate) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
@@ -110,15 +110,15 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// changed shows a version that replaces another. The first one is shown by openCandidate, because
-// the policy is assigned only after it is open.
+// The method changed shows a version that replaces another. The first one is shown by
+// openCandidate, because the policy is assigned only after it is open.
 func (c *candidate) changed(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
 	}
 }
 
-// show shows a version in the metrics.
+// The method show shows a version in the metrics.
 func (c *candidate) show(v *live.Version) {
 	c.bridge.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
@@ -172,7 +172,7 @@ func receiptNumber(receipt string) uint64 {
 	return binary.BigEndian.Uint64([]byte(receipt[1+len(process{}):][:8]))
 }
 
-// kept is a copy of a request, which a worker reads after the call has been answered.
+// The type kept is a copy of a request, which a worker reads after the call has been answered.
 type kept struct {
 	candidate *candidate
 	request   policy.Attributes
@@ -180,7 +180,7 @@ type kept struct {
 	response  *keptResponse
 }
 
-// keep copies a request. It returns nil if the request is too large.
+// The function keep copies a request. It returns nil if the request is too large.
 func keep(c *candidate, request policy.Attributes) *kept {
 	switch from := request.(type) {
 	case *wire.View:
@@ -220,7 +220,7 @@ func (k *kept) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *kept) Release() {}
 
-// unread returns the inputs in needs that are not in sent.
+// The function unread returns the inputs in needs that are not in sent.
 func unread(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {
@@ -238,7 +238,8 @@ func unread(needs, sent *core.Inputs) (missing []string) {
 	return missing
 }
 
-// warn logs, once for each version of the candidate, that it reads inputs that filters do not send.
+// The method warn logs, once for each version of the candidate, that it reads inputs that filters
+// do not send.
 func (c *candidate) warn(v *live.Version, missing []string) {
 	if c.warned.Swap(v) != v {
 		c.bridge.logger.Warn("the shadow policy reads what the policy in force does not, so filters do not send it and their requests "+

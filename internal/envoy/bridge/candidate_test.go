@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// trying opens a bridge with the policy shop and a candidate.
+// The function trying opens a bridge with the policy shop and a candidate.
 func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
@@ -29,7 +29,7 @@ func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
 	})
 }
 
-// tried waits until a number of trials have ended with the given decisions.
+// The method tried waits until a number of trials have ended with the given decisions.
 func (h *bridged) tried(present, candidate string, want int) {
 	h.t.Helper()
 	series := fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="shop.shadow",present=%q}`, candidate, present)

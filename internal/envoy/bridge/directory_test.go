@@ -45,8 +45,8 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 	})
 }
 
-// followed is a source in memory that tells when the directory follows its changes. The directory
-// reads every record again that it read before.
+// The type followed is a source in memory that tells when the directory follows its changes. The
+// directory reads every record again that it read before.
 type followed struct {
 	*directory.Memory
 	following chan struct{}
@@ -71,7 +71,7 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 	}
 }
 
-// by returns a question of a user.
+// The method by returns a question of a user.
 func (h *bridged) by(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
@@ -261,10 +261,10 @@ func counterSource(h *bridged, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// sought is a request of a user.
+// The type sought is a request of a user.
 type sought struct{ user, path string }
 
-// judge is a worker whose answers are checked.
+// The type judge is a worker whose answers are checked.
 type judge struct {
 	*worker
 	sought map[uint32]sought
@@ -286,7 +286,7 @@ func (w *world) newJudge(answer func(sought, int)) *judge {
 	return j
 }
 
-// ask sends a request of a user.
+// The method ask sends a request of a user.
 func (j *judge) ask(s sought) {
 	j.next++
 	j.sought[j.next] = s
@@ -302,7 +302,7 @@ type directedClient struct {
 	since           time.Time
 }
 
-// change blocks or exempts the client, or ends that.
+// The method change blocks or exempts the client, or ends that.
 func (c *directedClient) change(what int) directory.Action {
 	c.since = time.Now()
 	switch {
@@ -321,8 +321,8 @@ func (c *directedClient) change(what int) directory.Action {
 	}
 }
 
-// allows reports whether an answer to the client is right. Within a second after a change, any
-// answer is.
+// The method allows reports whether an answer to the client is right. Within a second after a
+// change, any answer is.
 func (c *directedClient) allows(path string, status int) bool {
 	switch {
 	case time.Since(c.since) < time.Second:

@@ -15,7 +15,7 @@ import (
 // protocol.
 const attrDomain = "envoy.domain"
 
-// domains are the domains that a version of the policy covers.
+// The type domains are the domains that a version of the policy covers.
 type domains struct {
 	version *live.Version
 	names   []string // sorted

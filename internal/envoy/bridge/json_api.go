@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// asked is the JSON description of a request. Missing members are empty.
+// The type asked is the JSON description of a request. Missing members are empty.
 type asked struct {
 	Method  string            `json:"method"` // default GET
 	Path    string            `json:"path"`   // with or without a query; default /
@@ -177,7 +177,7 @@ func (q *question) jsonDecision(d *core.Decision) jsonDecision {
 	return t
 }
 
-// described presents a request described in JSON as [policy.Attributes].
+// The type described presents a request described in JSON as [policy.Attributes].
 type described struct {
 	*asked
 	now counter.Micros

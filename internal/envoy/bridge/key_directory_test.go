@@ -23,7 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// holders is a policy whose API keys are in the directory. Keys of the tier free have no limit.
+// The constant holders is a policy whose API keys are in the directory. Keys of the tier free have
+// no limit.
 const holders = `
 name: shop
 lease: auto
@@ -59,7 +60,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// with returns a question with the key secret(name).
+// The method with returns a question with the key secret(name).
 func (h *bridged) with(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
@@ -248,7 +249,7 @@ type holder struct {
 func (j *holder) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
 func (j *holder) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
 
-// ask sends a request with a key.
+// The method ask sends a request with a key.
 func (j *holder) ask(s sought) {
 	j.next++
 	j.sought[j.next] = s
@@ -264,7 +265,7 @@ type keyState struct {
 	since              time.Time
 }
 
-// change creates the key, switches it off or on, or revokes it.
+// The method change creates the key, switches it off or on, or revokes it.
 func (k *keyState) change(t *testing.T, source directory.Source, name string, random *rand.Rand) {
 	k.since = time.Now()
 	switch {
@@ -283,8 +284,8 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// allows reports whether an answer to a request with the key is right. Within a second after a
-// change, any answer is.
+// The method allows reports whether an answer to a request with the key is right. Within a second
+// after a change, any answer is.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||
 		status == 401 && (!k.made || k.off || k.revoked)

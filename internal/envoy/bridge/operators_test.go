@@ -18,7 +18,7 @@ const (
 	adminToken  = "fedcba9876543210"
 )
 
-// asks sends a request with a token, "" for none.
+// The function asks sends a request with a token, "" for none.
 func asks(handler http.Handler, method, path, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	if token != "" {

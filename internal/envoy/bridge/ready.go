@@ -18,7 +18,7 @@ const (
 	readyAge = time.Second
 )
 
-// reached is the result of the last check of the store.
+// The type reached is the result of the last check of the store.
 type reached struct {
 	mu  sync.Mutex // held during a check, so that checks do not overlap
 	at  time.Time
@@ -56,8 +56,8 @@ func (b *Bridge) readiness() (r readiness) {
 	return r
 }
 
-// reachable checks the store, unless it was checked a moment ago. The check does not end when a
-// caller disconnects, because others use its result.
+// The method reachable checks the store, unless it was checked a moment ago. The check does not end
+// when a caller disconnects, because others use its result.
 func (b *Bridge) reachable() error {
 	s := &b.reached
 	s.mu.Lock()

@@ -70,7 +70,7 @@ type sealer struct {
 	redeemed redeemed
 }
 
-// secrets are the current and the previous receipt secret.
+// The type secrets are the current and the previous receipt secret.
 type secrets struct {
 	current, previous receiptSecret
 	previousUntil     counter.Micros // the instant from which the previous secret is no longer used; 0 if there is none
@@ -100,9 +100,9 @@ func newSealer(token string, now counter.Micros) *sealer {
 // secret returns the current secret.
 func (s *sealer) secret() string { return string(s.secrets.Load().current.secret) }
 
-// replace sets the secret that receipts are sealed with and reports whether it has changed.
-// Receipts sealed with the previous secret stay valid until they expire. Only one goroutine calls
-// replace.
+// The method replace sets the secret that receipts are sealed with and reports whether it has
+// changed. Receipts sealed with the previous secret stay valid until they expire. Only one
+// goroutine calls replace.
 func (s *sealer) replace(secret string, now counter.Micros) (changed bool) {
 	before := s.secrets.Load()
 	if secret == string(before.current.secret) {
@@ -141,7 +141,7 @@ func sealingKey(secret []byte, p process) cipher.AEAD {
 	return aead
 }
 
-// seal returns a receipt for a settlement by a version of the policy.
+// The method seal returns a receipt for a settlement by a version of the policy.
 func (s *sealer) seal(version string, settlement *core.Settlement, rs *core.Ruleset, now counter.Micros) string {
 	return s.sealed(receiptForm, version, settlement.AppendCompact(s.plain(now), rs))
 }
@@ -151,7 +151,7 @@ func (s *sealer) sealUnits(back *counter.Check, now counter.Micros) string {
 	return s.sealed(unitsForm, "", compact.AppendRefund(s.plain(now), back))
 }
 
-// plain returns the header of the part to be sealed.
+// The method plain returns the header of the part to be sealed.
 func (s *sealer) plain(now counter.Micros) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, 384), uint64(now+receiptTTL))
 }
@@ -165,7 +165,7 @@ func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	return string(s.secrets.Load().current.own.Seal(head, nonce(number), plain, head))
 }
 
-// opened is the content of a receipt that was opened and can be redeemed.
+// The type opened is the content of a receipt that was opened and can be redeemed.
 type opened struct {
 	id      receiptID
 	version string
@@ -173,7 +173,8 @@ type opened struct {
 	plain   []byte // a settlement or a refund, depending on the form
 }
 
-// open returns the content of a receipt of the given form. It does not redeem the receipt.
+// The method open returns the content of a receipt of the given form. It does not redeem the
+// receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o opened, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form {
 		return o, errForeign
@@ -207,7 +208,7 @@ func (s *sealer) open(receipt string, form byte, now counter.Micros) (o opened, 
 	return o, nil
 }
 
-// redeem reports whether an opened receipt is redeemed now for the first time.
+// The method redeem reports whether an opened receipt is redeemed now for the first time.
 func (s *sealer) redeem(o *opened, now counter.Micros) bool {
 	return s.redeemed.redeem(o.id, o.expires, now)
 }

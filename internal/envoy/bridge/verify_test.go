@@ -56,7 +56,8 @@ func TestACallFullOfGarbage(t *testing.T) {
 	}
 }
 
-// garbage returns questions with tokens that no key has signed, each from its own address.
+// The method garbage returns questions with tokens that no key has signed, each from its own
+// address.
 func (h *bridged) garbage() []wire.Item {
 	text := base64.RawURLEncoding.EncodeToString
 	items := make([]wire.Item, wire.ItemsMax)

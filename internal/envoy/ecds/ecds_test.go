@@ -34,7 +34,8 @@ type proxy struct {
 	ended  chan error // the error with which the stream ended
 }
 
-// serving returns a server, the journal of its log, and a function that connects an Envoy to it.
+// The function serving returns a server, the journal of its log, and a function that connects an
+// Envoy to it.
 func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *proxy) {
 	t.Helper()
 	said := new(eventually.Journal)
@@ -72,7 +73,8 @@ func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *pro
 	}
 }
 
-// acknowledge sends a request that acknowledges a version, or rejects it for the reason in refusal.
+// The method acknowledge sends a request that acknowledges a version, or rejects it for the reason
+// in refusal.
 func (p *proxy) acknowledge(version, nonce, refusal string) {
 	p.t.Helper()
 	request := &discovery.DiscoveryRequest{VersionInfo: version, ResponseNonce: nonce, TypeUrl: typeURL,

@@ -73,7 +73,7 @@ func (s *Server) Register(server *grpc.Server) {
 	extension.RegisterExtensionConfigDiscoveryServiceServer(server, s)
 }
 
-// now returns the current edition, and a channel that is closed when it is replaced.
+// The method now returns the current edition, and a channel that is closed when it is replaced.
 func (s *Server) now() (edition, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +129,8 @@ func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscover
 	}
 }
 
-// receive processes a request. It records whether the Envoy wants the resource, and whether it
-// accepted the last version.
+// The method receive processes a request. It records whether the Envoy wants the resource, and
+// whether it accepted the last version.
 func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	nonce := request.GetResponseNonce()
 	if nonce != "" && nonce != strconv.Itoa(e.sent) {
@@ -150,7 +150,7 @@ func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 
 func clipped(text string) string { return text[:min(len(text), rejectionBytesMax)] }
 
-// send sends an edition, unless the Envoy has it or did not ask for one.
+// The method send sends an edition, unless the Envoy has it or did not ask for one.
 func (e *envoy) send(now edition) error {
 	if !e.wants || now.resource == nil || now.version == e.has {
 		return nil

@@ -107,8 +107,9 @@ func (d *Settling) Close() {
 	}
 }
 
-// learn stores headers that can contain costs, unless they are stored already. Headers that are
-// missing from a truncated response count as unread, because they might have been in its trailers.
+// The method learn stores headers that can contain costs, unless they are stored already. Headers
+// that are missing from a truncated response count as unread, because they might have been in its
+// trailers.
 //
 //go:noinline
 func (d *Settling) learn(headers [][2]string) {

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// hanging is a store that answers when the test permits it.
+// The type hanging is a store that answers when the test permits it.
 type hanging struct {
 	counter.Store
 	answer chan struct{}

@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// written is an encoded message.
+// The type written is an encoded message.
 type written []byte
 
 // asWritten is the codec of a client that sends encoded messages.
@@ -47,8 +47,8 @@ func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	return response, err
 }
 
-// encoded encodes a request for descriptors with one entry each, from alternating keys and values
-// of any bytes.
+// The function encoded encodes a request for descriptors with one entry each, from alternating keys
+// and values of any bytes.
 func encoded(domain string, pairs ...string) []byte {
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), domain)
 	for i := 0; i < len(pairs); i += 2 {
@@ -192,7 +192,7 @@ func inBytesToo(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// differ returns the first difference between a library message and a request, or "".
+// The function differ returns the first difference between a library message and a request, or "".
 func differ(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -86,7 +86,7 @@ func (d *description) read(domain string, source *ratelimit.RateLimitDescriptor,
 	}
 }
 
-// first returns the value of the first entry with one of the keys.
+// The method first returns the value of the first entry with one of the keys.
 func (d *description) first(one, two, three string) (value string, ok bool) {
 	for _, e := range d.entries {
 		if key := e.GetKey(); key != "" && (key == one || key == two || key == three) {
@@ -160,7 +160,7 @@ func (d *description) nth(key string, n int) (value string, ok bool) {
 	return "", false
 }
 
-// joined returns the joined keys. One key, the usual case, is not copied.
+// The method joined returns the joined keys. One key, the usual case, is not copied.
 func (d *description) joined() string {
 	if len(d.entries) == 1 && !strings.ContainsAny(d.entries[0].GetKey(), "/%=") {
 		return d.entries[0].GetKey()
@@ -175,7 +175,7 @@ func (d *description) joined() string {
 	return string(b)
 }
 
-// canonical returns an unambiguous encoding of the entries.
+// The method canonical returns an unambiguous encoding of the entries.
 func (d *description) canonical() string {
 	b := appendPart(nil, d.domain)
 	for _, e := range d.entries {

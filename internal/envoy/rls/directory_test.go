@@ -50,7 +50,7 @@ func openDirectory(t *testing.T, server *redistest.Server) *directory.Directory 
 	return d
 }
 
-// patience is long enough for a Redis on a busy machine.
+// The constant patience is long enough for a Redis on a busy machine.
 const patience = 10 * time.Second
 
 func edit(t *testing.T, d *directory.Directory, e directory.Edit) {
@@ -70,7 +70,7 @@ func serveDirected(t *testing.T, d *directory.Directory) *served {
 	return s
 }
 
-// soon asks until the answer is the expected one.
+// The method soon asks until the answer is the expected one.
 func (s *served) soon(t *testing.T, what string, want bool, ds ...*ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool { return (s.ask(ds...).OverallCode == pb.RateLimitResponse_OK) == want })

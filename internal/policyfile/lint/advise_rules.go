@@ -78,8 +78,8 @@ func (a *adviser) goesFirst(first, second int) bool {
 	return rank < 0
 }
 
-// specific returns 2 for a match that names an endpoint, plus 1 if it names a tier. The greater
-// wins.
+// The function specific returns 2 for a match that names an endpoint, plus 1 if it names a tier.
+// The greater wins.
 func specific(m *policy.Match) (s int) {
 	if len(m.Path)+len(m.Method)+len(m.Host) > 0 {
 		s += 2
@@ -90,8 +90,8 @@ func specific(m *policy.Match) (s int) {
 	return s
 }
 
-// unreachable warns of limits of a rule that are never reached because another limit is lower. The
-// other limit is of the same rule, or of a rule that counts at least the same requests.
+// The method unreachable warns of limits of a rule that are never reached because another limit is
+// lower. The other limit is of the same rule, or of a rule that counts at least the same requests.
 func (a *adviser) unreachable(i int) {
 	rule := &a.policy.Rules[i]
 	if rule.Action != policy.ActionReject && rule.Action != policy.ActionThrottle {
@@ -120,8 +120,8 @@ func (a *adviser) unreachable(i int) {
 	})
 }
 
-// below returns the limit of the parents that always denies clients of the tier earlier than the
-// given limit, or "" if there is none.
+// The method below returns the limit of the parents that always denies clients of the tier earlier
+// than the given limit, or "" if there is none.
 func (a *adviser) below(parents []int, tier string, limit *counter.Limit) string {
 	for _, p := range parents {
 		parent := &a.policy.Rules[p]
@@ -142,8 +142,8 @@ func limitsFor(r *policy.Rule, tier string) []counter.Limit {
 	return r.Limits
 }
 
-// parents returns the rule itself and the rules that count at least the same requests, with at
-// least the same costs, in counters shared by at least the same clients.
+// The method parents returns the rule itself and the rules that count at least the same requests,
+// with at least the same costs, in counters shared by at least the same clients.
 func (a *adviser) parents(i int) []int {
 	child, list := &a.policy.Rules[i], []int{i}
 	for j := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
@@ -208,8 +208,8 @@ func atOnce(l *counter.Limit) int64 {
 	}
 }
 
-// nests reports whether each window of the first limit lies within one of the other. Days begin at
-// a full or half hour in nearly every time zone.
+// The function nests reports whether each window of the first limit lies within one of the other.
+// Days begin at a full or half hour in nearly every time zone.
 func nests(l, other *counter.Limit) bool {
 	inner, outer := l.Calendar(), other.Calendar()
 	switch {
@@ -223,7 +223,7 @@ func nests(l, other *counter.Limit) bool {
 	return inner == outer || inner == counter.CalendarDay || outer == counter.CalendarYear && inner == counter.CalendarMonth
 }
 
-// slower reports whether the rate of l is at most that of other.
+// The function slower reports whether the rate of l is at most that of other.
 func slower(l, other *counter.Limit) bool {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 	otherHigh, otherLow := bits.Mul64(uint64(other.Count()), uint64(l.Window()))

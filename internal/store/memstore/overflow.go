@@ -30,9 +30,9 @@ const (
 	overflowKeySmall = 256
 )
 
-// overflow holds the counters that newcomers share. They do not count against the store's bound.
-// There are at most overflowPerRule for each limit of each rule, and rules come from the policy,
-// not from clients.
+// The type overflow holds the counters that newcomers share. They do not count against the store's
+// bound. There are at most overflowPerRule for each limit of each rule, and rules come from the
+// policy, not from clients.
 type overflow struct {
 	mu sync.Mutex // taken after all shards
 	table
@@ -40,7 +40,7 @@ type overflow struct {
 	answered atomic.Uint64
 }
 
-// unlock updates live and releases the lock.
+// The method unlock updates live and releases the lock.
 func (o *overflow) unlock() {
 	if live := o.held > 0; live != o.live.Load() {
 		o.live.Store(live)
@@ -101,7 +101,7 @@ func (c *call) takeOverflow(places []place, i int) {
 	c.join(places, i, hash, r)
 }
 
-// join sets the place of the check to an overflow counter.
+// The method join sets the place of the check to an overflow counter.
 func (c *call) join(places []place, i int, hash uint64, r ref) {
 	o := &c.store.overflow
 	p := &places[i]
@@ -118,7 +118,7 @@ type alarm struct {
 // alarmEvery is the least time between two log lines.
 const alarmEvery = counter.Minute
 
-// raise logs that the store is full, unless it was logged a short time ago.
+// The method raise logs that the store is full, unless it was logged a short time ago.
 func (a *alarm) raise(now counter.Micros, s *Store) {
 	last := a.last.Load()
 	if a.log == nil || last != 0 && now >= counter.Micros(last) && now < counter.Micros(last)+alarmEvery ||

@@ -112,7 +112,7 @@ func (d *Deployment) findByAny(ctx context.Context, named []*redis.Options) erro
 
 var modeTexts = map[Mode]string{ModeSingle: "one server", ModeSentinel: "a master with sentinels", ModeCluster: "a cluster"}
 
-// reach connects to a server and reads its state.
+// The method reach connects to a server and reads its state.
 func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error) {
 	first := d.newNode(o)
 	first.sentinel = d.options.Redis.Mode == redisstore.ModeSentinel
@@ -172,7 +172,7 @@ func withoutPassword(o *redis.Options) *redis.Options {
 	return &open
 }
 
-// find discovers the other servers from the first.
+// The method find discovers the other servers from the first.
 func (d *Deployment) find(ctx context.Context, first *Node) error {
 	switch {
 	case first.info["redis_mode"] == "sentinel":
@@ -192,7 +192,7 @@ func (d *Deployment) find(ctx context.Context, first *Node) error {
 	}
 }
 
-// at returns the options for another server, based on those of a known one.
+// The method at returns the options for another server, based on those of a known one.
 func (d *Deployment) at(addr string, base *redis.Options) *redis.Options {
 	other := *base
 	other.Network, other.Addr = "tcp", addr
@@ -257,7 +257,7 @@ func (d *Deployment) newNode(o *redis.Options) *Node {
 
 func (n *Node) close() error { return n.client.Close() }
 
-// ask reads the server's INFO.
+// The method ask reads the server's INFO.
 func (n *Node) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -287,14 +287,14 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// send sends a command to the server.
+// The method send sends a command to the server.
 func (n *Node) send(ctx context.Context, args ...any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return n.client.Do(ctx, args...)
 }
 
-// explain adds a remedy to an error.
+// The method explain adds a remedy to an error.
 func (n *Node) explain(err error) error {
 	var (
 		network     *net.OpError
@@ -349,7 +349,7 @@ func (n *Node) user() string {
 	return n.options.Username
 }
 
-// cli returns a redis-cli command line for the server.
+// The method cli returns a redis-cli command line for the server.
 func (n *Node) cli(args ...string) string {
 	words := []string{"redis-cli"}
 	if n.options.Network == "unix" {
@@ -372,7 +372,7 @@ func (n *Node) line(words, args []string) string {
 	return strings.Join(words, " ")
 }
 
-// quoted quotes a word for a shell, if necessary.
+// The function quoted quotes a word for a shell, if necessary.
 func quoted(word string) string {
 	if word == "" || strings.ContainsAny(word, " \"'$&|;<>*?[]()#~`\\!{}") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -17,10 +17,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// patience bounds the time that servers take on a busy machine.
+// The constant patience bounds the time that servers take on a busy machine.
 const patience = 20 * time.Second
 
-// connect connects to an address as a command does, until the test ends.
+// The function connect connects to an address as a command does, until the test ends.
 func connect(t *testing.T, o Options) *Deployment {
 	t.Helper()
 	d, err := Connect(context.Background(), o)
@@ -31,7 +31,8 @@ func connect(t *testing.T, o Options) *Deployment {
 	return d
 }
 
-// at returns options for an address, with a timeout that is long enough for a busy machine.
+// The function at returns options for an address, with a timeout that is long enough for a busy
+// machine.
 func at(url string) Options { return Options{Redis: redisstore.Options{URL: url}, Timeout: patience} }
 
 // healthText returns the printed state of servers, and whether there is no problem.
@@ -46,7 +47,7 @@ func healthText(t *testing.T, d *Deployment) (text string, ok bool) {
 	return out.String(), ok
 }
 
-// set changes a server's setting, as an operator would.
+// The function set changes a server's setting, as an operator would.
 func set(t *testing.T, s *redistest.Server, name, value string) {
 	t.Helper()
 	if err := s.Client().ConfigSet(context.Background(), name, value).Err(); err != nil {

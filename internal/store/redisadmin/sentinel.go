@@ -114,8 +114,8 @@ func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 	return nil
 }
 
-// restricted returns notes about the data that the sentinels' user may not read, and the problems
-// found in the rest.
+// The method restricted returns notes about the data that the sentinels' user may not read, and the
+// problems found in the rest.
 func (d *Deployment) restricted() (notes, wrong []string) {
 	if d.Mode != ModeSentinel {
 		return nil, nil
@@ -182,7 +182,7 @@ func (d *Deployment) chooseMaster(first *Node, masters []map[string]string) (map
 	return masters[0], nil
 }
 
-// records parses a reply that is a list of lists of names and values.
+// The function records parses a reply that is a list of lists of names and values.
 func records(reply []any, err error) (all []map[string]string, _ error) {
 	if err != nil {
 		return nil, err

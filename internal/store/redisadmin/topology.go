@@ -133,8 +133,8 @@ func (d *Deployment) memberAt(entry any, asked string) (id, addr string, ok bool
 	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1])), true
 }
 
-// announced returns host:port of the format HOST:PORT@BUS,NAME. An IPv6 address has no brackets
-// there. A node without a host is the server that replied.
+// The function announced returns host:port of the format HOST:PORT@BUS,NAME. An IPv6 address has no
+// brackets there. A node without a host is the server that replied.
 func announced(text, asked string) string {
 	text, _, _ = strings.Cut(text, "@")
 	at := strings.LastIndexByte(text, ':')
@@ -165,8 +165,8 @@ func slotsIn(words []string) (all []Slots) {
 	return all
 }
 
-// sort orders masters by their first slot, masters without slots last, and puts replicas after
-// their master.
+// The method sort orders masters by their first slot, masters without slots last, and puts replicas
+// after their master.
 func (d *Deployment) sort() {
 	first := map[string]int{}
 	for _, n := range d.Nodes {

@@ -31,8 +31,9 @@ func (n *Node) unusedKey() string {
 	}
 }
 
-// tries maps a command's name in [redisstore.LeastPrivilege] to a call that shows whether the user
-// may run it. KEY and SET stand for temporary keys. Only a permission error in the reply matters.
+// The variable tries maps a command's name in [redisstore.LeastPrivilege] to a call that shows
+// whether the user may run it. KEY and SET stand for temporary keys. Only a permission error in the
+// reply matters.
 var tries = map[string][]any{
 	"ping": {"ping"}, "info": {"info", "server"}, "select": {"select", "DATABASE"}, "time": {"time"},
 	"script|load": {"script", "load", "return 1"}, "evalsha": {"evalsha", strings.Repeat("0", 40), 0},
@@ -54,7 +55,8 @@ func (d *Deployment) leastRights() string {
 	return redisstore.LeastPrivilege
 }
 
-// rights tests whether the user has the rights that the store needs, and returns the result.
+// The method rights tests whether the user has the rights that the store needs, and returns the
+// result.
 func (e *examination) rights(ctx context.Context) bool {
 	key, missing, keys := e.n.unusedKey(), []string{}, false
 	for word := range strings.FieldsSeq(e.d.leastRights()) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// judged passes a text to a bound, in pieces of at most size bytes.
+// The function judged passes a text to a bound, in pieces of at most size bytes.
 func judged(text string, size int) error {
 	var b bound
 	for len(text) > 0 {

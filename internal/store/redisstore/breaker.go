@@ -65,15 +65,15 @@ type breaker struct {
 	history uint64 // the last 64 batches, the newest in the lowest bit, 1 for a failure
 	trial   bool   // half open: a call is being tried
 
-	// changed is called with the new state, under mu. It must not block.
+	// The type changed is called with the new state, under mu. It must not block.
 	changed func(BreakerState)
 }
 
 // State returns the current state.
 func (b *breaker) State() BreakerState { return BreakerState(b.state.Load()) }
 
-// admit reports whether a call may go to Redis, and whether it is a trial. A trial must end in
-// report or in release.
+// The method admit reports whether a call may go to Redis, and whether it is a trial. A trial must
+// end in report or in release.
 func (b *breaker) admit() (admitted, trial bool) {
 	switch b.State() {
 	case BreakerClosed:
@@ -95,14 +95,15 @@ func (b *breaker) admit() (admitted, trial bool) {
 	return false, false
 }
 
-// release ends a trial whose call was never sent, so that the next call is tried instead.
+// The method release ends a trial whose call was never sent, so that the next call is tried
+// instead.
 func (b *breaker) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.trial = false
 }
 
-// report records the outcome of a batch that began in the given epoch.
+// The method report records the outcome of a batch that began in the given epoch.
 func (b *breaker) report(epoch uint64, failed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

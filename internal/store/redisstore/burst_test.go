@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// burst makes concurrent calls and returns the number granted, the number of failures of each kind,
-// and the longest wait.
+// The function burst makes concurrent calls and returns the number granted, the number of failures
+// of each kind, and the longest wait.
 func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) (granted int64, kinds map[string]int, longest time.Duration) {
 	var (
 		mu    sync.Mutex
@@ -158,7 +158,7 @@ func TestOthersOvertakeABurst(t *testing.T) {
 	}
 }
 
-// stall occupies all lanes of a store until release is called.
+// The function stall occupies all lanes of a store until release is called.
 func stall(s *Store) (release func()) {
 	n := s.only.Load()
 	var lanes []*lane

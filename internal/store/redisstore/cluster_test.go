@@ -33,7 +33,7 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// tagged puts all keys of a store into one slot.
+// The type tagged puts all keys of a store into one slot.
 type tagged struct{ counter.Store }
 
 const tag = "{t}"
@@ -72,7 +72,7 @@ func exam(t *testing.T, open func(t testing.TB) storetest.Subject) {
 	t.Run("oracle", func(t *testing.T) { storetest.RunOracle(t, open, storetest.OracleSteps) })
 }
 
-// steady configures a cluster not to replace masters because the machine is busy.
+// The function steady configures a cluster not to replace masters because the machine is busy.
 func steady(t testing.TB, c *redistest.Cluster) *redistest.Cluster {
 	for _, node := range c.Nodes {
 		if err := node.Client().ConfigSet(t.Context(), "cluster-node-timeout", "20000").Err(); err != nil {
@@ -108,7 +108,7 @@ func TestSlotsTogether(t *testing.T) {
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-// evenly returns checks of which each of three servers has four, in turn.
+// The function evenly returns checks of which each of three servers has four, in turn.
 func evenly(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
 	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // the call discovers the servers
 	of := map[*node][]counter.Check{}

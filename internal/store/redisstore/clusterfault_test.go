@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// where returns a function that finds the server of a key from the store's slot table, and checks
-// it with the server.
+// The function where returns a function that finds the server of a key from the store's slot table,
+// and checks it with the server.
 func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redistest.Server {
 	return func(key string) *redistest.Server {
 		for _, node := range c.Nodes {
@@ -26,7 +26,7 @@ func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redis
 	}
 }
 
-// another returns a master of a cluster that does not have the slot.
+// The function another returns a master of a cluster that does not have the slot.
 func another(c *redistest.Cluster, slot int) *redistest.Server {
 	from := c.Master(slot)
 	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // a slot of each master
@@ -58,7 +58,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	f.unharmed(t, c, "while slots moved")
 }
 
-// unharmed ends a load and checks that no call has failed or was charged twice.
+// The method unharmed ends a load and checks that no call has failed or was charged twice.
 func (f *traffic) unharmed(t *testing.T, c *redistest.Cluster, when string) {
 	t.Helper()
 	f.end(t)
@@ -157,7 +157,7 @@ func TestReshardUnderLoad(t *testing.T) {
 	}
 }
 
-// reshard moves all slots of a master with redis-cli.
+// The function reshard moves all slots of a master with redis-cli.
 func reshard(t *testing.T, c *redistest.Cluster, from, to *redistest.Server) {
 	t.Helper()
 	id := func(s *redistest.Server) string {

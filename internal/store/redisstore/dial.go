@@ -58,8 +58,8 @@ var (
 	errNotConnected = errors.New("not connected yet")
 )
 
-// dialer creates the connections of one client and can close them all at once. The Close of
-// go-redis would close connections that are in use, and log that.
+// The type dialer creates the connections of one client and can close them all at once. The Close
+// of go-redis would close connections that are in use, and log that.
 type dialer struct {
 	dial    func(context.Context) (net.Conn, error)
 	plain   bool
@@ -88,7 +88,7 @@ func newDialer(a address, config *tls.Config, timeout time.Duration) *dialer {
 	return d
 }
 
-// open is the Dialer function of go-redis.
+// The method open is the Dialer function of go-redis.
 func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	lazy := d.lazy()
 	lazy.late = d.late
@@ -98,7 +98,7 @@ func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	return lazy, nil
 }
 
-// lazy returns a connection that close will close.
+// The method lazy returns a connection that close will close.
 func (d *dialer) lazy() *lazyConn {
 	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout}
 	d.mu.Lock()
@@ -114,7 +114,7 @@ func (d *dialer) forget(c *lazyConn) {
 	delete(d.conns, c)
 }
 
-// close closes all connections; those opened later are closed from the start.
+// The method close closes all connections; those opened later are closed from the start.
 func (d *dialer) close() {
 	d.mu.Lock()
 	d.closed = true

@@ -110,8 +110,8 @@ func (f *Failure) Unwrap() []error {
 	return []error{err, f.Cause}
 }
 
-// overload reports whether the call failed although the server works, because too many calls were
-// waiting or because of the caller's own short deadline.
+// The method overload reports whether the call failed although the server works, because too many
+// calls were waiting or because of the caller's own short deadline.
 func (f *Failure) overload() bool {
 	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.callerLate
 }
@@ -185,7 +185,7 @@ func failureOf(err error) *Failure {
 	return &Failure{Kind: KindConnection, Cause: err, unsent: unsent}
 }
 
-// remedy adds a hint to errors that are caused by a server's configuration.
+// The function remedy adds a hint to errors that are caused by a server's configuration.
 func remedy(err error) error {
 	switch {
 	case redis.IsAuthError(err):

@@ -26,9 +26,9 @@ func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*
 	}
 }
 
-// merge combines the answers to a call's parts, so that either all charges remain or none. If the
-// call was denied or a part failed, refund is a call that refunds, by receipt, the charges of the
-// other parts. A part that might or might not have been executed is not refunded.
+// The method merge combines the answers to a call's parts, so that either all charges remain or
+// none. If the call was denied or a part failed, refund is a call that refunds, by receipt, the
+// charges of the other parts. A part that might or might not have been executed is not refunded.
 func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	if len(t.parts) == 1 {
 		return nil, t.parts[0].failure
@@ -62,7 +62,8 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	return refund, nil
 }
 
-// collect copies the results of the parts. A check in two parts has the stricter of two results.
+// The method collect copies the results of the parts. A check in two parts has the stricter of two
+// results.
 func (t *splitCall) collect() {
 	var seen [counter.ChecksMax]bool
 	for _, p := range t.parts {
@@ -79,9 +80,9 @@ func (t *splitCall) collect() {
 	}
 }
 
-// stricter changes a result to what it and another result for the same check both allow. The
-// receipt stays: a refund on the other server names a charge that it may not find, and then
-// restores nothing there.
+// The function stricter changes a result to what it and another result for the same check both
+// allow. The receipt stays: a refund on the other server names a charge that it may not find, and
+// then restores nothing there.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow
@@ -90,12 +91,12 @@ func stricter(r, other *counter.Result) {
 	r.LeasedIn, r.Violations = max(r.LeasedIn, other.LeasedIn), max(r.Violations, other.Violations)
 }
 
-// denies reports whether the result of a check denies the call.
+// The function denies reports whether the result of a check denies the call.
 func denies(c *counter.Check, r *counter.Result) bool {
 	return r.Denied && !c.Shadow && charges(c)
 }
 
-// charges reports whether a check charges only if the call is allowed.
+// The function charges reports whether a check charges only if the call is allowed.
 func charges(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
 // newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.
@@ -176,7 +177,7 @@ func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 // indexOf returns the index in the part of a check of the call, -1 if the part does not contain it.
 func (p *part) indexOf(check int) int { return slices.Index(p.places, check) }
 
-// finds reports whether the part contains a check of the call, and its server denied it.
+// The method finds reports whether the part contains a check of the call, and its server denied it.
 func (p *part) finds(check int) bool {
 	i := p.indexOf(check)
 	return i >= 0 && denies(&p.checks[i], &p.results[i])

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// hostile is a server in place of Redis that sends replies that no Redis sends.
+// The type hostile is a server in place of Redis that sends replies that no Redis sends.
 type hostile struct {
 	listener net.Listener
 	polite   bool // only calls of the script get a hostile reply

@@ -91,7 +91,8 @@ func TestLayoutOfVersion1(t *testing.T) {
 	}
 }
 
-// written returns the entire contents of the server, with spaces between the members of a set.
+// The function written returns the entire contents of the server, with spaces between the members
+// of a set.
 func written(t *testing.T, s *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}

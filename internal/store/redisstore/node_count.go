@@ -71,9 +71,9 @@ type nodeCounter struct {
 	at    time.Time // time of the last turn
 }
 
-// turn announces this node and updates the count. If Redis does not answer, the previous count
-// remains. The announcement charges nothing, so it also serves as the trial call of a half-open
-// breaker. Otherwise a node without calls would not be counted again after an outage.
+// The method turn announces this node and updates the count. If Redis does not answer, the previous
+// count remains. The announcement charges nothing, so it also serves as the trial call of a
+// half-open breaker. Otherwise a node without calls would not be counted again after an outage.
 func (c *nodeCounter) turn(now time.Time) {
 	before := c.asked
 	c.asked = nil
@@ -103,7 +103,7 @@ func (c *nodeCounter) turn(now time.Time) {
 	c.store.nodeCount.Store(c.estimate.add(now, all, unbroken))
 }
 
-// announce announces a node and returns the number of nodes. It uses only commands that
+// The method announce announces a node and returns the number of nodes. It uses only commands that
 // [LeastPrivilege] allows.
 func (n *node) announce(name string) (all int64, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
@@ -154,8 +154,8 @@ type nodeReading struct {
 	nodes int64
 }
 
-// add adds a reading and returns the estimate. unbroken reports whether Redis was available since
-// the previous reading.
+// The method add adds a reading and returns the estimate. unbroken reports whether Redis was
+// available since the previous reading.
 func (h *nodeEstimate) add(now time.Time, nodes int64, unbroken bool) int64 {
 	if !unbroken && len(h.readings) > 0 {
 		h.readings = h.readings[:1]

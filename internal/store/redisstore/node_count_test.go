@@ -70,7 +70,7 @@ func outage(t *testing.T, server *redistest.Server, s *Store) {
 	waitUntil(t, "a probe is answered", func() bool { return s.Stats().Breaker == BreakerHalfOpen })
 }
 
-// others registers further nodes.
+// The function others registers further nodes.
 func others(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
 	for _, name := range names {

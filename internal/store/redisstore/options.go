@@ -105,7 +105,7 @@ type Options struct {
 // IsZero reports whether no option is set.
 func (o *Options) IsZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// settings are the validated options, with defaults filled in and files read.
+// The type settings are the validated options, with defaults filled in and files read.
 type settings struct {
 	address // address of the single server, otherwise of the first seed
 	mode    string
@@ -127,7 +127,7 @@ type settings struct {
 	logger    *slog.Logger
 }
 
-// settings validates the options and returns every problem, not just the first.
+// The method settings validates the options and returns every problem, not just the first.
 func (o *Options) settings() (settings, error) {
 	s := settings{logger: o.Logger, silentMax: silentMax}
 	if s.logger == nil {

@@ -115,8 +115,8 @@ func (n *node) answersPing() bool {
 	return false
 }
 
-// conclude records a verdict. The timeouts that waited for it count for the breaker if the server
-// did not answer.
+// The method conclude records a verdict. The timeouts that waited for it count for the breaker if
+// the server did not answer.
 func (n *node) conclude(verdict uint32) {
 	p := &n.pinger
 	p.mu.Lock()
@@ -152,8 +152,8 @@ func (n *node) noteUnclear(epoch uint64) {
 	}
 }
 
-// restart forgets the verdict and the timeouts from before a change of the breaker, and has the
-// connection set up again.
+// The method restart forgets the verdict and the timeouts from before a change of the breaker, and
+// has the connection set up again.
 func (p *pinger) restart() {
 	p.mu.Lock()
 	p.verdict.Store(pingInTime)
@@ -173,7 +173,7 @@ func (n *node) answersSince(sent time.Duration) bool {
 	return n.worksSince(sent) || n.pinger.answeredAt.Load() > int64(sent)
 }
 
-// connect connects unless there is a connection.
+// The method connect connects unless there is a connection.
 func (p *pinger) connect(n *node) error {
 	if p.conn != nil {
 		return nil
@@ -192,7 +192,7 @@ func (p *pinger) connect(n *node) error {
 	return err
 }
 
-// ask sends a PING.
+// The method ask sends a PING.
 func (p *pinger) ask(within time.Duration) error {
 	err := p.conn.SetWriteDeadline(time.Now().Add(within))
 	if err == nil {
@@ -201,7 +201,8 @@ func (p *pinger) ask(within time.Duration) error {
 	return err
 }
 
-// answered waits for the answer to a PING. The error is that of a connection that has broken.
+// The method answered waits for the answer to a PING. The error is that of a connection that has
+// broken.
 func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return false, err
@@ -221,7 +222,7 @@ func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	}
 }
 
-// close closes the connection.
+// The method close closes the connection.
 func (p *pinger) close() {
 	if p.conn != nil {
 		_ = p.conn.Close()

@@ -36,8 +36,8 @@ const (
 	callLeft
 )
 
-// call is one Take in progress. Calls are pooled. Each call has its own timer and channel, so that
-// a caller can leave at its deadline whatever the lane does.
+// The type call is one Take in progress. Calls are pooled. Each call has its own timer and channel,
+// so that a caller can leave at its deadline whatever the lane does.
 type call struct {
 	state    atomic.Uint32
 	trial    bool          // the breaker is half open and tries this call
@@ -62,7 +62,7 @@ func newCall() any {
 	return &call{timer: timer, done: make(chan struct{}, 1)}
 }
 
-// prepare resets a pooled call for sending.
+// The method prepare resets a pooled call for sending.
 func (c *call) prepare(ctx context.Context, trial bool) {
 	c.state.Store(callWaiting)
 	c.trial, c.asking, c.kept, c.source, c.queued, c.waited = trial, false, false, 0, 0, 0
@@ -70,8 +70,8 @@ func (c *call) prepare(ctx context.Context, trial bool) {
 	c.deadline, _ = ctx.Deadline()
 }
 
-// leave reports whether the caller may abandon the call, and whether the call has been sent. If the
-// caller may not, the answer has arrived.
+// The method leave reports whether the caller may abandon the call, and whether the call has been
+// sent. If the caller may not, the answer has arrived.
 func (c *call) leave() (left, sent bool) {
 	if c.kept {
 		return true, true
@@ -82,7 +82,8 @@ func (c *call) leave() (left, sent bool) {
 	return c.state.CompareAndSwap(callSent, callLeft), true
 }
 
-// answer returns the call to its caller and reports whether the caller was still waiting.
+// The method answer returns the call to its caller and reports whether the caller was still
+// waiting.
 func (c *call) answer(from uint32, failure *Failure) bool {
 	c.failure = failure
 	if !c.state.CompareAndSwap(from, callAnswered) {
@@ -92,8 +93,8 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 	return true
 }
 
-// lane sends the waiting calls as one pipeline. It belongs to the goroutine that took it from
-// node.idle. A caller that finds an idle lane sends its call itself. That saves two goroutine
+// The type lane sends the waiting calls as one pipeline. It belongs to the goroutine that took it
+// from node.idle. A caller that finds an idle lane sends its call itself. That saves two goroutine
 // switches, which take as long as the round trip on a machine with few cores. Otherwise a
 // dispatcher takes the lane.
 type lane struct {
@@ -122,8 +123,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are still
-// waiting notice that on their own.
+// The method dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are
+// still waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -191,8 +192,8 @@ func (l *lane) admitAll(c *call, now time.Time) {
 	}
 }
 
-// admit adds a call to the batch. It rejects the call if the caller has left, the server was silent
-// for too long, the call waited for too long, or the breaker has opened.
+// The method admit adds a call to the batch. It rejects the call if the caller has left, the server
+// was silent for too long, the call waited for too long, or the breaker has opened.
 func (l *lane) admit(c *call, now time.Time) {
 	n := l.node
 	waited := time.Duration(0)
@@ -223,7 +224,7 @@ func (l *lane) admit(c *call, now time.Time) {
 	}
 }
 
-// add appends a call to the pipeline.
+// The method add appends a call to the pipeline.
 func (l *lane) add(c *call) {
 	l.calls = append(l.calls, c)
 	if c.asking {
@@ -233,7 +234,7 @@ func (l *lane) add(c *call) {
 	l.checks += c.checks
 }
 
-// send runs the batch and answers its calls.
+// The method send runs the batch and answers its calls.
 func (l *lane) send() {
 	n, ctx := l.node, &batchContext{Context: l.node.ctx, deadline: l.deadline}
 	n.store.batches.Add(1)
@@ -289,9 +290,9 @@ func unknownScript(f *Failure) bool {
 	return f != nil && f.Kind == KindScript && redis.HasErrorPrefix(f.Cause, "NOSCRIPT")
 }
 
-// exec sends the commands in one pipeline, exactly once, because takeCmd disables retries. It
-// returns the failure of the whole pipeline, which applies to the commands that got no individual
-// reply.
+// The method exec sends the commands in one pipeline, exactly once, because takeCmd disables
+// retries. It returns the failure of the whole pipeline, which applies to the commands that got no
+// individual reply.
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)
@@ -350,7 +351,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	return failed
 }
 
-// finish answers a call that was sent.
+// The method finish answers a call that was sent.
 func (l *lane) finish(c *call, failure *Failure) {
 	if failure != nil && l.node.ctx.Err() != nil {
 		failure = l.node.gone()

@@ -20,7 +20,7 @@ const (
 	pauseMax = 16 * time.Millisecond
 )
 
-// course is the action to take after a failure.
+// The type course is the action to take after a failure.
 type course uint8
 
 const (
@@ -43,7 +43,7 @@ var notExecuted = map[string]course{
 	"MASTERDOWN": courseLater, "READONLY": courseLater,
 }
 
-// course returns how to handle a failure, and the text of the server's reply.
+// The method course returns how to handle a failure, and the text of the server's reply.
 func (f *Failure) course() (course, string) {
 	if f == errRetired {
 		return courseRetired, ""
@@ -57,8 +57,8 @@ func (f *Failure) course() (course, string) {
 	return notExecuted[word], text
 }
 
-// redirect selects the server for resending a failed part, and the pause before that. sent is the
-// number of times that the part was sent. It returns false if the failure is final.
+// The method redirect selects the server for resending a failed part, and the pause before that.
+// sent is the number of times that the part was sent. It returns false if the failure is final.
 func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	if s.settings.fixed() {
 		return 0, false

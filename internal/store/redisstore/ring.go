@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ring is a set of independent servers that share the counters. It never changes. If a server
-// fails, its counters do not move to another server, because every client would start with its full
-// limit there.
+// The type ring is a set of independent servers that share the counters. It never changes. If a
+// server fails, its counters do not move to another server, because every client would start with
+// its full limit there.
 //
 // While an operator adds or removes servers, nodes with both rings charge a counter that moves on
 // both of its servers, and deny a request that either denies. So the previous server of the counter
@@ -106,8 +106,8 @@ func RingsCountTogether(a, b string) bool {
 	return now == nowToo || now == beforeToo || before == nowToo
 }
 
-// agree stores this node's addresses of the ring on a server, and warns if another node has stored
-// different ones.
+// The method agree stores this node's addresses of the ring on a server, and warns if another node
+// has stored different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil

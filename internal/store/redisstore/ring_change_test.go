@@ -74,8 +74,8 @@ type ringWindows struct {
 	windows int
 }
 
-// play sends requests of 20 clients within a second of a window, each by one of the stores, and
-// returns the greatest number that a client was admitted.
+// The method play sends requests of 20 clients within a second of a window, each by one of the
+// stores, and returns the greatest number that a client was admitted.
 func (w *ringWindows) play(stores ...*Store) (most int64) {
 	w.t.Helper()
 	at := counter.Micros(1_700_000_050)*counter.Second + counter.Micros(w.windows)*counter.Minute

@@ -123,7 +123,7 @@ func chargeOneNumber(c *counter.Check) {
 	}
 }
 
-// at returns the part of a place, which it adds if there is none.
+// The method at returns the part of a place, which it adds if there is none.
 func (t *splitCall) at(place int) *part {
 	for _, p := range t.parts {
 		if p.place == place {
@@ -135,9 +135,9 @@ func (t *splitCall) at(place int) *part {
 	return p
 }
 
-// fill copies the checks of the part. A check whose penalty is in another part loses its reference
-// to it. Charges become refundable, because another part might deny the call. This is not necessary
-// for leases, whose units are refunded by age.
+// The method fill copies the checks of the part. A check whose penalty is in another part loses its
+// reference to it. Charges become refundable, because another part might deny the call. This is not
+// necessary for leases, whose units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -159,9 +159,9 @@ func (p *part) fill(checks []counter.Check) {
 	}
 }
 
-// divide replaces a part with one part per check, because while a slot moves, a call about several
-// keys fails unless one server has all of them. The new parts keep the failure until they are sent,
-// since there might not be enough time left.
+// The method divide replaces a part with one part per check, because while a slot moves, a call
+// about several keys fails unless one server has all of them. The new parts keep the failure until
+// they are sent, since there might not be enough time left.
 func (t *splitCall) divide(p *part) {
 	p.done, p.divided = true, true
 	for i := range p.checks {
@@ -306,7 +306,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*s
 	}
 }
 
-// prepare creates the call of a part and reports whether it is to be sent.
+// The method prepare creates the call of a part and reports whether it is to be sent.
 func (s *Store) prepare(ctx context.Context, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {
@@ -325,8 +325,8 @@ func (s *Store) prepare(ctx context.Context, p *part) bool {
 	return true
 }
 
-// send enqueues parts at their server. It waits for a kept part until the deadline, although the
-// part can be sent later.
+// The method send enqueues parts at their server. It waits for a kept part until the deadline,
+// although the part can be sent later.
 func (s *Store) send(deadline time.Time, b nodeBatch) {
 	patience := s.settings.queueWait
 	if b.parts[0].kept {

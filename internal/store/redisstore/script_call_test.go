@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// bare is the simplest store over the script: each call is one command, without a deadline of its
-// own.
+// The type bare is the simplest store over the script: each call is one command, without a deadline
+// of its own.
 type bare struct {
 	client *redis.Client
 	pinned atomic.Int64
@@ -111,7 +111,7 @@ func (b *bare) counter(t testing.TB, key []byte, l *counter.Limit) (counter.Stat
 	return counter.State{}, marks
 }
 
-// penalty reads the stored violations of a client.
+// The method penalty reads the stored violations of a client.
 func (b *bare) penalty(t testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
 	t.Helper()
 	ctx := context.Background()

@@ -141,7 +141,7 @@ func valueOptions(a address, d *dialer) *redis.Options {
 	return o
 }
 
-// admit creates a call for checks, unless sending it would be useless.
+// The method admit creates a call for checks, unless sending it would be useless.
 func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failure) {
 	if ctx.Err() != nil {
 		return nil, gaveUp(ctx).notSent()
@@ -165,7 +165,7 @@ func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failu
 	return c, nil
 }
 
-// take runs checks in one call.
+// The method take runs checks in one call.
 func (n *node) take(ctx context.Context, checks []counter.Check, results []counter.Result) *Failure {
 	c, failure := n.admit(ctx, checks)
 	if failure == nil {
@@ -177,7 +177,7 @@ func (n *node) take(ctx context.Context, checks []counter.Check, results []count
 	return n.read(c, checks, results)
 }
 
-// read decodes the results of an answered call and recycles it.
+// The method read decodes the results of an answered call and recycles it.
 func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *Failure {
 	err := c.cmd.results(checks, results)
 	n.recycle(c)
@@ -187,8 +187,8 @@ func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *
 	return nil
 }
 
-// carry sends the call and waits for its end. If the result is nil, the call was answered and
-// belongs to the caller; otherwise the caller must not use it any more.
+// The method carry sends the call and waits for its end. If the result is nil, the call was
+// answered and belongs to the caller; otherwise the caller must not use it any more.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
 	if ctx.Done() == nil && n.queue.len() == 0 {
 		select {
@@ -206,9 +206,9 @@ func (n *node) carry(ctx context.Context, c *call) *Failure {
 	return failure
 }
 
-// enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers wait for at
-// most patience; 0 means that they do not wait. If the queue is full, enqueue rejects these calls
-// or others.
+// The method enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers
+// wait for at most patience; 0 means that they do not wait. If the queue is full, enqueue rejects
+// these calls or others.
 func (n *node) enqueue(c *call, patience time.Duration) {
 	now := n.store.clock()
 	for each := c; each != nil; each = each.next {
@@ -230,7 +230,7 @@ func (n *node) rejectAll(c *call, failure *Failure) {
 	}
 }
 
-// reject fails a call without sending it.
+// The method reject fails a call without sending it.
 func (n *node) reject(c *call, failure *Failure) {
 	if c.trial {
 		n.breaker.release()
@@ -240,8 +240,8 @@ func (n *node) reject(c *call, failure *Failure) {
 	}
 }
 
-// wait returns a nil failure when the call was answered; the call then belongs to the caller again.
-// Otherwise it belongs to the lane. waited is how long the call was in the queue.
+// The method wait returns a nil failure when the call was answered; the call then belongs to the
+// caller again. Otherwise it belongs to the lane. waited is how long the call was in the queue.
 func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
 	for failure == nil {
 		select {
@@ -284,7 +284,8 @@ func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	return waited, failure
 }
 
-// answered records that a batch sent at the given time of the store's clock was answered.
+// The method answered records that a batch sent at the given time of the store's clock was
+// answered.
 func (n *node) answered(sent time.Duration) {
 	for {
 		lastAnswered := n.lastAnswered.Load()
@@ -315,8 +316,8 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	return false
 }
 
-// hung reports whether the server has answered nothing, not even a PING, for one and a half
-// timeouts while the call waited, so that one batch and its successor timed out. A single late
+// The method hung reports whether the server has answered nothing, not even a PING, for one and a
+// half timeouts while the call waited, so that one batch and its successor timed out. A single late
 // answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
 // readDeadline), so the duration of the latest timeout applies.
 func (n *node) hung(c *call) bool {
@@ -329,7 +330,7 @@ func (n *node) hung(c *call) bool {
 	return time.Duration(n.lastTimeout.Load())-begin >= timeout*3/2
 }
 
-// drop ends a call whose caller has left before it was sent.
+// The method drop ends a call whose caller has left before it was sent.
 func (n *node) drop(c *call) {
 	if c.trial {
 		n.breaker.release()
@@ -356,7 +357,7 @@ func (n *node) breakerChanged(state BreakerState) {
 	}
 }
 
-// gone returns the failure of a call that was in flight when the node closed.
+// The method gone returns the failure of a call that was in flight when the node closed.
 func (n *node) gone() *Failure {
 	if n.store.ctx.Err() != nil {
 		return errClosed
@@ -364,8 +365,8 @@ func (n *node) gone() *Failure {
 	return errGone
 }
 
-// close fails all waiting calls, closes the connections and returns when all goroutines of the node
-// have ended.
+// The method close fails all waiting calls, closes the connections and returns when all goroutines
+// of the node have ended.
 func (n *node) close() {
 	n.closing.Do(func() {
 		n.cancel()

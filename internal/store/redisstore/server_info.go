@@ -116,7 +116,7 @@ func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	return r.infos, r.beyond
 }
 
-// close prevents further readings.
+// The method close prevents further readings.
 func (r *infoReader) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,8 +175,8 @@ func (n *node) readInfo() ServerInfo {
 	return info
 }
 
-// parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted: a figure
-// that is not a number in a sensible range stays unknown.
+// The method parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted:
+// a figure that is not a number in a sensible range stays unknown.
 func (info *ServerInfo) parse(text string) {
 	written, sent := math.NaN(), math.NaN() // the master's offset, and that of the replica that lags most
 	for line := range strings.Lines(text) {
@@ -221,7 +221,7 @@ func replicaOf(text string) (offset, lag float64) {
 	return offset, lag
 }
 
-// lesser returns the lesser of two numbers, or the known one.
+// The function lesser returns the lesser of two numbers, or the known one.
 func lesser(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b

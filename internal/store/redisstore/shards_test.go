@@ -55,7 +55,7 @@ func TestShardsOfACluster(t *testing.T) {
 	}
 }
 
-// hammer makes requests one after the other.
+// The function hammer makes requests one after the other.
 func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.Int64) {
 	var plan core.Plan
 	for range requests {
@@ -71,7 +71,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	}
 }
 
-// anybody is a request from an unidentified client.
+// The type anybody is a request from an unidentified client.
 type anybody struct{}
 
 func (anybody) Path() string                 { return "/" }

@@ -13,16 +13,16 @@ import (
 // packets.
 const silentMax = 5 * time.Second
 
-// silence is the time during which batches have timed out and none was answered. Its instants are
-// those of the store's clock. It is safe for concurrent use.
+// The type silence is the time during which batches have timed out and none was answered. Its
+// instants are those of the store's clock. It is safe for concurrent use.
 type silence struct {
 	first  atomic.Int64 // when its first batch was sent
 	latest atomic.Int64 // when its latest batch was sent
 }
 
-// note records that a batch timed out. The silence begins with it if a batch was answered since
-// the previous one that timed out, or if there were no batches for most: a time without calls is
-// no evidence against the server.
+// The method note records that a batch timed out. The silence begins with it if a batch was
+// answered since the previous one that timed out, or if there were no batches for most: a time
+// without calls is no evidence against the server.
 func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	first := s.first.Load()
 	if first <= lastAnswered || sent-s.latest.Load() >= int64(most) {
@@ -31,7 +31,7 @@ func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	s.latest.Store(sent)
 }
 
-// silent reports whether batches have timed out for silentMax and none was answered.
+// The method silent reports whether batches have timed out for silentMax and none was answered.
 func (n *node) silent() bool {
 	first := n.silence.first.Load()
 	return first > n.lastAnswered.Load() && n.store.clock()-time.Duration(first) >= n.store.settings.silentMax

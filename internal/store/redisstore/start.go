@@ -18,7 +18,7 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
-// ended waits until a channel is closed, and returns false if ctx is done before.
+// The function ended waits until a channel is closed, and returns false if ctx is done before.
 func ended(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:

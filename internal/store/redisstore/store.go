@@ -74,7 +74,8 @@ func New(options Options) (*Store, error) {
 	return s, nil
 }
 
-// start creates the node of a single server, or starts the goroutines that discover the servers.
+// The method start creates the node of a single server, or starts the goroutines that discover the
+// servers.
 func (s *Store) start() {
 	switch s.settings.mode {
 	case ModeCluster:
@@ -115,7 +116,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return nil
 }
 
-// take runs the checks. In the common case one known server has all the counters and answers.
+// The method take runs the checks. In the common case one known server has all the counters and
+// answers.
 func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.Check, results []counter.Result) *Failure {
 	place, one := s.onePlace(checks)
 	var begun *part
@@ -185,7 +187,8 @@ func (s *Store) takeOn(ctx context.Context, asked *node, calls []counter.Call) {
 	}
 }
 
-// finish sends the split calls and stores each outcome: splitCalls[i] belongs to calls[of[i]].
+// The method finish sends the split calls and stores each outcome: splitCalls[i] belongs to
+// calls[of[i]].
 func (s *Store) finish(ctx context.Context, deadline time.Time, calls []counter.Call, splitCalls []*splitCall, of []int) {
 	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
 	s.mergeAll(ctx, deadline, splitCalls, func(i int, f *Failure) { setFailure(&calls[of[i]], f) })
@@ -201,7 +204,7 @@ func (s *Store) failAll(calls []counter.Call) {
 	}
 }
 
-// fail counts and, at a bounded rate, logs a failed call.
+// The method fail counts and, at a bounded rate, logs a failed call.
 func (s *Store) fail(f *Failure) error {
 	s.reporter.failed(time.Now(), f, 1)
 	return f
@@ -211,7 +214,7 @@ func (s *Store) fail(f *Failure) error {
 // store orders calls and batches.
 func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
-// rediscover starts a round of discovery, unless one is already requested.
+// The method rediscover starts a round of discovery, unless one is already requested.
 func (s *Store) rediscover() {
 	select {
 	case s.rediscoverNow <- struct{}{}:
@@ -219,7 +222,7 @@ func (s *Store) rediscover() {
 	}
 }
 
-// nodes returns the servers that currently receive calls.
+// The method nodes returns the servers that currently receive calls.
 func (s *Store) nodes() []*node {
 	if s.cluster != nil {
 		return s.cluster.all()
@@ -275,7 +278,7 @@ func onlyUnsafe(problems []error) (left []error) {
 	return left
 }
 
-// unknown returns the failure of a call when no server is known for it.
+// The method unknown returns the failure of a call when no server is known for it.
 func (s *Store) unknown() *Failure {
 	if s.ctx.Err() != nil {
 		return errClosed

@@ -125,7 +125,7 @@ func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (rep
 	return replies, errs, err
 }
 
-// answered returns the reply to a command, as DoFor describes it.
+// The method answered returns the reply to a command, as DoFor describes it.
 func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 	reply, err = command.Result()
 	var refused redis.Error

@@ -125,7 +125,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// look asks for units of the counters that run low.
+// The method look asks for units of the counters that run low.
 func (s *Store) look(checks []counter.Check, results []counter.Result) {
 	for i := range checks {
 		c := &checks[i]
@@ -143,7 +143,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// ask queues a question, unless the counter was asked for a short time ago.
+// The method ask queues a question, unless the counter was asked for a short time ago.
 func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
 	last := place.Load()
@@ -162,7 +162,7 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	}
 }
 
-// send publishes the questions.
+// The method send publishes the questions.
 func (s *Store) send() {
 	for {
 		select {

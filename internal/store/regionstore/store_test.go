@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// below is a store with fixed results.
+// The type below is a store with fixed results.
 type below struct {
 	remaining int64
 	denied    bool
