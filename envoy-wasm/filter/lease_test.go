@@ -60,7 +60,7 @@ func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledgerBridge {
 	return b
 }
 
-// The method answer answers one item.
+// answer answers one item.
 func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 	b.kinds[item.Kind]++
 	if item.Kind == wire.KindSettle {

@@ -34,7 +34,8 @@ type algorithm struct {
 	secretBytesMin int // a secret must not be shorter than the hash (RFC 7518, 3.2)
 }
 
-// The variable algorithms are all supported algorithms. ES512, PS256 and "none" are not among them.
+// The variable algorithms lists all supported algorithms. ES512, PS256 and "none" are not among
+// them.
 var algorithms = [...]algorithm{
 	{"HS256", familySecret, jwt.SigningMethodHS256, 32},
 	{"HS384", familySecret, jwt.SigningMethodHS384, 48},

@@ -29,8 +29,8 @@ const (
 // claims are the signed claims of a token.
 type claims map[string]any
 
-// The method at finds a claim by its path. It first tries the whole path as a name, so that
-// "https://example.com/tier" needs no escaping. Then it tries the part before each dot as an
+// The method The method at finds a claim by its path. It first tries the whole path as a name, so
+// that "https://example.com/tier" needs no escaping. Then it tries the part before each dot as an
 // object, beginning with the first dot.
 func (c claims) at(path string) (value any, ok bool) {
 	if value, ok = c[path]; ok {
@@ -49,9 +49,9 @@ func (c claims) at(path string) (value any, ok bool) {
 	return nil, false
 }
 
-// text returns a claim that is a name: a string, or an integer as written. "" means that the claim
-// is missing. Any other value is an error, because ignoring it would count the client as a
-// different one.
+// text returns a claim that is a name: a string, or an integer as written. The result "" means that
+// the claim is missing. Any other value is an error, because ignoring it would count the client as
+// a different one.
 func (c claims) text(path string) (string, error) {
 	if path == "" {
 		return "", nil

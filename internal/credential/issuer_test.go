@@ -39,7 +39,7 @@ type issuer struct {
 	set        string // the JWK set of r1, e1, e3 and d1
 }
 
-// theIssuer is made once, because RSA keys take time.
+// theIssuer is created once, because generating RSA keys takes time.
 var theIssuer = newIssuer()
 
 func newIssuer() *issuer {

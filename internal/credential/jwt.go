@@ -91,8 +91,8 @@ type JWT struct {
 	elapsed   func() counter.Micros // a monotonic clock
 
 	changing sync.Mutex    // serializes changes of the set
-	ready    chan struct{} // closed when there are keys
-	fetcher  *fetcher      // nil without a URL
+	ready    chan struct{} // a channel that is closed when there are keys
+	fetcher  *fetcher      // the fetcher; nil without a URL
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -376,8 +376,8 @@ func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.C
 	return id, when, policy.CredentialValid
 }
 
-// The method reject logs why a signed token is rejected, because either the issuer or the
-// configuration must be changed.
+// The method The method reject logs why a signed token is rejected, because either the issuer or
+// the configuration must be changed.
 func (j *JWT) reject(why error) policy.CredentialState {
 	j.refused.sometimes("a signed token is rejected: " + cut(why.Error()))
 	return policy.CredentialInvalid

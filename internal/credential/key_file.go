@@ -35,7 +35,7 @@ const (
 // keyReader reads a list of keys.
 type keyReader struct {
 	table    keyTable
-	hashes   map[[32]byte]string // the location of each
+	hashes   map[[32]byte]string // the location of each key
 	owners   map[string]*owner   // by name
 	problems policy.Problems
 }
@@ -44,7 +44,7 @@ type keyReader struct {
 type owner struct {
 	identity policy.Identity
 	place    string
-	hashes   int // of all entries of the name
+	hashes   int // the number of keys in all entries of the name
 }
 
 // readKeys reads a list of keys. name is the file's name in places. The error is [policy.Problems].
@@ -130,7 +130,7 @@ func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[strin
 		at := strings.TrimPrefix(path+"."+entry.Key, ".")
 		switch {
 		case !slices.Contains(words, entry.Key):
-			if len(entry.Key) >= KeyBytesMin { // it might be a key
+			if len(entry.Key) >= KeyBytesMin { // because it might be a key
 				at = path
 			}
 			r.add(policy.Problem{Path: at, Place: entry.Place, Why: "is an unknown field",
@@ -279,7 +279,7 @@ func (r *keyReader) text(n *syntax.Node, path string) string {
 		r.at(n, path, "", fmt.Sprintf("has %d bytes", len(n.Text)), fmt.Sprintf("write at most %d", idBytesMax))
 	case strings.ContainsFunc(n.Text, func(c rune) bool { return c < ' ' || c == 0x7f }):
 		r.at(n, path, "", "has control characters", "leave them out")
-	case strings.TrimSpace(n.Text) != n.Text: // a match or list of a policy could not name it
+	case strings.TrimSpace(n.Text) != n.Text: // because a match or list of a policy could not name it
 		r.at(n, path, n.Text, "starts or ends with a space", "leave the space out: values are compared exactly")
 	default:
 		return n.Text

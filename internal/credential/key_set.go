@@ -36,9 +36,9 @@ type key struct {
 	kid       string
 	family    family
 	algorithm string // the algorithm for which the key is intended; "" if the key does not name one
-	value     any    // of the type that the algorithms' method requires
+	value     any    // the key, of the type that the algorithms' method requires
 	print     [32]byte
-	gone      atomic.Bool // the key was removed from the set, so its verdicts are no longer valid
+	gone      atomic.Bool // whether the key was removed from the set, so that its verdicts are no longer valid
 }
 
 // The method fits reports whether the key verifies the algorithm.
@@ -66,9 +66,9 @@ func newKeySet(keys []*key) *keySet {
 	return s
 }
 
-// The method candidates returns the keys that might have signed a token. unknown reports whether
-// the token names a key that is not in the set. Any key might have signed a token without a kid. A
-// key without a kid might have signed a token with an unknown kid.
+// The method candidates returns the keys that might have signed a token. The result unknown reports
+// whether the token names a key that is not in the set. Any key might have signed a token without a
+// kid. A key without a kid might have signed a token with an unknown kid.
 func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown bool) {
 	among := s.keys
 	if kid != "" {
@@ -135,7 +135,7 @@ func readSecretFile(data []byte, algorithms map[string]*algorithm) ([]*key, erro
 }
 
 // readSet reads a JWK set (RFC 7517). As section 5 requires, it skips keys that cannot be used;
-// skipped has the reasons. It is an error if none is left.
+// the result skipped contains the reasons. If no key is left, it returns an error.
 func readSet(data []byte, algorithms map[string]*algorithm) (keys []*key, skipped []string, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

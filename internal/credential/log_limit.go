@@ -17,9 +17,9 @@ type notices struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	last   string    // the last text of failing
+	last   string    // the last text that failing has logged
 	due    time.Time // the time until which sometimes logs nothing
-	hidden int       // events since sometimes last wrote a line
+	hidden int       // the number of events since sometimes last wrote a line
 }
 
 // newNotices returns notices for a logger. A nil logger discards them.
@@ -30,7 +30,7 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// The method sometimes logs an event caused by a request. It writes at most one line per
+// The method The method sometimes logs an event caused by a request. It writes at most one line per
 // noticeEvery, with the number of events that were not logged.
 func (n *notices) sometimes(text string) {
 	n.mu.Lock()

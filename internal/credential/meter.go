@@ -45,8 +45,8 @@ const (
 	// no longer verified.
 	owedMax = 2
 
-	// freeOfCharge is the cost up to which a token is not charged. It is the cost of the rest of a
-	// request.
+	// freeOfCharge is the cost up to which the cost of a token is not charged. It is the cost of
+	// the rest of a request.
 	freeOfCharge counter.Micros = 20
 	// costMax bounds the charge for one token, at a few times the cost of the most expensive one.
 	// The verification of a token that took longer was interrupted by other work on the machine.
@@ -59,7 +59,7 @@ const (
 const (
 	meterRows    = 2
 	meterBuckets = 1 << 13
-	clientBits   = 64 // bits of an IPv6 address that select its own debt
+	clientBits   = 64 // the number of leading bits of an IPv6 address that select its debt
 )
 
 // The type meter bounds the processor time for verifying tokens: per address, in total, and in
@@ -71,13 +71,14 @@ const (
 // buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. It is safe
 // for concurrent use, and takes no lock.
 type meter struct {
-	// one for clean addresses and one for the others, so that the latter do not delay the former
+	// one gate for clean addresses and one for the others, so that the latter do not delay the
+	// former
 	gates      [2]gate
 	seed       maphash.Seed
 	processors counter.Micros
 	total      bucket
 	garbage    sketch
-	networks   sketch // like garbage, but for the IPv6 networks of the addresses
+	networks   sketch // the same as garbage, but for the IPv6 networks of the addresses
 	signed     sketch
 }
 
@@ -104,9 +105,9 @@ type bucket struct{ atomic.Int64 }
 // charged at the instant at which its request was read, and may have waited since then.
 const lateMax = 2 * waitMax
 
-// The method owed returns the time until the debt is paid off, at most most. A negative result is
-// the time since then. An instant beyond the maximum by more than lateMax was written before the
-// clock was set back, and counts as no debt.
+// The method owed returns the time until the debt is paid off, or most if that is less. A negative
+// result is the time since then. An instant beyond the maximum by more than lateMax was written
+// before the clock was set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	if ahead := counter.Micros(b.Load()) - now; ahead <= most+lateMax {
 		return min(ahead, most)
@@ -114,8 +115,8 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// The method pay adds an amount to the debt, but at most so that the debt is most. It never reduces
-// a debt.
+// The method pay adds an amount to the debt, which it raises to at most the argument most. It never
+// reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
@@ -145,7 +146,7 @@ func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	return all
 }
 
-// The method owed returns the debt of an address, at most most.
+// The method owed returns the debt of an address, or most if that is less.
 func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	least := most
 	for row, cell := range of {
@@ -178,8 +179,8 @@ func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
-// The method charge charges the cost of a token. signed reports whether one of the keys has signed
-// it.
+// The method charge charges the cost of a token. The argument signed reports whether one of the
+// keys has signed it.
 func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
 	cost -= freeOfCharge
 	if cost <= 0 {
@@ -219,8 +220,8 @@ type gate struct {
 	waiting atomic.Int64
 }
 
-// The method enter waits for a slot, at most for the given time. It returns false if it got none.
-// Otherwise the caller must call leave.
+// The method enter waits for a slot, at most for the given time. It returns false if it did not get
+// a slot. Otherwise the caller must call leave.
 func (g *gate) enter(most counter.Micros) bool {
 	select {
 	case g.slots <- struct{}{}:
@@ -277,7 +278,7 @@ func (q *inquiry) admitted(now counter.Micros) bool {
 	return ok
 }
 
-// The method left returns how much time the token may take.
+// The method The method left returns how much time the token may take.
 func (q *inquiry) left() counter.Micros {
 	switch {
 	case q.asker.Left == nil:
@@ -325,7 +326,7 @@ func (q *inquiry) reject() bool {
 }
 
 // The method end charges the cost of the token, and subtracts the cost and the wait from the
-// caller's time. signed reports whether one of the keys has signed the token.
+// caller's time. The argument signed reports whether one of the keys has signed the token.
 func (q *inquiry) end(now counter.Micros, signed bool) {
 	if q.asker == nil {
 		return

@@ -36,7 +36,7 @@ func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 
 func TestAnAddressHasABudget(t *testing.T) {
 	const ms = counter.Millisecond
-	m := newMeter(64) // enough processors that the total does not matter
+	m := newMeter(64) // there are so many processors that the total does not matter
 	one := client(1)
 	if got := m.spends(one, meterNow, ms+freeOfCharge); got != 10 {
 		t.Errorf("%d tokens of a millisecond, want 10", got)
@@ -97,7 +97,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 				}
 			}
 		}
-		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // the hash is random
+		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // because the hash is random
 			t.Errorf("tokens of %d us use %.2f of a processor, and %d of %d other clients are rejected", cost, part, rejected, others)
 		}
 	}
@@ -115,7 +115,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 func TestAllTogetherHaveABudget(t *testing.T) {
 	m, now := newMeter(2), meterNow
 	spent, shared := counter.Micros(0), 0
-	for n := range 200 { // few enough that they share hardly any buckets
+	for n := range 200 { // the addresses are so few that they share hardly any buckets
 		if ok, _ := m.admits(client(n), now); !ok {
 			shared++
 			continue
@@ -128,7 +128,7 @@ func TestAllTogetherHaveABudget(t *testing.T) {
 	if shared > 3 {
 		t.Errorf("the first tokens of %d clients were not looked at", shared)
 	}
-	if spent != 49*counter.Millisecond { // the fiftieth makes it 50 ms
+	if spent != 49*counter.Millisecond { // the fiftieth token makes it 50 ms
 		t.Errorf("%v of processor time were spent before anybody was refused, want 50 ms", spent)
 	}
 	if ok, clean := m.admits(client(5000), now); !ok || !clean {

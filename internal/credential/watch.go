@@ -35,16 +35,16 @@ func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), relo
 type watchedFile struct {
 	path    string
 	sizeMax int64
-	// smaller describes how to reduce the size of a file that is too large; it may be empty.
+	// a description of how to reduce the size of a file that is too large; it may be empty
 	smaller string
-	load    func(data []byte) error // after an error, the previous content remains in force
+	load    func(data []byte) error // if load returns an error, the previous content remains in force
 	notices *notices
 
 	sum    [32]byte    // hash of the content that was read last
 	loaded os.FileInfo // the file's state at that time
 	racy   bool        // the file might have changed since then without a visible difference
 	seen   os.FileInfo // the file's state at the last check, if it had changed
-	// missing reports whether the last check found no file.
+	// whether the last check found no file
 	missing bool
 }
 
@@ -106,7 +106,7 @@ func (w *watchedFile) check(now time.Time) {
 	switch {
 	case err != nil:
 		reloads.refused.Add(1)
-		w.missing = false // so that back does not log it
+		w.missing = false // this prevents back from logging it
 		w.notices.failing("an edit of a file is rejected, its previous content stays in force: "+cut(err.Error()), "file", w.path)
 	case changed:
 		reloads.accepted.Add(1)
@@ -118,7 +118,7 @@ func (w *watchedFile) check(now time.Time) {
 	}
 }
 
-// The method back logs that a missing file exists again, unchanged.
+// The method The method back logs that a missing file exists again, unchanged.
 func (w *watchedFile) back() {
 	if w.missing {
 		w.missing = false

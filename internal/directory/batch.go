@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Bounds on the clients that wait to be read. A request whose client does not fit is denied,
+// Bounds on the clients that wait to be read. A request whose client exceeds a bound is denied,
 // because the client may be blocked.
 const (
 	// batchMax is the maximum number of clients in one read.
@@ -32,7 +32,7 @@ const (
 type batch struct {
 	names   map[policy.ClientName]struct{}
 	sources map[uint32]int // the number of clients from each source
-	done    chan struct{}  // closed when the clients were read, or the read has failed
+	done    chan struct{}  // a channel that is closed when the clients were read, or the read has failed
 }
 
 func (b *batch) has(name policy.ClientName) bool {
@@ -111,8 +111,8 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 	return done
 }
 
-// The method place returns the place of the batch that contains a client: 0 for the batch that is
-// being read, i for the i-th waiting batch, or -1 if no batch contains it.
+// The method The method place returns the place of the batch that contains a client: 0 for the
+// batch that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
 		if d.queue[i-1].has(name) {
@@ -133,7 +133,7 @@ func (d *Directory) batch(place int) *batch {
 	return d.queue[place-1]
 }
 
-// The variable closed is a closed channel.
+// The variable The variable closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -191,7 +191,8 @@ func (d *Directory) endBatch() {
 	d.current = nil
 }
 
-// readBatches reads batches until the queue is empty. While one batch is read, the next ones fill.
+// readBatches reads batches until the queue is empty. While one batch is read, the next batches are
+// filled.
 func (d *Directory) readBatches() {
 	for {
 		d.mu.Lock()
@@ -236,8 +237,8 @@ func (d *Directory) readBatch(b *batch) {
 	}
 }
 
-// countLost counts the clients without a record while the source has lost its records. They may
-// have had one.
+// countLost counts the clients without a record while the source has lost its records. Such clients
+// may have had a record.
 func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	d.mu.Lock()
 	lost := d.lost
@@ -276,8 +277,8 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// The method keep leaves the records that have vanished in force until they are read again later.
-// It clears their names.
+// The method keep leaves records that have vanished in force until they are read again later. It
+// clears the names of these records.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {

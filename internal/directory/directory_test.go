@@ -183,8 +183,8 @@ func TestConcurrentEditsAreKept(t *testing.T) {
 	})
 }
 
-// TestNames tests that a client is named as in keys: also a tenant, and a client with a long
-// identifier by its hash.
+// TestNames tests that clients are named as in keys, including a tenant, and a client with a long
+// identifier, which is named by its hash.
 func TestNames(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
 	for text, want := range map[string]string{"user:a:b": "user:a:b", "tenant:t": "tenant:t", "user-sha256:" + hash: "user-sha256:" + hash,
@@ -212,7 +212,7 @@ func TestBadEdits(t *testing.T) {
 		"is not blocked":         {Client: "user:ann", Action: directory.ActionUnblock},
 		`"5 per minute"`:         {Client: "user:ann", Action: directory.ActionSetLimits, Rule: "api", Limits: []string{"5 per minute"}},
 		"control character":      {Client: "user:ann", Action: directory.ActionNote, Note: "a\nb"},
-		`"a\u009b2J" has a cont`: {Client: "user:ann", Action: directory.ActionNote, Note: "a\u009b2J"}, // obeyed by terminals
+		`"a\u009b2J" has a cont`: {Client: "user:ann", Action: directory.ActionNote, Note: "a\u009b2J"}, // characters that terminals obey
 		"is not UTF-8":           {Client: "user:ann\xff", Action: directory.ActionBlock},
 	} {
 		e.Actor, e.Reason = "x", "y"
@@ -308,7 +308,7 @@ func TestARedisThatLostItsRecords(t *testing.T) {
 	server.Client().FlushAll(t.Context())
 	before := d.Figures().Reads.Load()
 	eventually.Until(t, 20*time.Second, "the record is read again", func() bool {
-		d.Find("user", "ann", now()+400*counter.Second) // no longer fresh
+		d.Find("user", "ann", now()+400*counter.Second) // the record is no longer fresh
 		return d.Figures().Reads.Load() > before && d.Figures().Undirected.Load() > 0
 	})
 	if r, ok := d.Find("user", "ann", now()); !ok || r == nil || !r.Blocked || d.FindAddr(addr, now()) == nil {
@@ -450,7 +450,7 @@ func TestNewClientsShareReads(t *testing.T) {
 		group.Go(func() { d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i % clients)}}) })
 	}
 	open := sync.OnceFunc(func() { close(source.gate) })
-	defer open() // or closing the directory would wait for the read
+	defer open() // otherwise closing the directory would wait for the read
 	eventually.Until(t, 20*time.Second, "all wait", func() bool { return int(source.names.Load())+d.Waiting() >= clients })
 	open()
 	group.Wait()
@@ -471,7 +471,7 @@ func TestAFloodOfNewClientsIsDeniedNotPassed(t *testing.T) {
 	defer release()
 	var group sync.WaitGroup
 	var denied atomic.Int64
-	const flood = 3000 // more than may wait from one source, fewer than may wait in all
+	const flood = 3000 // these are more than may wait from one source, but fewer than may wait in all
 	for i := range flood {
 		group.Go(func() {
 			if !d.Fetch(t.Context(), 7, []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i)}}) {

@@ -55,7 +55,7 @@ func (g *Grant) Ended(now time.Time) bool {
 	}
 	l, err := parseWindow(window)
 	if err != nil {
-		return false // cannot happen: the record was checked
+		return false // this cannot happen, because the record was checked
 	}
 	if l.Calendar() != 0 {
 		return now.Sub(g.At) > time.Duration(l.Window())*time.Microsecond+calendarSpare

@@ -26,24 +26,24 @@ const outageQuiet = 2 * time.Second
 // logs nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
 type Outages struct {
 	logger *slog.Logger
-	events *events.Log // nil: outages are no events
+	events *events.Log // nil if outages are not reported as events
 	now    func() time.Time
-	after  func(time.Duration, func()) // calls a function later
+	after  func(time.Duration, func()) // a function that calls another one later
 
 	down, busy outage
 }
 
 // outage is the state of the current outage, or of the time until the next one.
 type outage struct {
-	under atomic.Bool  // an outage is under way
+	under atomic.Bool  // whether an outage is under way
 	last  atomic.Int64 // when a request was last decided without the store, in Unix nanoseconds
-	armed atomic.Bool  // a check for the end is scheduled
-	// answered reports whether the store has answered a request since last.
+	armed atomic.Bool  // whether a check for the end is scheduled
+	// whether the store has answered a request since last
 	answered atomic.Bool
 
 	admitted, local, denied atomic.Int64 // requests decided without the store
 
-	mu    sync.Mutex // guards began and changes of under
+	mu    sync.Mutex // it guards began and changes of under
 	began time.Time
 }
 
@@ -172,15 +172,15 @@ func (o *Outages) endBusy() {
 	o.ended(length, uint64(a.denied.Load()))
 }
 
-// The method ended reports the end of an outage as an event, with the number of requests that were
-// decided without the store.
+// The method The method ended reports the end of an outage as an event, with the number of requests
+// that were decided without the store.
 func (o *Outages) ended(length time.Duration, requests uint64) {
-	millis := max(1, length.Milliseconds()) // an event leaves out a length of 0
+	millis := max(1, length.Milliseconds()) // because an event omits a length of 0
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }
 
-// The method end ends the outage if no request was decided without the store for outageQuiet, and
-// if the store has answered since. It returns how long the outage lasted.
+// The method The method end ends the outage if no request was decided without the store during
+// outageQuiet, and if the store has answered since. It returns how long the outage lasted.
 func (o *Outages) end(a *outage) (length time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

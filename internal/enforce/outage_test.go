@@ -26,7 +26,7 @@ type outageTest struct {
 	now      time.Time
 	due      []func()
 	enforcer *Enforcer
-	err      error // of the store
+	err      error // the error of the store
 	plans    map[string]*core.Plan
 }
 

@@ -43,8 +43,8 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 }
 
 // ReportDenials reports n denials like that of the plan's request, which another process decided.
-// dropped is the number of further denials, which that process has not kept and which are only
-// counted. Metrics do not count them.
+// The argument dropped is the number of further denials, which that process has not kept; they are
+// only counted. These denials are not counted in metrics.
 func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	e.measureDenials(plan, d, v, n, dropped)
 	if e.events == nil || !v.ReportsDenials() {
@@ -88,7 +88,7 @@ func ruleOf(plan *core.Plan, d *core.Decision) string {
 }
 
 // The function deciding returns the version whose rules made the decision. For a limit that is in
-// none of them, such as one that Envoy sends, it is the first.
+// no version, such as one that Envoy sends, the result is the first version.
 func deciding(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
 	if len(versions) > 1 {
 		rs := plan.Deciding(d)

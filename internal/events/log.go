@@ -22,12 +22,12 @@ type Sink interface {
 	Write(events []Event) (written int, err error)
 }
 
-// Options of a log.
+// Options configures a log.
 type Options struct {
 	Node   string                       // the name of this process in events
 	Now    func() time.Time             // nil means time.Now
 	After  func(time.Duration, func())  // calls a function later; nil means time.AfterFunc
-	Failed func(err error, lost uint64) // is called if a sink has not written the events of lost decisions; may be nil
+	Failed func(err error, lost uint64) // called if a sink has not written the events of lost decisions; may be nil
 }
 
 // Log gathers decisions and writes their events. Create one with [New]. A nil *Log ignores all
@@ -35,9 +35,9 @@ type Options struct {
 type Log struct {
 	options Options
 	timer   *time.Timer
-	wanted  atomic.Bool // a policy in force reports events
+	wanted  atomic.Bool // whether a policy in force reports events
 	table   atomic.Pointer[table]
-	armed   atomic.Bool // a call of tick is due
+	armed   atomic.Bool // whether a call of tick is due
 	recent  recent
 	tail    tail
 
@@ -45,10 +45,10 @@ type Log struct {
 	written           atomic.Uint64 // events
 
 	mu    sync.Mutex // guards sinks and notes
-	sinks []Sink     // the last one is written to
+	sinks []Sink     // the sinks; events are written to the last one
 	notes []Event
 
-	writing sync.Mutex // held while events are written, never by a request
+	writing sync.Mutex // a lock held while events are written, never by a request
 	told    [2]uint64  // dropped decisions that events have reported, by reason
 	shown   uint64     // decisions beyond EventsMax that the tail has reported
 }
@@ -68,8 +68,8 @@ func New(o Options) *Log {
 }
 
 // Attach makes the log write to a sink until detach is called. The log writes to the sink that was
-// attached last. detach writes the gathered events, and waits for that at most two seconds. After
-// that, the log writes to the previous sink.
+// attached last. The function detach writes the gathered events, and waits at most two seconds for
+// that. After that, the log writes to the previous sink.
 func (l *Log) Attach(s Sink) (detach func()) {
 	l.mu.Lock()
 	l.sinks = append(l.sinks, s)

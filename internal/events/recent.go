@@ -23,13 +23,13 @@ const (
 type recent struct {
 	mu      sync.Mutex
 	clients map[string]*list.Element
-	order   list.List // of *denials, the client that was denied last first
+	order   list.List // a list of *denials; the client that was denied last comes first
 }
 
 // The type denials are the latest denials of one client.
 type denials struct {
 	client string
-	last   []Event // the newest last
+	last   []Event // the denials, with the newest last
 }
 
 // The method add remembers the denials among the events.
@@ -66,8 +66,8 @@ func (r *recent) client(name string) *denials {
 	return d
 }
 
-// The method of returns the latest denials of a client, the newest first. For an address, they
-// include the denials of its prefix, because a policy may show only the prefix.
+// The method The method of returns the latest denials of a client, the newest first. For an
+// address, they include the denials of its prefix, because a policy may show only the prefix.
 func (r *recent) of(client string) (all []Event) {
 	names := []string{client}
 	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {

@@ -84,7 +84,7 @@ func (s *syslog) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
-		_ = s.conn.Close() // an error does not matter: the connection is broken
+		_ = s.conn.Close() // an error does not matter, because the connection is broken
 		s.conn = nil
 	}
 }

@@ -18,9 +18,9 @@ const EventsMax = 1000
 
 const (
 	shardCount = 16
-	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so it
-	// is 8 standard deviations above the mean for one shard to get more of EventsMax entries than
-	// that.
+	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so a
+	// shard that gets more of EventsMax entries than this would be 8 standard deviations above the
+	// mean.
 	pageEntries = 128
 	pageSlots   = 256 // a power of two
 )
@@ -31,7 +31,7 @@ type Key struct {
 	Policy, Version string
 	Rule            string
 	Decision        string
-	Kind, Client    string // of the client
+	Kind, Client    string // the name of the client
 }
 
 // Details are the properties of an event besides its key. They are those of the first of the equal
@@ -50,7 +50,7 @@ type Details struct {
 // table gathers the decisions of a second.
 type table struct {
 	seed   maphash.Seed
-	used   atomic.Int64 // entries in all shards
+	used   atomic.Int64 // the number of entries in all shards
 	shards [shardCount]shard
 }
 
@@ -81,7 +81,7 @@ type entry struct {
 	status   int
 	limit    *counter.Limit
 	address  netip.Addr
-	at       time.Time // of the first decision
+	at       time.Time // the time of the first decision
 	count    uint64
 }
 
@@ -109,7 +109,7 @@ func (t *table) hash(k *Key) uint64 {
 }
 
 // The method count adds n decisions to the event of equal decisions, and reports whether there is
-// one. If there is none and no room for a new one, full is true.
+// one. If there is none, and no room for a new one, the result full is true.
 func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -189,7 +189,7 @@ func (t *table) take(node string) (all []Event) {
 		s.mu.Lock()
 		s.now, s.spare = s.spare, s.now
 		s.mu.Unlock()
-		ended := s.spare // no other goroutine uses it now
+		ended := s.spare // no other goroutine uses the page now
 		t.used.Add(-int64(ended.used))
 		for j := range ended.used {
 			all = append(all, ended.entries[j].event(node))

@@ -143,7 +143,7 @@ func Read(ctx context.Context, store *redisstore.Store) (*Reading, error) {
 	}
 	ids, _ := reply.([]any)
 	found := &Reading{NowMicros: now}
-	// Read a few records at a time, so that no reply is large.
+	// A few records are read at a time, so that no reply is large.
 	for some := range slices.Chunk(ids, 64) {
 		keys := make([]string, len(some))
 		for i := range some {

@@ -47,10 +47,10 @@ type Record struct {
 type Policy struct {
 	Name     string `json:"name"`
 	Version  string `json:"version"`
-	Rejected bool   `json:"rejected,omitempty"` // the last edit of its file was rejected
+	Rejected bool   `json:"rejected,omitempty"` // whether the last edit of its file was rejected
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
-	Events    bool   `json:"events,omitempty"` // it reports events
+	Events    bool   `json:"events,omitempty"` // whether it reports events
 	// Region is the region whose parts of the limits the node enforces, if the policy has regions.
 	Region string `json:"region,omitempty"`
 }

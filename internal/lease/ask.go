@@ -167,7 +167,7 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 			wait = r.Reset
 		case c.algorithm == counter.TokenBucket:
 			wait = r.Next
-		default: // it is not known when a sliding window has room again
+		default: // because it is not known when a sliding window has room again
 			wait = 0
 		}
 		if !fixed {
@@ -190,9 +190,9 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 }
 
 // runsDry reports whether the store has fewer units than all nodes want, although enough for this
-// call. This is assumed if the store recently denied a request of this node, or is nearly empty.
-// Without the first condition, the denied nodes would leave all new units to the others. For a
-// sliding window the threshold is lower, because units that no node takes before the window ends
+// call. This is assumed if the store has recently denied a request of this node, or has few units
+// left. Without the first condition, the denied nodes would leave all new units to the others. For
+// a sliding window the threshold is lower, because units that no node takes before the window ends
 // are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {

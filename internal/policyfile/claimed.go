@@ -59,9 +59,9 @@ func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimensi
 }
 
 // The function claimed returns the request header or cookie for which an attribute is another name,
-// among Caddy's placeholders and Envoy's attributes; kind is "" if there is none. A value that the
-// client can choose identifies clients only if the policy has unverified, whichever name is used
-// for the value.
+// among Caddy's placeholders and Envoy's attributes; the result kind is "" if there is none. A
+// value that the client can choose identifies clients only if the policy has unverified, whichever
+// name is used for the value.
 func claimed(attr string) (kind, name string) {
 	attr = Unbracketed(attr)
 	for _, c := range []struct{ kind, prefix string }{

@@ -17,9 +17,9 @@ import (
 // without verifiers.
 func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) }
 
-// CompileWith compiles the policy. verifiers[i] belongs to d.Identify[i]; it is nil or missing if
-// that entry needs none. The error is [policy.Problems], with invalid values and problems of the
-// whole policy, each with its position where known.
+// CompileWith compiles the policy. The element verifiers[i] belongs to d.Identify[i]; it is nil or
+// missing if that entry needs no verifier. The error is [policy.Problems], with invalid values and
+// problems of the whole policy, each with its position where known.
 func (d *Document) CompileWith(verifiers []policy.Verifier) (*core.Ruleset, error) {
 	found := &syntax.Report{Finish: d.NameRules}
 	for i := range d.Identify {
@@ -91,8 +91,8 @@ func (d *Document) addFollowing(found *syntax.Report) {
 }
 
 // The method compile adds the problems of values and of the whole policy to found. It does not
-// report consequences of a problem that found already contains: for example, an invalid limit is
-// not also reported as missing.
+// report consequences of a problem that the list found already contains: for example, an invalid
+// limit is not also reported as missing.
 //
 // If an entry of identify has no verifier, compile uses one that rejects every credential.
 func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *core.Ruleset {

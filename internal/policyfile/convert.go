@@ -46,7 +46,7 @@ func (d *Document) Policy() (policy.Policy, error) {
 		p.Rules = append(p.Rules, c.rule(Index("rules", i), &d.Rules[i]))
 		regions.divide(Index("rules", i), d, &d.Rules[i], &p.Rules[i])
 	}
-	c.events(d) // for its problems; see [Document.EventSettings]
+	c.events(d) // called for its problems; see [Document.EventSettings]
 	return p, c.Err()
 }
 

@@ -38,7 +38,7 @@ func decodeInto(n *syntax.Node, into any, found *syntax.Report) {
 }
 
 // decoder decodes nodes into the document's types by their json tags; all formats use it. After a
-// problem it continues, and leaves the value zero.
+// problem it continues, and sets the value to zero.
 type decoder struct{ found *syntax.Report }
 
 func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
@@ -52,7 +52,7 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 			d.words(n, path, target)
 		}
 		return
-	case **Words: // per, where an empty list has a meaning
+	case **Words: // this is per, where an empty list has a meaning
 		*target = new(Words)
 		d.words(n, path, *target)
 		return
@@ -163,7 +163,7 @@ func (d *decoder) unknown(entry syntax.Entry, path string, in reflect.Type) {
 	d.found.Add(problem)
 }
 
-// someItems reports empty lists, which could be read as everything or as nothing.
+// someItems reports empty lists, which could mean everything or nothing.
 func (d *decoder) someItems(n *syntax.Node, path string) bool {
 	if n.Kind != syntax.KindList || len(n.Items) > 0 {
 		return true

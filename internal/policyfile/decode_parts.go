@@ -82,7 +82,7 @@ func (d *decoder) oneOrList(n *syntax.Node, path string, into reflect.Value) {
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), 1, 1))
-	if n.Kind == syntax.KindMap { // the path that later problems use
+	if n.Kind == syntax.KindMap { // the path that is used by later problems
 		path = Index(path, 0)
 	}
 	d.value(n, path, into.Index(0))

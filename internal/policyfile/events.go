@@ -43,7 +43,7 @@ func (e *Events) UnmarshalJSON(data []byte) error { return unmarshal(data, e) }
 // shareDecimals is how many decimals a share has at most.
 const shareDecimals = 6
 
-// The method ppm returns the share in millionths. ok is false if it is not a share.
+// The method ppm returns the share in millionths. The result ok is false if it is not a share.
 func (s Share) ppm() (n int64, ok bool) {
 	whole, decimals, dotted := strings.Cut(string(s), ".")
 	if whole != "0" && whole != "1" || dotted && decimals == "" || len(decimals) > shareDecimals {

@@ -13,7 +13,7 @@ import (
 // The constant beginning is the position before the first entry of a stream.
 const beginning = "0-0"
 
-// pageMax is how many entries one reply has. An entry contains two records of up to
+// pageMax is the greatest number of entries in one reply. An entry contains two records of up to
 // [directory.RecordBytesMax] bytes, whose JSON may be twice as long, and a reply of Redis has a
 // bound.
 const pageMax = 128
@@ -75,7 +75,7 @@ func (s *Source) History(ctx context.Context, name policy.ClientName, most int) 
 		}
 		for _, e := range entries {
 			switch {
-			case e.position == last: // of the previous page
+			case e.position == last: // the position of the previous page
 			case len(found) == most:
 				return found, nil
 			case name == policy.ClientName{} || e.Client == name:

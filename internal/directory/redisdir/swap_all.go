@@ -58,7 +58,7 @@ func first(errs []error) error {
 	return nil
 }
 
-// announceAll announces replacements, each with a message of its own.
+// announceAll announces replacements, each with its own message.
 func (s *Source) announceAll(ctx context.Context, done []*directory.Swap) error {
 	var keys []string
 	var commands [][]any

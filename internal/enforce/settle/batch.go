@@ -11,7 +11,7 @@ import (
 // batch holds the jobs that a worker settles together.
 type batch struct {
 	queue   *Queue
-	batcher counter.Batcher // nil if the store gets one job after the other
+	batcher counter.Batcher // nil if the store receives one job after the other
 	jobs    []pending
 	calls   []counter.Call
 	from    []int // the job of each call
@@ -156,11 +156,11 @@ func (b *batch) conclude(of func(*counter.Call) End) {
 // not be reused.
 func (b *batch) end(p *pending) {
 	if p.end == "" {
-		p.end = Settled // nothing was due
+		p.end = Settled // here nothing was due
 	}
 	b.queue.ended(p.end)
 	if p.end != Panicked {
-		defer b.recovered(func() {}) // its end has already been counted
+		defer b.recovered(func() {}) // the end of this job has already been counted
 		p.job.Release()
 	}
 }

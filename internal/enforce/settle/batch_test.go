@@ -18,7 +18,7 @@ type batching struct {
 
 	mu    sync.Mutex
 	asked int                    // number of calls
-	dues  map[*counter.Check]int // by the address of their checks
+	dues  map[*counter.Check]int // the answers, by the address of their checks
 }
 
 func (s *batching) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {

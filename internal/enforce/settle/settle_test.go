@@ -75,7 +75,7 @@ func TestJobsAreDoneBeforeTheStoreCloses(t *testing.T) {
 		if e.of(Settled) != 40 || store.takes.Load() != 40 {
 			t.Errorf("%v settled, and the store was asked %d times; want 40", e.of(Settled), store.takes.Load())
 		}
-		// 40 jobs by 16 workers, a second each
+		// there are 40 jobs for 16 workers, and each takes a second
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("it took %s", took)
 		}
@@ -92,7 +92,7 @@ func TestAHangingStoreDelaysNoStop(t *testing.T) {
 		if took := time.Since(start); took != Deadline {
 			t.Errorf("stopped after %s, want %s", took, Deadline)
 		}
-		time.Sleep(2 * time.Hour) // until the store answers, in the bubble's time
+		time.Sleep(2 * time.Hour) // the time until the store answers, in the bubble
 	})
 }
 
@@ -100,7 +100,7 @@ func TestTooManyJobsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{}
 		q, e := settling(store, workersCount)
-		synctest.Wait() // each worker has one
+		synctest.Wait() // each worker has one job
 		for i := range jobsMax + 5 {
 			if sent := q.Send(new(job)); sent != (i < jobsMax) {
 				t.Errorf("job %d is sent: %v", i, sent)
@@ -233,7 +233,7 @@ func TestAConditionComesFirst(t *testing.T) {
 		Settled:  {},
 		Repeated: {second: counter.Result{Denied: true}},
 		Failed:   {fails: errors.New("away")},
-		"local":  {second: counter.Result{Local: true}}, // other nodes would not see it
+		"local":  {second: counter.Result{Local: true}}, // other nodes would not know about this charge
 	} {
 		e := new(ends)
 		q := New(store, e.note)

@@ -241,7 +241,7 @@ func TestManyAtOnce(t *testing.T) {
 					ticket.Move(in[next])
 				}
 				if len(in) == 2 {
-					served++ // the race detector reports this unless only one ticket at a time has both turns
+					served++ // the race detector reports this access unless only one ticket at a time has both turns
 				}
 				ticket.Leave()
 			}

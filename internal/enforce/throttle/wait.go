@@ -24,16 +24,16 @@ const (
 	EndDenied   End = "refused"  // another limit or a block denied it, or the store did not answer
 	EndLate     End = "late"     // max_delay has passed, or would pass before its turn
 	EndFull     End = "full"     // max_waiting requests are already waiting
-	EndGone     End = "gone"     // the client has left
+	EndGone     End = "gone"     // the client has disconnected
 )
 
 // Asker decides one request. Ask sends checks to the store, writes the results to the plan, and
-// decides from them. The checks are the plan's or the same number of others. answered is false if
-// the store did not answer and on_error decided.
+// decides from them. The checks are the plan's or the same number of others. The result answered is
+// false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
-	// Replan adds the request to an empty plan. It uses what is known about the client at this
-	// moment, so a block since the first plan takes effect.
+	// Replan adds the request to an empty plan. It uses the data about the client at this moment,
+	// so a block that was set after the first plan takes effect.
 	Replan(p *core.Plan)
 }
 
@@ -114,11 +114,12 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 }
 
 // Announce decides a request without waiting. If the request has to wait, the decision has a delay,
-// and the caller must make another call that waits. first is the decision from the store's answer
-// to the checks of First. answered is false if the store was called again and did not answer.
+// and the caller must make another call that waits. The argument first is the decision from the
+// store's answer to the checks of First. The result answered is false if the store was called again
+// and did not answer.
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
 	d, answered, waits := w.waits(first, asker)
-	if waits && !d.Denied() { // there is room, but older requests wait for it
+	if waits && !d.Denied() { // there is room, but older requests wait for that room
 		d = w.delay()
 	}
 	if d.Delay > 0 {
@@ -127,12 +128,12 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 	return d, answered
 }
 
-// Unanswered handles the failure of the call with the checks of First. If they were lookups, nobody
-// has counted the request: lookups charge nothing, in memory too. A request that on_error would
-// admit then waits behind older ones, and is counted when its turn comes, by the store or in its
-// place. So many requests in a queue are not all admitted when one call of each is late. Unanswered
-// reports whether the request waits; d is then the decision, with a delay. Otherwise d stays as it
-// is.
+// Unanswered handles the failure of the call with the checks of First. If they were lookups, the
+// request has not been counted, because lookups charge nothing, in memory either. A request that
+// on_error would admit then waits behind older ones, and is counted when its turn comes, by the
+// store or by the fallback. This prevents all requests of a queue from being admitted when one call
+// of each is late. Unanswered reports whether the request waits; in that case d is the decision,
+// with a delay. Otherwise d is unchanged.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
 		return false
@@ -219,8 +220,8 @@ func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) 
 }
 
 // The method longest returns the index of the throttled check for which to wait: the one with the
-// longest wait in the store's last answer. If none denies, it returns the first; from its queue the
-// request moves to a queue in which others wait.
+// longest wait in the store's last answer. If no check denies, it returns the first one; from that
+// queue the request moves to a queue in which others wait.
 func (w *Wait) longest() (longest int) {
 	results, most := w.plan.Results(), counter.Micros(-1)
 	for i, t := range w.throttled {

@@ -21,7 +21,7 @@ type front struct {
 	t     *testing.T
 	store counter.Store
 	fails error
-	// looksFail makes calls with lookups fail, as those that package fallback does not answer.
+	// looksFail makes calls with lookups fail, as if package fallback did not answer them.
 	looksFail bool
 	ruleset   *core.Ruleset
 	lines     *Queues
@@ -78,7 +78,7 @@ func withFrontOf(t *testing.T, story func(*front), rules ...policy.Rule) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // until windows begin
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // the time until windows begin
 		story(&front{t: t, store: store, ruleset: rs, lines: New(Options{})})
 	})
 }

@@ -63,7 +63,7 @@ type adviser struct {
 	syntax.Report
 	doc    *policyfile.Document
 	policy policy.Policy
-	// replaced are the names of the rules that another rule replaces.
+	// the names of the rules that another rule replaces
 	replaced map[string]bool
 }
 
@@ -270,7 +270,7 @@ func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
 	}
 }
 
-// lowEstimateFactor is the smallest ratio of max and estimate that is warned of.
+// lowEstimateFactor is the smallest ratio of max and estimate that causes a warning.
 const lowEstimateFactor = 100
 
 // lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests

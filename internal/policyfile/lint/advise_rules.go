@@ -60,14 +60,14 @@ func (a *adviser) winnerOver(i int) int {
 // goesFirst reports whether the first rule always wins against the second if both match.
 func (a *adviser) goesFirst(first, second int) bool {
 	one, two := &a.policy.Rules[first], &a.policy.Rules[second]
-	if one.Action == policy.ActionBlock { // regardless of its group; two block rules do not compete
+	if one.Action == policy.ActionBlock { // a block rule applies regardless of its group; two block rules do not compete
 		return two.Action != policy.ActionBlock
 	}
 	compete := a.policy.Enforce == policy.EnforceFirst || one.Group != "" && one.Group == two.Group
 	switch {
 	case !compete || two.Action == policy.ActionBlock:
 		return false
-	case one.Missing == policy.MissingSkip: // it might not compete
+	case one.Missing == policy.MissingSkip: // the rule might not compete
 		return false
 	// An allow rule does not apply if it matches only some readings of a path.
 	case one.Action == policy.ActionAllow && len(one.Match.Path) > 0:
@@ -79,7 +79,7 @@ func (a *adviser) goesFirst(first, second int) bool {
 }
 
 // The function specific returns 2 for a match that names an endpoint, plus 1 if it names a tier.
-// The greater wins.
+// The match with the greater number wins.
 func specific(m *policy.Match) (s int) {
 	if len(m.Path)+len(m.Method)+len(m.Host) > 0 {
 		s += 2
@@ -171,15 +171,15 @@ func countsWithin(parent, child *policyfile.Rule) bool {
 	return true
 }
 
-// holdsBelow reports whether all traffic that l admits passes other too, even at the edges of
-// windows.
+// holdsBelow reports whether all traffic that l admits also passes the limit other, even at the
+// edges of windows.
 func holdsBelow(l, other *counter.Limit) bool {
 	switch {
 	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
 		return false // neither limit is always lower than the other
 	case other.Algorithm() == counter.TokenBucket:
 		return atOnce(l) <= other.Capacity() && slower(l, other)
-	case l.Algorithm() == counter.TokenBucket: // its capacity, and the refill in the meantime
+	case l.Algorithm() == counter.TokenBucket: // the units are the capacity of the bucket, and the refill in the meantime
 		high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 		room := other.Count() - l.Capacity()
 		if room < 0 || high >= uint64(l.Window()) {

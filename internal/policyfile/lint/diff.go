@@ -312,6 +312,6 @@ func goneByText(before *policyfile.Document, is map[string]*policyfile.Rule) map
 // namelessText returns the text of a rule without its name.
 func namelessText(r policyfile.Rule) string {
 	r.Name = ""
-	data, _ := json.Marshal(r) // cannot fail: a rule has words and numbers only
+	data, _ := json.Marshal(r) // this cannot fail, because a rule contains only words and numbers
 	return string(data)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Front is a program part that enforces a policy. Most fields have the same meaning in all fronts.
+// Front is a part of a program that enforces a policy. Most fields have the same meaning in all
+// fronts.
 type Front uint8
 
 // The fronts.

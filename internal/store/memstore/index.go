@@ -21,15 +21,15 @@ import (
 // A segment is an open-addressing table of groups of eight slots. The one-byte tags of a group are
 // compared in one step.
 type index struct {
-	directory []*segment // 1 << depth of them; adjacent ones may be the same
+	directory []*segment // the segments: 1 << depth of them; adjacent ones may be the same
 	depth     uint8
 }
 
 type segment struct {
 	groups [segmentGroups]group
-	live   uint16 // slots that hold a record
-	used   uint16 // slots that hold or held a record, so a search must not stop there
-	depth  uint8  // leading bits that all hashes in it share
+	live   uint16 // the number of slots that hold a record
+	used   uint16 // the number of slots that hold or held a record, at which a search must not stop
+	depth  uint8  // the number of leading bits that all hashes in the segment share
 }
 
 type group struct {
@@ -53,8 +53,8 @@ const (
 
 	directoryShift = 56
 	// depthMax bounds the directory (2 MiB per shard). With a seeded hash the largest store needs
-	// 14 or so. At the bound there is no room for another record, and its client gets an overflow
-	// counter.
+	// about 14 bits. At the bound there is no room for another record, and its client gets an
+	// overflow counter.
 	depthMax = 18
 )
 
@@ -194,8 +194,8 @@ func (t *table) split(s *segment, hash uint64) {
 			upper.put(h, r)
 		}
 	}
-	// The directory entries of the segment are adjacent. The second half of them now refers to the
-	// upper segment.
+	// The directory entries of the segment are adjacent. The second half of these entries now
+	// refers to the upper segment.
 	width := 1 << (t.depth - s.depth + 1)
 	first := int(hash<<(64-directoryShift)>>(64-t.depth)) &^ (width - 1)
 	for i := first + width/2; i < first+width; i++ {

@@ -120,7 +120,7 @@ func TestNoPenaltyWithoutRoom(t *testing.T) {
 func TestSharedCounterIsNoViolation(t *testing.T) {
 	p := open(t, 2)
 	p.ask(request(t, "a")...)
-	p.ask(request(t, "a")...) // a's counter and record fill the store
+	p.ask(request(t, "a")...) // the counter and the record of client a fill the store
 	ofClient := func(client string) []counter.Result { return p.ask(request(t, client)...) }
 	for i := range 3 * overflowPerRule {
 		if r := ofClient(fmt.Sprint("c", i)); r[0].Denied || r[0].Violations != 0 || !r[1].Overflow {

@@ -338,7 +338,7 @@ func TestOverflowDoesNotAllocate(t *testing.T) {
 // line.
 func TestShardIsLaidOutInCacheLines(t *testing.T) {
 	var s shard
-	const address = 2 * unsafe.Sizeof(uintptr(0)) // of field data, whose capacity is not read
+	const address = 2 * unsafe.Sizeof(uintptr(0)) // the end of the field data, whose capacity is not read
 	size, end := unsafe.Sizeof(s), unsafe.Offsetof(s.data)+address
 	if size%64 != 0 || end > 64 {
 		t.Errorf("a shard has %d bytes, want whole cache lines; what is read first ends at %d, want 64", size, end)

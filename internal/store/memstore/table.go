@@ -8,20 +8,20 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// table holds the counters of a shard, or the overflow counters, by key. Its callers hold the lock
-// of its owner. The fields that every decision reads come first, to share a cache line with that
-// lock.
+// table holds the counters of a shard, or the overflow counters, by key. Callers of its methods
+// hold the lock of the table's owner. The fields that every decision reads come first, to share a
+// cache line with that lock.
 type table struct {
 	index
 	arena
-	logs       pile[counter.Mark]      // marks of the sliding logs, by the number in their Aux
+	logs       pile[counter.Mark]      // the marks of the sliding logs, by the number in their Aux
 	records    pile[counter.Violation] // violations of the penalties
-	leases     map[ref]counter.Micros  // ends of the leases, of counters with leased units
-	dips       map[ref]dips            // dips of the buckets with refundable charges
+	leases     map[ref]counter.Micros  // the ends of the leases, for counters with leased units
+	dips       map[ref]dips            // the dips of the buckets with refundable charges
 	held       int
-	bytes      int64        // that the table takes
+	bytes      int64        // the number of bytes that the table takes
 	bytesAdded int64        // the part of bytes that the store's sum contains
-	seed       maphash.Seed // differs per process, so that a client cannot choose keys that collide
+	seed       maphash.Seed // the seed, which differs per process, so that a client cannot choose keys that collide
 	mask       uint64       // all ones, except in tests that make keys collide
 }
 
@@ -125,7 +125,7 @@ func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 		fresh = c.Limit.Fresh(s)
 	}
 	number, had := t.side(r)
-	// The record is new, has no data outside the arena any more, or had another algorithm.
+	// Here the record is new, no longer has data outside the arena, or had another algorithm.
 	if had != side {
 		t.release(r)
 	}

@@ -39,9 +39,9 @@ const (
 
 // Options selects the servers to inspect.
 type Options struct {
-	// Redis names the servers and how to reach them, as for the store: mode, addresses,
-	// credentials, certificates. Without a mode it names one server, and the topology is
-	// discovered. A ring cannot be discovered, because its servers do not know each other.
+	// Redis names the servers and how to reach them (mode, addresses, credentials, certificates),
+	// as for the store. Without a mode it names one server, and the topology is discovered. A ring
+	// cannot be discovered, because its servers do not know each other.
 	Redis redisstore.Options
 	// Master is the sentinels' name for the master; "" if they watch only one.
 	Master string
@@ -54,16 +54,16 @@ type Options struct {
 // goroutines at once.
 type Deployment struct {
 	Mode      Mode
-	Name      string  // sentinel: the master's name
+	Name      string  // behind sentinels: the master's name
 	Nodes     []*Node // servers with counters: each master followed by its replicas, ordered by slots
 	Sentinels []*Node
 
 	options       Options
 	base          *redis.Options   // options of the named server
 	given         []*redis.Options // options of all named servers
-	moves         []move           // cluster: the moves that the user may see
-	sentinelCount int              // sentinel: number of sentinels, according to the first one
-	replicas      int              // sentinel: number of replicas, according to the first one
+	moves         []move           // in a cluster: the moves that the user may see
+	sentinelCount int              // behind sentinels: the number of sentinels, according to the first one
+	replicas      int              // behind sentinels: the number of replicas, according to the first sentinel
 }
 
 // Connect discovers the servers from those that the options name, and reads the state of each. Its
@@ -224,7 +224,7 @@ type Node struct {
 	Master bool
 	Of     string // address of a replica's master
 	Slots  []Slots
-	Err    error // why its state could not be read
+	Err    error // the reason why its state could not be read
 
 	id      string
 	flags   string // flags in CLUSTER NODES, or of a sentinel
@@ -232,7 +232,7 @@ type Node struct {
 	secure  []string // TLS options for redis-cli
 	client  *redis.Client
 
-	sentinel bool              // connect to it as a sentinel
+	sentinel bool              // whether to connect to it as a sentinel
 	info     map[string]string // fields of INFO; nil if it could not be read
 }
 

@@ -21,7 +21,7 @@ type Level uint8
 // The levels.
 const (
 	LevelOK    Level = iota
-	LevelNote        // limits are enforced; for information
+	LevelNote        // limits are enforced; the finding is for information
 	LevelWrong       // limits fail or will fail
 )
 
@@ -30,9 +30,9 @@ func (l Level) String() string { return [...]string{"ok", "note", "wrong"}[min(l
 
 // Finding is a result of the examination of one server, or of all servers together.
 type Finding struct {
-	Where   string // the server; "" means all of them together
+	Where   string // the server; "" means all servers together
 	Level   Level
-	Subject string // what was examined, such as "eviction" or "clock"
+	Subject string // the subject of the examination, such as "eviction" or "clock"
 	Text    string
 	Do      []string // commands that correct it
 }
@@ -164,8 +164,8 @@ func (e *examination) memory() {
 	}
 }
 
-// The method config returns a setting. If the setting cannot be read, unknown contains the reason
-// and how to read it, and the caller must not draw conclusions.
+// The method config returns a setting. If the setting cannot be read, the result unknown contains
+// the reason and how to read it, and the caller must not draw conclusions.
 func (e *examination) config(ctx context.Context, name string) (value, unknown string) {
 	values, err := e.n.send(ctx, "config", "get", name).Slice()
 	switch {

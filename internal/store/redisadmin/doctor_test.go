@@ -180,7 +180,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 			t.Errorf("%s is never tried", word)
 		}
 		switch {
-		case name == "info" || name == "select": // without these it cannot even connect
+		case name == "info" || name == "select": // without these rights it cannot even connect
 			continue
 		case command:
 			set("-" + name)

@@ -16,7 +16,8 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	// information; also what could not be determined, with the right or setting that it needs
+	// information, including facts that could not be determined and the right or setting that this
+	// needs
 	Notes []string
 	Wrong []string // problems, each with a remedy
 }
@@ -252,7 +253,7 @@ func (n *Node) linked() (replicas []map[string]string) {
 // The method alone reports whether no other servers observe the servers.
 func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
-// problemOf returns what is wrong with one server, or "".
+// problemOf returns the problem of one server, or "".
 func (d *Deployment) problemOf(n *Node) string {
 	switch {
 	case n.Err != nil && d.Mode == ModeCluster && n.down():
@@ -273,8 +274,8 @@ func (d *Deployment) problemOf(n *Node) string {
 	return ""
 }
 
-// The method answers returns a server that answers. There is at least one: the server that was
-// contacted first.
+// The method answers returns a server that answers. There is at least one such server: the one that
+// was contacted first.
 func (d *Deployment) answers() *Node {
 	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
 		if n.info != nil {
@@ -284,7 +285,7 @@ func (d *Deployment) answers() *Node {
 	return d.Nodes[0]
 }
 
-// topologyProblems returns what is wrong with the topology.
+// topologyProblems returns the problems of the topology.
 func (d *Deployment) topologyProblems() (wrong []string) {
 	switch d.Mode {
 	case ModeCluster:

@@ -20,7 +20,8 @@ import (
 // The constant patience bounds the time that servers take on a busy machine.
 const patience = 20 * time.Second
 
-// The function connect connects to an address as a command does, until the test ends.
+// The function connect connects to an address as a command does. The connection is closed when the
+// test ends.
 func connect(t *testing.T, o Options) *Deployment {
 	t.Helper()
 	d, err := Connect(context.Background(), o)
@@ -83,7 +84,7 @@ func TestHealthOfOneServer(t *testing.T) {
 func TestHealthOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
-	d := connect(t, at(c.Nodes[4].URL())) // a replica is enough
+	d := connect(t, at(c.Nodes[4].URL())) // a replica is enough for this case
 	text, ok := healthText(t, d)
 	if !ok || d.Mode != ModeCluster || len(d.Nodes) != 6 {
 		t.Errorf("ok %v, mode %v, %d nodes", ok, d.Mode, len(d.Nodes))
@@ -97,7 +98,7 @@ func TestHealthOfACluster(t *testing.T) {
 	}
 
 	killed := c.Nodes[0]
-	c.Replica(killed).Kill() // no replica can replace it
+	c.Replica(killed).Kill() // no replica can replace the master
 	killed.Kill()
 	eventually.Until(t, patience, "the cluster notices", func() bool {
 		d, err := Connect(context.Background(), at(c.Nodes[4].URL()))

@@ -23,7 +23,7 @@ import (
 // Counter describes a counter, or a client's penalty, as text.
 type Counter struct {
 	Lines [][2]string // name and description
-	Wrong bool        // it cannot be read, so it neither allows nor denies requests
+	Wrong bool        // whether the counter cannot be read, so that it neither allows nor denies requests
 }
 
 func (c *Counter) add(what, format string, args ...any) {

@@ -19,9 +19,9 @@ const penaltyRule = "~penalty"
 
 // The type named is a parsed key.
 type named struct {
-	key       string // without the suffix of a second key
+	key       string // the key without the suffix of a second key
 	namespace string
-	rule      string // penaltyRule for a penalty
+	rule      string // the rule; penaltyRule for a penalty
 	whose     string // the client, in words
 	limit     counter.Limit
 	shard     int // shard of the rule's counter, from 0; -1 if the rule is not sharded
@@ -100,8 +100,8 @@ func (n *named) keys() []string {
 	}
 }
 
-// describeClient describes the client of the counter in words; ok is false if the key does not
-// contain it.
+// describeClient describes the client of the counter in words; the result ok is false if the key
+// does not contain the client.
 func describeClient(tag, rule string, more []string) (whose string, ok bool) {
 	if tag == rule && len(more) == 0 {
 		return "everybody", true

@@ -17,7 +17,7 @@ import (
 // reports its own side. An aborted move can remain on only one of them.
 type move struct {
 	from, to       string // ids
-	giving, taking bool   // from reports migrating, to reports importing
+	giving, taking bool   // the server from reports a migration, and the server to an import
 	slots          []Slots
 }
 
@@ -62,7 +62,7 @@ func stepsIn(text string) (giving, taking []step) {
 }
 
 // findMoves queries each master for its moving slots. A master that does not answer, or whose user
-// lacks the right, counts as having none.
+// lacks the right, counts as having no moving slots.
 func (d *Deployment) findMoves(ctx context.Context) {
 	var asking sync.WaitGroup
 	answers := make([]string, len(d.Nodes))

@@ -156,7 +156,7 @@ func (d *Deployment) examineSentinels(ctx context.Context, say func(level Level,
 		say(LevelWrong, "sentinel", plural(d.sentinelCount, "sentinel")+" cannot outvote one that is cut off: have three, on three machines",
 			"redis-server sentinel.conf --sentinel")
 	}
-	notes, _ := d.restricted() // what is wrong is reported by topologyProblems
+	notes, _ := d.restricted() // topologyProblems reports the problem
 	for _, note := range notes {
 		say(LevelNote, "sentinel", note)
 	}

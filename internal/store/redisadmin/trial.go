@@ -40,8 +40,8 @@ const (
 
 // Trial is a cluster for experiments: three masters with one replica each, on this machine.
 type Trial struct {
-	Dir     string // folder of its files, absolute
-	Port    int    // port of the first node; the others follow
+	Dir     string // the absolute path of the folder of its files
+	Port    int    // the port of the first node; the ports of the others follow
 	Started int    // number of nodes that StartTrial started
 }
 
@@ -131,7 +131,7 @@ func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 			ContextTimeoutEnabled: true, PoolSize: 1})
 		nodes = append(nodes, n)
 		var runs bool
-		if err == nil { // one foreign port is enough
+		if err == nil { // one port in use by another program is enough
 			runs, err = t.isRunning(ctx, n, i)
 		}
 		if !runs {
@@ -256,7 +256,7 @@ func until(ctx context.Context, try func() error) error {
 	}
 }
 
-// The method form joins the nodes to a cluster, unless they already are one.
+// The method form joins the nodes to a cluster, unless they already form one.
 func (t *Trial) form(ctx context.Context, nodes []*Node) error {
 	var err error
 	ask := func(n *Node, args ...any) string {

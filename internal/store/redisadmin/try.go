@@ -200,8 +200,8 @@ func (e *examination) script(ctx context.Context) {
 	median, worst := calls[trialCalls/2], calls[trialCalls-1]
 	text := fmt.Sprintf("%v in the median of %d calls, %v at worst; a PING takes %v", median.Round(time.Microsecond), trialCalls,
 		worst.Round(time.Microsecond), pings[trialCalls/2].Round(time.Microsecond))
-	// Under load the script takes longer than for a single caller, so more than a quarter of the
-	// timeout leaves too little room.
+	// Under load the script takes longer than for a single caller, so a single call that takes more
+	// than a quarter of the timeout leaves too little room.
 	if timeout := e.d.options.Timeout; median > timeout/4 {
 		e.say(LevelWrong, "script", fmt.Sprintf("%s: a check has %v (timeout), so under load many run into it. Bring the server nearer, "+
 			"see what keeps it busy, or raise timeout to %v", text, timeout, (10*median).Round(time.Millisecond)), e.n.cli("SLOWLOG", "GET", "10"),

@@ -26,17 +26,17 @@ const (
 )
 
 // The type bound parses the replies of a connection and detects the first that exceeds a limit. The
-// zero bound is at the start of a reply. It does not store any data.
+// zero value of bound is at the start of a reply. It does not store any data.
 type bound struct {
-	total    int // bytes read and announced since reset
+	total    int // the number of bytes read and announced since reset
 	elements int
 
-	kind   byte // type of the current line; 0 if a reply or an element begins
+	kind   byte // the type of the current line; 0 at the beginning of a reply or an element
 	line   int  // length of the line so far
 	number int  // the part of the announced number read so far
 	minus  bool
-	ended  bool                 // the number has ended
-	rest   int                  // bytes left of a string, with its line end
+	ended  bool                 // whether the number has ended
+	rest   int                  // the bytes left of a string, including its line end
 	depth  int                  // number of open arrays
 	lacks  [replyDepthMax]int32 // the number of elements that each open array still needs
 
@@ -46,7 +46,7 @@ type bound struct {
 // The method reset restarts the counts, because a new request was sent.
 func (b *bound) reset() { b.total, b.elements = 0, 0 }
 
-// The method see parses the next bytes. After an error none of them may be used.
+// The method see parses the next bytes. After an error none of these bytes may be used.
 func (b *bound) see(p []byte) error {
 	for len(p) > 0 && b.err == nil {
 		switch {

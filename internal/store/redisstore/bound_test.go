@@ -97,7 +97,7 @@ func TestBoundStopsAtTheAnnouncement(t *testing.T) {
 		}
 	}
 	var b bound
-	for range 20 { // each belongs to another command
+	for range 20 { // each of these replies belongs to another command
 		if err := b.see([]byte(fmt.Sprintf("$%d\r\n%s\r\n", replyStringMax, strings.Repeat("x", replyStringMax)))); err != nil {
 			t.Fatal(err)
 		}

@@ -53,17 +53,18 @@ const (
 )
 
 // breaker is the circuit breaker of one server. Batches report their outcome to it. A background
-// probe, not a timer, moves it from open to half open. It is not a library type, because the
-// available library waits a fixed time before it tries again, which a probe cannot shorten, and
-// takes a lock for every call. The zero breaker is closed. It is safe for concurrent use.
+// probe, not a timer, moves it from open to half open. The breaker is not a library type, because
+// the available library takes a lock for every call, and waits for a fixed time before it tries
+// again, which a probe cannot shorten. The zero breaker is closed. It is safe for concurrent use.
 type breaker struct {
 	state atomic.Uint32 // BreakerState; written under mu
-	// counts changes of state, so that batches from before a change are ignored; written under mu
+	// the number of changes of state, so that batches from before a change are ignored; written
+	// under mu
 	epoch atomic.Uint64
 
 	mu      sync.Mutex
 	history uint64 // the last 64 batches, the newest in the lowest bit, 1 for a failure
-	trial   bool   // half open: a call is being tried
+	trial   bool   // whether a call is being tried while the breaker is half open
 
 	// The type changed is called with the new state, under mu. It must not block.
 	changed func(BreakerState)

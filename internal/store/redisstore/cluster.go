@@ -31,7 +31,7 @@ type cluster struct {
 	slots [slotCount]atomic.Pointer[node] // nil if no server is known
 
 	mu     sync.Mutex
-	nodes  map[string]*node // by host:port
+	nodes  map[string]*node // the servers by host:port
 	closed bool
 }
 
@@ -161,9 +161,9 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// The function redirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. asked is the
-// address of the server that replied, because a server that does not know its own address omits the
-// host.
+// The function redirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The argument
+// asked is the address of the server that replied, because a server that does not know its own
+// address omits the host.
 func redirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {
@@ -174,8 +174,8 @@ func redirection(text, asked string) (slot int, addr string, ok bool) {
 	return slot, addr, err == nil && slot >= 0 && slot < slotCount && known
 }
 
-// The function completed returns host:port of an address in a server's reply. asked supplies the
-// host if the reply omits it.
+// The function completed returns host:port of an address in a server's reply. The argument asked
+// supplies the host if the reply omits it.
 func completed(addr, asked string) (string, bool) {
 	at := strings.LastIndexByte(addr, ':')
 	if at < 0 {

@@ -26,7 +26,8 @@ const (
 	askEveryMax = 150 * time.Millisecond
 )
 
-// The method follow keeps the list of servers current. ask runs one round of discovery.
+// The method follow keeps the list of servers current. The function ask runs one round of
+// discovery.
 func (s *Store) follow(ask func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -169,7 +170,7 @@ func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err e
 		if err != nil {
 			return err
 		}
-		// The default, if the user has no right to run CLUSTER INFO.
+		// This is the default if the user has no right to run CLUSTER INFO.
 		view = &clusterView{owners: owners, epoch: s.epoch.Load()}
 		info, err := client.Do(ctx, "cluster", "info").Text()
 		if redis.IsPermissionError(err) {
@@ -191,8 +192,8 @@ var errNoAddress = errors.New("it knows of no server that has slots and can be c
 
 // readView reads the reply to CLUSTER SLOTS: ranges of slots, each with its master and replicas. A
 // master whose address is lost (noaddr: it restarted without its nodes.conf, as another node) still
-// owns slots and is listed with port 0. Its ranges are omitted, because no server serves them; the
-// other masters keep counting.
+// owns slots and is listed with port 0. The ranges of such a master are omitted, because no server
+// serves them; the other masters keep counting.
 func readView(ranges []any, asked string) (view []owner, err error) {
 	for _, entry := range ranges {
 		part, _ := entry.([]any)

@@ -13,8 +13,8 @@ import (
 const reportEvery = 10 * time.Second
 
 // The type reporter counts failures by kind and logs them at a bounded rate: the first at once,
-// then one line per reportEvery with the number since the last. It takes no lock and allocates only
-// when it logs. It is safe for concurrent use.
+// then one line per reportEvery with the number of failures since the last line. It takes no lock
+// and allocates only when it logs. It is safe for concurrent use.
 type reporter struct {
 	logger *slog.Logger
 	server string // without credentials
@@ -34,8 +34,8 @@ type breakerReporter struct {
 
 type tally struct {
 	total  atomic.Uint64
-	logged atomic.Uint64 // how many of total have been logged
-	due    atomic.Int64  // nanoseconds since start before which nothing is logged
+	logged atomic.Uint64 // the number of failures in total that have been logged
+	due    atomic.Int64  // the time before which nothing is logged, in nanoseconds since start
 }
 
 // The method failed records that n calls failed with f.

@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant slowest is how late a call with a deadline of 50 ms can return on a busy machine.
+// The constant slowest is the latest time at which a call with a deadline of 50 ms can return on a
+// busy machine.
 const slowest = 2 * time.Second
 
 // The type traffic is a set of callers. Each charges its own counter again and again, and records
@@ -27,7 +28,7 @@ type traffic struct {
 	callers int
 	limit   *counter.Limit
 	checks  func(caller int) []counter.Check
-	strict  bool // after every failure it is unknown whether a check was charged
+	strict  bool // whether it is unknown after every failure if a check was charged
 	// pace is the pause between two calls of one caller, so that several servers on one machine are
 	// not starved.
 	pace time.Duration
@@ -314,7 +315,7 @@ func TestHungRedisCostsAFewDeadlines(t *testing.T) {
 	ready(t, s)
 	f := start(t, s, 64)
 	f.some(t)
-	before := s.Stats().Failures[KindTimeout] // on a busy machine there can be some
+	before := s.Stats().Failures[KindTimeout] // on a busy machine there can be some failures
 	server.Pause()
 	defer server.Resume()
 	waitUntil(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })

@@ -80,9 +80,9 @@ func (t *splitCall) collect() {
 	}
 }
 
-// The function stricter changes a result to what it and another result for the same check both
-// allow. The receipt stays: a refund on the other server names a charge that it may not find, and
-// then restores nothing there.
+// The function stricter changes a result so that it allows only what both it and another result for
+// the same check allow. The receipt is unchanged. A refund on the other server may name a charge
+// that this server does not have, and then restores nothing there.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow
@@ -127,7 +127,7 @@ func (t *splitCall) newRefund() *splitCall {
 		returned.results = make([]counter.Result, len(returned.checks))
 		refund.parts = append(refund.parts, returned)
 		if err := decode(p.text, p.checks, p.results, true); err != nil {
-			// Unreachable: the reply was decoded before.
+			// This is unreachable, because the reply was decoded before.
 			p.failure = &Failure{Kind: KindScript, Cause: err}
 		}
 	}
@@ -137,11 +137,10 @@ func (t *splitCall) newRefund() *splitCall {
 	return refund
 }
 
-// recordDenials records violations of a penalty that the steps which denied could not record,
-// because the penalty is on another server, or is there, too, while a ring changes. It uses a
-// separate call for each server and does not wait for it. A penalty that the violation causes
-// therefore starts with a later request. If the call is lost, the violation is lost too, in the
-// client's favor.
+// recordDenials records violations that the denying steps could not record, because the penalty is
+// on another server, or also on another server while a ring changes. It uses a separate call for
+// each server and does not wait for it. A penalty that the violation causes therefore starts with a
+// later request. If the call is lost, the violation is lost too, in the client's favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
 		if c := &t.checks[i]; c.Penalty == nil || c.Op != counter.OpTake {
@@ -159,8 +158,8 @@ func (s *Store) recordDenials(t *splitCall) {
 }
 
 // denialsToRecord returns the denials that must be reported to a penalty in a part, which are those
-// that the part itself did not find. guard is the position of the penalty's check, counted from 1.
-// If a penalty denies the call, denialsToRecord returns none.
+// that the part itself did not find. The argument guard is the position of the penalty's check,
+// counted from 1. If a penalty denies the call, the function returns none.
 func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 	for i := range t.checks {
 		c, r := &t.checks[i], &t.results[i]

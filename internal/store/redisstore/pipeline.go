@@ -17,16 +17,16 @@ import (
 // each call waits for all earlier ones: Redis takes about a millisecond for 128 scripts.
 const batchMax = 128
 
-// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer; by then,
-// a server that hangs has been detected. A call that waits longer fails as an overload, because the
-// server still answers.
+// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer; within
+// that time, a server that hangs is detected. A call that waits longer fails as an overload,
+// because the server still answers.
 const (
 	queueWaitMin  = time.Second
 	queueTimeouts = 3
 )
 
 // The states of a call. Its caller and a lane race for it with compare-and-swap, so that exactly
-// one of them ends it.
+// one of them ends the call.
 const (
 	callWaiting uint32 = iota // in the queue
 	callSent                  // a lane has put it into a batch
@@ -37,12 +37,12 @@ const (
 )
 
 // The type call is one Take in progress. Calls are pooled. Each call has its own timer and channel,
-// so that a caller can leave at its deadline whatever the lane does.
+// so that a caller can leave at its deadline, whatever the lane does.
 type call struct {
 	state    atomic.Uint32
-	trial    bool          // the breaker is half open and tries this call
+	trial    bool          // whether the breaker is half open and tries this call
 	asking   bool          // sent with ASKING: the server is still importing the call's slot
-	kept     bool          // the call is sent even if its caller leaves
+	kept     bool          // whether the call is sent even if its caller leaves
 	source   uint32        // the client, for fair queueing
 	checks   int           // at least 1
 	queued   time.Duration // when it was enqueued, by the store's clock
@@ -51,7 +51,7 @@ type call struct {
 	next     *call         // in the queue: the next call to send together with this one
 	behind   *call         // in the queue: the next call of the same source
 	cmd      *takeCmd
-	failure  *Failure // set by the lane before done; nil if cmd has the answer
+	failure  *Failure // the failure, set by the lane before done; nil if cmd has the answer
 	timer    *time.Timer
 	done     chan struct{} // has capacity one
 }
@@ -71,7 +71,7 @@ func (c *call) prepare(ctx context.Context, trial bool) {
 }
 
 // The method leave reports whether the caller may abandon the call, and whether the call has been
-// sent. If the caller may not, the answer has arrived.
+// sent. If the caller may not abandon it, the answer has arrived.
 func (c *call) leave() (left, sent bool) {
 	if c.kept {
 		return true, true
@@ -100,14 +100,14 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 type lane struct {
 	node     *node
 	pipe     redis.Pipeliner
-	first    [1]*call      // argument of batchOne
-	calls    []*call       // of the batch
+	first    [1]*call      // the argument of batchOne
+	calls    []*call       // the calls of the batch
 	checks   int           // of the batch
 	commands []redis.Cmder // of the batch
 	again    []*call       // calls of the batch to send a second time
 	taken    []*call       // calls taken from the queue
 	epoch    uint64        // the breaker's epoch when the batch began
-	trial    bool          // the batch contains the call that the breaker tries
+	trial    bool          // whether the batch contains the call that the breaker tries
 	sent     time.Duration // when the batch began, by the store's clock
 	deadline time.Time     // of the batch
 }
@@ -210,14 +210,15 @@ func (l *lane) admit(c *call, now time.Time) {
 	case waited > n.store.settings.queueWait:
 		n.reject(c, errOverloaded)
 	default:
-		// Set before the state changes, because afterwards the call might belong to its caller.
+		// The field is set before the state changes, because afterwards the call might belong to
+		// its caller.
 		c.waited = waited
 		if !c.state.CompareAndSwap(callWaiting, callSent) {
 			n.drop(c)
 			return
 		}
 		if c.trial {
-			// The trial might have begun after the batch; its epoch applies.
+			// The trial might have begun after the batch, so its epoch applies.
 			l.epoch, l.trial = n.breaker.epoch.Load(), true
 		}
 		l.add(c)
@@ -315,7 +316,7 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 	case nil:
 		return nil
 	case errUnanswered:
-		if whole != nil && !c.cmd.encoded { // as if no connection came about
+		if whole != nil && !c.cmd.encoded { // the error is the same as if no connection came about
 			return whole.notSent()
 		}
 		return whole
@@ -325,16 +326,16 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 }
 
 // sendAgain loads the script and resends the calls that Redis answered with NOSCRIPT, as after
-// SCRIPT FLUSH or a restart. That reply proves that they were not executed. The load precedes them
-// on the same connection. It reports whether any call failed for a reason that concerns the whole
-// server.
+// SCRIPT FLUSH or a restart. That reply proves that the calls were not executed. The command that
+// loads the script precedes them on the same connection. It reports whether any call failed for a
+// reason that concerns the whole server.
 func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	now := time.Now()
 	l.calls, l.commands = l.calls[:0], l.commands[:0]
 	l.commands = append(l.commands, redis.NewStringCmd(ctx, "script", "load", lua.Take))
 	for _, c := range l.again {
 		if c.state.Load() == callLeft || !now.Before(l.deadline) || !c.deadline.IsZero() && !now.Before(c.deadline) {
-			l.finish(c, errNotAsked) // not executed: the server did not have the script
+			l.finish(c, errNotAsked) // the call was not executed, because the server did not have the script
 			continue
 		}
 		l.add(c)

@@ -24,8 +24,8 @@ const (
 	// the problem.
 	openMax = 30 * time.Second
 	// connectTimeMin is the minimum time allowed for connecting in the background. A check's
-	// deadline can be too short for it, because TCP, TLS, the handshake and the script take five
-	// round trips.
+	// deadline can be too short for connecting, because TCP, TLS, the handshake and the script take
+	// five round trips.
 	connectTimeMin = 500 * time.Millisecond
 	// checkEvery is the interval between start-up checks until one succeeds.
 	checkEvery = time.Second
@@ -94,8 +94,8 @@ func (n *node) warm() error {
 	return nil
 }
 
-// The method inspect reports whether the server's settings could be checked; it logs what is wrong
-// with them.
+// The method inspect reports whether the server's settings could be checked. It logs their
+// problems.
 func (n *node) inspect(warned *string) bool {
 	err := n.warm()
 	if err == nil {
@@ -155,7 +155,7 @@ func checkVersion(version string) error {
 	minor, _, _ := strings.Cut(rest, ".")
 	majorNumber, err := strconv.Atoi(major)
 	if err != nil {
-		return nil // not a version of Redis itself but of a compatible server
+		return nil // this is the version of a compatible server, not of Redis itself
 	}
 	minorNumber, _ := strconv.Atoi(minor)
 	if majorNumber > versionMajorMin || majorNumber == versionMajorMin && minorNumber >= versionMinorMin {

@@ -22,9 +22,9 @@ type proxy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	pings map[net.Conn]bool // connections that began with a PING
-	delay time.Duration     // before each piece of a reply
-	drop  bool              // replies are dropped
-	busy  bool              // the connections of pings have no fault
+	delay time.Duration     // the delay before each piece of a reply
+	drop  bool              // whether replies are dropped
+	busy  bool              // whether the connections of pings have no fault
 	// connections are reset after this many more bytes of replies; 0 means never
 	resetAt  int
 	upstream int // bytes sent to the server

@@ -169,7 +169,7 @@ func TestCorruptPenalties(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant    []any
 		want     string
-		refusals bool // only a denied request reads it
+		refusals bool // only a denied request reads this key
 	}{
 		"an end in words":           {[]any{"SET", penaltyKey + untilSuffix, "soon"}, "CORRUPT", false},
 		"an end beyond 2^53":        {[]any{"SET", penaltyKey + untilSuffix, "9007199254740994"}, "CORRUPT", false},

@@ -28,7 +28,7 @@ const (
 //
 // The zero readDeadline is no deadline. A readDeadline is safe for concurrent use.
 type readDeadline struct {
-	at     atomic.Int64 // Unix nanoseconds; 0 means none
+	at     atomic.Int64 // the deadline in Unix nanoseconds; 0 means none
 	latest atomic.Int64 // the latest end of a read, in Unix nanoseconds
 	turn   atomic.Int64 // nanoseconds
 	turns  atomic.Int32 // intervals left, including the current one
@@ -58,8 +58,8 @@ func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.
 // The method half reports whether half of the intervals have just ended.
 func (d *readDeadline) half() bool { return d.turns.Load() == readTurns/2 }
 
-// The method next ends an interval and returns the end of the following one; ok is false if the
-// deadline has passed.
+// The method next ends an interval and returns the end of the following one; the result ok is false
+// if the deadline has passed.
 func (d *readDeadline) next(now time.Time) (end time.Time, ok bool) {
 	if d.at.Load() == 0 || d.turns.Load() <= 0 || d.turns.Add(-1) <= 0 || now.UnixNano() > d.latest.Load() {
 		return time.Time{}, false

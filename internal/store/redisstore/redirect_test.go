@@ -188,7 +188,7 @@ func TestRedirections(t *testing.T) {
 		name          string
 		first, second []string // replies of the servers; the first one has the slots
 		calls         [2]int
-		kind          string // of the failure; "" means success
+		kind          string // the text of the failure; "" means success
 	}{
 		{"moved", []string{"-MOVED SLOT ADDR\r\n"}, []string{passed}, [2]int{1, 1}, ""},
 		{"ask", []string{"-ASK SLOT ADDR\r\n"}, []string{passed}, [2]int{1, 1}, ""},
@@ -247,7 +247,7 @@ func TestDividedTooLateFails(t *testing.T) {
 	s := open(t, Options{Mode: ModeCluster, Addrs: []string{newFake(t, passed).addr()}, Timeout: TimeoutMax})
 	limit := limittest.New(t, "10/1m fixed_window")
 	checks, results := append(take1("rl1:{k}:a", limit), take1("rl1:{k}:b", limit)...), make([]counter.Result, 2)
-	ask(t, s, checks[0]) // makes the server known
+	ask(t, s, checks[0]) // this makes the server known
 	apart := failureOf(serverError("TRYAGAIN Multiple keys"))
 	slot := slotOf("rl1:{k}")
 	splitCalls := []*splitCall{{checks: checks, results: results, parts: []*part{{place: slot, checks: checks, results: results,

@@ -20,7 +20,7 @@ import (
 )
 
 // The function failing calls Take until a call fails in the given way. The breaker can open first,
-// because the end of a connection can cut off the first replies; Check then reports the failure.
+// because the first replies can be lost when a connection ends; Check then reports the failure.
 func failing(t *testing.T, s *Store, want string) {
 	t.Helper()
 	limit, last := limittest.New(t, "1000000/1d"), error(nil)

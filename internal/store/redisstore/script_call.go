@@ -22,15 +22,15 @@ import (
 type takeCmd struct {
 	*redis.StringCmd
 
-	encoded bool // since the batch began, a connection has asked for the arguments to write them
+	encoded bool // whether a connection has requested the arguments, in order to write them, since the batch began
 
 	// Space for the keys and arguments of a few checks, so that a call allocates little.
 	keysRoom [4]string
 	argsRoom [8]any
 }
 
-// Args returns the arguments. go-redis asks for them when it writes the command, so before that the
-// server has certainly not received it.
+// Args returns the arguments. The library go-redis requests them when it writes the command, so
+// before that the server has certainly not received it.
 func (c *takeCmd) Args() []any {
 	c.encoded = true
 	return c.StringCmd.Args()
@@ -73,8 +73,8 @@ const (
 )
 
 // newTake returns the command that runs checks, which must have passed [counter.ValidateChecks].
-// pinned is the instant at which to decide; 0 means Redis' own clock. It allocates three times for
-// up to three keys.
+// The argument pinned is the instant at which to decide; 0 means Redis' own clock. It allocates
+// three times for up to three keys.
 func newTake(ctx context.Context, pinned counter.Micros, checks []counter.Check) *takeCmd {
 	c := &takeCmd{}
 	var room [512]byte
@@ -241,8 +241,9 @@ func (c *takeCmd) results(checks []counter.Check, results []counter.Result) erro
 	return decode(text, checks, results, false)
 }
 
-// The function decode decodes a reply into results. deniedElsewhere reports that another part of
-// the call was denied; the results are then those of a denied call, whatever was charged.
+// The function decode decodes a reply into results. The argument deniedElsewhere reports that
+// another part of the call was denied; the results are then those of a denied call, whatever was
+// charged.
 func decode(text string, checks []counter.Check, results []counter.Result, deniedElsewhere bool) error {
 	r := reply{rest: text}
 	now, admitted := counter.Micros(r.number()), r.number()
@@ -289,7 +290,7 @@ func discardCharge(c *counter.Check, r *counter.Result) {
 // precedes the leased amount of a counter and each number of its dips.
 type reply struct {
 	rest string
-	bad  bool // a number was missing, malformed or above 2^53
+	bad  bool // whether a number was missing, malformed or above 2^53
 }
 
 // numberMax is the greatest integer that Lua represents exactly.

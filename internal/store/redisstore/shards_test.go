@@ -62,7 +62,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 		plan.Reset()
 		plan.Add(rs, anybody{})
 		if err := s.Take(context.Background(), plan.Checks(), plan.Results()); err != nil {
-			unknown.Add(1) // it might have been charged
+			unknown.Add(1) // the call might have been charged
 			continue
 		}
 		if d := plan.Decide(); !d.Denied() {

@@ -64,7 +64,7 @@ func TestStoreExam(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	exam(t, func(t testing.TB) storetest.Subject {
-		keeper := bareOn(t, server) // empties the server, and later reads its contents
+		keeper := bareOn(t, server) // a client that empties the server, and later reads its contents
 		s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
 		return storetest.Subject{
 			Store:   s,
