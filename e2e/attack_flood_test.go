@@ -12,7 +12,7 @@ import (
 const floodName = "flood-"
 
 // The variable floods send requests in flight whose counters are all different and new, so that
-// nothing that a node remembers answers them.
+// a node cannot answer them from memory.
 var floods = []attack{
 	{name: "flood of 16 x 250 made-up names", path: "/keyed", limit: 3, inFlight: 4_000, run: flooding(16, 250), admits: isNoFlood, plain: (*attackRun).plainlyKeyed},
 	{name: "flood of 32 x 250 made-up names", path: "/keyed", limit: 3, long: true, inFlight: 8_000, run: flooding(32, 250), admits: isNoFlood,

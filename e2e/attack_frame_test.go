@@ -46,7 +46,7 @@ func (a *attackRun) resetStreams(connections, each int) {
 			block := s.block(http.MethodGet, a.attack.path, a.host)
 			for range each {
 				// After the first block, the fields are in HPACK's dynamic table, so each block is
-				// encoded anew.
+				// encoded separately.
 				stream, err := s.open(block)
 				if err == nil {
 					err = s.framer.WriteRSTStream(stream, http2.ErrCodeCancel)

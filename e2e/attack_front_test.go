@@ -48,11 +48,11 @@ var settling = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 type front struct {
 	name    string
 	address string // serves HTTP/1.1 and HTTP/2 without TLS
-	strict  string // the same under strictPolicy; "" if there is none
+	strict  string // the same under strictPolicy; "" if there is no such site
 	quic    string // serves HTTP/3; "" if there is none
-	bare    bool   // has no limiter, to show how a proxy without one behaves under load
+	bare    bool   // whether it has no limiter, to show how a proxy without one behaves under load
 	parts   map[string]*server
-	hostile *hostileRedis // stands in front of Redis; nil for none
+	hostile *hostileRedis // the proxy in front of Redis; nil if there is none
 }
 
 // The method resident returns the resident memory of each process, in KB.
@@ -76,7 +76,7 @@ func (f *front) ended() (names []string) {
 	return names
 }
 
-// The method logged returns the logs of Penstock's processes, without Envoy's own.
+// The method logged returns the logs of Penstock's processes, without those of Envoy itself.
 func (f *front) logged() string {
 	var text strings.Builder
 	for _, name := range []string{"Caddy", "bridge", moduleProcess} {
@@ -145,7 +145,7 @@ func writeAttackFiles(t testing.TB) (texts attackFiles) {
 		}
 		return file
 	}
-	keys := map[string]string{} // one key for the ID of each row
+	keys := map[string]string{} // the file has one key for the ID of each row
 	for n := range 2_000 {
 		keys[fmt.Sprint("id-", n)] = ""
 	}

@@ -76,7 +76,7 @@ func (a *attackRun) dialRaw() (*rawConnection, error) {
 		return nil, err
 	}
 	if control, err := connection.OpenUniStream(); err == nil {
-		_, _ = control.Write(append([]byte{0}, frameOf(frameSettings, nil)...)) // type 0: the control stream
+		_, _ = control.Write(append([]byte{0}, frameOf(frameSettings, nil)...)) // type 0 is the control stream
 	}
 	return &rawConnection{connection, func() { _ = connection.CloseWithError(0, ""); closeAll() }}, nil
 }
@@ -136,7 +136,7 @@ func frameOf(kind uint64, payload []byte) []byte {
 
 // headersOf returns a HEADERS frame of names and values in turn, each as a literal.
 func headersOf(fields ...string) []byte {
-	block := []byte{0, 0} // no dynamic table
+	block := []byte{0, 0} // these bytes state that there is no dynamic table
 	for i, text := range fields {
 		bits, first := 3, byte(0x20) // a literal name, without Huffman coding
 		if i%2 == 1 {

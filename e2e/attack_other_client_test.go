@@ -40,12 +40,12 @@ type otherClient struct {
 type experience struct {
 	took                      []time.Duration
 	denied, uncounted, failed int
-	first                     string // describes the first answer that was not a counted 200
+	first                     string // a description of the first answer that was not a counted 200
 }
 
 // newOtherClient returns a client with the given address, once the front decides. A previous row
 // might have opened circuit breakers, and each Envoy worker has its own, so the check uses several
-// connections. The client is then connected, so that only requests are measured.
+// connections. The client is connected at that point, so that only requests are measured.
 func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -19,10 +19,10 @@ import (
 
 // Bounds of the attacker's waits.
 const (
-	// dialWithin bounds a connect. Large bursts need many at a time.
+	// dialWithin bounds a connect. Large bursts need many connections at a time.
 	dialWithin = 20 * time.Second
-	// exchangeWithin bounds a request that is answered. oddWithin bounds a request that the proxy
-	// might consider unfinished.
+	// exchangeWithin bounds a request that is answered. The constant oddWithin bounds a request
+	// that the proxy might consider unfinished.
 	exchangeWithin = 10 * time.Second
 	oddWithin      = 500 * time.Millisecond
 	// streamsWithin bounds the answers to a burst.
@@ -80,7 +80,7 @@ func (a *attackRun) request(method, target, fields string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: " + a.host + "\r\n" + fields + "\r\n"
 }
 
-// The method each sends every request over a new connection, one after the other.
+// The method The method each sends every request over a new connection, one after the other.
 func (a *attackRun) each(requests ...string) {
 	for _, r := range requests {
 		a.exchangeWithin(r, oddWithin)

@@ -32,9 +32,9 @@ type attack struct {
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
-	// long rows are run only by make attack.
+	// Rows with long set are run only by make attack.
 	long bool
-	// strict rows are run against the site with strictPolicy.
+	// Rows with strict set are run against the site with strictPolicy.
 	strict bool
 	// loses reports whether the attacker can lose units of its own limit, because requests are
 	// charged that never reach the upstream. Otherwise exactly the limit is admitted in the end.
@@ -65,8 +65,9 @@ const (
 	// waitMax bounds every single answer, even during large bursts. It only detects requests that
 	// hang.
 	waitMax = 20 * time.Second
-	// growthMax bounds the memory growth of a process during one row. growthPerRequest is added for
-	// each request in flight: it covers goroutines and the buffers of a connection or stream.
+	// growthMax bounds the memory growth of a process during one row. The constant growthPerRequest
+	// is added for each request in flight: it covers goroutines and the buffers of a connection or
+	// stream.
 	growthMax        = 128 << 10 // KB
 	growthPerRequest = 96        // KB
 	// requestsAfter is the number of requests that the other client sends after each row.
@@ -86,7 +87,7 @@ type attackRun struct {
 	number int
 	random *rand.Rand
 	sent   int
-	said   []string // remarks for the table
+	said   []string // the remarks for the table
 }
 
 // The method site returns the address under attack.
@@ -107,11 +108,11 @@ type outcome struct {
 	attack         *attack
 	front          string
 	sent           int
-	admitted       int // by the attack itself
-	total          int // including the plain requests that used up the rest
+	admitted       int // the requests of the attack itself
+	total          int // the admitted requests, including the plain requests that used up the rest
 	denied         bool
 	during, after  experience
-	growthKB       map[string]int // maximum growth by process
+	growthKB       map[string]int // the maximum growth of memory by process
 	ended          []string       // names of processes
 	took           time.Duration
 	said           []string
@@ -172,7 +173,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 			}
 		}
 		if len(later) == 0 {
-			continue // not part of this run
+			continue // this row is not part of this run
 		}
 		slices.Sort(later)
 		by := later[len(later)/2]
@@ -183,7 +184,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// The method on reports whether this run of the tests includes the row on front f.
+// The method The method on reports whether this run of the tests includes the row on front f.
 func (row *attack) on(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
@@ -257,7 +258,7 @@ func (a *attackRun) sendPlain() int {
 	return status
 }
 
-// The method assert checks what must hold after any attack.
+// The method The method assert checks the conditions that must hold after any attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.text())

@@ -94,7 +94,7 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answerOddly(w, r, rest)
 	case "refund", "count":
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			return // the body was incomplete
+			return // whether the body was incomplete
 		}
 		repeat(w, r, first == "count")
 		_, _ = io.WriteString(w, "ok")
@@ -188,7 +188,7 @@ func announced(w http.ResponseWriter) {
 }
 
 // The function repeat repeats a field of the client in more fields than Envoy accepts, so that
-// Envoy answers 502 in place of the upstream. fails makes the status 401.
+// Envoy answers 502 in place of the upstream. The argument fails makes the status 401.
 func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
 	text := r.Header.Get("X-Repeat")
 	if text == "" {

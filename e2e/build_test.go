@@ -55,7 +55,7 @@ func missingPrograms() (missing []string) {
 		if _, err := exec.LookPath(name); err == nil {
 			continue
 		}
-		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // not in every user's search path
+		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // this program is not in every user's search path
 			continue
 		}
 		missing = append(missing, filepath.Base(name))
@@ -92,8 +92,8 @@ var (
 	})
 )
 
-// program returns the path of a program: in the folder that the environment names, or otherwise as
-// built by build.
+// program returns the path of a program: either in the folder that the environment names, or as
+// built by the function build.
 func program(name string, build func() (string, error)) (string, error) {
 	folder := os.Getenv(builtVariable)
 	if folder == "" {

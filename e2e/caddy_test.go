@@ -35,7 +35,7 @@ func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 	return startCaddyOf(t, "", caddyfile, env...)
 }
 
-// startCaddyOf is startCaddy with another program.
+// startCaddyOf does what startCaddy does, with another program.
 func startCaddyOf(t testing.TB, program, caddyfile string, env ...string) *process {
 	t.Helper()
 	p := &process{program: program, address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile"),

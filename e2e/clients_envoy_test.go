@@ -104,7 +104,7 @@ func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// The method anew sends a request over a new connection, which any worker may get.
+// The method The method anew sends a request over a new connection, which any worker may receive.
 func (d *directedEnvoy) anew(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
@@ -121,7 +121,7 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 
 // The method holds sends requests of a user, so that denials are remembered, until one is answered
 // with a status, and logs the time. The promise is one second, but a busy machine may take longer.
-// Then it holds.
+// After that, the status remains.
 func (d *directedEnvoy) holds(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()

@@ -37,7 +37,7 @@ type explained struct {
 	// matchers reports whether penstock directives have Caddy matchers, which a policy cannot
 	// express.
 	matchers bool
-	region   string // of the process, if the policy has regions
+	region   string // the region of the process, if the policy has regions
 }
 
 // request is a request to explain and then to send.
@@ -248,7 +248,7 @@ func (e *explained) explainCharged(file string, r request) {
 	for i, rule := range fresh.Rules {
 		for j, check := range rule.Checks {
 			if strings.Contains(check.Key, ":1s:") {
-				continue // its window might have ended since the charge
+				continue // because its window might have ended since the charge
 			}
 			if got := charged.Rules[i].Checks[j].Remaining; got >= check.Remaining {
 				e.t.Errorf("%s: %d left of the fresh counter, %d of the charged one", check.Key, check.Remaining, got)
@@ -257,7 +257,7 @@ func (e *explained) explainCharged(file string, r request) {
 	}
 }
 
-// The method read returns the Caddyfile.
+// The method The method read returns the Caddyfile.
 func (p *process) read() string {
 	p.t.Helper()
 	text, err := os.ReadFile(p.file)

@@ -53,7 +53,7 @@ func (s commandResult) mustFail(t testing.TB, wants ...string) {
 	s.endsWith(t, 1, wants...)
 }
 
-// endsWith is mustFail for any exit status.
+// endsWith does what mustFail does, for any exit status.
 func (s commandResult) endsWith(t testing.TB, status int, wants ...string) {
 	t.Helper()
 	if s.status != status || s.out != "" || !strings.HasPrefix(s.diagnostics, "penstock: ") || strings.Count(s.diagnostics, "\n") != 1 {

@@ -31,13 +31,13 @@ type controlPlane struct {
 }
 
 // startControl starts a process over a database and a Redis. A token of the database may be given;
-// otherwise the process makes the first one. args are further flags.
+// otherwise the process makes the first one. The argument args contains further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	return startControlAt(t, freeport.Address(t), database, redis, token, args...)
 }
 
-// startControlAt is startControl with an address.
+// startControlAt does what startControl does, at a given address.
 func startControlAt(t *testing.T, address, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	c := &controlPlane{address: address, token: token}
@@ -96,7 +96,7 @@ func (c *controlPlane) send(method, path, body string) (status int, text string)
 	return response.StatusCode, string(answer)
 }
 
-// The method edit makes an edit of a client.
+// The method The method edit makes an edit of a client.
 func (c *controlPlane) edit(client, action string) {
 	c.t.Helper()
 	path := "/v1/clients/" + url.PathEscape(client) + "/edits"

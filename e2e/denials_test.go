@@ -74,7 +74,7 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 }
 
 // TestAResetTakesEffect: a reset takes effect at once in the Caddy that made it, and within a
-// second in another one. Looking at a counter changes neither.
+// second in another one. Looking at a counter has no effect on this.
 func TestAResetTakesEffect(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -72,7 +72,7 @@ func mounted(t testing.TB, path string) *policyFile {
 	f.edit = func(text string) {
 		swap(func(folder string) { f.must(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)) })
 	}
-	f.remove = func() { swap(func(string) {}) } // the ConfigMap no longer has the key
+	f.remove = func() { swap(func(string) {}) } // here the ConfigMap no longer has the key
 	f.must(os.Symlink(filepath.Join("..data", file), path))
 	return f
 }

@@ -54,7 +54,7 @@ func startTrio(t *testing.T, text string) *trio {
 	return f
 }
 
-// The method edit writes text to all files.
+// The method The method edit writes text to all files.
 func (f *trio) edit(text string) {
 	for _, file := range f.files {
 		file.edit(text)
@@ -171,10 +171,10 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		text = e.text()
 		f.edit(text)
 		switch {
-		// nine edits at a time, faster than they are read
+		// nine edits are made at a time, faster than they are read
 		case e.number > experience && e.number%9 != 5:
 			continue
-		case e.number%7 == 0: // the same policy with another comment
+		case e.number%7 == 0: // this is the same policy with another comment
 			version = f.follow(version)
 			f.edit(text + "# nothing else\n")
 		default:
@@ -240,7 +240,7 @@ func (f *trio) awaitRule(rule string) (version string) {
 			lines := node.logLines(editInForce)
 			last := lines[len(lines)-1]
 			version = last.Version
-			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // it may be the only change
+			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // because it may be the only change
 		})
 		if got := node.version("shop"); got != version || version != f.nodes[0].version("shop") {
 			f.t.Errorf("the metric of node %d tells of version %s, its log of %s", i, got, version)

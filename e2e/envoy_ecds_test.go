@@ -117,7 +117,7 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	admitted, used, lost, experience := int(got.admitted.Load()), 0, 0, time.Now()
 	eventually.Until(t, patience, "what was not used is back", func() bool {
 		// While other workers hold units, OpLook reports too many remaining units, because it
-		// reports the view of one worker. The gauge can lag behind.
+		// reports the view of one worker. The gauge of held units can lag behind.
 		if s.counter("units_in_hand") > 0 {
 			experience = time.Now()
 		}

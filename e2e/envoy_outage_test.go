@@ -23,7 +23,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 	for _, c := range []struct {
 		name    string
-		counter string // must grow; "" if the outage might be too short to be counted
+		counter string // the counter that must grow; "" if the outage might be too short to be counted
 		fail    func(wait func())
 	}{
 		{"bridge killed", "bridge_unreachable", func(wait func()) { b.kill(); wait(); b.run(t) }},

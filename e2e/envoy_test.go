@@ -43,7 +43,7 @@ type site struct {
 	// cluster is the bridge's cluster in YAML, with NAME for its name and SOCKET for the bridge's
 	// socket; "" is bridgeCluster.
 	cluster string
-	// named is the cluster that the filter calls; "" is the bridge's.
+	// The field named is the cluster that the filter calls; "" means the bridge's cluster.
 	named string
 	// filter is the filter in YAML. In it, WASM_CONFIG stands for the configuration of the .wasm,
 	// and RPC_CLUSTER for the cluster of the bridge's gRPC service. "" means wasmFilter.
@@ -64,8 +64,8 @@ type site struct {
 	limited string
 
 	envoy   *envoy
-	name    string // prefix of its statistics
-	address string // of the listener
+	name    string // the prefix of its statistics
+	address string // the address of the listener
 	bridge  string // the socket that the bridge must listen on
 	grpc    string // the socket for gRPC, if filter is set
 }
@@ -113,13 +113,13 @@ type envoy struct {
 }
 
 // startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with handler
-// upstream; nil answers 200 and "ok". The path of the filter is wasm.
+// upstream; nil answers 200 and "ok". The argument wasm is the path of the filter.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)
 }
 
-// startEnvoyIn is startEnvoy with further environment variables.
+// startEnvoyIn does what startEnvoy does, with further environment variables.
 func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	e := &envoy{admin: freeport.Address(t)}
@@ -337,12 +337,12 @@ type bridge struct {
 	policy  *policyFile
 	args    []string
 	listen  string
-	program string // "" is the program that this run builds
+	program string // the program; "" is the one that this run builds
 	env     []string
 }
 
-// startBridge runs a bridge for the site until the test ends; args are further flags. When it
-// returns, the bridge answers and the filter has the policy.
+// startBridge runs a bridge for the site until the test ends; the argument args contains further
+// flags. When it returns, the bridge answers and the filter has the policy.
 func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
 	b := newBridge(t, policy, args...)
@@ -372,7 +372,8 @@ func (b *bridge) run(t testing.TB) {
 	b.runAt(t, "unix", b.listen)
 }
 
-// runAt starts the process and waits at the given address, for args with another --listen.
+// runAt starts the process and waits until it answers at the given address, for arguments with
+// another --listen.
 func (b *bridge) runAt(t testing.TB, network, address string) {
 	t.Helper()
 	command := exec.Command(either(b.program, penstockProgram(t)), append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,

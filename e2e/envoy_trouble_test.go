@@ -29,8 +29,8 @@ const relaxedDeadline = "deadline: 500ms"
 type trouble struct {
 	name string
 	site site
-	held bool   // put the policy into the filter's configuration
-	only string // the on_error mode to test; "" is both, unless the test is slow
+	held bool   // whether to put the policy into the filter's configuration
+	only string // the on_error mode to test; "" means both, unless the test is slow
 	run  func(s *site, t *testing.T, word string)
 }
 
@@ -78,7 +78,7 @@ var troubles = []struct {
 	}},
 }
 
-// Clusters through which no call succeeds.
+// These are clusters through which no call succeeds.
 const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
 
 var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "16384", "0"), strings.ReplaceAll(http2Cluster, "16384", "0")
@@ -99,7 +99,7 @@ func TestEnvoyTroubles(t *testing.T) {
 }
 
 // tryTroubles starts an Envoy and tests the troubles one after the other. Some filters are
-// configured with a policy; held has these policies, by on_error mode.
+// configured with a policy; The variable held has these policies, by on_error mode.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {

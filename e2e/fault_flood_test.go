@@ -22,7 +22,7 @@ import (
 const (
 	floodClients      = 1_000_000
 	floodClientsTried = 2_000
-	floodConnections  = 8 // at each node; one under make test
+	floodConnections  = 8 // the number of connections at each node; one under make test
 	// floodMemoryMax bounds the growth of a process: its tables of clients are bounded, and Go's
 	// heap is twice as large.
 	floodMemoryMax = 96 << 10 // KB

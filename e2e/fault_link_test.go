@@ -23,7 +23,7 @@ type link struct {
 // newLink forwards to an address until the test ends.
 func newLink(t testing.TB, upstream string) *link {
 	t.Helper()
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics have a logger of their own
+	zerolog.SetGlobalLevel(zerolog.Disabled) // because toxics have their own logger
 	quiet := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	l := &link{t: t, proxy: toxiproxy.NewProxy(quiet, "redis", freeport.Address(t), upstream)}
 	l.reconnect()

@@ -19,7 +19,7 @@ import (
 // resolver. All nodes share the real ones.
 type machine struct {
 	t     testing.TB
-	clock string // path of a file with the seconds by which its clock is ahead
+	clock string // the path of a file with the seconds by which the machine's clock is ahead
 	env   []string
 }
 

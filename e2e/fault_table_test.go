@@ -64,7 +64,7 @@ func writeFaults(t *testing.T, table []cell, edited bool) {
 
 // seenOn describes the run that a table is from.
 func seenOn() string {
-	// "" outside of a checkout
+	// the commit is "" outside of a checkout
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	return fmt.Sprintf("\nSeen on %s at commit `%s`, %d cores, %s/%s.\n\n", time.Now().UTC().Format("2006-01-02"),
 		strings.TrimSpace(string(commit)), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)

@@ -104,7 +104,7 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 	text := base64.RawURLEncoding.EncodeToString
 	signature := make([]byte, f.signature)
 	_, _ = random.Read(signature)
-	signature[0] &= 0x7f // below the order of the curve, and below the modulus
+	signature[0] &= 0x7f // the numbers are below the order of the curve, and below the modulus
 	kid := f.kid
 	if kid == "RANDOM" {
 		kid = fmt.Sprint(random.Uint64())
@@ -117,10 +117,10 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 // attackedFront is a front under attack.
 type attackedFront struct {
 	name, address string
-	keys          []*signer     // signers that the front trusts
-	scrape        func() string // returns the metrics
+	keys          []*signer     // the signers that the front trusts
+	scrape        func() string // a function that returns the metrics
 	kinds         int           // how many kinds of forgeries to try
-	part          byte          // part of the addresses that were used last
+	part          byte          // the part of the addresses that was used last
 }
 
 // The method tokens returns the number of tokens with the given state.
@@ -233,15 +233,16 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 type flooded struct {
 	front, name                  string
 	attackers, requests          int
-	statuses                     map[int]int   // of the flood
-	lasting, took                time.Duration // as long as it lasts on an idle machine, and as it took
+	statuses                     map[int]int   // the number of requests of the flood
+	lasting, took                time.Duration // the duration of the flood on an idle machine, and its actual duration
 	remembered, fresh, anonymous *visit
 	verified, unchecked          int // tokens that did not verify
 }
 
 const (
 	garbageConnections = 200
-	// requests a second: more than two processors can verify, far less than they can deny
+	// requests a second: more tokens than two processors can verify, but far fewer than they can
+	// deny
 	garbagePace = 3_000
 )
 
@@ -301,7 +302,7 @@ func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.Ch
 				if ahead := time.Until(next); ahead > 0 {
 					<-time.After(ahead)
 				} else {
-					next = time.Now() // do not catch up on missed requests
+					next = time.Now() // this does not catch up on missed requests
 				}
 				status, err := l.ask(token(random))
 				if err != nil {
@@ -335,7 +336,8 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 
 // The machine has no time for the test if the median wait of the client whose token is known
 // exceeds starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine,
-// they are 5 ms and 1.2. Then it is not asserted how many requests are denied for lack of time.
+// these values are 5 ms and 1.2. In that case the test does not assert how many requests are denied
+// for lack of time.
 const (
 	starvedWait  = 100 * time.Millisecond
 	starvedTimes = 3
@@ -359,8 +361,8 @@ func (f *flooded) check(t *testing.T) {
 		t.Errorf("%s: a client without a token got %v, want %d admitted", f.name, f.anonymous.statuses, garbageLimit)
 	}
 	for who, v := range map[string]*visit{"a known token": f.remembered, "fresh tokens": f.fresh} {
-		// On a busy machine, a token may wait too long for a processor. The request is then denied
-		// with 503. It is never counted by address, and never let through uncounted.
+		// On a busy machine, a token may wait too long for a processor. In that case the request is
+		// denied with 503. It is never counted by address, and never let through uncounted.
 		served, late := v.statuses[200], v.statuses[503]
 		if served == 0 || served+late != len(v.took) || late > max(2, len(v.took)/10) && !starved {
 			t.Errorf("%s: a client with %s got %v, want all admitted", f.name, who, v.statuses)

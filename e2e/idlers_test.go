@@ -118,7 +118,7 @@ func TestPrefacesFillNoPort(t *testing.T) {
 			end, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
-				pace := time.NewTicker(2 * time.Millisecond) // places that become free are taken again
+				pace := time.NewTicker(2 * time.Millisecond) // connection slots that become free are used again
 				defer pace.Stop()
 				for {
 					select {

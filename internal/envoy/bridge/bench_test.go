@@ -58,7 +58,8 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// The function alone returns a function that decides one request with core and the store alone.
+// The function The function alone returns a function that decides one request with only core and
+// the store.
 func alone(tb testing.TB, h *bridged) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()
@@ -74,7 +75,7 @@ func alone(tb testing.TB, h *bridged) func() {
 	}
 }
 
-// BenchmarkCall measures a question in calls of 1 and 64, next to core alone.
+// BenchmarkCall measures a question in calls of 1 and 64, compared with core alone.
 func BenchmarkCall(b *testing.B) {
 	h := open(b, shelf, nil)
 	b.Run("core alone", func(b *testing.B) {
@@ -108,9 +109,9 @@ func TestAQuestionAllocatesNothing(t *testing.T) {
 	one, many := allocs(1), allocs(64)
 	t.Logf("%v allocations of a call of 1 question, %v of 64", one, many)
 	if racescale.Fewer(100) < 100 {
-		return // under the race detector, pools drop calls
+		return // because under the race detector, pools drop calls
 	}
-	if one > 8 || many > one+4 { // the garbage collector may empty the pool
+	if one > 8 || many > one+4 { // because the garbage collector may empty the pool
 		t.Errorf("%v allocations of a call of 1 question, %v of 64", one, many)
 	}
 }

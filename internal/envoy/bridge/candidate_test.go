@@ -36,8 +36,8 @@ func (h *bridged) tried(present, candidate string, want int) {
 	eventually.Until(h.t, 10*time.Second, fmt.Sprintf("%s is %d", series, want), func() bool { return h.counted(series) == want })
 }
 
-// TestACandidateChangesNoAnswer: the answers are those of the policy in force, and the metrics have
-// what the candidate would have decided, from a filter and in JSON.
+// TestACandidateChangesNoAnswer: the answers are those of the policy in force, and the metrics show
+// the decisions of the candidate, for requests from a filter and in JSON.
 func TestACandidateChangesNoAnswer(t *testing.T) {
 	h := trying(t, `rules:
   - { name: api, match: { path: /api/* }, limit: 1/1h fixed_window }
@@ -92,7 +92,7 @@ func TestACandidateThatReadsMore(t *testing.T) {
 	h.tried("admitted", "admitted", 1)
 }
 
-// TestALargeRequestIsNotKept bounds the memory of trials.
+// TestALargeRequestIsNotKept tests that the memory of trials is bounded.
 func TestALargeRequestIsNotKept(t *testing.T) {
 	ask := wire.Ask{Path: "/", Headers: []wire.Value{{Text: strings.Repeat("x", triedBytesMax-1), Given: true}}}
 	if keep(nil, &wire.View{Ask: &ask}) == nil {

@@ -24,15 +24,15 @@ const verifyTime = 8 * counter.Millisecond
 // The type call is a call that is being decided. It is reused.
 type call struct {
 	body      []byte
-	held      int64 // bytes of the body that are counted in Bridge.bodies
+	held      int64 // the number of bytes of the body that are counted in Bridge.bodies
 	reply     []byte
 	questions []*question // all questions of this call and earlier ones, for reuse
 	used      int         // the number of questions of the current call
 	taking    []counter.Call
-	asked     []*question    // the questions that the store is asked about
-	leasing   bool           // a question leases or refunds units
-	traced    bool           // the questions have the traces of their requests
-	left      counter.Micros // the rest of verifyTime
+	asked     []*question    // the questions for which the store is called
+	leasing   bool           // whether a question leases or refunds units
+	traced    bool           // whether the questions contain the traces of their requests
+	left      counter.Micros // the remaining part of verifyTime
 }
 
 // Bounds of the memory that a call keeps for reuse: the size of its buffers, and the number of its
@@ -101,9 +101,9 @@ const receiptBytesMax = wire.CallBytesMax / 2
 
 // The method reply writes the answers. If receipts would make the reply larger than a filter reads,
 // reply omits some of them, and the units that their requests have reserved stay charged. A
-// decision is never left out for a receipt, because on_error would then decide a denied request. If
-// decisions alone make the reply too large, the rest is answered StatusBusy. No realistic policy
-// has so many limits.
+// decision is never omitted in favor of a receipt, because on_error would then decide a denied
+// request. If decisions alone make the reply too large, the remaining questions are answered
+// StatusBusy. No realistic policy has so many limits.
 func (b *Bridge) reply(c *call) {
 	begin, answer := wire.AppendReply, wire.AppendAnswer
 	if c.leasing {
@@ -148,7 +148,7 @@ func (b *Bridge) release(c *call) {
 	b.calls.Put(c)
 }
 
-// The method next returns an unused question of the call.
+// The method The method next returns an unused question of the call.
 func (c *call) next() *question {
 	if c.used == len(c.questions) {
 		c.questions = append(c.questions, new(question))
@@ -196,7 +196,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 		case busy:
 			q.answer.Status = wire.StatusBusy
 		case q.item.Kind == wire.KindWait && c.used > 1:
-			q.answer.Status = wire.StatusInvalid // waiting would delay the other answers
+			q.answer.Status = wire.StatusInvalid // because waiting would delay the other answers
 		default:
 			q.begin(&c.left, c.traced)
 		}
@@ -212,7 +212,8 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	return true
 }
 
-// The method take asks the store about all questions of a call together, and decides them.
+// The method The method take calls the store for all questions of a call together, and decides
+// them.
 func (b *Bridge) take(c *call) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]
 	for _, q := range c.questions[:c.used] {
@@ -263,7 +264,7 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answ
 	case end == throttle.EndGone && ctx.Err() != nil:
 		return false
 	case end == throttle.EndGone:
-		q.answer.Status = wire.StatusUnavailable // the bridge is stopping
+		q.answer.Status = wire.StatusUnavailable // in this case the bridge is stopping
 	case q.answer.Status == wire.StatusOK:
 		q.complete(&d)
 	}

@@ -73,7 +73,7 @@ func (b *Bridge) directed(d *policyfile.Document) error {
 		"clients; write --redis redis://localhost:6379, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
 }
 
-// DirectoryOf returns the directory that a version of the policy is decided with, or nil.
+// DirectoryOf returns the directory with which a version of the policy is decided, or nil.
 func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	for _, v := range o.b.policy.Known() {
 		if v.Ruleset == rs {
@@ -83,12 +83,12 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// The type lookups is the directory as the plan of one question uses it. It keeps the records that
-// were found.
+// The type The type lookups is the directory in the form that the plan of one question uses. It
+// keeps the records that were found.
 type lookups struct {
-	directory *directory.Directory // nil for a policy without one
+	directory *directory.Directory // the directory; nil for a policy without one
 	found     []*policy.ClientRecord
-	unknown   bool // a client or a key was not known
+	unknown   bool // whether a client or a key was not known
 	encoded   []byte
 }
 
@@ -161,8 +161,8 @@ func (q *question) Replan(p *core.Plan) {
 	}
 }
 
-// readsWait is how many reads of the directory a call waits for in one round: the read that is
-// already running, and the next one, which includes its clients.
+// readsWait is the number of reads of the directory for which a call waits in one round: the read
+// that is already running, and the next one, which includes its clients.
 const readsWait = 2
 
 // The method resolve makes the directory read the unknown clients and keys of all questions

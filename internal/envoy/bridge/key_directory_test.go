@@ -60,7 +60,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// The method with returns a question with the key secret(name).
+// The method The function with returns a question with the key secret(name).
 func (h *bridged) with(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
@@ -81,7 +81,7 @@ func stateOf(t *testing.T, a wire.Answer) policy.CredentialState {
 }
 
 // TestKeysOfTheDirectory: the bridge finds keys in the directory, together with their clients,
-// tiers and the records of those clients, with two reads for a call. A revoked key is denied.
+// tiers and the records of those clients, in two reads for each call. A revoked key is denied.
 func TestKeysOfTheDirectory(t *testing.T) {
 	memory := &followed{new(directory.Memory), make(chan struct{})}
 	createKey(t, memory, "gold", "api_key:acme", "gold")
@@ -166,7 +166,7 @@ func TestKeysWithoutRedis(t *testing.T) {
 
 // TestAFloodOfMadeUpKeys: keys that do not exist take bounded memory and at most two reads for a
 // call. A request is denied if the records of its keys are evicted before they are used. No valid
-// key is taken for an unknown one.
+// key is mistaken for an unknown one.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	const most, calls = 64, 20
 	memory := new(directory.Memory)
@@ -223,7 +223,7 @@ func TestDenialsOfKeys(t *testing.T) {
 			return directory.Open(directory.Options{Source: memory, Timeout: redistestTimeout})
 		}
 	})
-	h.ask(h.with("ann-ci", "/low")) // reads the key
+	h.ask(h.with("ann-ci", "/low")) // this reads the key
 	report := h.with("ann-ci", "/low")
 	report.Kind, report.Units = wire.KindDenied, []wire.Units{{Cost: 7}}
 	if a := h.ask(report)[0]; a.Status != wire.StatusOK {
@@ -242,7 +242,7 @@ func TestDenialsOfKeys(t *testing.T) {
 // holder is a worker whose clients have keys, and whose answers are checked.
 type holder struct {
 	*worker
-	sought map[uint32]sought // by name of the key
+	sought map[uint32]sought // the state of each key, by the name of the key
 	answer func(sought, int)
 }
 
@@ -284,8 +284,8 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// The method allows reports whether an answer to a request with the key is right. Within a second
-// after a change, any answer is.
+// The method The method allows reports whether an answer to a request with the key is right. Within
+// a second after a change, any answer is.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||
 		status == 401 && (!k.made || k.off || k.revoked)

@@ -12,13 +12,14 @@ import (
 )
 
 // A filter may lease units of a limit and admit requests from them without a call. The limit and
-// its key follow from the request that the filter describes; the filter chooses only the number.
-// The bridge grants at most a node's share, and nothing from limits that the rule does not lease.
+// its key follow from the request that the filter describes; the filter chooses only the number of
+// units. The bridge grants at most a node's share, and nothing from limits that the rule does not
+// lease.
 //
 // A filter need not prove how it used leased units: the filter itself blocks requests, so it could
-// admit any request without the bridge. A refund is different, because it gives a client an
-// allowance. So a refund needs a receipt that the bridge has sealed. The receipt is good once, for
-// at most the units that were granted.
+// admit any request without the bridge in any case. A refund is different, because it gives a
+// client an allowance. So a refund needs a receipt that the bridge has sealed. The receipt is valid
+// once, for at most the units that were granted.
 
 // The type leasing holds the units that a question asks for in addition to its request's cost.
 type leasing struct {
@@ -27,7 +28,7 @@ type leasing struct {
 	fetched [1]counter.Result
 }
 
-// The type taken is a check that takes more than its request's cost.
+// The type The type taken is a check that takes more than its request's cost.
 type taken struct {
 	check int
 	own   int64

@@ -56,7 +56,7 @@ func returning(token string, units int64) wire.Item {
 	return wire.Item{Kind: wire.KindRefund, Refund: wire.Refund{Token: token, Units: units}}
 }
 
-// The method back waits until the given number of units of the limit of /hot is used.
+// The method The function back waits until the given number of units of the limit of /hot is used.
 func (h *bridged) back(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.used("/hot", "192.0.2.1") == want })
@@ -106,7 +106,7 @@ func (h *bridged) admittedReceipt() string {
 }
 
 // TestWantsAreBounded: a lease is bounded by a node's share and by the lease's time, and only
-// leased limits have one.
+// limits that may be leased have a lease.
 func TestWantsAreBounded(t *testing.T) {
 	h := open(t, leased, nil)
 	for name, change := range map[string]func(*wire.Units){
@@ -263,7 +263,7 @@ func TestLeasedUnitsAreCounted(t *testing.T) {
 }
 
 // TestSharedCountersLeaseNothing: if the store is full, a client's units are charged to a shared
-// counter. They are not refunded to a counter of the client's own.
+// counter. They are not refunded to the client's own counter.
 func TestSharedCountersLeaseNothing(t *testing.T) {
 	h := open(t, leased, func(o *Options) {
 		memory, err := memstore.New(memstore.Options{CountersMax: 1})

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// AdminHandler serves only the routes of operators, on a listener of their own. If there is a token
-// of operators, requests must carry it. Requests of browser pages are rejected, as by
+// AdminHandler serves only the routes of operators, on a separate listener. If there is a token of
+// operators, requests must carry it. Requests of browser pages are rejected, as by
 // [Bridge.Handler].
 func (b *Bridge) AdminHandler() http.Handler {
 	mux := http.NewServeMux()

@@ -26,14 +26,14 @@ const (
 	formerAge = 30 * time.Second
 )
 
-// filterForm is what the bridge keeps with a version of the policy.
+// filterForm holds the data that the bridge keeps with a version of the policy.
 type filterForm struct {
 	version string      // the version that filters know
 	inputs  core.Inputs // the parts of a request that the policy reads
-	traced  core.Inputs // the same and the trace of the request
+	traced  core.Inputs // these parts and the trace of the request
 	compact []byte      // the policy in the form that filters read; nil for a candidate
-	settles bool        // a rule of a candidate may charge by the response
-	// directory is the directory that requests are decided with; nil for a policy without one.
+	settles bool        // whether a rule of a candidate may charge by the response
+	// the directory with which requests are decided; nil for a policy without one
 	directory *directory.Directory
 }
 

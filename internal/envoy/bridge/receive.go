@@ -98,7 +98,7 @@ func (b *Bridge) reject(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errFull):
 		b.metrics.calls.WithLabelValues(callBusy).Inc()
 		w.Header().Set("Retry-After", "1")
-		// By this header, a filter distinguishes the answer from the 503 of a proxy.
+		// This header lets a filter distinguish the answer from the 503 of a proxy.
 		w.Header()[leasingHeader] = leasingUsual
 		if r.ProtoMajor == 1 {
 			// Without this header, the server would wait for the rest of the body.

@@ -30,12 +30,12 @@ type receiptID struct {
 type redeemed struct {
 	mu       sync.Mutex
 	segments map[receiptID]*segment // by the ID of the segment's first receipt
-	order    []receiptID            // IDs of segments; the next to examine is first
+	order    []receiptID            // the IDs of segments; the next one to examine is first
 }
 
 type segment struct {
 	bits    [segmentReceipts / 64]uint64
-	expires counter.Micros // of the last redeemed receipt
+	expires counter.Micros // the expiry of the last redeemed receipt
 }
 
 // The method redeem records a receipt until it expires, and reports whether it was not recorded

@@ -33,12 +33,12 @@ type question struct {
 	first      []counter.Check // the checks for the first store call; if empty, there is no call
 	throttled  []core.Throttled
 	attrs      wire.View
-	request    policy.Attributes // of the current plan; nil if there is no plan
+	request    policy.Attributes // the span of the current plan; nil if there is no plan
 	clients    lookups
 	settlement core.Settlement
 	lease      leasing
 	span       enforce.Span
-	failure    error // of the store, or nil
+	failure    error // the error of the store, or nil
 	bridge     *Bridge
 	version    *live.Version
 	now        counter.Micros
@@ -74,8 +74,9 @@ func (q *question) release() {
 	q.lease.fetch[0] = counter.Check{}
 }
 
-// The method begin makes the first plan of a filter's question. left is the rest of the call's
-// verification time. traced says that the question has the trace of its request.
+// The method begin makes the first plan of a filter's question. The argument left is the remaining
+// verification time of the call, and traced reports whether the question contains the trace of its
+// request.
 func (q *question) begin(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
@@ -94,7 +95,8 @@ func (q *question) begin(left *counter.Micros, traced bool) {
 	}
 }
 
-// The method ask makes the plan of a request. left is the rest of the call's verification time.
+// The method ask makes the plan of a request. The argument left is the remaining verification time
+// of the call.
 func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.request = a
 	q.plan.Reset()

@@ -20,8 +20,8 @@ import (
 type job struct {
 	core.Settlement
 	due       []counter.Check
-	condition []counter.Check // checks that no other bridge has made this refund; empty if no other bridge can make it
-	key       []byte          // of the condition
+	condition []counter.Check // the checks that no other bridge has made this refund; empty if no other bridge can make it
+	key       []byte          // the results of the condition
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}

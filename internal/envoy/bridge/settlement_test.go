@@ -43,8 +43,8 @@ func (h *bridged) settled(want int64) {
 	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.used("/ai", "192.0.2.1") == want })
 }
 
-// TestSettlement: the cost is more, less, absurd, or missing. Each receipt is good once, also under
-// a former policy.
+// TestSettlement: the cost is more, less, absurd, or missing. Each receipt is valid once, also
+// under a former policy.
 func TestSettlement(t *testing.T) {
 	h := open(t, shop, nil)
 	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Receipt != "" {
@@ -64,7 +64,7 @@ func TestSettlement(t *testing.T) {
 	}
 	h.ask(settling(h.admitted(), "3"))
 	h.settled(38)
-	h.ask(settling(h.admitted(), "51")) // more than max: the default, which is the estimate
+	h.ask(settling(h.admitted(), "51")) // if it is more than max, the default is charged, which is the estimate
 	h.settled(48)
 	old := h.admitted()
 	h.settled(58)

@@ -37,8 +37,8 @@ func (h *bridged) tracedCall(path, traceparent string) []byte {
 	return callOf(h.b.policy.Current().ID+tracedSuffix, item)
 }
 
-// TestEveryBridgeReadsEveryFilter: filters that send traces and filters that do not are answered by
-// bridges that trace and by bridges that do not, since several bridges may serve one Envoy.
+// TestEveryBridgeReadsEveryFilter: any bridge answers any filter, whether or not the filter sends
+// traces and the bridge records them, since several bridges may serve one Envoy.
 func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 	for _, traces := range []bool{false, true} {
 		var spans *tracetest.SpanRecorder

@@ -27,8 +27,8 @@ func withP384(t *testing.T) string {
 	return shop + "identify: [{ jwt: { jwks_file: " + file + " } }, { ip: {} }]\n"
 }
 
-// TestACallFullOfGarbage: every question is decided, by its address. Tokens are verified until the
-// time is used up. The verdicts on the rest are not remembered.
+// TestACallFullOfGarbage: every question is decided by its address. Tokens are verified until the
+// time is used up. The verdicts on the remaining tokens are not remembered.
 func TestACallFullOfGarbage(t *testing.T) {
 	h := open(t, withP384(t), nil)
 	items := h.garbage()

@@ -26,7 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// proxy is an Envoy's end of a stream.
+// The type proxy is an Envoy's end of a stream.
 type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
@@ -45,7 +45,7 @@ func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *pro
 	}
 	listener, server := bufconn.Listen(1<<20), grpc.NewServer()
 	s.Register(server)
-	go func() { _ = server.Serve(listener) }() // ends with the test
+	go func() { _ = server.Serve(listener) }() // the connection ends with the test
 	t.Cleanup(server.Stop)
 	return s, said, func() *proxy {
 		connection, err := grpc.NewClient("passthrough:bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -130,7 +130,7 @@ func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 	late.acknowledge("", "", "")
 	_, lateNonce, _ := late.wantSettings("v1")
 	late.acknowledge("", lateNonce, "Unable to create Wasm plugin")
-	again := connect() // a reconnected Envoy that has the current version
+	again := connect() // this is a reconnected Envoy that has the current version
 	again.acknowledge(whole, "", "")
 	eventually.Until(t, 20*time.Second, "somebody is told of the refusal", func() bool {
 		return strings.Contains(said.String(), "Unable to create Wasm plugin")
@@ -144,7 +144,7 @@ func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 			t.Error("no nonce")
 		}
 	}
-	early.acknowledge("", "1", "what it says of a version before") // ignored: an outdated nonce
+	early.acknowledge("", "1", "what it says of a version before") // this request is ignored, because its nonce is outdated
 	s.Set("v3", []byte("third"))
 	if settings, nonce, _ := early.wantSettings("v3"); nonce != "3" || !strings.Contains(settings, base64.StdEncoding.EncodeToString([]byte("third"))) {
 		t.Errorf("%q is its answer number %s, want 3", settings, nonce)

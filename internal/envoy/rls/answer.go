@@ -99,7 +99,7 @@ func unitOf(l *counter.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several
 }
 
 // spanOf returns the span of a unit, 0 for a year and for unknown units. The units of a request
-// have the same numbers as those of a response, but no name for a week.
+// have the same numbers as those of a response, but there is no name for a week.
 func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	for _, u := range units {
 		if u.unit == pb.RateLimitResponse_RateLimit_Unit(asked) {
@@ -148,7 +148,8 @@ const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status"
 	`"detail":"The target or the host is of a form that is not served."}`
 
 // The function unserved returns the answer to a request whose path or host servers could read
-// differently. The other fronts answer it with 400. After an error, Envoy would admit it.
+// differently. The other fronts answer such a request with 400. After an error, Envoy would admit
+// the request.
 func unserved(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)
 	reply.ResponseHeadersToAdd = []*envoycore.HeaderValue{{Key: "content-type", Value: "application/problem+json"}}

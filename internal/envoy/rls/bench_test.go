@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The type echo gives every request the same answer, of realistic size. It measures the cost of
+// The type echo gives every request the same answer, of realistic size. This measures the cost of
 // gRPC itself.
 type echo struct {
 	pb.UnimplementedRateLimitServiceServer

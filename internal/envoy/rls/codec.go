@@ -8,7 +8,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto" // registers the default codec
+	"google.golang.org/grpc/encoding/proto" // this import registers the default codec
 	"google.golang.org/grpc/mem"
 	protobuf "google.golang.org/protobuf/proto"
 )

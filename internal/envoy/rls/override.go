@@ -27,7 +27,8 @@ type overrides struct {
 	known map[override]*core.Ruleset
 }
 
-// The method alone returns the policy without its rules, for a domain that no rule matches.
+// The method The function alone returns the policy without its rules, for a domain that no rule
+// matches.
 func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	asked := overrideOf(policy)
 	o.mu.Lock()
@@ -52,8 +53,8 @@ func overrideOf(policy *core.Ruleset) override {
 	return override{name: policy.Name(), onError: policy.OnError(), headers: policy.Families()}
 }
 
-// The method of returns the ruleset of a limit: one fixed window in the policy's namespace, with a
-// counter for all entries of the descriptor.
+// The method The method of returns the ruleset of a limit: one fixed window in the policy's
+// namespace, with a counter for all entries of the descriptor.
 func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescriptor_RateLimitOverride) (*core.Ruleset, error) {
 	asked := overrideOf(policy)
 	asked.limited, asked.count, asked.unit, asked.several = true, int64(source.GetRequestsPerUnit()), source.GetUnit(), 1

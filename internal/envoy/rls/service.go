@@ -63,12 +63,12 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
-	// RequestsMax is the greatest number of requests that are answered concurrently. 0 means
-	// RequestsMaxDefault.
+	// RequestsMax is the greatest number of requests that are answered concurrently. If it is 0,
+	// RequestsMaxDefault applies.
 	RequestsMax int
 	// Tracer makes the spans of checks. Nil makes none.
 	Tracer *enforce.Tracer
-	// Observer observes the outcomes of requests. Nil means none.
+	// Observer observes the outcomes of requests. Nil means no observer.
 	Observer Observer
 	// Now is the wall clock. Nil means this machine's. Counters do not depend on it.
 	Now func() counter.Micros
@@ -78,7 +78,7 @@ type Options struct {
 // arguments.
 type Observer interface {
 	// Decided reports a request that was decided. The plan's Outcomes and Credentials have the
-	// details. The observer ends the span. failure is the error of the store, or nil.
+	// details. The observer ends the span. The argument failure is the error of the store, or nil.
 	Decided(plan *core.Plan, decision *core.Decision, span *enforce.Span, failure error)
 	// UnknownDomain reports a request that was admitted because no rule covers its domain and its
 	// descriptors have no limits of their own.
