@@ -44,8 +44,7 @@ type ledgerBridge struct {
 	exact   bool // the bridge forbids remembering denials
 	verdict bool // the bridge identifies the requests as another client's
 	path    string
-	// Calls about leases reach a bridge that does not support them, and other calls reach a bridge
-	// that does.
+	// Calls about leases reach a bridge without support for them, and other calls one with support.
 	mixed   bool
 	late    bool     // a call about leases that is rejected is answered only after it was given up
 	settled []string // receipts
