@@ -246,7 +246,7 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	b.mustRun()
 }
 
-// The method The function checks requests the health over gRPC, or /readyz on the port that has it,
+// The method checks requests the health over gRPC, or /readyz on the port that has it,
 // over a new connection.
 func (b *attackedBridge) checks(address string) bool {
 	transport := &http.Transport{Protocols: new(http.Protocols)}

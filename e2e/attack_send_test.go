@@ -80,7 +80,7 @@ func (a *attackRun) request(method, target, fields string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: " + a.host + "\r\n" + fields + "\r\n"
 }
 
-// The method The method each sends every request over a new connection, one after the other.
+// The method each sends every request over a new connection, one after the other.
 func (a *attackRun) each(requests ...string) {
 	for _, r := range requests {
 		a.exchangeWithin(r, oddWithin)

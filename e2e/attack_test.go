@@ -27,7 +27,7 @@ type attack struct {
 	// path is what the attacker requests. The test's policy admits limit requests to it.
 	path  string
 	limit int
-	// The type run performs the attack. Every request that the upstream receives during it is the
+	// The function run performs the attack. Every request that the upstream receives during it is the
 	// attacker's, except those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
@@ -48,10 +48,10 @@ type attack struct {
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests during it.
 	outage bool
-	// The type admits reports whether the upstream would serve a request as the limited resource;
+	// The function admits reports whether the upstream would serve a request as the limited resource;
 	// nil means always.
 	admits func(r *http.Request) bool
-	// The type plain sends one ordinary request, to use up the rest of the limit; nil sends a GET
+	// The function plain sends one ordinary request, to use up the rest of the limit; nil sends a GET
 	// to path.
 	plain func(a *attackRun) int
 }
@@ -184,7 +184,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// The method The method on reports whether this run of the tests includes the row on front f.
+// The method on reports whether this run of the tests includes the row on front f.
 func (row *attack) on(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
@@ -258,7 +258,7 @@ func (a *attackRun) sendPlain() int {
 	return status
 }
 
-// The method The method assert checks the conditions that must hold after any attack.
+// The method assert checks the conditions that must hold after any attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.text())

@@ -104,7 +104,7 @@ func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// The method The method anew sends a request over a new connection, which any worker may receive.
+// The method anew sends a request over a new connection, which any worker may receive.
 func (d *directedEnvoy) anew(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }

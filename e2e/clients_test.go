@@ -67,7 +67,7 @@ func TestClientsAsData(t *testing.T) {
 		penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--actor", "ops")...).mustSucceed(t)
 	}
 	at := func(node *process) []string { return []string{"--admin", node.admin} }
-	// The method holds waits until every node answers a client with a status. The promise is a
+	// The function holds waits until every node answers a client with a status. The promise is a
 	// second, but the machine can be busy.
 	holds := func(what, user string, status int) {
 		t.Helper()

@@ -257,7 +257,7 @@ func (e *explained) explainCharged(file string, r request) {
 	}
 }
 
-// The method The method read returns the Caddyfile.
+// The method read returns the Caddyfile.
 func (p *process) read() string {
 	p.t.Helper()
 	text, err := os.ReadFile(p.file)

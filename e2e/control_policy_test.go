@@ -174,7 +174,7 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.withstands(nodes)
 }
 
-// The method The method explains explains a request of a client that has its own limit in the
+// The method explains explains a request of a client that has its own limit in the
 // directory.
 func (p *policyPlane) explains() {
 	t := p.t
@@ -193,7 +193,7 @@ func (p *policyPlane) explains() {
 	}
 }
 
-// The method The method withstands forges the policy in Redis, and starts a node without Redis.
+// The method withstands forges the policy in Redis, and starts a node without Redis.
 func (p *policyPlane) withstands(nodes []*process) {
 	t := p.t
 	t.Helper()

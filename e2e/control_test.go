@@ -96,7 +96,7 @@ func (c *controlPlane) send(method, path, body string) (status int, text string)
 	return response.StatusCode, string(answer)
 }
 
-// The method The method edit makes an edit of a client.
+// The method edit makes an edit of a client.
 func (c *controlPlane) edit(client, action string) {
 	c.t.Helper()
 	path := "/v1/clients/" + url.PathEscape(client) + "/edits"

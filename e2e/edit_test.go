@@ -54,7 +54,7 @@ func startTrio(t *testing.T, text string) *trio {
 	return f
 }
 
-// The method The method edit writes text to all files.
+// The method edit writes text to all files.
 func (f *trio) edit(text string) {
 	for _, file := range f.files {
 		file.edit(text)

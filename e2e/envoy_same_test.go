@@ -40,7 +40,7 @@ rules:
   - {name: upstream, match: {path: /merged}, limit: 4/31d}
 `
 
-// The variable The variable same lists the requests in order.
+// The variable same lists the requests in order.
 var same = []struct {
 	method, path, from string
 	header             []string
@@ -88,7 +88,7 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// The function The variable speaking is an upstream with its own rate limit under /merged.
+// The function speaking is an upstream with its own rate limit under /merged.
 func speaking(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
@@ -144,7 +144,7 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	}
 }
 
-// The type The type alike is an answer without the proxy's own fields and without times.
+// The type alike is an answer without the proxy's own fields and without times.
 type alike struct {
 	Status int
 	Header map[string][]string

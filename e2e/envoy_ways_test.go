@@ -110,7 +110,7 @@ type raw struct {
 	reader *bufio.Reader
 }
 
-// The method The method opens sends a request head and returns the response.
+// The method opens sends a request head and returns the response.
 func (s *site) opens(t *testing.T, head string) (*raw, *http.Response) {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)
@@ -131,7 +131,7 @@ func (s *site) opens(t *testing.T, head string) (*raw, *http.Response) {
 	return c, response
 }
 
-// The method The method echoes sends a text and reads it back.
+// The method echoes sends a text and reads it back.
 func (c *raw) echoes(t *testing.T, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {

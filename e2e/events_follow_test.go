@@ -82,7 +82,7 @@ func (f *followed) counts() map[string]int {
 	return counts
 }
 
-// The method The method until waits until the counts are those of want.
+// The method until waits until the counts are those of want.
 func (f *followed) until(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int

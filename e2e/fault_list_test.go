@@ -15,7 +15,7 @@ import (
 // The type fault is a row of docs/explanation/faults.md.
 type fault struct {
 	name string
-	// The type group starts the nodes' Redis; nil means one server.
+	// The function group starts the nodes' Redis; nil means one server.
 	group func(t testing.TB) *nodeGroup
 	// begin starts the fault and end undoes it. An instantaneous fault has no end.
 	begin, end func(g *nodeGroup)

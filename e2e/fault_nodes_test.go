@@ -76,7 +76,7 @@ type nodeGroup struct {
 	policy   string
 	running  []*server // all processes of the nodes
 	said     string    // remark about the fault in addition to the clients' observations
-	// The type crash kills a node and starts it again.
+	// The function crash kills a node and starts it again.
 	crash func(node int)
 }
 
@@ -185,7 +185,7 @@ func (f *nodeGroup) program(node int, build func() (string, error)) (path string
 type column struct {
 	name  string
 	words string // further fields of the policy's rules
-	// The type The function prepare starts the processes that all faults share. It returns a
+	// The function prepare starts the processes that all faults share. It returns a
 	// function that starts the nodes of a group for the fault with the given number.
 	prepare func(t testing.TB, faults int) (start func(f *nodeGroup, number int, policy string))
 }

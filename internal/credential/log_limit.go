@@ -30,7 +30,7 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// The method The method sometimes logs an event caused by a request. It writes at most one line per
+// The method sometimes logs an event caused by a request. It writes at most one line per
 // noticeEvery, with the number of events that were not logged.
 func (n *notices) sometimes(text string) {
 	n.mu.Lock()

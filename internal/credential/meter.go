@@ -278,7 +278,7 @@ func (q *inquiry) admitted(now counter.Micros) bool {
 	return ok
 }
 
-// The method The method left returns how much time the token may take.
+// The method left returns how much time the token may take.
 func (q *inquiry) left() counter.Micros {
 	switch {
 	case q.asker.Left == nil:

@@ -118,7 +118,7 @@ func (w *watchedFile) check(now time.Time) {
 	}
 }
 
-// The method The method back logs that a missing file exists again, unchanged.
+// The method back logs that a missing file exists again, unchanged.
 func (w *watchedFile) back() {
 	if w.missing {
 		w.missing = false

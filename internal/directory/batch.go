@@ -111,7 +111,7 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 	return done
 }
 
-// The method The method place returns the place of the batch that contains a client: 0 for the
+// The method place returns the place of the batch that contains a client: 0 for the
 // batch that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
@@ -133,7 +133,7 @@ func (d *Directory) batch(place int) *batch {
 	return d.queue[place-1]
 }
 
-// The variable The variable closed is a channel that is closed.
+// The variable closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -54,7 +54,7 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// The method The method is reports whether the entry belongs to a name. It does not wait for the
+// The method is reports whether the entry belongs to a name. It does not wait for the
 // first cache line to read a short identifier in the second.
 func (e *entry) is(name policy.ClientName) bool {
 	n := len(name.ID)

@@ -398,7 +398,7 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// The method The method whole reports whether the source still has its records. It does not if it
+// The method whole reports whether the source still has its records. It does not if it
 // has lost them, like a Redis that was emptied, or if it never had any. The result ok is false if
 // the source did not answer. If the records were replaced by others, all remembered ones are read
 // again.

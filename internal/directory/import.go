@@ -370,7 +370,7 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// The function The function concurrently calls do with the numbers 0 to n-1, some at the same time,
+// The function concurrently calls do with the numbers 0 to n-1, some at the same time,
 // and returns the errors.
 func concurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)

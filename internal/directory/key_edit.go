@@ -101,7 +101,7 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	return &KeysShown{Keys: shown, Changed: changed}, err
 }
 
-// The method The method now returns the time of the editor.
+// The method now returns the time of the editor.
 func (e *Editor) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
@@ -330,7 +330,7 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return changed + 1, err
 }
 
-// The function The function nobody returns the error for a name without keys.
+// The function nobody returns the error for a name without keys.
 func nobody(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
 
 // The method forget removes the keys of a name that have ended.

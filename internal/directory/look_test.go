@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The type The type deaf is a source whose messages do not arrive. While away is set, the source
+// The type deaf is a source whose messages do not arrive. While away is set, the source
 // does not answer at all. While emptied is set, the source has no generation.
 type deaf struct {
 	directory.Memory

@@ -30,7 +30,7 @@ const (
 // NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// The type The type networks holds the records of all networks. They are immutable, except for the
+// The type networks holds the records of all networks. They are immutable, except for the
 // values that the entries cache.
 type networks struct {
 	four, six networkTable

@@ -227,10 +227,10 @@ type effective struct {
 	client policy.ClientRecord  // that of record, beside it
 }
 
-// The constant The variable never is later than every instant.
+// The constant never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// The variable The variable nothing is what is in force for every client without a record.
+// The variable nothing is what is in force for every client without a record.
 var nothing = &effective{until: never}
 
 // The method at returns the part of the record that is in force at an instant, and until when. The

@@ -127,7 +127,7 @@ func fill(t *testing.T, source *redisdir.Source, records int) {
 	}
 }
 
-// The type The type waits holds the waiting times of clients, sorted.
+// The type waits holds the waiting times of clients, sorted.
 type waits []time.Duration
 
 func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }

@@ -172,14 +172,14 @@ func (o *Outages) endBusy() {
 	o.ended(length, uint64(a.denied.Load()))
 }
 
-// The method The method ended reports the end of an outage as an event, with the number of requests
+// The method ended reports the end of an outage as an event, with the number of requests
 // that were decided without the store.
 func (o *Outages) ended(length time.Duration, requests uint64) {
 	millis := max(1, length.Milliseconds()) // because an event omits a length of 0
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }
 
-// The method The method end ends the outage if no request was decided without the store during
+// The method end ends the outage if no request was decided without the store during
 // outageQuiet, and if the store has answered since. It returns how long the outage lasted.
 func (o *Outages) end(a *outage) (length time.Duration, over bool) {
 	a.mu.Lock()

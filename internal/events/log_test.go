@@ -30,7 +30,7 @@ func (c *clock) options() Options {
 	return Options{Node: "n1", Now: func() time.Time { return c.now }, After: func(_ time.Duration, f func()) { c.due = append(c.due, f) }}
 }
 
-// The method The method second ends a second.
+// The method second ends a second.
 func (c *clock) second() {
 	c.now = c.now.Add(time.Second)
 	due := c.due

@@ -66,7 +66,7 @@ func (r *recent) client(name string) *denials {
 	return d
 }
 
-// The method The method of returns the latest denials of a client, the newest first. For an
+// The method of returns the latest denials of a client, the newest first. For an
 // address, they include the denials of its prefix, because a policy may show only the prefix.
 func (r *recent) of(client string) (all []Event) {
 	names := []string{client}

@@ -33,7 +33,7 @@ const (
 	readersMax = 4
 )
 
-// The variable The channel reading has an element for each call of Follow that uses Redis.
+// The channel reading has an element for each call of Follow that uses Redis.
 var reading = make(chan struct{}, readersMax)
 
 // errReaders is the error of a call of Follow that got no turn because of other readers.
@@ -191,7 +191,7 @@ func (p *EventPage) addText(id string, text []byte, places map[string]uint64, f 
 	}
 }
 
-// The function The function register asks the nodes to write their events, and returns the nodes
+// The function register asks the nodes to write their events, and returns the nodes
 // with recent heartbeats, the latest first.
 func register(ctx context.Context, store *redisstore.Store, f *events.Filter) (ids []string, err error) {
 	member, err := json.Marshal(f)

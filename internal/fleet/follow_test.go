@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type The type writes is a log of made-up events.
+// The type writes is a log of made-up events.
 type writes struct {
 	mu  sync.Mutex
 	all []events.Event
@@ -78,7 +78,7 @@ func (r *reader) read() *EventPage {
 	return page
 }
 
-// The method The method until reads until the events so far are those of want, each exactly once.
+// The method until reads until the events so far are those of want, each exactly once.
 func (r *reader) until(want ...string) {
 	r.t.Helper()
 	slices.Sort(want)

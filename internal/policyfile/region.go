@@ -144,7 +144,7 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	}
 }
 
-// The method The method lend keeps the limits over all regions, from which regions compute what
+// The method lend keeps the limits over all regions, from which regions compute what
 // they can lend. It reports limits that cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {

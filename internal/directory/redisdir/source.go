@@ -193,7 +193,7 @@ func unannounced(err error) error {
 	return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w", directory.ErrSource, err)
 }
 
-// The method The method swap replaces the value of a key if it still equals old. An empty text
+// The method swap replaces the value of a key if it still equals old. An empty text
 // means that there is no value.
 func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swapped bool, err error) {
 	reply, err := s.store.DoFor(ctx, key, "eval", swapScript, 1, key, old, text)

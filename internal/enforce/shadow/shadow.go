@@ -226,7 +226,7 @@ func (r *Runner) run(t *Trial) {
 	t.finish(admitted)
 }
 
-// The method The method decide calls the store and decides.
+// The method decide calls the store and decides.
 func (t *Trial) decide() core.Decision {
 	checks := t.Plan.Checks()
 	if len(checks) > 0 {

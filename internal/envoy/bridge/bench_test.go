@@ -58,7 +58,7 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// The function The function alone returns a function that decides one request with only core and
+// The function alone returns a function that decides one request with only core and
 // the store.
 func alone(tb testing.TB, h *bridged) func() {
 	var plan core.Plan

@@ -89,13 +89,13 @@ func (c *candidate) reload() error {
 	return c.policy.Reload()
 }
 
-// The method The method complete gives the candidate its own namespace.
+// The method complete gives the candidate its own namespace.
 func (c *candidate) complete(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, c.bridge.policy.Current().Document.Name) + shadow.Suffix
 	return c.bridge.directed(d)
 }
 
-// The method The method prepare determines which parts of a request and of a response the candidate
+// The method prepare determines which parts of a request and of a response the candidate
 // reads.
 func (c *candidate) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()

@@ -26,7 +26,7 @@ func (r *keptResponse) Pending() *core.Settlement { return &r.pending }
 // Release implements [shadow.Response].
 func (r *keptResponse) Release() {}
 
-// The method The method covers reports whether the filter was asked for all data that a settlement
+// The method covers reports whether the filter was asked for all data that a settlement
 // needs.
 func (r *keptResponse) covers(needs *core.Settlement) bool {
 	among := func(names []string) func(string) bool {
@@ -78,7 +78,7 @@ func cloneSettle(from *wire.Settle) *wire.Settle {
 // dropped.
 const parkedMax = 4096
 
-// The type The type parked holds the trials that wait for a response, by the numbers of receipts.
+// The type parked holds the trials that wait for a response, by the numbers of receipts.
 // It is safe for concurrent use.
 type parked struct {
 	mu     sync.Mutex
@@ -115,7 +115,7 @@ func (p *parked) unpark(number uint64) *shadow.Trial {
 	return p.remove(number)
 }
 
-// The method The method remove does what unpark does, with the lock held.
+// The method remove does what unpark does, with the lock held.
 func (p *parked) remove(number uint64) *shadow.Trial {
 	t := p.trials[number]
 	delete(p.trials, number)

@@ -148,7 +148,7 @@ func (b *Bridge) release(c *call) {
 	b.calls.Put(c)
 }
 
-// The method The method next returns an unused question of the call.
+// The method next returns an unused question of the call.
 func (c *call) next() *question {
 	if c.used == len(c.questions) {
 		c.questions = append(c.questions, new(question))
@@ -212,7 +212,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	return true
 }
 
-// The method The method take calls the store for all questions of a call together, and decides
+// The method take calls the store for all questions of a call together, and decides
 // them.
 func (b *Bridge) take(c *call) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]

@@ -83,7 +83,7 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// The type The type lookups is the directory in the form that the plan of one question uses. It
+// The type lookups is the directory in the form that the plan of one question uses. It
 // keeps the records that were found.
 type lookups struct {
 	directory *directory.Directory // the directory; nil for a policy without one

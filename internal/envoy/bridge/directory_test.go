@@ -71,7 +71,7 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 	}
 }
 
-// The method The function by returns a question of a user.
+// The method by returns a question of a user.
 func (h *bridged) by(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
@@ -261,7 +261,7 @@ func counterSource(h *bridged, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// The type The type sought is a request of a user.
+// The type sought is a request of a user.
 type sought struct{ user, path string }
 
 // The type judge is a worker whose answers are checked.
@@ -321,7 +321,7 @@ func (c *directedClient) change(what int) directory.Action {
 	}
 }
 
-// The method The method allows reports whether an answer to the client is right. Within a second
+// The method allows reports whether an answer to the client is right. Within a second
 // after a change, any answer is right.
 func (c *directedClient) allows(path string, status int) bool {
 	switch {

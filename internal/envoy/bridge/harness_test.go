@@ -77,7 +77,7 @@ func open(t testing.TB, policy string, change func(*Options)) *bridged {
 	return h
 }
 
-// The function The function still runs a test of a bridge with the policy shop in simulated time,
+// The function still runs a test of a bridge with the policy shop in simulated time,
 // which advances only while all goroutines wait. It begins on a whole hour, at the start of
 // windows.
 func still(t *testing.T, story func(*bridged)) {

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// The type The type asked is the JSON description of a request. Missing members are empty.
+// The type asked is the JSON description of a request. Missing members are empty.
 type asked struct {
 	Method  string            `json:"method"` // default GET
 	Path    string            `json:"path"`   // with or without a query; default /

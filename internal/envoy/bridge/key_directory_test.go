@@ -60,7 +60,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// The method The function with returns a question with the key secret(name).
+// The method with returns a question with the key secret(name).
 func (h *bridged) with(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
@@ -284,7 +284,7 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// The method The method allows reports whether an answer to a request with the key is right. Within
+// The method allows reports whether an answer to a request with the key is right. Within
 // a second after a change, any answer is.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||

@@ -28,7 +28,7 @@ type leasing struct {
 	fetched [1]counter.Result
 }
 
-// The type The type taken is a check that takes more than its request's cost.
+// The type taken is a check that takes more than its request's cost.
 type taken struct {
 	check int
 	own   int64

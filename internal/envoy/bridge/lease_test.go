@@ -56,7 +56,7 @@ func returning(token string, units int64) wire.Item {
 	return wire.Item{Kind: wire.KindRefund, Refund: wire.Refund{Token: token, Units: units}}
 }
 
-// The method The function back waits until the given number of units of the limit of /hot is used.
+// The method back waits until the given number of units of the limit of /hot is used.
 func (h *bridged) back(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.used("/hot", "192.0.2.1") == want })

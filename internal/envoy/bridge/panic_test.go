@@ -63,7 +63,7 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 	}
 }
 
-// The type The type fused is a store that panics once, at the nth call after it was set.
+// The type fused is a store that panics once, at the nth call after it was set.
 type fused struct {
 	counter.Store
 	fuse atomic.Int64

@@ -100,7 +100,7 @@ func newSealer(token string, now counter.Micros) *sealer {
 // secret returns the current secret.
 func (s *sealer) secret() string { return string(s.secrets.Load().current.secret) }
 
-// The method The method replace sets the secret with which receipts are sealed, and reports whether
+// The method replace sets the secret with which receipts are sealed, and reports whether
 // the secret has changed. Receipts sealed with the previous secret stay valid until they expire.
 // Only one goroutine calls replace.
 func (s *sealer) replace(secret string, now counter.Micros) (changed bool) {
@@ -151,7 +151,7 @@ func (s *sealer) sealUnits(back *counter.Check, now counter.Micros) string {
 	return s.sealed(unitsForm, "", compact.AppendRefund(s.plain(now), back))
 }
 
-// The method The function plain returns the header of the part to be sealed.
+// The method plain returns the header of the part to be sealed.
 func (s *sealer) plain(now counter.Micros) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, 384), uint64(now+receiptTTL))
 }
@@ -165,7 +165,7 @@ func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	return string(s.secrets.Load().current.own.Seal(head, nonce(number), plain, head))
 }
 
-// The type The type opened is the content of a receipt that was opened and can be redeemed.
+// The type opened is the content of a receipt that was opened and can be redeemed.
 type opened struct {
 	id      receiptID
 	version string

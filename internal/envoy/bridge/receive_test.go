@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type The type half is a body that stops in the middle until it is closed.
+// The type half is a body that stops in the middle until it is closed.
 type half struct {
 	came io.Reader
 	rest chan error
@@ -30,7 +30,7 @@ func (h *half) Read(p []byte) (int, error) {
 
 func (h *half) Close() error { return nil }
 
-// The method The function sends sends half a call. The returned channel receives the status of the
+// The method sends sends half a call. The returned channel receives the status of the
 // answer.
 func (h *bridged) sends(came []byte) (rest chan error, status chan int) {
 	rest, status = make(chan error), make(chan int, 1)
@@ -106,7 +106,7 @@ func TestIncomingCallsAreBounded(t *testing.T) {
 	}
 }
 
-// The type The type stuck is a response writer that blocks, like one whose client has stopped
+// The type stuck is a response writer that blocks, like one whose client has stopped
 // reading.
 type stuck struct {
 	sink

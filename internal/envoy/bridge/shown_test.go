@@ -45,7 +45,7 @@ func shadowed(t *testing.T) (o Options, registry *prometheus.Registry) {
 	return o, registry
 }
 
-// The function The function shown returns the number of policies that the metrics show.
+// The function shown returns the number of policies that the metrics show.
 func shown(t *testing.T, registry *prometheus.Registry) (n int) {
 	t.Helper()
 	families, err := registry.Gather()

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The constant The variable waited is a policy under which requests of users and of API keys wait.
+// The constant waited is a policy under which requests of users and of API keys wait.
 const waited = `
 name: shop
 directory: true
@@ -24,7 +24,7 @@ rules:
   - { name: slow, per: [], limit: 1/1s fixed_window, action: throttle, throttle: { max_delay: 5s, max_waiting: 3 } }
 `
 
-// The type The type queuing is a bridge in simulated time whose requests wait.
+// The type queuing is a bridge in simulated time whose requests wait.
 type queuing struct {
 	*bridged
 	source *directory.Memory
@@ -64,7 +64,7 @@ func (q *queuing) of(credential string) wire.Item {
 	return item
 }
 
-// The method The method wait asks a question that waits. It returns a function that returns the
+// The method wait asks a question that waits. It returns a function that returns the
 // answer and the time of the answer.
 func (q *queuing) wait(credential string) func() (a wire.Answer, after time.Duration) {
 	item := q.of(credential)

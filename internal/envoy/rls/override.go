@@ -27,7 +27,7 @@ type overrides struct {
 	known map[override]*core.Ruleset
 }
 
-// The method The function alone returns the policy without its rules, for a domain that no rule
+// The method alone returns the policy without its rules, for a domain that no rule
 // matches.
 func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	asked := overrideOf(policy)
@@ -53,7 +53,7 @@ func overrideOf(policy *core.Ruleset) override {
 	return override{name: policy.Name(), onError: policy.OnError(), headers: policy.Families()}
 }
 
-// The method The method of returns the ruleset of a limit: one fixed window in the policy's
+// The method of returns the ruleset of a limit: one fixed window in the policy's
 // namespace, with a counter for all entries of the descriptor.
 func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescriptor_RateLimitOverride) (*core.Ruleset, error) {
 	asked := overrideOf(policy)

@@ -31,7 +31,7 @@ type between struct {
 	of    counter.Store
 	calls atomic.Int64
 	mu    sync.Mutex
-	// The type take answers in place of the inner store if it is not nil.
+	// The function take answers in place of the inner store if it is not nil.
 	take func(ctx context.Context, checks []counter.Check, results []counter.Result) error
 }
 

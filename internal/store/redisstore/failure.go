@@ -185,7 +185,7 @@ func failureOf(err error) *Failure {
 	return &Failure{Kind: KindConnection, Cause: err, unsent: unsent}
 }
 
-// The function The function remedy adds a hint to errors that are caused by a server's
+// The function remedy adds a hint to errors that are caused by a server's
 // configuration.
 func remedy(err error) error {
 	switch {

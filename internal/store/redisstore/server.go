@@ -187,7 +187,7 @@ func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *
 	return nil
 }
 
-// The method The method carry sends the call and waits for its end. If the result is nil, the call
+// The method carry sends the call and waits for its end. If the result is nil, the call
 // was answered and belongs to the caller. Otherwise the caller must no longer use the call.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
 	if ctx.Done() == nil && n.queue.len() == 0 {

@@ -126,7 +126,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// The method The method look requests units of the counters that run low.
+// The method look requests units of the counters that run low.
 func (s *Store) look(checks []counter.Check, results []counter.Result) {
 	for i := range checks {
 		c := &checks[i]
@@ -144,7 +144,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// The method The method ask queues a question, unless the counter was asked for a short time ago.
+// The method ask queues a question, unless the counter was asked for a short time ago.
 func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
 	last := place.Load()
