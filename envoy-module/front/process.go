@@ -52,12 +52,15 @@ type Process struct {
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
 	fronts []*Front             // that are open, the oldest first
+
+	sending sync.Mutex
+	senders shares[sender] // by their settings
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{},
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{}, senders: shares[sender]{},
 		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
 		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
