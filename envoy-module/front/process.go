@@ -26,6 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Process is what all filters of one Envoy share: stores, verifiers, queues and metrics. A
@@ -73,8 +74,8 @@ func NewProcess(logger *slog.Logger) *Process {
 // and is no node. It must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
-// Panics returns the number of panics so far. Each was recovered.
-func (p *Process) Panics() int64 { return p.panics.Load() }
+// Panics returns the number of panics so far, those of background work included. Each was recovered.
+func (p *Process) Panics() int64 { return p.panics.Load() + survive.Panics() }
 
 // Panicked counts a panic of a hook, and logs at most one each second.
 func (p *Process) Panicked(reason any) { p.panicked(reason) }
