@@ -27,8 +27,8 @@ type ask func() (admitted bool, err error)
 // contender is a system in a comparison.
 type contender struct {
 	name string
-	// The function start starts a number of nodes with one limit per hour, or per minute if the limit
-	// must not be reached.
+	// The function start starts a number of nodes with one limit per hour, or per minute if the
+	// limit must not be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
 	// unasked reports that the number of admitted requests is not measured, because a baseline
 	// decides nothing.

@@ -27,8 +27,8 @@ type attack struct {
 	// path is what the attacker requests. The test's policy admits limit requests to it.
 	path  string
 	limit int
-	// The function run performs the attack. Every request that the upstream receives during it is the
-	// attacker's, except those of the other client.
+	// The function run performs the attack. Every request that the upstream receives during it is
+	// the attacker's, except those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
@@ -48,11 +48,11 @@ type attack struct {
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests during it.
 	outage bool
-	// The function admits reports whether the upstream would serve a request as the limited resource;
-	// nil means always.
+	// The function admits reports whether the upstream would serve a request as the limited
+	// resource; nil means always.
 	admits func(r *http.Request) bool
-	// The function plain sends one ordinary request, to use up the rest of the limit; nil sends a GET
-	// to path.
+	// The function plain sends one ordinary request, to use up the rest of the limit; nil sends a
+	// GET to path.
 	plain func(a *attackRun) int
 }
 

@@ -60,8 +60,8 @@ func find[V any](set *[setWays]slot[V], id identity, now counter.Micros) *slot[V
 	return nil
 }
 
-// The function place returns the slot of an identity, or the slot to evict if the identity has none.
-// The caller holds the lock.
+// The function place returns the slot of an identity, or the slot to evict if the identity has
+// none. The caller holds the lock.
 func place[V any](set *[setWays]slot[V], id identity) (w *slot[V], known bool) {
 	w = &set[0]
 	for i := range set {
