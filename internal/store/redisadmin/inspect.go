@@ -104,13 +104,8 @@ func (d *Deployment) addrs() (addrs []string) {
 	return addrs
 }
 
-<<<<<<< HEAD
 // Serving returns the server that holds a key.
 func (d *Deployment) Serving(key string) (*Node, error) {
-=======
-// The method serving returns the server that holds a key.
-func (d *Deployment) serving(key string) (*Node, error) {
->>>>>>> main
 	slot := redisstore.Slot(key)
 	if d.Mode == ModeRing {
 		n := d.Nodes[redisstore.ToolHome(d.addrs(), key)]
