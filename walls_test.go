@@ -71,7 +71,7 @@ var imports = map[string][]string{
 		"internal/store/redisstore",
 	},
 	"internal/control/api": {
-		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
+		"core/counter", "core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
 		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
 	"internal/control/archive":       {"internal/control/retain"},
