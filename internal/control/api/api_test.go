@@ -374,7 +374,7 @@ func TestHostileWrites(t *testing.T) {
 }
 
 // TestTheDocumentIsTheOneInTheReference tests that docs has the document of this program. To update
-// it: penstock control openapi > docs/reference/control.openapi.json.
+// it: penstock control openapi > docs/reference/control.openapi.json && go generate ./controlclient.
 func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 	t.Parallel()
 	const file = "../../../docs/reference/control.openapi.json"
