@@ -35,8 +35,7 @@ func (c *Client) AllChanges(ctx context.Context, o ListChangesOptions) iter.Seq2
 		o.Before = key
 		answer, err := c.ListChanges(ctx, o)
 		if err != nil {
-			var none int64
-			return nil, none, err
+			return nil, 0, err
 		}
 		return answer.Changes, answer.Next, nil
 	})
@@ -72,9 +71,9 @@ type Change struct {
 	// Origin: the address that the change came from, or the command
 	Origin string `json:"origin"`
 	Reason string `json:"reason"`
-	// Subject: KIND:ID of a client, or the name of a tier, token or policy
+	// Subject: KIND:ID of a client, or the name of a tier, token, policy or key
 	Subject string `json:"subject"`
-	// What: one of client, tier, token, policy, threshold
+	// What: one of client, tier, token, policy, threshold, key
 	What string `json:"what"`
 }
 

@@ -46,8 +46,7 @@ func (c *Client) AllClients(ctx context.Context, o ListClientsOptions) iter.Seq2
 		o.After = key
 		answer, err := c.ListClients(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Clients, answer.Next, nil
 	})
@@ -112,8 +111,7 @@ func (c *Client) AllClientChanges(ctx context.Context, client string, o ListClie
 		o.Before = key
 		answer, err := c.ListClientChanges(ctx, client, o)
 		if err != nil {
-			var none int64
-			return nil, none, err
+			return nil, 0, err
 		}
 		return answer.Changes, answer.Next, nil
 	})
@@ -212,6 +210,8 @@ type Changed struct {
 	// Before: absent if there was none
 	Before *Record `json:"before,omitempty"`
 	Client string  `json:"client"`
+	// KeysRemoved: how many API keys of the client were removed, by forget
+	KeysRemoved int64 `json:"keys_removed,omitempty"`
 	// Revision: the number of this change
 	Revision int64 `json:"revision"`
 }
@@ -226,8 +226,8 @@ type PutClient struct {
 
 // EditClient is a part of a body or an answer.
 type EditClient struct {
-	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, block, unblock,
-	// exempt, unexempt, note, forget
+	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, grant, ungrant,
+	// block, unblock, exempt, unexempt, note, forget
 	Action string `json:"action"`
 	// Limits: for set-limit: as in a policy, or only unlimited
 	Limits []string `json:"limits,omitempty"`
@@ -235,14 +235,19 @@ type EditClient struct {
 	Note string `json:"note,omitempty"`
 	// Reason: why, for the history
 	Reason string `json:"reason"`
-	// Rule: for set-limit and unset-limit: the name of a rule, or *
+	// Rule: for set-limit, unset-limit, grant and ungrant: the name of a rule; for limits also
+	// *
 	Rule string `json:"rule,omitempty"`
 	// Tenant: for set-tenant
 	Tenant string `json:"tenant,omitempty"`
 	// Tier: for set-tier
 	Tier string `json:"tier,omitempty"`
+	// Units: for grant: how many units the client may use once, beyond its limit
+	Units int64 `json:"units,omitempty"`
 	// Until: for set-limit, block and exempt: the end; absent for none
 	Until time.Time `json:"until,omitzero"`
+	// Window: for grant: the window of the limit, such as 1h or month; absent for the longest
+	Window string `json:"window,omitempty"`
 }
 
 // ForgetClient is a part of a body or an answer.

@@ -50,8 +50,7 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 		o.After = key
 		answer, err := c.ListEvents(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Events, answer.Next, nil
 	})

@@ -43,7 +43,7 @@ func TestTheClientIsTheOneOfTheDocument(t *testing.T) {
 	}
 	for name, text := range want {
 		if *update {
-			if err := os.WriteFile(name, text, 0o600); err != nil {
+			if err := os.WriteFile(name, text, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			continue

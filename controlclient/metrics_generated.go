@@ -45,8 +45,7 @@ func (c *Client) AllMetrics(ctx context.Context, o ListMetricsOptions) iter.Seq2
 		o.After = key
 		answer, err := c.ListMetrics(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Metrics, answer.Next, nil
 	})

@@ -37,8 +37,7 @@ func (c *Client) AllPolicies(ctx context.Context, o ListPoliciesOptions) iter.Se
 		o.After = key
 		answer, err := c.ListPolicies(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Policies, answer.Next, nil
 	})
@@ -127,8 +126,7 @@ func (c *Client) AllRevisions(ctx context.Context, policy string, o ListRevision
 		o.Before = key
 		answer, err := c.ListRevisions(ctx, policy, o)
 		if err != nil {
-			var none int64
-			return nil, none, err
+			return nil, 0, err
 		}
 		return answer.Revisions, answer.Next, nil
 	})

@@ -36,8 +36,7 @@ func (c *Client) AllThresholds(ctx context.Context, o ListThresholdsOptions) ite
 		o.After = key
 		answer, err := c.ListThresholds(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Thresholds, answer.Next, nil
 	})
@@ -92,8 +91,7 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 		o.After = key
 		answer, err := c.ListNotices(ctx, threshold, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Notices, answer.Next, nil
 	})

@@ -36,8 +36,7 @@ func (c *Client) AllTiers(ctx context.Context, o ListTiersOptions) iter.Seq2[Tie
 		o.After = key
 		answer, err := c.ListTiers(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Tiers, answer.Next, nil
 	})

@@ -36,8 +36,7 @@ func (c *Client) AllTokens(ctx context.Context, o ListTokensOptions) iter.Seq2[T
 		o.After = key
 		answer, err := c.ListTokens(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Tokens, answer.Next, nil
 	})

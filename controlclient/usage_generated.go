@@ -45,8 +45,7 @@ func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usa
 		o.After = key
 		answer, err := c.ListUsage(ctx, o)
 		if err != nil {
-			var none string
-			return nil, none, err
+			return nil, "", err
 		}
 		return answer.Usage, answer.Next, nil
 	})

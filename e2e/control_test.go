@@ -207,6 +207,10 @@ func (c *controlPlane) checkCommands(node *process) {
 	eventually.Until(t, controlPatience, "limits that the command sets apply", func() bool {
 		return node.ask(node.t.Context(), "GET", "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "1000"
 	})
+	c.client("grant", "header.x-user:cid", "api", "7", "--reason", "a test").mustSucceed(t)
+	eventually.Until(t, controlPatience, "a grant of the command applies", func() bool {
+		return node.ask(node.t.Context(), "GET", "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "1007"
+	})
 	if out := c.client("history", "header.x-user:cid").mustSucceed(t); !strings.Contains(out, "admin  set-limit api 1000/31d fixed_window until") {
 		t.Error(out)
 	}

@@ -86,7 +86,12 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 		if err != nil {
 			return err
 		}
-		return c.print(cmd.OutOrStdout(), change, func(w io.Writer) { writeRecord(w, change.Client, change.After) })
+		return c.print(cmd.OutOrStdout(), change, func(w io.Writer) {
+			writeRecord(w, change.Client, change.After)
+			if change.Keys > 0 {
+				fmt.Fprintf(w, "%d API keys of the client were removed\n", change.Keys)
+			}
+		})
 	}
 	return cmd
 }

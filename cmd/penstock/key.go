@@ -36,6 +36,8 @@ func newKey() *cobra.Command {
 	for _, cmd := range parent.Commands() {
 		flags := cmd.Flags()
 		k.admin.registerTargets(flags)
+		k.control.register(flags)
+		cmd.PreRunE = func(*cobra.Command, []string) error { return k.control.check(flags) }
 		flags.BoolVar(&k.asJSON, "json", false, "print JSON")
 	}
 	return parent
@@ -264,11 +266,17 @@ func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*direc
 			return nil, err
 		}
 	}
+	if k.control.given() {
+		return k.control.applyKey(ctx, edit)
+	}
 	return decoded[directory.KeysShown](k.admin.post(ctx, "key", edit))
 }
 
 // lookUpKeys returns the keys of a name, or a page of those that the query selects.
 func (k *keyEdits) lookUpKeys(ctx context.Context, name string, page directory.KeyQuery) (*directory.KeysShown, error) {
+	if k.control.given() {
+		return k.control.keys(ctx, name, page)
+	}
 	query := url.Values{}
 	for word, value := range map[string]string{"name": name, "client": page.Client, "after": page.After} {
 		if value != "" {

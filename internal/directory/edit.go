@@ -115,11 +115,17 @@ type Change struct {
 	Client string  `json:"client"`
 	Before *Record `json:"before"` // nil if there was none
 	After  *Record `json:"after"`  // nil if there is none
+	// Keys is how many API keys a control plane has removed with the record.
+	Keys int `json:"keys_removed,omitempty"`
 }
 
 // ControlledPrefix begins the generation of a directory that a control plane writes. The control
 // plane's database is authoritative, so an [Editor] rejects changes.
 const ControlledPrefix = "control-"
+
+// ControlledKeysPrefix begins the generation of a directory whose control plane has the API keys as
+// well. One of an earlier release has clients only.
+const ControlledKeysPrefix = ControlledPrefix + "keys-"
 
 // swapsMax is the number of times an edit is tried while others change the same record.
 const swapsMax = 20

@@ -126,7 +126,7 @@ func (l *Line) parse() (*lineRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lineRecord{name: KeyName{r.Name, l.Key}.record(), text: r.Text(), key: r, owner: r.Client}, nil
+	return &lineRecord{name: KeyName{r.Name, l.Key}.Record(), text: r.Text(), key: r, owner: r.Client}, nil
 }
 
 // Name returns the name of the line's record: that of a client, or the SHA-256 of a key.

@@ -74,6 +74,11 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	if err := edit.check(e.now()); err != nil {
 		return nil, err
 	}
+	if generation, err := e.Source.Generation(ctx); err != nil {
+		return nil, err
+	} else if strings.HasPrefix(generation, ControlledKeysPrefix) {
+		return nil, wrong("a control plane owns this directory, and would undo the change: make it there, with penstock key --control URL")
+	}
 	keys, err := e.keysNamed(ctx, edit.Name, true)
 	if err != nil {
 		return nil, err
@@ -191,7 +196,7 @@ func (e *Editor) readKeys(ctx context.Context, names []KeyName) ([]StoredKey, er
 	}
 	records, texts := make([]policy.ClientName, len(names)), make([][]byte, len(names))
 	for i, name := range names {
-		records[i] = name.record()
+		records[i] = name.Record()
 	}
 	if err := e.Source.Read(ctx, records, texts); err != nil {
 		return nil, err
@@ -258,7 +263,7 @@ func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys
 		return wrong("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
 	}
 	name, text := KeyName{edit.Name, edit.Hash}, record.Text()
-	swapped, err := e.Source.Swap(ctx, name.record(), nil, text, e.entry(edit, name, record, nil, text, action))
+	swapped, err := e.Source.Swap(ctx, name.Record(), nil, text, e.entry(edit, name, record, nil, text, action))
 	switch {
 	case err != nil:
 		return err
@@ -269,7 +274,7 @@ func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys
 	if err != nil || added {
 		return err
 	}
-	if _, err := e.Source.Swap(ctx, name.record(), text, nil, e.entry(edit, name, record, text, nil, "take back "+action)); err != nil {
+	if _, err := e.Source.Swap(ctx, name.Record(), text, nil, e.entry(edit, name, record, text, nil, "take back "+action)); err != nil {
 		return err
 	}
 	return wrong("others change the keys of %q at the same time; look at them and try again", edit.Name)
@@ -338,7 +343,7 @@ func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 			continue
 		}
 		name := KeyName{edit.Name, k.Hash}
-		swapped, err := e.Source.Swap(ctx, name.record(), k.text, nil, e.entry(edit, name, k.Record, k.text, nil, edit.String()))
+		swapped, err := e.Source.Swap(ctx, name.Record(), k.text, nil, e.entry(edit, name, k.Record, k.text, nil, edit.String()))
 		if err != nil {
 			return changed, err
 		}
@@ -400,7 +405,7 @@ func (e *Editor) changeKey(ctx context.Context, edit *KeyEdit, k StoredKey) (cha
 			return false, wrong("%v", err)
 		}
 		text := after.Text()
-		swapped, err := e.Source.Swap(ctx, name.record(), k.text, text, e.entry(edit, name, &after, k.text, text, edit.String()))
+		swapped, err := e.Source.Swap(ctx, name.Record(), k.text, text, e.entry(edit, name, &after, k.text, text, edit.String()))
 		if swapped || err != nil {
 			return swapped, err
 		}

@@ -166,6 +166,11 @@ func (r *Record) CheckReplacement(before *Record, now time.Time) error {
 			return err
 		}
 	}
+	for i := range r.Grants {
+		if err := checkWritten("grant reason", r.Grants[i].Reason, TextBytesMax); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

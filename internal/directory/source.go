@@ -86,8 +86,8 @@ type Changes struct {
 // KeyName is an API key in the order of names.
 type KeyName struct{ Name, Hash string }
 
-// record returns the name of the key's record.
-func (k KeyName) record() policy.ClientName {
+// Record returns the name of the key's record.
+func (k KeyName) Record() policy.ClientName {
 	return policy.ClientName{Kind: policy.KindKey, ID: k.Hash}
 }
 
@@ -107,7 +107,7 @@ type Entry struct {
 // Changed returns the name of the record that was changed.
 func (e *Entry) Changed() policy.ClientName {
 	if e.Key != "" {
-		return KeyName{Hash: e.Key}.record()
+		return KeyName{Hash: e.Key}.Record()
 	}
 	return e.Client
 }

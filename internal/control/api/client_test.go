@@ -84,6 +84,7 @@ func TestTheClientCallsEveryOperation(t *testing.T) {
 	c.callPolicies(ctx)
 	c.callReports(ctx)
 	c.callTokens(ctx)
+	c.callKeys(ctx)
 	node := s.generated(ledger.Node, r)
 	must[*controlclient.BatchAnswer](t)(node.PutBatch(ctx, strings.Repeat("0", 32), 1, controlclient.PutBatchOptions{PenstockNode: "n"}, strings.NewReader("")))
 	for path, item := range s.api.OpenAPI().Paths {
@@ -234,5 +235,21 @@ func (c *generatedCaller) callTokens(ctx context.Context) {
 	}
 	if _, err := failing.ListTiers(ctx, controlclient.ListTiersOptions{}); !errors.Is(err, io.EOF) {
 		t.Error(err)
+	}
+}
+
+func (c *generatedCaller) callKeys(ctx context.Context) {
+	t := c.t
+	t.Helper()
+	made := must[*controlclient.EditedKeysAnswer](t)(c.CreateKey(ctx, controlclient.CreateKey{Reason: "a test",
+		Record: controlclient.KeyRecord{Name: "ci", Client: "user:ann", Limits: map[string][]string{"api": {"9/1s"}}}}))
+	if made.Key == "" || len(made.Keys) != 1 || made.Keys[0].Record.Name != "ci" {
+		t.Errorf("%+v", made)
+	}
+	must[*controlclient.NamedKeysAnswer](t)(c.GetKeys(ctx, "ci"))
+	must[*controlclient.KeysAnswer](t)(c.ListKeys(ctx, controlclient.ListKeysOptions{Client: "user:ann"}))
+	must[*controlclient.ChangesAnswer](t)(c.ListKeyChanges(ctx, "ci", controlclient.ListKeyChangesOptions{}))
+	if edited := must[*controlclient.EditedKeysAnswer](t)(c.EditKeys(ctx, "ci", controlclient.EditKeys{Action: "revoke", Reason: "a test"})); edited.Keys[0].State != "revoked" {
+		t.Errorf("%+v", edited)
 	}
 }

@@ -73,3 +73,38 @@ func (s *Source) SetGeneration(ctx context.Context, generation string) error {
 	_, err := s.store.DoFor(ctx, historyKey, "publish", channel, everything)
 	return failed(err)
 }
+
+// KeyRecords calls each for the SHA-256 of all API keys that have a record.
+func (s *Source) KeyRecords(ctx context.Context, each func(hashes []string) error) error {
+	return s.store.Keys(ctx, keyPrefix+"*", func(keys []string) error {
+		hashes := make([]string, len(keys))
+		for i, key := range keys {
+			hashes[i] = strings.TrimPrefix(key, keyPrefix)
+		}
+		return each(hashes)
+	})
+}
+
+// NameKeys adds keys to their names and removes others, in this order. Each may be repeated.
+func (s *Source) NameKeys(ctx context.Context, add, remove []directory.KeyName) error {
+	for _, one := range []struct {
+		command []any
+		keys    []directory.KeyName
+		score   bool
+	}{{[]any{"zadd", keyNamesKey}, add, true}, {[]any{"zrem", keyNamesKey}, remove, false}} {
+		command := one.command
+		for _, key := range one.keys {
+			if one.score {
+				command = append(command, 0)
+			}
+			command = append(command, member(key))
+		}
+		if len(one.keys) == 0 {
+			continue
+		}
+		if _, err := s.store.DoFor(ctx, keyNamesKey, command...); err != nil {
+			return failed(err)
+		}
+	}
+	return nil
+}
