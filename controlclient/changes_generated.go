@@ -30,9 +30,9 @@ func (c *Client) ListChanges(ctx context.Context, o ListChangesOptions) (*Change
 // AllChanges returns the items of all pages of [Client.ListChanges], from o.Before on. It
 // ends after the first error.
 func (c *Client) AllChanges(ctx context.Context, o ListChangesOptions) iter.Seq2[Change, error] {
-	return pages(o.Before, func(key int64) ([]Change, int64, error) {
+	return pages(o.Before, func(page int64) ([]Change, int64, error) {
 		o := o
-		o.Before = key
+		o.Before = page
 		answer, err := c.ListChanges(ctx, o)
 		if err != nil {
 			return nil, 0, err

@@ -41,9 +41,9 @@ func (c *Client) ListClients(ctx context.Context, o ListClientsOptions) (*Client
 // AllClients returns the items of all pages of [Client.ListClients], from o.After on. It
 // ends after the first error.
 func (c *Client) AllClients(ctx context.Context, o ListClientsOptions) iter.Seq2[ClientEntry, error] {
-	return pages(o.After, func(key string) ([]ClientEntry, string, error) {
+	return pages(o.After, func(page string) ([]ClientEntry, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListClients(ctx, o)
 		if err != nil {
 			return nil, "", err
@@ -106,9 +106,9 @@ func (c *Client) ListClientChanges(ctx context.Context, client string, o ListCli
 // AllClientChanges returns the items of all pages of [Client.ListClientChanges], from
 // o.Before on. It ends after the first error.
 func (c *Client) AllClientChanges(ctx context.Context, client string, o ListClientChangesOptions) iter.Seq2[Change, error] {
-	return pages(o.Before, func(key int64) ([]Change, int64, error) {
+	return pages(o.Before, func(page int64) ([]Change, int64, error) {
 		o := o
-		o.Before = key
+		o.Before = page
 		answer, err := c.ListClientChanges(ctx, client, o)
 		if err != nil {
 			return nil, 0, err

@@ -22,4 +22,4 @@
 // read records from Redis.
 package controlclient
 
-//go:generate go test -run TestTheClientIsTheOneOfTheDocument -update
+//go:generate go test ../internal/test/clientgen -run TestTheClientIsTheOneOfTheDocument -args -update

@@ -45,9 +45,9 @@ func (c *Client) ListEvents(ctx context.Context, o ListEventsOptions) (*EventsAn
 // AllEvents returns the items of all pages of [Client.ListEvents], from o.After on. It ends
 // after the first error.
 func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[Event, error] {
-	return pages(o.After, func(key string) ([]Event, string, error) {
+	return pages(o.After, func(page string) ([]Event, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListEvents(ctx, o)
 		if err != nil {
 			return nil, "", err

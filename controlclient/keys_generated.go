@@ -34,9 +34,9 @@ func (c *Client) ListKeys(ctx context.Context, o ListKeysOptions) (*KeysAnswer, 
 // AllKeys returns the items of all pages of [Client.ListKeys], from o.After on. It ends
 // after the first error.
 func (c *Client) AllKeys(ctx context.Context, o ListKeysOptions) iter.Seq2[Key, error] {
-	return pages(o.After, func(key string) ([]Key, string, error) {
+	return pages(o.After, func(page string) ([]Key, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListKeys(ctx, o)
 		if err != nil {
 			return nil, "", err
@@ -86,9 +86,9 @@ func (c *Client) ListKeyChanges(ctx context.Context, key string, o ListKeyChange
 // AllKeyChanges returns the items of all pages of [Client.ListKeyChanges], from o.Before
 // on. It ends after the first error.
 func (c *Client) AllKeyChanges(ctx context.Context, key string, o ListKeyChangesOptions) iter.Seq2[Change, error] {
-	return pages(o.Before, func(key int64) ([]Change, int64, error) {
+	return pages(o.Before, func(page int64) ([]Change, int64, error) {
 		o := o
-		o.Before = key
+		o.Before = page
 		answer, err := c.ListKeyChanges(ctx, key, o)
 		if err != nil {
 			return nil, 0, err

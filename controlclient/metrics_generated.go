@@ -40,9 +40,9 @@ func (c *Client) ListMetrics(ctx context.Context, o ListMetricsOptions) (*Metric
 // AllMetrics returns the items of all pages of [Client.ListMetrics], from o.After on. It
 // ends after the first error.
 func (c *Client) AllMetrics(ctx context.Context, o ListMetricsOptions) iter.Seq2[Metric, error] {
-	return pages(o.After, func(key string) ([]Metric, string, error) {
+	return pages(o.After, func(page string) ([]Metric, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListMetrics(ctx, o)
 		if err != nil {
 			return nil, "", err

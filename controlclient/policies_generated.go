@@ -32,9 +32,9 @@ func (c *Client) ListPolicies(ctx context.Context, o ListPoliciesOptions) (*Poli
 // AllPolicies returns the items of all pages of [Client.ListPolicies], from o.After on. It
 // ends after the first error.
 func (c *Client) AllPolicies(ctx context.Context, o ListPoliciesOptions) iter.Seq2[Policy, error] {
-	return pages(o.After, func(key string) ([]Policy, string, error) {
+	return pages(o.After, func(page string) ([]Policy, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListPolicies(ctx, o)
 		if err != nil {
 			return nil, "", err
@@ -121,9 +121,9 @@ func (c *Client) ListRevisions(ctx context.Context, policy string, o ListRevisio
 // AllRevisions returns the items of all pages of [Client.ListRevisions], from o.Before on.
 // It ends after the first error.
 func (c *Client) AllRevisions(ctx context.Context, policy string, o ListRevisionsOptions) iter.Seq2[Revision, error] {
-	return pages(o.Before, func(key int64) ([]Revision, int64, error) {
+	return pages(o.Before, func(page int64) ([]Revision, int64, error) {
 		o := o
-		o.Before = key
+		o.Before = page
 		answer, err := c.ListRevisions(ctx, policy, o)
 		if err != nil {
 			return nil, 0, err

@@ -31,9 +31,9 @@ func (c *Client) ListThresholds(ctx context.Context, o ListThresholdsOptions) (*
 // AllThresholds returns the items of all pages of [Client.ListThresholds], from o.After on.
 // It ends after the first error.
 func (c *Client) AllThresholds(ctx context.Context, o ListThresholdsOptions) iter.Seq2[Threshold, error] {
-	return pages(o.After, func(key string) ([]Threshold, string, error) {
+	return pages(o.After, func(page string) ([]Threshold, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListThresholds(ctx, o)
 		if err != nil {
 			return nil, "", err
@@ -86,9 +86,9 @@ func (c *Client) ListNotices(ctx context.Context, threshold string, o ListNotice
 // AllNotices returns the items of all pages of [Client.ListNotices], from o.After on. It
 // ends after the first error.
 func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNoticesOptions) iter.Seq2[Notice, error] {
-	return pages(o.After, func(key string) ([]Notice, string, error) {
+	return pages(o.After, func(page string) ([]Notice, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListNotices(ctx, threshold, o)
 		if err != nil {
 			return nil, "", err

@@ -31,9 +31,9 @@ func (c *Client) ListTiers(ctx context.Context, o ListTiersOptions) (*TiersAnswe
 // AllTiers returns the items of all pages of [Client.ListTiers], from o.After on. It ends
 // after the first error.
 func (c *Client) AllTiers(ctx context.Context, o ListTiersOptions) iter.Seq2[Tier, error] {
-	return pages(o.After, func(key string) ([]Tier, string, error) {
+	return pages(o.After, func(page string) ([]Tier, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListTiers(ctx, o)
 		if err != nil {
 			return nil, "", err

@@ -31,9 +31,9 @@ func (c *Client) ListTokens(ctx context.Context, o ListTokensOptions) (*TokensAn
 // AllTokens returns the items of all pages of [Client.ListTokens], from o.After on. It ends
 // after the first error.
 func (c *Client) AllTokens(ctx context.Context, o ListTokensOptions) iter.Seq2[Token, error] {
-	return pages(o.After, func(key string) ([]Token, string, error) {
+	return pages(o.After, func(page string) ([]Token, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListTokens(ctx, o)
 		if err != nil {
 			return nil, "", err

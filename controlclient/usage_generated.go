@@ -40,9 +40,9 @@ func (c *Client) ListUsage(ctx context.Context, o ListUsageOptions) (*UsageAnswe
 // AllUsage returns the items of all pages of [Client.ListUsage], from o.After on. It ends
 // after the first error.
 func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usage, error] {
-	return pages(o.After, func(key string) ([]Usage, string, error) {
+	return pages(o.After, func(page string) ([]Usage, string, error) {
 		o := o
-		o.After = key
+		o.After = page
 		answer, err := c.ListUsage(ctx, o)
 		if err != nil {
 			return nil, "", err

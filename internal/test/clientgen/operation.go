@@ -198,7 +198,7 @@ func (g *generator) pages(c *call) error {
 			}
 			all := "All" + strings.TrimPrefix(c.name, "List")
 			g.comment("", fmt.Sprintf("%s returns the items of all pages of [Client.%s], from o.%s on. It ends after the first error.", all, c.name, key))
-			fmt.Fprintf(&g.text, "func (c *Client) %s(%s) iter.Seq2[%s, error] {\nreturn pages(o.%s, func(key %s) ([]%s, %s, error) {\no := o\no.%s = key\n"+
+			fmt.Fprintf(&g.text, "func (c *Client) %s(%s) iter.Seq2[%s, error] {\nreturn pages(o.%s, func(page %s) ([]%s, %s, error) {\no := o\no.%s = page\n"+
 				"answer, err := c.%s(%s)\nif err != nil {\nreturn nil, %s, err\n}\nreturn answer.%s, answer.Next, nil\n})\n}\n\n",
 				all, strings.Join(c.arguments, ", "), item, key, kind, item, kind, key, c.name, strings.Join(c.passed, ", "), none, list)
 			return nil
