@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -86,7 +87,8 @@ func TestTheClientCallsEveryOperation(t *testing.T) {
 	c.callTokens(ctx)
 	c.callKeys(ctx)
 	node := s.generated(ledger.Node, r)
-	must[*controlclient.BatchAnswer](t)(node.PutBatch(ctx, strings.Repeat("0", 32), 1, controlclient.PutBatchOptions{PenstockNode: "n"}, strings.NewReader("")))
+	line := fmt.Sprintf(`{"time":%q,"kind":"denied","policy":"shop","rule":"api","client":"user:a","status":429}`+"\n", time.Now().UTC().Format(time.RFC3339Nano))
+	must[*controlclient.BatchAnswer](t)(node.PutBatch(ctx, strings.Repeat("0", 32), 1, controlclient.PutBatchOptions{PenstockNode: "n"}, strings.NewReader(line)))
 	for path, item := range s.api.OpenAPI().Paths {
 		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if o != nil && !r.seen[o.Method+" "+path] {
@@ -120,12 +122,12 @@ func (c *generatedCaller) callClients(ctx context.Context) {
 	if err != nil || changed.After.Tier != "" || changed.After.Block == nil {
 		t.Errorf("%+v, %v", changed, err)
 	}
-	if _, _, err := c.PatchClient(ctx, "ip:192.0.2.0/24", controlclient.Condition{Match: tag}, controlclient.PatchClient{Reason: "a test"}); failed(err) != 412 {
+	if _, _, err := c.PatchClient(ctx, "ip:192.0.2.0/24", controlclient.Condition{Match: tag}, controlclient.PatchClient{Note: &empty, Reason: "a test"}); failed(err) != 412 {
 		t.Errorf("a write after another is made: %v", err)
 	}
 	for _, name := range []string{"user:a", "user:b/../c", "user:%2e?#"} {
 		if _, _, err := c.EditClient(ctx, name, controlclient.Condition{}, controlclient.EditClient{Action: "block", Reason: "a test"}); err != nil {
-			t.Error(err)
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 	var e *controlclient.Error
