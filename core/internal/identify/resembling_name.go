@@ -9,8 +9,8 @@ import "strings"
 // a client that Penstock does not see.
 
 // resembles reports whether some servers read the text as the name: without what is around it, in
-// any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP, Express).
-// Cookies that differ in case are different cookies.
+// any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
+// Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resembles(text, name string, anyCase bool) bool {
