@@ -89,7 +89,7 @@ events: {}
 rules: [{name: api, match: {path: /api/*}, limit: 1/31d fixed_window}]
 `
 
-// traced makes an Envoy trace every request; COLLECTOR is the collector's address.
+// The constant traced makes an Envoy trace every request; COLLECTOR is the collector's address.
 const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100}, provider: {name: envoy.tracers.opentelemetry, typed_config: {
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
@@ -100,7 +100,7 @@ const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
       header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}}`
 
-// tracing returns a site whose Envoy sends its spans to the collector.
+// The function tracing returns a site whose Envoy sends its spans to the collector.
 func tracing(collector *otlptest.Receiver, name, filter string) *site {
 	address := strings.TrimPrefix(collector.HTTP, "http://")
 	return &site{filter: filter, set: relaxedDeadline, manager: strings.NewReplacer("COLLECTOR", collector.HTTP, "NAME", name).Replace(traced),
@@ -163,5 +163,29 @@ func TestModuleTraces(t *testing.T) {
 			t.Errorf("the check is %+v, its parent %+v", check, proxy)
 		}
 	}
+	e.mustRun()
+}
+
+// TestModuleSendsMetrics: the native module sends its metrics by OTLP to the collector that its
+// configuration names. An update with another collector sends them there.
+func TestModuleSendsMetrics(t *testing.T) {
+	t.Parallel()
+	first, second := otlptest.Start(t), otlptest.Start(t)
+	settings := func(endpoint string) string {
+		return tracedPolicy + "otlp: {endpoint: \"" + endpoint + "\", interval: 200ms}\n"
+	}
+	d := newDiscovered(t, "penstock", settings(first.HTTP))
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if got := d.get(t, "/api/x").status; got != want {
+			t.Fatalf("status %d, want %d", got, want)
+		}
+	}
+	awaitPatternMetric(t, first, "denied")
+	if got := first.Resource("service.name"); got != "penstock-module" {
+		t.Errorf("the metrics are those of %q", got)
+	}
+	d.write(t, settings(second.HTTP))
+	awaitPatternMetric(t, second, "denied")
 	e.mustRun()
 }

@@ -44,7 +44,7 @@ func (r *running) overGRPC(what string) (address string, conn *grpc.ClientConn) 
 	return address, conn
 }
 
-// descriptors returns a request of Envoy for a client.
+// The function descriptors returns a request of Envoy for a client.
 func descriptors(client string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "default", Descriptors: []*ratelimit.RateLimitDescriptor{{
 		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: client}}}}}
@@ -152,7 +152,7 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	if good < 20 {
 		t.Errorf("%d requests were answered beside them", good)
 	}
-	// A health watch lasts for ever, but its request must arrive in time.
+	// A health watch lasts forever, but its request must arrive in time.
 	said, err := halfOverGRPC(two, address, healthpb.Health_Watch_FullMethodName)
 	if err != nil || said != fmt.Sprint(int(codes.Canceled)) {
 		t.Errorf("half a request to watch the health ends with status %q, %v", said, err)

@@ -12,17 +12,17 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// entrances are the addresses that the bridge will listen on, with their certificates.
+// The type entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
 	http, rls, xds listen.Address // the zero value if it is not used
 	admin          listen.Address
 	tls            *tls.Config
-	mode           fs.FileMode // of Unix sockets
+	mode           fs.FileMode // the mode of Unix sockets
 	guarded        bool        // callers must present a token or a certificate
 }
 
-// entrances returns the addresses to listen on. It rejects addresses that other machines could use
-// without a token or certificate.
+// The method entrances returns the addresses to listen on. It rejects addresses that other machines
+// could use without a token or certificate.
 func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances, err error) {
 	if e.tls, err = f.certificates.config(); err != nil {
 		return e, err
@@ -61,7 +61,7 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	return e, nil
 }
 
-// certified reports whether callers must present certificates.
+// The method certified reports whether callers must present certificates.
 func (e *entrances) certified() bool {
 	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
 }
@@ -69,14 +69,14 @@ func (e *entrances) certified() bool {
 // The limits of the connections of each address that the bridge listens on.
 const (
 	// httpConnectionsMax is larger than the number of running and waiting calls, because with
-	// HTTP/1.1 each call has its own connection. An idle connection holds some 10 KB.
+	// HTTP/1.1 each call has its own connection. An idle connection holds about 10 KB.
 	httpConnectionsMax = 1 << 15
-	// grpcConnectionsMax allows one connection for each worker of some hundred Envoys. An idle
-	// connection holds some 80 KB.
+	// grpcConnectionsMax allows one connection for each worker of about a hundred Envoys. An idle
+	// connection holds about 80 KB.
 	grpcConnectionsMax = 1 << 12
 )
 
-// open listens, and limits the number of open connections.
+// The method open listens, and limits the number of open connections.
 func (e *entrances) open(at listen.Address, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
 	listener, err := listen.On(at, e.mode)
 	if err != nil {

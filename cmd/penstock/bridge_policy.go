@@ -30,7 +30,7 @@ func (f *publishedFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.node, "policy-node", "", "with --policy redis:NAME, the `NAME` of this node for shares of the nodes (the name of the host)")
 }
 
-// check returns an error if a flag does not apply to the policy.
+// The method check returns an error if a flag does not apply to the policy.
 func (f *publishedFlags) check(policy string) error {
 	if !strings.HasPrefix(policy, publishedPrefix) && len(f.keys)+len(f.folder)+len(f.node) > 0 {
 		return errors.New("--policy-key, --policy-dir and --policy-node go with --policy redis:NAME: give that, or leave them out")
@@ -46,7 +46,7 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *
 	}
 	o := redispolicy.Options{Store: store, Policy: name, Logger: logger}
 	settings := redispolicy.Settings{Keys: f.keys, Folder: f.folder, Node: f.node}
-	if err := settings.Fill(&o, nil); err != nil { // only a key can be wrong
+	if err := settings.Fill(&o, nil); err != nil { // the only possible error is an invalid key
 		return nil, fmt.Errorf("--policy-key: %w", err)
 	}
 	if len(o.Keys) == 0 {

@@ -32,7 +32,7 @@ const (
 	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
 	// closed it first, a request that Envoy sends at that moment would be lost.
 	idleTime       = 90 * time.Minute
-	headerBytesMax = 16 << 10 // of a call; the values of its requests are in the body
+	headerBytesMax = 16 << 10 // bound of a call's header; the values of its requests are in the body
 	// streamsMax is how many calls of one connection may run at once, including those that wait
 	// under throttle rules.
 	streamsMax = 4096
@@ -43,19 +43,19 @@ const (
 	pongTime = 10 * time.Second
 )
 
-// served holds the arguments of serve besides the bridge itself.
+// The type served holds the arguments of serve besides the bridge itself.
 type served struct {
 	store    counter.Store
 	metrics  *metrics.Metrics
 	outages  *enforce.Outages
 	tracer   *enforce.Tracer
 	envoys   *ecds.Server // nil: the bridge does not send the policy to Envoys
-	token    string       // required from gRPC callers; "": none
-	callsMax int          // bound of concurrent gRPC requests; 0: the default
+	token    string       // the token required from gRPC callers; "": none
+	callsMax int          // the bound of concurrent gRPC requests; 0: the default
 	entrances
 }
 
-// serve serves until ctx ends.
+// The method serve serves until ctx ends.
 func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -99,8 +99,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	return drain(hurry, b, server, envoy)
 }
 
-// drain waits until running calls are answered, but ends them if that takes too long or hurry is
-// done.
+// The function drain waits until running calls are answered, but ends them if that takes too long
+// or hurry is done.
 func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *overGRPC) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(hurry, drainTime)
@@ -119,7 +119,7 @@ func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *
 	return err
 }
 
-// reloads reads the policy file at each SIGHUP, until end is called.
+// The function reloads reads the policy file at each SIGHUP, until end is called.
 func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -21,7 +21,7 @@ import (
 const (
 	// importLineBytesMax bounds a line. A record has at most 16 KiB.
 	importLineBytesMax = 40 << 10
-	// importPartBytes is the length from which records are sent.
+	// importPartBytes is the length at which a part's records are sent.
 	importPartBytes = 16 << 10
 	// importLinesMax bounds the lines of a file.
 	importLinesMax = 20_000_000
@@ -29,7 +29,7 @@ const (
 	importProblemsMax = 20
 )
 
-// importing is one run of an import.
+// The type importing is one run of an import.
 type importing struct {
 	admin *admin
 	part  directory.Import
@@ -37,8 +37,8 @@ type importing struct {
 	name  string
 	err   io.Writer
 
-	lines         []int // of the records in the part
-	bytes         int   // of the part
+	lines         []int // the length of the records in the part
+	bytes         int   // the first line of the part
 	total         directory.Imported
 	records       int
 	problems      int
@@ -77,7 +77,7 @@ func (c *clientEdits) importRecords() *cobra.Command {
 	return cmd
 }
 
-// run checks all lines, and then writes them.
+// The method run checks all lines, and then writes them.
 func (in *importing) run(ctx context.Context) (err error) {
 	if in.file, err = os.Open(in.name); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (in *importing) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// read reads the file once, and sends its records in parts.
+// The method read reads the file once, and sends its records in parts.
 func (in *importing) read(ctx context.Context) error {
 	in.seen, in.records, in.headed, in.ended, in.counts = seenNames{}, 0, false, false, exportCounts{}
 	scanner := bufio.NewScanner(in.file)
@@ -189,7 +189,7 @@ func (in *importing) readLine(ctx context.Context, line int, text []byte) error 
 	return in.send(ctx)
 }
 
-// send sends the part.
+// The method send sends the part.
 func (in *importing) send(ctx context.Context) error {
 	done, err := decoded[directory.Imported](in.admin.post(ctx, "import", &in.part))
 	if err != nil {
@@ -214,7 +214,7 @@ func (in *importing) send(ctx context.Context) error {
 	return nil
 }
 
-// problem prints what is wrong with a line.
+// The method problem prints the error in a line.
 func (in *importing) problem(line int, why string) {
 	if in.problems++; in.problems <= importProblemsMax {
 		fmt.Fprintf(in.err, "%s:%d: %s\n", in.name, line, printable(why))

@@ -15,8 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// plan plans a request with the records of clients and keys: those of the control plane, or, if the
-// policy needs a directory, those in Redis. unread is true if no Redis is named for them.
+// The method plan plans a request with the records of clients and keys: those of the control plane,
+// or, if the policy needs a directory, those in Redis. unread is true if no Redis is named for
+// them.
 func (q *question) plan(ctx context.Context, d *policyfile.Document, store *lookedAt, plan *core.Plan, add func()) (unread bool, err error) {
 	needed := d.Directory || d.KeysInDirectory()
 	source := new(failingSource)
@@ -51,7 +52,7 @@ func withRecords(ctx context.Context, source directory.Source, plan *core.Plan, 
 }
 
 // failingSource keeps the error of the last read that failed. A directory continues without records
-// then. A read that the end of the command has interrupted does not count.
+// then. A read that was interrupted by the end of the command is not kept.
 type failingSource struct {
 	directory.Source
 	failure error

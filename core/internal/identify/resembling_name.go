@@ -8,9 +8,9 @@ import "strings"
 // malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
 // a client that Penstock does not see.
 
-// resembles reports whether some servers read the text as the name: without what is around it, in
-// any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
-// Express). Cookies that differ in case are different cookies.
+// The function resembles reports whether some servers read the text as the name: without what is
+// around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list
+// (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resembles(text, name string, anyCase bool) bool {
@@ -28,8 +28,8 @@ func resembles(text, name string, anyCase bool) bool {
 	return len(inner) < len(text) && begins(inner, name, anyCase)
 }
 
-// begins reports whether the text is the name, or the name with padding, a list's index or a zero
-// byte after it.
+// The function begins reports whether the text is the name, or the name with padding, an index of a
+// list or a zero byte after it.
 func begins(text, name string, anyCase bool) bool {
 	for text != "" {
 		c, size := nameByte(text)
@@ -40,7 +40,7 @@ func begins(text, name string, anyCase bool) bool {
 			if !isPadding(c) {
 				return false
 			}
-		} else if unified(c, anyCase) != unified(name[0], anyCase) {
+		} else if unifyByte(c, anyCase) != unifyByte(name[0], anyCase) {
 			return false
 		} else {
 			name = name[1:]
@@ -91,8 +91,8 @@ func hidesCookie(text, name string) bool {
 
 func separatesCookies(c byte) bool { return c <= ' ' || c >= 0x7f || c == ',' }
 
-// unified maps all bytes that servers treat as equal in a name to one byte.
-func unified(c byte, anyCase bool) byte {
+// unifyByte maps all bytes that servers treat as equal in a name to one byte.
+func unifyByte(c byte, anyCase bool) byte {
 	switch {
 	case c == '.', c == ' ', c == '[':
 		return '_'
@@ -102,8 +102,8 @@ func unified(c byte, anyCase bool) byte {
 	return c
 }
 
-// behindSemicolon reports whether a part of a query between two "&" has the parameter behind a ";",
-// which separates parameters for some servers.
+// behindSemicolon reports whether a part of a query between two "&" contains the parameter after a
+// ";", which some servers treat as a separator.
 func behindSemicolon(pair, name string) bool {
 	_, pair, _ = strings.Cut(pair, ";")
 	for pair != "" {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -28,15 +29,16 @@ type leading struct {
 type state struct {
 	change               int64
 	generation, position string
-	imported             bool
+	imported             bool // the clients that Redis had are in the tables
+	keysImported         bool // the keys, too
 }
 
 // round brings Redis to the state of the rows. If look is true, it also finds records that other
 // programs wrote to Redis.
 func (l *leading) round(ctx context.Context, look bool) error {
 	var s state
-	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported FROM publication").Scan(
-		&s.change, &s.generation, &s.position, &s.imported); err != nil {
+	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) FROM publication",
+		l.region()).Scan(&s.change, &s.generation, &s.position, &s.imported, &s.keysImported); err != nil {
 		return err
 	}
 	whole, err := l.whole(ctx, &s)
@@ -73,7 +75,12 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 			return false, errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
 				"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
 		}
-		return false, l.takeOver(ctx, s)
+		if err := l.takeOver(ctx, s); err != nil {
+			return false, err
+		}
+	}
+	if !s.keysImported { // a control plane of an earlier release left keys in Redis alone
+		return false, l.takeOverKeys(ctx, s, generation)
 	}
 	return generation != "" && generation == s.generation, nil
 }
@@ -82,32 +89,38 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	rows, err := l.c.Query(ctx, "SELECT change, at, actor, what, subject, action, reason FROM changes WHERE change > $1 ORDER BY change LIMIT $2",
-		s.change, pageMax)
+	rows, err := l.c.Query(ctx, "SELECT change, at, actor, what, subject, action, reason, CASE WHEN what = $3 THEN coalesce(after, before) END "+
+		"FROM changes WHERE change > $1 ORDER BY change LIMIT $2", s.change, pageMax, ledger.WhatKey)
 	if err != nil {
 		return false, err
 	}
 	changes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ledger.Change, err error) {
-		return c, row.Scan(&c.Number, &c.At, &c.Actor, &c.What, &c.Subject, &c.Action, &c.Reason)
+		return c, row.Scan(&c.Number, &c.At, &c.Actor, &c.What, &c.Subject, &c.Action, &c.Reason, &c.After)
 	})
 	if err != nil || len(changes) == 0 {
 		return false, err
 	}
-	entries, names := map[policy.ClientName]directory.Entry{}, []policy.ClientName(nil)
+	entries, names, keys := map[policy.ClientName]directory.Entry{}, []policy.ClientName(nil), []directory.KeyName(nil)
 	for _, c := range changes {
-		if c.What != ledger.WhatClient {
-			continue
-		}
-		name, err := directory.ParseName(c.Subject)
+		name, key, err := concerned(&c)
 		if err != nil {
 			return false, fmt.Errorf("change %d: %w", c.Number, err)
 		}
-		if _, known := entries[name]; !known {
+		switch _, known := entries[name]; {
+		case name == policy.ClientName{}:
+			continue
+		case !known && name.Kind == policy.KindKey:
+			keys = append(keys, key)
+		case !known:
 			names = append(names, name)
 		}
 		entries[name] = directory.Entry{At: c.At.UTC(), Actor: c.Actor, Action: c.Action, Reason: c.Reason}
 	}
-	if err := l.settle(ctx, names, func(name policy.ClientName) directory.Entry { return entries[name] }, l.unsure); err != nil {
+	entryOf := func(name policy.ClientName) directory.Entry { return entries[name] }
+	if err := l.settle(ctx, names, entryOf, l.unsure); err != nil {
+		return false, err
+	}
+	if err := l.settleKeys(ctx, keys, entryOf, l.unsure); err != nil {
 		return false, err
 	}
 	s.change = changes[len(changes)-1].Number
@@ -128,23 +141,31 @@ func (l *leading) repair(ctx context.Context, s *state) error {
 	if !changes.Whole {
 		return l.fill(ctx, s)
 	}
-	names := make([]policy.ClientName, 0, len(changes.Names))
+	names, keys := make([]policy.ClientName, 0, len(changes.Names)), []directory.KeyName(nil)
 	seen := map[policy.ClientName]bool{}
 	for _, name := range changes.Names {
-		if _, err := ledger.Name(name.String()); err == nil && !seen[name] { // some entries name no client
-			seen[name] = true
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if name.Kind == policy.KindKey {
+			keys = append(keys, directory.KeyName{Hash: name.ID})
+		} else if _, err := ledger.Name(name.String()); err == nil { // some entries name no client
 			names = append(names, name)
 		}
 	}
 	undo := func(policy.ClientName) directory.Entry {
 		return directory.Entry{At: l.Ledger.Instant(), Actor: "control", Action: "restore", Reason: "the control plane's database says otherwise"}
 	}
-	for len(names) > 0 {
-		n := min(len(names), pageMax)
-		if err := l.settle(ctx, names[:n], undo, false); err != nil {
+	for page := range slices.Chunk(names, pageMax) {
+		if err := l.settle(ctx, page, undo, false); err != nil {
 			return err
 		}
-		names = names[n:]
+	}
+	for page := range slices.Chunk(keys, pageMax) {
+		if err := l.settleKeys(ctx, page, undo, false); err != nil {
+			return err
+		}
 	}
 	s.position = changes.Position
 	_, err = l.c.Exec(ctx, "UPDATE publication SET position = $1", s.position)
@@ -176,24 +197,29 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 			want = nil
 		}
 		entry := entryOf(name)
-		entry.Client, entry.Name, entry.Before, entry.After = name, name.String(), string(old), string(want)
-		if bytes.Equal(want, old) {
-			if announce {
-				if err := l.Source.Announce(ctx, name, entry); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		swapped, err := l.Source.Swap(ctx, name, old, want, entry)
-		if err != nil {
+		entry.Client, entry.Name = name, name.String()
+		if err := l.replace(ctx, name, old, want, entry, announce); err != nil {
 			return err
-		}
-		if !swapped {
-			return errRaced
 		}
 	}
 	return nil
+}
+
+// replace replaces a record in Redis, with an entry of the history. If announce is true, it also
+// announces a record that is equal already.
+func (l *leading) replace(ctx context.Context, name policy.ClientName, old, want []byte, entry directory.Entry, announce bool) error {
+	entry.Before, entry.After = string(old), string(want)
+	if bytes.Equal(want, old) {
+		if announce {
+			return l.Source.Announce(ctx, name, entry)
+		}
+		return nil
+	}
+	swapped, err := l.Source.Swap(ctx, name, old, want, entry)
+	if err == nil && !swapped {
+		err = errRaced
+	}
+	return err
 }
 
 // present returns the texts of records in Redis.

@@ -12,11 +12,12 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// requestsMin is how many requests nodes must have decided by a candidate before their share of
-// denials counts.
+// requestsMin is the number of requests that nodes must have decided by a candidate before their
+// share of denials counts.
 const requestsMin = 100
 
-// counts are the requests of a policy's rules on one node. The rule "" is the policy itself.
+// The type counts holds the requests of a policy's rules on one node. The rule "" is the policy
+// itself.
 type counts map[string]count
 
 type count struct{ admitted, denied uint64 }
@@ -29,8 +30,8 @@ type trial struct {
 
 // Share returns the fraction of requests that were denied on the nodes of a candidate, since each
 // of them first reported it. The requests are the denials of all rules and the admissions of the
-// rule with the most. Nodes do not report how many requests met no rule, so the true share may be
-// less.
+// rule that admitted the most. Nodes do not report how many requests no rule applied to, so the
+// true share may be smaller.
 func Share(denied, admitted uint64) ledger.Parts {
 	if denied+admitted == 0 {
 		return 0
@@ -38,7 +39,7 @@ func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.Percent(100 * float64(denied) / float64(denied+admitted))
 }
 
-// watch withdraws the candidates that deny too much.
+// The method watch withdraws the candidates that deny too much.
 func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var reading *fleet.Reading
 	var problems []error
@@ -61,7 +62,7 @@ func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	return errors.Join(problems...)
 }
 
-// weigh withdraws a candidate if its nodes deny too much.
+// The method weigh withdraws a candidate if its nodes deny too much.
 func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.Record) error {
 	candidate, err := r.Ledger.Revision(ctx, p.Policy, p.Candidate)
 	if err != nil {
@@ -81,7 +82,7 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 	_, err = r.Ledger.Publish(ctx, ledger.Actor{Name: "control", Origin: "bound of denials"}, p.Policy,
 		ledger.Publish{Step: ledger.StepWithdraw, Generation: p.Generation}, reason, r.Encode)
 	if errors.Is(err, ledger.ErrChanged) {
-		return nil // another process or an operator was first
+		return nil // another process or an operator has already withdrawn it
 	}
 	if err == nil {
 		r.Logger.Warn("a candidate of a policy is withdrawn", "policy", p.Policy, "revision", p.Candidate, "reason", reason)
@@ -89,8 +90,8 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 	return err
 }
 
-// sum returns how many requests the nodes of a version have decided since each of them first
-// reported it.
+// The method sum returns how many requests the nodes of a version have decided since each of them
+// first reported it.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
@@ -116,7 +117,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 			byRule[rule] += n.admitted - min(n.admitted, before.admitted)
 		}
 	}
-	if len(t.first) > fleet.NodesMax { // processes have ended, or Redis contains invented nodes
+	if len(t.first) > fleet.NodesMax { // processes have ended, or Redis contains forged nodes
 		maps.DeleteFunc(t.first, func(node string, _ counts) bool { return !present[node] })
 	}
 	for _, n := range byRule {
@@ -125,7 +126,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 	return nodes, denied, admitted
 }
 
-// enforces reports whether a node has a version of a policy in force.
+// The function enforces reports whether a node has a version of a policy in force.
 func enforces(record *fleet.Record, policy, version string) bool {
 	for _, p := range record.Policies {
 		if p.Name == policy && p.Published == version {
