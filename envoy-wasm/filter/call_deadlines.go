@@ -136,7 +136,7 @@ func isAhead(instant, now, most counter.Micros) bool { return now < instant && i
 //go:noinline
 func (s *Stream) expire() {
 	f, why := s.f, CounterTimeout
-	if at := f.calls.lastAnswered; at > s.asked && f.elapsed()-at < f.silentFor() {
+	if at := f.calls.lastAnswered; at > s.asked && f.elapsedTime()-at < f.silentFor() {
 		why = CounterFull
 	}
 	s.decideUnanswered(why)
