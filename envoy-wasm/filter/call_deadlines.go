@@ -131,12 +131,12 @@ func (f *Filter) bridgeDown() {
 func ahead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
 // expire decides a request in a throttle queue whose own call has no answer. If the bridge has
-// answered another call since, it is not down.
+// answered another call since, and within [Filter.silentFor], it is not down.
 //
 //go:noinline
 func (s *Stream) expire() {
-	why := CounterTimeout
-	if s.f.calls.lastAnswered > s.asked {
+	f, why := s.f, CounterTimeout
+	if at := f.calls.lastAnswered; at > s.asked && f.elapsed()-at < f.silentFor() {
 		why = CounterFull
 	}
 	s.decideUnanswered(why)
