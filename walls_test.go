@@ -63,6 +63,7 @@ var imports = map[string][]string{
 	"internal/policyfile/lint":      {"core", "core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/policyfile/syntax":    {"core/policy"},
 	"internal/store/redisadmin":     {"core/counter", "internal/store/redisstore"},
+	"internal/store/redisbackup":    {"core/counter", "internal/store/redisadmin", "lua"},
 	"internal/directory":            {"core", "core/counter", "core/policy", "internal/survive"},
 	"internal/directory/redisdir":   {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {
@@ -184,7 +185,7 @@ var imports = map[string][]string{
 		"internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/listen", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/ruletable", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy",
 		"internal/region/loan", "internal/store", "internal/store/regionstore",
-		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
+		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisbackup", "internal/store/redisstore",
 	},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},
