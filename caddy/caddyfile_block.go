@@ -35,7 +35,7 @@ type block struct {
 	eventsTo     string
 	control      *Control
 	region       string
-	problems     policy.Problems // problems of the Caddyfile syntax; the tree holds the others
+	problems     policy.Problems // problems of the Caddyfile syntax; all other problems are in the tree
 }
 
 func newBlock(d *caddyfile.Dispenser) *block {
@@ -139,7 +139,7 @@ func (b *block) word() {
 	case word == "identify":
 		b.identify()
 	case word == "exempt", word == "block":
-		b.listed(word)
+		b.listedEntry(word)
 	case word == "user", word == "tenant", word == "tier":
 		b.source(word)
 	case !slices.Contains(ruleWords, word):

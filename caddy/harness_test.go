@@ -153,8 +153,8 @@ func (s *server) metrics() string {
 	return s.send(r).body
 }
 
-// want compares a header field.
-func (r reply) want(t testing.TB, name, value string) {
+// wantField compares a header field.
+func (r reply) wantField(t testing.TB, name, value string) {
 	t.Helper()
 	if got := strings.Join(r.Header.Values(name), " | "); got != value {
 		t.Errorf("%s: got %q, want %q", name, got, value)

@@ -14,10 +14,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// countedAs returns the windows, algorithms and number of shards of a rule across all tiers, such
-// as "60s sw, 86400s fw, 8 shards". These are part of the keys, so a rule whose value changes on
-// reload gets new counters.
-func countedAs(rule *policyfile.Rule) string {
+// countingText returns the windows, algorithms and number of shards of a rule across all tiers,
+// such as "60s sw, 86400s fw, 8 shards". These are part of the keys, so a rule whose value changes
+// on reload gets new counters.
+func countingText(rule *policyfile.Rule) string {
 	var ways []string
 	count := func(limits policyfile.Words) {
 		for _, text := range limits {
@@ -38,8 +38,8 @@ func countedAs(rule *policyfile.Rule) string {
 	return as
 }
 
-// counting records, for one store, how the rules of the running configuration count. The zero
-// counting has no rules. It is safe for concurrent use.
+// The type counting records, for one store, how the rules of the running configuration count. The
+// zero counting has no rules. It is safe for concurrent use.
 type counting struct {
 	mu sync.Mutex
 	as map[ruleName]string

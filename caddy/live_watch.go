@@ -14,8 +14,8 @@ func (a *App) files() []*placedPolicy {
 	return slices.DeleteFunc(a.inForce(), func(p *placedPolicy) bool { return p.file == "" })
 }
 
-// watch shows the policies in the metrics and begins to follow the policy files. It loads edits
-// made since they were first loaded.
+// The method watch shows the policies in the metrics and begins to follow the policy files. It also
+// loads the edits that were made since the files were first loaded.
 func (a *App) watch() error {
 	for _, p := range a.inForce() {
 		common.Policies.Show(p, p.Current().Document, p.Err)
@@ -37,14 +37,14 @@ func (a *App) unwatch() {
 	}
 }
 
-// changed is called when a version of a policy has taken effect.
-func (a *App) changed(p *placedPolicy, before, now *live.Version) {
+// policyChanged is called when a version of a policy has taken effect.
+func (a *App) policyChanged(p *placedPolicy, before, now *live.Version) {
 	if before == nil {
 		return // the configuration does not run yet
 	}
 	common.Policies.Show(p, now.Document, p.Err)
 	// The log has already named the counters that start at zero.
-	a.store.counting.follow(a.counting())
+	a.store.counting.follow(a.countingOfAll())
 }
 
 // reload loads every policy file again, edited or not. The error lists the problems of the rejected

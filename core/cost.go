@@ -16,7 +16,7 @@ import (
 type ruleCost struct {
 	when    match.Condition
 	n       int64
-	header  string // canonical name; "" means that the cost is always n
+	header  string // canonical name; "" if the cost is always n
 	trusted match.AddrSet
 	max     int64
 }

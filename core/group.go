@@ -15,8 +15,8 @@ import (
 type specificity uint8
 
 const (
-	tierSpecific     specificity = 1 << iota // it names a tier
-	endpointSpecific                         // it names a path, a method or a host
+	tierSpecific     specificity = 1 << iota // the match names a tier
+	endpointSpecific                         // the match names a path, a method or a host
 )
 
 func specificityOf(when *match.Condition, source *policy.Rule) (s specificity) {
@@ -70,7 +70,7 @@ func (p *Plan) compete(rs *Ruleset) {
 	competing := p.matched[:0]
 	for _, index := range p.matched {
 		r := &rs.rules[index]
-		if r.missing == policy.MissingSkip && !p.has(r) {
+		if r.missing == policy.MissingSkip && !p.hasDimensions(r) {
 			continue
 		}
 		competing = append(competing, index)

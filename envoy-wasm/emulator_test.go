@@ -142,7 +142,7 @@ func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answ
 	case local != nil:
 		e.localReply(&a, id, r, local)
 	case action == types.ActionContinue:
-		e.passed(&a, id, r)
+		e.passResponse(&a, id, r)
 	default:
 		t.Fatalf("the request waits for ever: %q", e.host.GetErrorLogs())
 	}
@@ -183,8 +183,8 @@ func requestHeaders(r *conformance.Request) [][2]string {
 	return append(headers, [2]string{"x-forwarded-for", strings.Join(append(forwarded, "127.0.0.1"), ",")})
 }
 
-// passed sends the upstream's response through the filter.
-func (e *emulator) passed(a *conformance.Answer, id uint32, r *conformance.Request) {
+// passResponse sends the upstream's response through the filter.
+func (e *emulator) passResponse(a *conformance.Answer, id uint32, r *conformance.Request) {
 	says := &r.Says
 	bodied := r.Method != http.MethodHead && says.Status != http.StatusNoContent && says.Status != http.StatusNotModified
 	headers := [][2]string{{":status", strconv.Itoa(says.Status)}}

@@ -26,7 +26,7 @@ func (p *provocation) at(here string) {
 	}
 }
 
-// TickEvery implements [filter.Host]. The filter calls it at the start.
+// TickEvery implements [filter.Host]. The filter calls this method at the start.
 func (p *provocation) TickEvery(millis uint32) error {
 	if p.cluster == "panic" {
 		p.at(p.next)

@@ -138,7 +138,7 @@ func Stale(now Micros, checks []Check) error {
 // one has moved the counter to a later period, the counter stays there. In all other cases the time
 // zone was different or a clock was wrong, so the counter moves to the current period with its
 // usage. Otherwise an edit of the time zone would grant a fresh allowance. While only one of two
-// nodes has loaded the edit, every switch between the nodes would grant another.
+// nodes has loaded the edit, every switch between the nodes would grant another allowance.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {

@@ -88,7 +88,7 @@ func TestFullBucketAheadOfTheClockIsNotFresh(t *testing.T) {
 }
 
 // look performs the check on a copy of the slot, so that the slot does not advance.
-func (g *greedy) look() Result {
+func (g *greedyClient) look() Result {
 	copied := *g
 	copied.slot = []Slot{{State: g.slot[0].State, Marks: append([]Mark(nil), g.slot[0].Marks...)}}
 	return copied.ask(OpLook, 1, 0)

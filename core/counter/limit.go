@@ -58,18 +58,18 @@ type Limit struct {
 	burst     int64  // token bucket: capacity in units; otherwise count
 	window    Micros // between WindowMin and WindowMax; for a calendar unit, its typical length
 
-	// Token bucket arithmetic: a token has unit parts, and a tick adds refill parts. unit and
-	// refill are count/window divided by the greatest common divisor. The tick is coarsened or the
-	// refill rounded down until (burst+count)·unit fits in 2^53.
+	// Token bucket arithmetic: a token has unit parts, and a tick adds refill parts. The fields
+	// unit and refill are count/window divided by the greatest common divisor. The tick is
+	// coarsened or the refill rounded down until (burst+count)·unit fits in 2^53.
 	unit   int64
 	refill int64
 	tick   Micros
 	fill   Micros // the time to fill from empty
 }
 
-// NewLimit returns a limit of count units per window. burst is the capacity of a token bucket,
-// where 0 means count. For every other algorithm it must be 0. The error names the number that is
-// out of bounds and states the bounds.
+// NewLimit returns a limit of count units per window. The argument burst is the capacity of a token
+// bucket, where 0 means count. For every other algorithm it must be 0. The error names the number
+// that is out of bounds and states the bounds.
 func NewLimit(a Algorithm, count int64, window Micros, burst int64) (Limit, error) {
 	l := Limit{algorithm: a, count: count, window: window, burst: burst}
 	if burst == 0 {
@@ -127,8 +127,8 @@ func (l *Limit) reduce() error {
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
-		// The burst is less than the count here, because one tick refills a smaller part of a
-		// larger burst. So refill is more than 1,600.
+		// At this point the burst is less than the count, because of a larger burst one tick would
+		// refill a smaller part. So refill is more than 1,600.
 		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
 		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}
@@ -228,8 +228,8 @@ func (l *Limit) ReceiptAt(at Micros, b *Bounds) Micros {
 // [FillMax].
 func (l *Limit) Fillable(count int64) int64 { return mulDiv(int64(FillMax), count, int64(l.window)) }
 
-// Resized returns the limit with another count. burst replaces the burst of a token bucket; other
-// algorithms ignore it.
+// Resized returns the limit with another count. The argument burst replaces the burst of a token
+// bucket; other algorithms ignore it.
 func (l *Limit) Resized(count, burst int64) (Limit, error) {
 	if l.calendar != 0 {
 		return NewCalendarLimit(count, l.calendar)

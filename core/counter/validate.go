@@ -28,7 +28,7 @@ func ValidateChecks(checks []Check, results []Result) error {
 		if why != "" {
 			return fmt.Errorf("%w: check %d of %q: %s", ErrInvalid, i, checks[i].scope(), why)
 		}
-		// ChecksMax bounds this loop. A few comparisons of lengths are cheaper than a table.
+		// This loop is bounded by ChecksMax. A few comparisons of lengths are cheaper than a table.
 		for j := range i {
 			if bytes.Equal(checks[i].Key, checks[j].Key) {
 				return fmt.Errorf("%w: checks %d and %d of %q have the same key", ErrInvalid, j, i, checks[i].scope())

@@ -10,7 +10,7 @@ type Status uint32
 // The statuses that Envoy's functions return.
 const (
 	ok              Status = 0
-	NotFound        Status = 1 // Envoy does not have what the call names
+	NotFound        Status = 1 // Envoy does not have the item that the call names
 	BadArgument     Status = 2
 	internalFailure Status = 10
 )

@@ -12,5 +12,5 @@ func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var r Response
 	s.grpcType = r.Deny(&a.plan, d, a.attrs.ContentType, &s.fields)
-	s.answer(r)
+	s.answerWith(r)
 }

@@ -200,8 +200,8 @@ func exceedsPairs(text, separator string) bool {
 }
 
 // QueryValue returns the value of the query parameter, decoded as form data. Any spelling that
-// servers decode to the name counts as the name. As with cookies, two values that are spelled
-// differently are malformed.
+// servers decode to the name counts as the name. As with cookies, a parameter is malformed if it
+// has two values that are spelled differently.
 func (cl *Client) QueryValue(query, name string) (value string, state policy.CredentialState) {
 	if exceedsPairs(query, "&") {
 		return "", policy.CredentialMalformed
@@ -254,7 +254,7 @@ func spells(text, name string) bool {
 }
 
 // formByte decodes the first byte of the text, which is not empty. It also returns the length of
-// its encoding. The byte is 0 for an invalid escape.
+// the byte's encoding. The byte is 0 for an invalid escape.
 func formByte(text string) (c byte, size int) {
 	switch text[0] {
 	case '+':
@@ -283,7 +283,7 @@ func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.Cre
 		if state == policy.CredentialValid {
 			who, state = cl.Ask(f, text)
 		}
-		clear(cl.text[mark:]) // do not keep a decoded credential
+		clear(cl.text[mark:]) // the buffer must not keep a decoded credential
 		cl.text = cl.text[:mark]
 		if state == policy.CredentialAbsent {
 			continue

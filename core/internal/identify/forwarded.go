@@ -48,8 +48,8 @@ func (f *Forwarding) Client(a policy.Attributes) (netip.Addr, match.AddressOrigi
 	return f.Rightmost(value, remote)
 }
 
-// Rightmost returns the right-most address that is not trusted. last is the trusted address of the
-// peer.
+// Rightmost returns the right-most address that is not trusted. The argument last is the trusted
+// address of the peer.
 func (f *Forwarding) Rightmost(value string, last netip.Addr) (netip.Addr, match.AddressOrigin) {
 	c := chain{rest: value, left: ForwardedMax}
 	for {

@@ -40,7 +40,7 @@ func begins(text, name string, anyCase bool) bool {
 			if !isPadding(c) {
 				return false
 			}
-		} else if unified(c, anyCase) != unified(name[0], anyCase) {
+		} else if unifyByte(c, anyCase) != unifyByte(name[0], anyCase) {
 			return false
 		} else {
 			name = name[1:]
@@ -91,8 +91,8 @@ func hidesCookie(text, name string) bool {
 
 func separatesCookies(c byte) bool { return c <= ' ' || c >= 0x7f || c == ',' }
 
-// unified maps all bytes that servers treat as equal in a name to one byte.
-func unified(c byte, anyCase bool) byte {
+// unifyByte maps all bytes that servers treat as equal in a name to one byte.
+func unifyByte(c byte, anyCase bool) byte {
 	switch {
 	case c == '.', c == ' ', c == '[':
 		return '_'
@@ -102,8 +102,8 @@ func unified(c byte, anyCase bool) byte {
 	return c
 }
 
-// behindSemicolon reports whether a part of a query between two "&" has the parameter behind a ";",
-// which separates parameters for some servers.
+// behindSemicolon reports whether a part of a query between two "&" contains the parameter after a
+// ";", which some servers treat as a separator.
 func behindSemicolon(pair, name string) bool {
 	_, pair, _ = strings.Cut(pair, ";")
 	for pair != "" {

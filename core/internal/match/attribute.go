@@ -78,7 +78,8 @@ func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
 	}
 }
 
-// appendPlaces appends the places in the index that list the condition under this attribute.
+// appendPlaces appends the places in the index at which the condition is listed under this
+// attribute.
 func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
 	if len(a.values) == 0 {
 		return append(all, valuePlace(partAttr, attr, a.name, nil, open))

@@ -58,13 +58,14 @@ func NewMatcher(cs []Condition) *Matcher {
 			lists[list] = append(lists[list], int32(i))
 		}
 	}
-	m.lay(lists)
-	m.packed = m.paths.packed()
+	m.layLists(lists)
+	m.packed = m.paths.packedTrie()
 	return m
 }
 
-// lay stores the lists in one array, so that the data for one request is close together in memory.
-func (m *Matcher) lay(lists [][]int32) {
+// layLists stores the lists in one array, so that the data for one request is close together in
+// memory.
+func (m *Matcher) layLists(lists [][]int32) {
 	for _, entries := range lists {
 		m.starts = append(m.starts, int32(len(m.numbers)))
 		m.numbers = append(m.numbers, slices.Compact(entries)...)

@@ -87,18 +87,18 @@ func (s readingSet) dots() int {
 	return n
 }
 
-// within reports whether the path can be read in this combination of ways, and whether the result
+// canRead reports whether the path can be read in this combination of ways, and whether the result
 // may differ from that of other combinations. Dropping escaped parameters includes dropping the
 // others. Empty segments matter only where dot segments are resolved. Some servers that read
 // backslashes resolve dot segments and some, such as those that use url.parse of Node.js, do not.
-func (s readingSet) within(possible readingSet) bool {
+func (s readingSet) canRead(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
 		(s&readDots == 0 || s&readEmptySegments == 0)
 }
 
-// reading is a normalized path as some servers read it.
-type reading struct {
+// pathReading is a normalized path as some servers read it.
+type pathReading struct {
 	_ slim.Incomparable
 
 	path   string // case kept

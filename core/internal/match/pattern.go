@@ -60,7 +60,7 @@ func (p *pattern) everything() bool {
 
 // matches reports whether the pattern matches the reading. The work is at most the product of their
 // lengths, because only the last ** is ever retried.
-func (p *pattern) matches(r *reading) bool {
+func (p *pattern) matches(r *pathReading) bool {
 	path := r.folded
 	if p.caseSensitive {
 		path = r.path
@@ -281,8 +281,8 @@ func checkPatternText(text string) (why, remedy string) {
 	return "", ""
 }
 
-// parseSegment compiles the text between two slashes. last reports that nothing follows, not even a
-// slash.
+// parseSegment compiles the text between two slashes. The argument last reports that nothing
+// follows, not even a slash.
 func parseSegment(piece string, last bool) (s segment, why, remedy string) {
 	switch {
 	case piece == "**", piece == "*" && last:

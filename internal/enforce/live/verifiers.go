@@ -82,7 +82,7 @@ func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 			if isNew {
 				fresh = append(fresh, one)
 			}
-		case errors.As(err, new(*policyfile.PanicError)): // not a problem of the policy
+		case errors.As(err, new(*policyfile.PanicError)): // this is not a problem of the policy
 			return nil, errors.Join(err, v.close())
 		case errors.As(err, &found):
 			problems = append(problems, atEntry(found, i, d)...)
@@ -102,7 +102,7 @@ func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 	return v, nil
 }
 
-// share returns the verifier of an entry and reports whether this call opened it.
+// The method share returns the verifier of an entry and reports whether this call opened it.
 func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew bool, err error) {
 	text, err := json.Marshal(entry)
 	if err != nil {
@@ -126,8 +126,8 @@ func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew
 	return one, isNew, nil
 }
 
-// start opens the verifier. It converts a panic into an error, because other callers wait for the
-// verifier.
+// The method start opens the verifier. It converts a panic into an error, because other callers
+// wait for the verifier.
 func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	defer func() {
 		if reason := recover(); reason != nil {
