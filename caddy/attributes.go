@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// attributes presents one request as policy.Attributes. It is not safe for concurrent use. The
-// method reset loads the next request, and release drops the reference to it.
+// The type attributes presents one request as policy.Attributes. It is not safe for concurrent use.
+// The method reset loads the next request, and release drops the reference to it.
 type attributes struct {
 	r      *http.Request
 	path   string
@@ -28,7 +28,7 @@ type attributes struct {
 	peer   netip.Addr
 }
 
-// reset loads a request. The path is the one that the client sent, before any rewrite.
+// The method reset loads a request. The path is the one that the client sent, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
 	target, path := r.URL, ""

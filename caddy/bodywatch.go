@@ -85,8 +85,8 @@ func (w *responder) narrowCodings(r *http.Request) {
 	r.Header["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
 }
 
-// unfinished reports whether the request body was read only in part. An error may then be the
-// client's fault.
+// The method unfinished reports whether the request body was read only in part. An error may then
+// be the client's fault.
 func (w *responder) unfinished() bool {
 	return w.body != nil && bodyState(w.body.state.Load()) == bodyBegun
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// identify reads "identify ip|attr NAME|header NAME [unverified]|cookie NAME
+// The method identify reads "identify ip|attr NAME|header NAME [unverified]|cookie NAME
 // [unverified]|jwt|api_key" with an optional block. Each line adds one entry.
 func (b *block) identify() {
 	d := b.d

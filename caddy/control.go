@@ -39,14 +39,14 @@ type Control struct {
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
-// options returns the options of a feed.
+// The method options returns the options of a feed.
 func (c *Control) options() feed.Options {
 	node, _ := os.Hostname() // a node with the name "" is shown as unnamed
 	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
 		Node: node, Meter: usageMeter, Logger: storeLogger()}
 }
 
-// check returns an error if the settings are not valid.
+// The method check returns an error if the settings are not valid.
 func (c *Control) check(eventsTo string) error {
 	if c == nil {
 		return nil
@@ -65,7 +65,7 @@ func (c *Control) check(eventsTo string) error {
 	return errors.Join(twice, token)
 }
 
-// feeds holds the feeds of all running configurations, by their spool.
+// The variable feeds holds the feeds of all running configurations, by their spool.
 var feeds = caddy.NewUsagePool()
 
 // pooledFeed is a feed that one or several configurations use.
@@ -80,8 +80,8 @@ func (p *pooledFeed) Destruct() error {
 	return p.Close()
 }
 
-// report starts to send events and usage to the control plane. The spool is opened when a
-// configuration starts, because only one process may have it open.
+// The method report starts to send events and usage to the control plane. The spool is opened when
+// a configuration starts, because only one process may have it open.
 func (a *App) report() error {
 	if a.Control == nil {
 		return nil

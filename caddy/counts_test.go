@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// counts is a snapshot of the metrics of this process. All tests of the process share the counters,
-// so a test compares a counter with its earlier value.
+// The type counts is a snapshot of the metrics of this process. All tests of the process share the
+// counters, so a test compares a counter with its earlier value.
 type counts struct {
 	server *server
 	before map[string]float64
 }
 
-// counts returns a snapshot of the metrics.
+// The method counts returns a snapshot of the metrics.
 func (s *server) counts() counts {
 	s.t.Helper()
 	return counts{server: s, before: s.seriesValues()}

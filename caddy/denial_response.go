@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// answer is the response to a denied request.
+// The type answer is the response to a denied request.
 type answer struct {
 	status      int
 	contentType string
@@ -83,8 +83,8 @@ func rejectEarly(w http.ResponseWriter) {
 // guessedLengthMax is the longest body whose Content-Length the server computes itself.
 const guessedLengthMax = 2048
 
-// write sends the response. A gRPC client gets a gRPC status. A failed write is not returned as an
-// error, because the server would log it and clients can cause thousands of them.
+// The method write sends the response. A gRPC client gets a gRPC status. A failed write is not
+// returned as an error, because the server would log it and clients can cause thousands of them.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	if a.challenge != "" {

@@ -28,7 +28,7 @@ type Directory struct {
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
-// check returns what is wrong with the settings, or nil.
+// The method check returns what is wrong with the settings, or nil.
 func (d *Directory) check() error {
 	if d.ClientsMax < 0 {
 		return fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", d.ClientsMax)
@@ -36,7 +36,7 @@ func (d *Directory) check() error {
 	return nil
 }
 
-// open opens the directory over a store.
+// The method open opens the directory over a store.
 func (d *Directory) open(opened *store.Store, timeout time.Duration) (*directory.Directory, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -99,8 +99,8 @@ func useDirectory(p *core.Plan, d *directory.Directory) {
 	}
 }
 
-// resolve makes the directory read the clients that a plan of the request does not know, and plans
-// the request again.
+// The method resolve makes the directory read the clients that a plan of the request does not know,
+// and plans the request again.
 func (s *scratchSpace) resolve(p *core.Plan, d *directory.Directory) {
 	if len(p.Unresolved()) > 0 {
 		d.Resolve(context.Background(), p, func() { s.addTo(p) })

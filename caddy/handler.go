@@ -141,7 +141,7 @@ func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
 	}
 }
 
-// complete sets what a policy file leaves to the handler.
+// The method complete sets what a policy file leaves to the handler.
 func (h *Handler) complete(d *policyfile.Document) error {
 	h.fillFromBlock(d)
 	fillFromApp(d, &h.app.PolicyWords)
@@ -172,8 +172,8 @@ func (h *Handler) openPolicy(d *policyfile.Document) error {
 	return err
 }
 
-// place returns a name for the place of the handler's policies. Equal policies in the same place
-// are shared.
+// The method place returns a name for the place of the handler's policies. Equal policies in the
+// same place are shared.
 func (h *Handler) place() string {
 	if h.Name != "" {
 		return fmt.Sprintf("site %q", cmp.Or(h.server, h.Site))

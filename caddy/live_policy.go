@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// verifiers holds the verifiers of all configurations. Key sets and cached tokens survive a reload
-// that does not change their settings.
+// The variable verifiers holds the verifiers of all configurations. Key sets and cached tokens
+// survive a reload that does not change their settings.
 var verifiers = live.NewVerifiers(storeLogger())
 
 // placedPolicy is a policy of one configuration and the place of its definition.
@@ -85,7 +85,7 @@ func (a *App) knownPolicy(key string) *placedPolicy {
 	return a.policiesByText[key]
 }
 
-// slogger returns the app's logger for packages that use slog.
+// The method slogger returns the app's logger for packages that use slog.
 func (a *App) slogger() *slog.Logger {
 	return slog.New(zapslog.NewHandler(a.logger.Core(), zapslog.WithName(a.logger.Name()),
 		zapslog.AddStacktraceAt(slog.Level(127))))

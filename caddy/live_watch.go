@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/live"
 )
 
-// files returns the policies of the configuration that were read from files.
+// The method files returns the policies of the configuration that were read from files.
 func (a *App) files() []*placedPolicy {
 	return slices.DeleteFunc(a.inForce(), func(p *placedPolicy) bool { return p.file == "" })
 }
@@ -27,7 +27,7 @@ func (a *App) watch() error {
 	return errors.Join(problems...)
 }
 
-// unwatch ends following the policy files, and removes the policies from the metrics.
+// The method unwatch ends following the policy files, and removes the policies from the metrics.
 func (a *App) unwatch() {
 	for _, p := range a.files() {
 		_ = p.Unfollow() // Unfollow of a file returns no error
@@ -47,8 +47,8 @@ func (a *App) policyChanged(p *placedPolicy, before, now *live.Version) {
 	a.store.counting.follow(a.countingOfAll())
 }
 
-// reload loads every policy file again, edited or not. The error lists the problems of the rejected
-// files.
+// The method reload loads every policy file again, edited or not. The error lists the problems of
+// the rejected files.
 func (a *App) reload() error {
 	var problems []error
 	for _, p := range a.files() {

@@ -44,8 +44,8 @@ func problemsOfNode() []string {
 	return app.store.opened.Problems()
 }
 
-// join publishes this process to the other nodes that count in the same Redis. Without Redis, it
-// does nothing.
+// The method join publishes this process to the other nodes that count in the same Redis. Without
+// Redis, it does nothing.
 func (s *pooledStore) join() {
 	if s.opened.Redis != nil {
 		s.joined.Do(func() { s.member = fleet.Join(s.opened.Redis, thisNode) })

@@ -108,7 +108,7 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 		Lease: w.Lease, Regions: w.Regions, Across: w.Across, Headers: w.Headers, Events: w.Events}
 }
 
-// empty reports whether no setting is given.
+// The method empty reports whether no setting is given.
 func (w *PolicyWords) empty() bool { return reflect.ValueOf(*w).IsZero() }
 
 // fillFromBlock fills in settings that a block's policy file omits with those of the block.

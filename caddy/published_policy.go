@@ -71,7 +71,7 @@ func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names a file and Redis: keep one")
 
-// idle reports whether a candidate is disabled, so that there is nothing to evaluate.
+// The function idle reports whether a candidate is disabled, so that there is nothing to evaluate.
 func idle(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled

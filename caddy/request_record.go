@@ -21,8 +21,9 @@ import (
 // "vars penstock x" cannot discard the record.
 const recordVar = "\x00penstock"
 
-// record is the state of one request: the policies that have charged it and the last decision. It
-// lives as long as the request, because access logs read placeholders after the handlers return.
+// The type record is the state of one request: the policies that have charged it and the last
+// decision. It lives as long as the request, because access logs read placeholders after the
+// handlers return.
 type record struct {
 	done     []*live.Policy
 	doneRoom [4]*live.Policy
@@ -68,7 +69,8 @@ func recordOf(r *http.Request) *record {
 	return rec
 }
 
-// begin records that the policy charges the request. It returns false if the policy already did.
+// The method begin records that the policy charges the request. It returns false if the policy
+// already did.
 func (rec *record) begin(e *live.Policy) bool {
 	if slices.Contains(rec.done, e) {
 		return false
@@ -91,7 +93,7 @@ func (rec *record) storeDecision(d *core.Decision) {
 	rec.identify(&d.Client)
 }
 
-// identify stores the client's identity.
+// The method identify stores the client's identity.
 func (rec *record) identify(c *policy.Identity) {
 	rec.kind, rec.about, rec.clientLen = c.Kind, nil, 0
 	short := len(c.ID) <= len(rec.clientRoom)

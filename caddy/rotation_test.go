@@ -33,7 +33,7 @@ func newSigningKey(t *testing.T, id string) signingKey {
 	return signingKey{id, key}
 }
 
-// public returns the key as a key set contains it.
+// The method public returns the key as a key set contains it.
 func (k signingKey) public(t *testing.T) string {
 	t.Helper()
 	point, err := k.key.PublicKey.Bytes() // 4, then both coordinates

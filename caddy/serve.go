@@ -114,8 +114,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return err
 }
 
-// decide asks the store if there are checks. It reports whether the client disconnected while the
-// request waited.
+// The method decide asks the store if there are checks. It reports whether the client disconnected
+// while the request waited.
 func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
 	if len(s.plan.Checks()) == 0 {
 		return s.plan.Decide(), false
@@ -134,7 +134,7 @@ func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Deci
 	return d, s.failure == nil
 }
 
-// deny answers a denied request or leaves that to error routes. It releases the scratch.
+// The method deny answers a denied request or leaves that to error routes. It releases the scratch.
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)

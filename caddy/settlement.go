@@ -115,8 +115,8 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	return err
 }
 
-// begin records that the response begins. It immediately settles charges that depend only on status
-// and header, because a stream may last for hours.
+// The method begin records that the response begins. It immediately settles charges that depend
+// only on status and header, because a stream may last for hours.
 func (w *responder) begin(status int) {
 	if w.settlement == nil {
 		return
@@ -124,7 +124,7 @@ func (w *responder) begin(status int) {
 	w.settle(func(s *settlement) bool { return !s.begun && s.recordBegin(w, status) })
 }
 
-// settle settles each pending settlement for which known returns true.
+// The method settle settles each pending settlement for which known returns true.
 func (w *responder) settle(known func(*settlement) bool) {
 	for at := &w.settlement; *at != nil; {
 		s := *at
@@ -225,8 +225,8 @@ func losesResponse(err error) bool {
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 
-// settle sends the corrections to the store's queue, or starts the trial that waits for the
-// response.
+// The method settle sends the corrections to the store's queue, or starts the trial that waits for
+// the response.
 func (s *settlement) settle() {
 	if s.trial != nil {
 		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server reuses its own header map

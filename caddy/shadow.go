@@ -19,7 +19,7 @@ import (
 
 var shadowTotal = shadow.NewTotal()
 
-// readers read requests for trials.
+// The variable readers read requests for trials.
 var readers = sync.Pool{New: func() any { return new(attributes) }}
 
 func startShadows(store counter.Store) *shadow.Runner {

@@ -60,7 +60,7 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	left("0 629 6389")
 }
 
-// remainders returns the remaining units in a status answer.
+// The function remainders returns the remaining units in a status answer.
 func remainders(body string) (left []string) {
 	for _, part := range strings.Split(body, `"remaining":`)[1:] {
 		var n int

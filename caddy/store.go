@@ -120,7 +120,7 @@ func (s *Store) isShared() bool { return s.Type == storeRedis }
 var storeSpelling = store.Spelling{Redis: "store redis URL", URL: "store redis redis://localhost:6379",
 	Types: "store memory, or store redis redis://localhost:6379"}
 
-// settings returns the settings of the store, with their placeholders.
+// The method settings returns the settings of the store, with their placeholders.
 func (s *Store) settings() *store.Settings {
 	return &store.Settings{Type: cmp.Or(s.Type, storeMemory), CountersMax: s.CountersMax, BytesMax: s.BytesMax,
 		RememberDenials: s.RememberDenials,
@@ -138,14 +138,14 @@ func (s *Store) settings() *store.Settings {
 // store's type.
 func (s *Store) misplacedSettings() []error { return s.settings().Check(storeSpelling) }
 
-// resolve returns the settings of the store with their placeholders replaced. The error lists all
-// problems.
+// The method resolve returns the settings of the store with their placeholders replaced. The error
+// lists all problems.
 func (s *Store) resolve() (*store.Settings, error) {
 	settings := s.settings()
 	return settings, errors.Join(append(s.misplacedSettings(), settings.Fill(fillIn)...)...)
 }
 
-// texts returns pointers to the string settings, by name.
+// The method texts returns pointers to the string settings, by name.
 func (s *Store) texts() map[string]*string {
 	return map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password, "password_file": &s.PasswordFile,
 		"ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName, "mode": &s.Mode, "master": &s.Master,

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// stores holds the stores of all loaded configurations, keyed by their settings. A reload that does
-// not change the settings keeps the store and its counters.
+// The variable stores holds the stores of all loaded configurations, keyed by their settings. A
+// reload that does not change the settings keeps the store and its counters.
 var stores = caddy.NewUsagePool()
 
 // pooledStore is a store that one or several configurations use. It stays open until no
@@ -47,8 +47,8 @@ type pooledStore struct {
 // The method hold keeps the store open until release is called.
 func (s *pooledStore) hold() { s.requests.Add(1) }
 
-// release ends one request's hold on the store. If no configuration uses the store, the last
-// request corrects all pending charges and then closes the store.
+// The method release ends one request's hold on the store. If no configuration uses the store, the
+// last request corrects all pending charges and then closes the store.
 func (s *pooledStore) release() {
 	if s.requests.Add(-1) == 0 && s.removed.Load() {
 		if err := s.end(); err != nil {

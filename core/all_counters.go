@@ -50,9 +50,9 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 	})
 }
 
-// pages returns the pages of the plan: before each page it resets the plan and calls add. The
-// function add takes the position of the page, and returns that of the next one, or 0 after the
-// last.
+// The method pages returns the pages of the plan: before each page it resets the plan and calls
+// add. The function add takes the position of the page, and returns that of the next one, or 0
+// after the last.
 func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	return func(yield func([]counter.Check) bool) {
 		for from, more := 0, true; more; more = from != 0 {

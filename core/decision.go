@@ -195,8 +195,9 @@ func (p *Plan) degrade(overload bool) Decision {
 	return d
 }
 
-// fails reports whether the rule denies a request that the store has not answered. If the store is
-// overloaded, a penalty denies the request too, because the client might have caused the overload.
+// The method fails reports whether the rule denies a request that the store has not answered. If
+// the store is overloaded, a penalty denies the request too, because the client might have caused
+// the overload.
 func (u *ruleUse) fails(overload bool) bool {
 	if u.excused || u.unlimited {
 		return false
@@ -371,7 +372,7 @@ func (p *Plan) showLimit(d *Decision, check int) {
 	d.Cost = p.Cost(check)
 }
 
-// respond sets the response that the denying rule defines.
+// The method respond sets the response that the denying rule defines.
 func (d *Decision) respond(r *rule) {
 	if d.Response = r.after.response; d.Response != nil && d.Response.Status != 0 {
 		d.Status = d.Response.Status
@@ -396,9 +397,9 @@ func (p *Plan) retryAfter() (longest counter.Micros) {
 	return longest
 }
 
-// jitter returns a span from 0 to most that is a function of the counter and the instant. So
-// clients that are denied at the same time do not return at the same time. The jitter need not be
-// unpredictable, so no random source is used.
+// The function jitter returns a span from 0 to most that is a function of the counter and the
+// instant. So clients that are denied at the same time do not return at the same time. The jitter
+// need not be unpredictable, so no random source is used.
 func jitter(key []byte, at, most counter.Micros) counter.Micros {
 	if most == 0 {
 		return 0

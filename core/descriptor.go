@@ -80,7 +80,7 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	p.compete(rs)
 }
 
-// match sets p.matched to the rules that match the request.
+// The method match sets p.matched to the rules that match the request.
 func (p *Plan) match(rs *Ruleset) {
 	p.matched = rs.matcher.AppendMatches(p.matched[:0], &p.who.Request)
 	for i, condition := range p.matched {
@@ -88,8 +88,8 @@ func (p *Plan) match(rs *Ruleset) {
 	}
 }
 
-// divide assigns to the descriptor the checks that were added last, from the given uses and checks
-// on. It drops checks that another descriptor already has.
+// The method divide assigns to the descriptor the checks that were added last, from the given uses
+// and checks on. It drops checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept
@@ -257,8 +257,8 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	return s
 }
 
-// tighter reports whether one check is tighter than another: if both deny, it has the longer wait,
-// otherwise it allows fewer further requests.
+// The method tighter reports whether one check is tighter than another: if both deny, it has the
+// longer wait, otherwise it allows fewer further requests.
 func (p *Plan) tighter(one, other int, deny bool) bool {
 	if deny {
 		return p.results[one].Wait > p.results[other].Wait

@@ -27,7 +27,7 @@ func perAttr(name, limit string, tb testing.TB) policy.Rule {
 		Limits: []counter.Limit{limittest.Parse(tb, limit)}}
 }
 
-// describe sends one request with several descriptors to the store, including reports.
+// The method describe sends one request with several descriptors to the store, including reports.
 func (c *mapStore) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)

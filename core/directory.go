@@ -14,7 +14,7 @@ const recordsMax = 3
 // blockedByRecord is the result of Plan.BlockedBy if a record blocks the client.
 const blockedByRecord = "directory"
 
-// records hold the directory's data about the client of the policy being added.
+// The type records hold the directory's data about the client of the policy being added.
 type records struct {
 	directory       policy.Directory
 	blocked, exempt bool
@@ -64,14 +64,14 @@ func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 // last.
 func (p *Plan) Source() uint32 { return p.who.Request.Source() }
 
-// reset forgets the records of a request.
+// The method reset forgets the records of a request.
 func (r *records) reset() {
 	clear(r.unresolved) // because the names share the memory of the request
 	r.directory, r.unresolved, r.required = nil, r.unresolved[:0], false
 	r.forget()
 }
 
-// forget forgets the records of the policy added before.
+// The method forget forgets the records of the policy added before.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.overridden = false, false, 0
 	clear(r.overrides[:])

@@ -29,7 +29,7 @@ type regionPart struct {
 // undivided.
 type regionDivider struct{ *policy.RegionPart }
 
-// divide prepares the rules that are divided among regions.
+// The method divide prepares the rules that are divided among regions.
 func (rs *Ruleset) divide(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]
@@ -45,8 +45,8 @@ func (rs *Ruleset) divide(p *policy.Policy) {
 	}
 }
 
-// lend marks limits whose units the regions lend each other, if the rule and the algorithms allow
-// it. The argument whole contains the limits over all regions.
+// The method lend marks limits whose units the regions lend each other, if the rule and the
+// algorithms allow it. The argument whole contains the limits over all regions.
 func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	if !d.Lends || len(whole) != len(limits) {
 		return
@@ -76,8 +76,8 @@ func (r *rule) compileOwn(set *policy.LimitSet) limitSet {
 	return r.region.compile(r.name, *set)
 }
 
-// compile divides a set of limits. A limit of 0 does not exist, so a limit of which the region has
-// no unit becomes a limit of one unit that denies every request.
+// The method compile divides a set of limits. A limit of 0 does not exist, so a limit of which the
+// region has no unit becomes a limit of one unit that denies every request.
 func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
 	for i := range sources {
@@ -109,7 +109,7 @@ func (l *ruleLimit) adjust(c *counter.Check) {
 	}
 }
 
-// closed reports whether no request passes the limit.
+// The method closed reports whether no request passes the limit.
 func (l *ruleLimit) closed() bool { return l.part != nil && l.part.none }
 
 // sameRegion reports whether both limits have the same data about their region.

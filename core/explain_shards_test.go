@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// look answers the checks that Looks returns for a plan.
+// The method look answers the checks that Looks returns for a plan.
 func (c *mapStore) look(plan *Plan) {
 	results := make([]counter.Result, 0, len(plan.Looks()))
 	for _, one := range plan.Looks() {
@@ -125,7 +125,7 @@ func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	}
 }
 
-// add adds a slot to a store.
+// The function add adds a slot to a store.
 func add(slots map[string]counter.Slot, key string, slot counter.Slot) map[string]counter.Slot {
 	if slots == nil {
 		slots = map[string]counter.Slot{}

@@ -22,9 +22,9 @@ type chainedRequest struct {
 	want    string
 }
 
-// chains returns requests through one and three trusted proxies, with realistic lists of trusted
-// ranges: private networks, a content delivery network, and a cloud provider. The client is in none
-// of these ranges.
+// The function chains returns requests through one and three trusted proxies, with realistic lists
+// of trusted ranges: private networks, a content delivery network, and a cloud provider. The client
+// is in none of these ranges.
 func chains() (all []chainedRequest) {
 	for _, ranges := range []int{3, 32, 1_000} {
 		for _, hops := range []int{1, 3} {

@@ -15,8 +15,8 @@ type usage struct {
 	units int64
 }
 
-// greedy is a client that takes as many units as it can from one counter, at the instants that suit
-// it best.
+// The type greedy is a client that takes as many units as it can from one counter, at the instants
+// that suit it best.
 type greedy struct {
 	limit counter.Limit
 	used  []usage

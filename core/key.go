@@ -230,8 +230,8 @@ func (p *Plan) identityPart(client *policy.Identity) string {
 	return p.textSince(mark)
 }
 
-// escapes marks the bytes that keys write as %XX: the separators of a key's parts, and unprintable
-// bytes.
+// The variable escapes marks the bytes that keys write as %XX: the separators of a key's parts, and
+// unprintable bytes.
 var escapes = func() (table [256]bool) {
 	for c := range table {
 		table[c] = c < 0x21 || c >= 0x7f || c == '{' || c == '}' || c == ':' || c == '%'

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ruled compiles a policy with these rules, which identifies clients by a header.
+// The function ruled compiles a policy with these rules, which identifies clients by a header.
 func ruled(t testing.TB, rules ...policy.Rule) *Ruleset {
 	t.Helper()
 	for i := range rules {

@@ -87,7 +87,8 @@ type checkOrigin struct {
 	limit *ruleLimit
 }
 
-// denial is a reason to deny a request, whatever the store answers. Higher values take precedence.
+// The type denial is a reason to deny a request, whatever the store answers. Higher values take
+// precedence.
 type denial uint8
 
 const (
@@ -193,9 +194,9 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 	}
 }
 
-// identify finds the client of the request that was read last, and its records in the directory. It
-// records the states of the client's credentials, and reports whether the request is denied because
-// of one of them.
+// The method identify finds the client of the request that was read last, and its records in the
+// directory. It records the states of the client's credentials, and reports whether the request is
+// denied because of one of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
 	p.readRecords()

@@ -51,7 +51,7 @@ func (c *client) Remote() netip.Addr                { return c.remote }
 func (c *client) Now() counter.Micros               { return c.now }
 func (c *client) Attr(name string) (string, bool)   { v, ok := c.attr[name]; return v, ok }
 
-// get returns a request from an address.
+// The function get returns a request from an address.
 func get(peer, path string) *client { return &client{path: path, peer: netip.MustParseAddr(peer)} }
 
 // mapStore is a store that keeps its counters in a map and applies Decide.
@@ -76,7 +76,7 @@ func (c *mapStore) take(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// ask sends a request through the policies and returns the plan with its decision.
+// The method ask sends a request through the policies and returns the plan with its decision.
 func (c *mapStore) ask(t *testing.T, a policy.Attributes, policies ...*Ruleset) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)
@@ -103,7 +103,7 @@ func mustCompile(tb testing.TB, p policy.Policy) *Ruleset {
 	return rs
 }
 
-// outcomes returns the outcome of each rule by name.
+// The function outcomes returns the outcome of each rule by name.
 func outcomes(p *Plan) map[string]string {
 	names := map[string]string{}
 	for _, o := range p.Outcomes() {

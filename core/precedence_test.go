@@ -15,7 +15,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// precedence holds the state of a story while the lines of testdata/precedence.txt are executed.
+// The type precedence holds the state of a story while the lines of testdata/precedence.txt are
+// executed.
 type precedence struct {
 	t      *testing.T
 	line   int

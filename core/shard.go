@@ -23,9 +23,9 @@ import (
 // units left. It assumes that all shards start with the same number of units. A process that
 // reloads its policy restarts its rotation, and counts as one more process until the window ends.
 
-// sharding spreads the counters of a rule over shards, and chooses a shard for each request. It is
-// an interface so that a program that calls no store, such as the filter for Envoy, does not link
-// it. In such a program limits and results are never divided into shards.
+// The type sharding spreads the counters of a rule over shards, and chooses a shard for each
+// request. It is an interface so that a program that calls no store, such as the filter for Envoy,
+// does not link it. In such a program limits and results are never divided into shards.
 type sharding interface {
 	// returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
@@ -67,7 +67,8 @@ func shardsOf(limits []ruleLimit) uint64 {
 	return uint64(limits[0].shard.count)
 }
 
-// unsharded returns the limit as clients see it: the whole limit if it is spread over shards.
+// The method unsharded returns the limit as clients see it: the whole limit if it is spread over
+// shards.
 func (l *ruleLimit) unsharded() *counter.Limit {
 	if l.shard != nil {
 		return &l.shard.whole

@@ -61,11 +61,11 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 	return o.separateLimits(r, how, holdsClient)
 }
 
-// distribute spreads the limits of a set, all of them over the same number of shards, so that one
-// request's counters are in one slot. Validation ensures that the policy's limits can be divided. A
-// client's own limits might not divide evenly. They then have fewer shards, so that each limit
-// loses at most one hundredth, and so that the rule's costs fit into one shard, including as a debt
-// of one window's count.
+// The method distribute spreads the limits of a set, all of them over the same number of shards, so
+// that one request's counters are in one slot. Validation ensures that the policy's limits can be
+// divided. A client's own limits might not divide evenly. They then have fewer shards, so that each
+// limit loses at most one hundredth, and so that the rule's costs fit into one shard, including as
+// a debt of one window's count.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -150,8 +150,8 @@ func (t *shardRotation) selectShard(p *Plan, u *ruleUse) {
 	u.turn = t.next()
 }
 
-// next returns the next turn under the rule's limits. The shard is the turn modulo the number of
-// shards.
+// The method next returns the next turn under the rule's limits. The shard is the turn modulo the
+// number of shards.
 func (t *shardRotation) next() uint64 {
 	if !t.drawn {
 		for back := t.back.Load(); back != 0; back = t.back.Load() {
@@ -174,8 +174,8 @@ func (t *shardRotation) drawTurn(turn uint64) uint64 {
 	return turn + hash>>33
 }
 
-// pass releases the turns of the plan's rules that charged nothing because the request is finally
-// denied.
+// The method pass releases the turns of the plan's rules that charged nothing because the request
+// is finally denied.
 func (*shardRotation) pass(p *Plan) {
 	for i := range p.uses {
 		u := &p.uses[i]
@@ -189,7 +189,7 @@ func (*shardRotation) pass(p *Plan) {
 	p.rotation = nil // once
 }
 
-// mark inserts the shard into the text at an offset.
+// The method mark inserts the shard into the text at an offset.
 func (*shardRotation) mark(p *Plan, at int, u *ruleUse) {
 	var scratch [4]byte
 	p.text = slices.Insert(p.text, at, counter.AppendShard(scratch[:0], u.turn%u.shards)...)

@@ -101,7 +101,8 @@ func (b *Bounds) period(now Micros) int {
 	}
 }
 
-// ascending reports whether the boundaries ascend and are all instants that a store can represent.
+// The method ascending reports whether the boundaries ascend and are all instants that a store can
+// represent.
 func (b *Bounds) ascending() bool {
 	return 0 < b[0] && b[0] < b[1] && b[1] < b[2] && b[2] < b[3] && int64(b[3]) <= exactMax/2
 }

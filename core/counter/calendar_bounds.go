@@ -35,8 +35,8 @@ func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	return b
 }
 
-// start returns the first instant of a period: of the one that contains the date if ahead is 0,
-// otherwise of the one that comes ahead periods later.
+// The method start returns the first instant of a period: of the one that contains the date if
+// ahead is 0, otherwise of the one that comes ahead periods later.
 func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *time.Location) Micros {
 	switch u {
 	case CalendarDay:

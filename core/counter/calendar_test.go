@@ -139,7 +139,7 @@ func checkDaily(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
 	return r[0]
 }
 
-// midnight is the start of the day that contains noon.
+// The constant midnight is the start of the day that contains noon.
 const midnight = noon - 12*Hour
 
 func TestCalendarWindowIsChosenByTheStore(t *testing.T) {

@@ -102,7 +102,7 @@ func (c *Check) denyCall(r *Result) bool {
 	return r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo)
 }
 
-// finish performs an evaluated check and fills in its result from the new state.
+// The function finish performs an evaluated check and fills in its result from the new state.
 func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	settle(c, s, r, now, admitted)
 	remaining, reset, next := c.Limit.describe(s)
@@ -115,8 +115,8 @@ func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	}
 }
 
-// evaluate sets Denied and Wait of the result. For OpUpTo it sets Granted to the units that the
-// check would charge.
+// The function evaluate sets Denied and Wait of the result. For OpUpTo it sets Granted to the units
+// that the check would charge.
 func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 	var need int64
 	switch c.Op {
@@ -145,7 +145,8 @@ func (c *Check) upTo(available, leasable int64) int64 {
 	return granted
 }
 
-// settle charges, records or refunds units once it is known whether the call is admitted.
+// The function settle charges, records or refunds units once it is known whether the call is
+// admitted.
 func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	amount := int64(0)
 	switch c.Op {
@@ -193,8 +194,8 @@ func sinceNow(at, now Micros) Micros {
 	return max(0, at-now)
 }
 
-// roll advances the slot to the instant now. It reports whether the slot must be stored even if
-// nothing is charged.
+// The method roll advances the slot to the instant now. It reports whether the slot must be stored
+// even if nothing is charged.
 //
 // The clock can go back. A counter that is then at most one window ahead continues at its own
 // instant. A counter further ahead would deny its clients until the clock reaches that instant, so
@@ -229,7 +230,7 @@ func (l *Limit) windowEnds(s *Slot) Micros {
 	return s.State.At + l.window
 }
 
-// room returns the available units. It is negative if the counter is in debt.
+// The method room returns the available units. It is negative if the counter is in debt.
 func (l *Limit) room(s *Slot) int64 {
 	if l.algorithm == TokenBucket {
 		return floorDiv(l.burst*l.unit-s.State.Used, l.unit)
@@ -269,7 +270,8 @@ func (l *Limit) passesAt(s *Slot, cost int64) Micros {
 	}
 }
 
-// describe returns the available units (negative in debt) and the instants for Reset and Next.
+// The method describe returns the available units (negative in debt) and the instants for Reset and
+// Next.
 func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 	remaining = l.room(s)
 	switch l.algorithm {
@@ -286,7 +288,7 @@ func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 	return remaining, reset, reset
 }
 
-// charge adds n units and returns the receipt.
+// The method charge adds n units and returns the receipt.
 func (c *Check) charge(s *Slot, n int64) Micros {
 	l, beyond := c.Limit, int64(0)
 	if c.Age > 0 && n > c.Cost {
@@ -303,8 +305,8 @@ func (c *Check) charge(s *Slot, n int64) Micros {
 	}
 }
 
-// refund refunds up to Cost units of the charge that Receipt names. It returns the number of
-// units refunded.
+// The method refund refunds up to Cost units of the charge that Receipt names. It returns the
+// number of units refunded.
 func (c *Check) refund(s *Slot) int64 {
 	if c.Receipt <= 0 {
 		return 0

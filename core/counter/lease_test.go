@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// lessees are clients of one token bucket that lease units, use them and return them, at the
-// instants that suit them best.
+// The type lessees are clients of one token bucket that lease units, use them and return them, at
+// the instants that suit them best.
 type lessees struct {
 	rng    *rand.Rand
 	limit  Limit
@@ -146,8 +146,8 @@ func (c *lessees) spendHeld() {
 	}
 }
 
-// refund returns units of leases, whether they have ended or not. Units that the bucket does not
-// take are lost.
+// The method refund returns units of leases, whether they have ended or not. Units that the bucket
+// does not take are lost.
 func (c *lessees) refund() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {
@@ -158,8 +158,8 @@ func (c *lessees) refund() {
 	}
 }
 
-// move advances the clock to an instant that matters: the end of a lease, the next token, a full
-// bucket.
+// The method move advances the clock to an instant that matters: the end of a lease, the next
+// token, a full bucket.
 func (c *lessees) move() {
 	c.leases = c.leases[max(0, len(c.leases)-8):]
 	look := c.ask(Check{Op: OpLook})
@@ -181,7 +181,7 @@ func (c *lessees) move() {
 	}
 }
 
-// excess returns the number of units by which usage exceeds the limit in the worst span.
+// The method excess returns the number of units by which usage exceeds the limit in the worst span.
 func (c *lessees) excess() (most int64, span Micros) {
 	for i := range c.used {
 		units := int64(0)

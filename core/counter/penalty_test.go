@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// offender is a client with a penalty and two limits whose denials are violations.
+// The type offender is a client with a penalty and two limits whose denials are violations.
 type offender struct {
 	testing.TB
 	penalty Penalty
@@ -27,14 +27,14 @@ func newOffender(t testing.TB) *offender {
 		penalty: Penalty{Window: Hour, Threshold: 2, Multipliers: []int64{1, 2, 4}}}
 }
 
-// checks returns the checks of one request.
+// The method checks returns the checks of one request.
 func (o *offender) checks() []Check {
 	return []Check{{Penalty: &o.penalty}, {Limit: &o.limits[0], Cost: 1, Guard: 1, Violation: 11},
 		{Limit: &o.limits[1], Cost: 1, Guard: 1, Violation: 12}}
 }
 
-// ask sends a request the given time later, with the checks modified by change. It returns the
-// result for the penalty.
+// The method ask sends a request the given time later, with the checks modified by change. It
+// returns the result for the penalty.
 func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	o.now += later
 	c := o.checks()

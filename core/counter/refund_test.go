@@ -65,8 +65,8 @@ func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	}
 }
 
-// refunders are clients of one token bucket that use their charges and can also lease units. Later,
-// when the response is known, part of a charge or of a leased unit is refunded.
+// The type refunders are clients of one token bucket that use their charges and can also lease
+// units. Later, when the response is known, part of a charge or of a leased unit is refunded.
 type refunders struct {
 	*lessees
 	leases  bool
@@ -75,7 +75,7 @@ type refunders struct {
 	charges []refundable // the charges to replay
 }
 
-// refundable is the part of a charge that is not refunded, for a replay.
+// The type refundable is the part of a charge that is not refunded, for a replay.
 type refundable struct {
 	at    Micros
 	units int64
@@ -124,7 +124,7 @@ func (c *refunders) charge() {
 	}
 }
 
-// settle refunds some of the used units.
+// The method settle refunds some of the used units.
 func (c *refunders) settle() {
 	recent := 8
 	if c.many {

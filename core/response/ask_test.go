@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// get returns a GET request.
+// The function get returns a GET request.
 func get(peer, path string) *request.Attributes {
 	return &request.Attributes{PathText: path, MethodText: "GET", HostText: "example.com", PeerAddr: netip.MustParseAddr(peer)}
 }
@@ -41,7 +41,7 @@ func (c *mapStore) take(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// ask decides a request under the policies.
+// The method ask decides a request under the policies.
 func (c *mapStore) ask(t *testing.T, a policy.Attributes, policies ...*core.Ruleset) (*core.Plan, core.Decision) {
 	t.Helper()
 	plan := new(core.Plan)

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// authenticate is the challenge sent to a client whose credential is not accepted. It names no
-// scheme for API keys, since none is registered with IANA.
+// The constant authenticate is the challenge sent to a client whose credential is not accepted. It
+// names no scheme for API keys, since none is registered with IANA.
 const authenticate = `Bearer error="invalid_token"`
 
 // Challenge returns the WWW-Authenticate field of the response. Every 401 that Penstock sends has
@@ -75,7 +75,7 @@ func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	return f
 }
 
-// span is the position of a field in the text of all fields.
+// The type span is the position of a field in the text of all fields.
 type span struct{ start, end int }
 
 func (s span) of(text string) string { return text[s.start:s.end] }

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// encoded is the example of the ABI's form: two fields, of which the second has no value.
+// The constant encoded is the example of the ABI's form: two fields, of which the second has no
+// value.
 const encoded = "\x02\x00\x00\x00" + "\x05\x00\x00\x00\x03\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" +
 	":path\x00/a?\x00" + "b\x00\x00"
 

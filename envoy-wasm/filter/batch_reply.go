@@ -101,8 +101,8 @@ func (f *Filter) deliverAll(fl *flight, r Reply) {
 	}
 }
 
-// deliver delivers an answer to an item. The argument got is nil if there is no answer; why is then
-// the cause.
+// The method deliver delivers an answer to an item. The argument got is nil if there is no answer;
+// why is then the cause.
 func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
 	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
 	if got != nil && !ok {
@@ -164,8 +164,8 @@ func (r *Reply) bridgeAnswered() bool {
 	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
 }
 
-// busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy itself lacks
-// the header that announces leases.
+// The method busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy
+// itself lacks the header that announces leases.
 func (r *Reply) busy() bool { return r.Status == 503 && r.Leases != "" }
 
 // replyOf returns a reader of the answers in a reply.

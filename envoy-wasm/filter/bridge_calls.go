@@ -30,8 +30,8 @@ const (
 	settlingMax  = 16384 // further settlements are not sent, so their reservations remain charged
 )
 
-// calls are the calls of one worker to the bridge. One is under way at a time, and requests that
-// arrive in the meantime share the next one.
+// The type calls are the calls of one worker to the bridge. One is under way at a time, and
+// requests that arrive in the meantime share the next one.
 type calls struct {
 	waiting       []*Stream        // requests without a call, in the order of their turns
 	sources       sources          // the sources of the requests in the queues
@@ -53,7 +53,7 @@ type calls struct {
 	answer        wire.Answer
 }
 
-// flight is a call with the questions of several requests.
+// The type flight is a call with the questions of several requests.
 //
 // After its deadline, the next call is made although this one is still under way, and its requests
 // continue to wait. They are decided without an answer once the bridge counts as down or the call
@@ -128,9 +128,9 @@ func (f *Filter) Flush() {
 	}
 }
 
-// send makes the next call, with requests of one version of the policy, and with settlements. If
-// the call cannot be made, its requests are decided at once, and the remaining ones get the next
-// call.
+// The method send makes the next call, with requests of one version of the policy, and with
+// settlements. If the call cannot be made, its requests are decided at once, and the remaining ones
+// get the next call.
 func (f *Filter) send() {
 	c := &f.calls
 	for c.flight == nil && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
@@ -166,7 +166,7 @@ func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
 	return call
 }
 
-// millis rounds up to whole milliseconds.
+// The function millis rounds up to whole milliseconds.
 //
 //go:noinline
 func millis(m counter.Micros) uint32 {

@@ -29,7 +29,7 @@ func (f *Filter) silentFor() counter.Micros { return max(f.config.Deadline, sile
 //go:noinline
 func (f *Filter) callMillis() uint32 { return millis(f.silentFor() + lateMax) }
 
-// abandon decides the requests of a call without its answer.
+// The method abandon decides the requests of a call without its answer.
 func (f *Filter) abandon(fl *flight, why Counter) {
 	f.calls.drop(fl)
 	fl.over = true

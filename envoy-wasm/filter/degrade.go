@@ -90,7 +90,7 @@ func (f *Filter) recordKey() (k hashKey) {
 	return hashKey{number(value), number(value[8:])}
 }
 
-// record is the count of one counter in shared data.
+// The type record is the count of one counter in shared data.
 type record struct {
 	at    uint32 // the index of the record
 	value []byte // the encoded record

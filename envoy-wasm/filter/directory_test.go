@@ -49,7 +49,8 @@ func addRecords(a wire.Answer, ttl counter.Micros, records ...*corepolicy.Client
 	return a
 }
 
-// ask sends a request of a user, and ends the turn if the request waits for the end of the turn.
+// The method ask sends a request of a user, and ends the turn if the request waits for the end of
+// the turn.
 func (p *patronFilter) ask(path, user string) (id uint32) {
 	p.next++
 	s := p.f.NewStream(p.next)

@@ -94,9 +94,9 @@ func (g *gate) waveOf(a *askingData) int {
 	return int(min(g.room/a.plan.Checks()[a.narrow].Cost+1, waveMax))
 }
 
-// enqueue puts the request into the queue of its gate while enough requests like it are in calls,
-// and otherwise counts it as one of them. The argument from is the gate in whose queue the request
-// waited, or nil. The result full reports that the queue is full.
+// The method enqueue puts the request into the queue of its gate while enough requests like it are
+// in calls, and otherwise counts it as one of them. The argument from is the gate in whose queue
+// the request waited, or nil. The result full reports that the queue is full.
 func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	l, a := &f.gates, s.asking
 	if a.narrow < 0 {
@@ -193,8 +193,8 @@ func (f *Filter) dequeue(g *gate) {
 	}
 }
 
-// advance decides a request that waited, or makes it wait for the bridge. The argument from is the
-// gate in whose queue the request waited, or nil.
+// The method advance decides a request that waited, or makes it wait for the bridge. The argument
+// from is the gate in whose queue the request waited, or nil.
 //
 //go:noinline
 func (s *Stream) advance(from *gate) {

@@ -38,7 +38,7 @@ type fakeEnvoy struct {
 	shared     map[uint32]sharedValue
 }
 
-// trip panics if the test requested a panic in this method.
+// The method trip panics if the test requested a panic in this method.
 func (e *fakeEnvoy) trip(method string) {
 	if e.panics == method {
 		e.panics = ""
@@ -168,7 +168,7 @@ func (e *fakeEnvoy) timeOut(f *Filter) {
 	}
 }
 
-// count returns the statistics that are not zero.
+// The method count returns the statistics that are not zero.
 func (e *fakeEnvoy) count() map[string]int {
 	all := map[string]int{}
 	for c, n := range e.counts {
@@ -179,7 +179,7 @@ func (e *fakeEnvoy) count() map[string]int {
 	return all
 }
 
-// check returns the oldest unread check call and its items.
+// The method check returns the oldest unread check call and its items.
 func (e *fakeEnvoy) check() (madeCall, *wire.CallReader, []wire.Item) {
 	e.t.Helper()
 	if len(e.calls) == 0 {
@@ -248,7 +248,7 @@ func (f *Filter) endTurns() {
 	}
 }
 
-// publish answers the pending poll with a policy.
+// The method publish answers the pending poll with a policy.
 func (e *fakeEnvoy) publish(f *Filter, p corepolicy.Policy, version string) {
 	e.t.Helper()
 	i := slices.IndexFunc(e.calls, func(c madeCall) bool { return c.Path == policyPath })

@@ -78,7 +78,8 @@ type wantedUnits struct {
 	asking lease.Call
 }
 
-// extra is an item of a call for which no request waits: units to take in advance, or a refund.
+// The type extra is an item of a call for which no request waits: units to take in advance, or a
+// refund.
 type extra struct {
 	version string
 	item    []byte

@@ -44,8 +44,7 @@ type ledgerBridge struct {
 	exact   bool // the bridge forbids remembering denials
 	verdict bool // the bridge identifies the requests as another client's
 	path    string
-	// Calls about leases reach a bridge that does not support them, and other calls reach a bridge
-	// that does.
+	// Calls about leases reach a bridge without support for them, and other calls one with support.
 	mixed   bool
 	late    bool     // a call about leases that is rejected is answered only after it was given up
 	settled []string // receipts
@@ -60,7 +59,7 @@ func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledgerBridge {
 	return b
 }
 
-// The method answer answers one item.
+// answer answers one item.
 func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 	b.kinds[item.Kind]++
 	if item.Kind == wire.KindSettle {
@@ -175,7 +174,7 @@ func (b *ledgerBridge) request() bool {
 	return !refused
 }
 
-// requests sends n requests at a steady pace and returns how many were admitted.
+// The method requests sends n requests at a steady pace and returns how many were admitted.
 func (b *ledgerBridge) requests(n int, every counter.Micros) (admitted int) {
 	b.t.Helper()
 	for range n {

@@ -139,7 +139,7 @@ func (s *Stream) answerWith(r Response) {
 	s.f.letGo(outgoing{s, &r})
 }
 
-// dispatch makes a call. A panic of the host counts as an error.
+// The method dispatch makes a call. A panic of the host counts as an error.
 func (f *Filter) dispatch(c Call, answered func(Reply)) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

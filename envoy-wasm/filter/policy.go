@@ -25,9 +25,9 @@ type policy struct {
 	directory *directory
 }
 
-// load compiles a compact policy. Cached verdicts on credentials are kept if the number of ways to
-// identify is the same, because a policy that identifies differently has a different version, and
-// the bridge then sends new verdicts.
+// The method load compiles a compact policy. Cached verdicts on credentials are kept if the number
+// of ways to identify is the same, because a policy that identifies differently has a different
+// version, and the bridge then sends new verdicts.
 func (f *Filter) load(coded []byte) (*policy, error) {
 	source, version, err := compact.ReadPolicy(coded)
 	if err != nil {
@@ -67,11 +67,11 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	return p, err
 }
 
-// anybodys returns the rules that might apply to a client whose credentials the bridge cannot
-// verify. They include the rules for particular clients, except those that block or allow clients.
-// The result denies reports whether these rules can decide differently from the policy. They can if
-// the policy has rules for particular clients, and on_error is deny in the policy or in one of its
-// rules.
+// The function anybodys returns the rules that might apply to a client whose credentials the bridge
+// cannot verify. They include the rules for particular clients, except those that block or allow
+// clients. The result denies reports whether these rules can decide differently from the policy.
+// They can if the policy has rules for particular clients, and on_error is deny in the policy or in
+// one of its rules.
 func anybodys(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {
 	denies = source.OnError == counter.OnErrorDeny
 	var some bool

@@ -13,7 +13,7 @@ package filter
 // x-request-id. If this filter is disabled on the redirecting route, the previous stream belongs to
 // another request, and the redirected request is decided like a new one.
 
-// redirects is the path of the count in the filter state.
+// The variable redirects is the path of the count in the filter state.
 var redirects = []string{"filter_state", "num_internal_redirects"}
 
 // isRedirected reports whether the stream continues another one after a redirect.
@@ -32,10 +32,10 @@ func (s *Stream) continueFrom(before *Stream) Action {
 	return Continue
 }
 
-// abandon settles a request whose client did not wait for the end of the response. The client may
-// also have left before a response began, if no other stream continues the request. The upstream
-// may have done its work, so the cost is the number that was read so far, or the policy's setting
-// unread.
+// The method abandon settles a request whose client did not wait for the end of the response. The
+// client may also have left before a response began, if no other stream continues the request. The
+// upstream may have done its work, so the cost is the number that was read so far, or the policy's
+// setting unread.
 func (s *Stream) abandon() {
 	if s == nil || s.due == nil {
 		return

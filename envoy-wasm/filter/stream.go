@@ -120,8 +120,8 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	return s.judge(nil)
 }
 
-// judge decides the request whose headers were read, or makes it wait for the bridge. The argument
-// from is the gate in whose queue the request waited, or nil.
+// The method judge decides the request whose headers were read, or makes it wait for the bridge.
+// The argument from is the gate in whose queue the request waited, or nil.
 func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
 	a.identify(f)
@@ -210,7 +210,7 @@ func (s *Stream) dropAsking() {
 	}
 }
 
-// identify makes the plan of the request with the cached verdicts on its credentials.
+// The method identify makes the plan of the request with the cached verdicts on its credentials.
 func (a *askingData) identify(f *Filter) {
 	f.now, f.unsure, f.stale, f.dated, f.known = a.attrs.View.At, false, false, false, 0
 	a.planRequest(f, a.policy.ruleset)
@@ -340,14 +340,14 @@ func (s *Stream) degrade(why Counter) {
 //go:noinline
 func (s *Stream) decideByResults() Action { return s.decide(s.asking.plan.Decide()) }
 
-// resume ends the wait of the request.
+// The method resume ends the wait of the request.
 func (s *Stream) resume(d core.Decision) {
 	if s.decide(d) == Continue {
 		s.f.letGo(outgoing{stream: s})
 	}
 }
 
-// decide applies the decision, and answers the request if it is denied.
+// The method decide applies the decision, and answers the request if it is denied.
 func (s *Stream) decide(d core.Decision) Action {
 	s.state = decided
 	s.fields, s.remaining = s.asking.writer.Headers(&s.asking.plan, &d), d.Remaining

@@ -111,13 +111,13 @@ func TestABridgeThatFallsSilent(t *testing.T) {
 	for answered, status := range map[counter.Micros]uint32{10 * counter.Millisecond: 0, 1900 * counter.Millisecond: 0, 2100 * counter.Millisecond: 503} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
-		throttled(t, e, f, 1)
+		sendThrottled(t, e, f, 1)
 		e.now += answered
 		f.NewStream(2).RequestHeaders(get("/api/x"))
 		f.Flush()
 		other, _, _ := e.check()
-		other.answer(replied(left(3)))
-		e.passes(f, 3*counter.Second-answered)
+		other.answer(replyWith(admittedWith(3)))
+		e.passTicks(f, 3*counter.Second-answered)
 		if e.responses[1].Status != status || slices.Contains(e.resumed, 1) != (status == 0) {
 			t.Errorf("an answer after %v: %d, resumed %v, counted %v", answered, e.responses[1].Status, e.resumed, e.count())
 		}

@@ -17,10 +17,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// pace is the timing of fetches.
+// The type pace is the timing of fetches.
 type pace struct {
-	timeout  time.Duration // of one attempt
-	retryMin time.Duration // pause after the first failure; it doubles up to the refresh interval
+	timeout  time.Duration // the timeout of one attempt
+	retryMin time.Duration // the pause after the first failure, which doubles up to the refresh interval
 	unknown  time.Duration // the least time between two fetches caused by tokens with unknown keys
 }
 
@@ -31,7 +31,8 @@ var fetchPace = pace{timeout: 10 * time.Second, retryMin: time.Second, unknown: 
 const (
 	redirectsMax   = 3
 	headerBytesMax = 64 << 10
-	// nodes spread over a tenth of the refresh, so that they do not fetch at the same time
+	// nodes spread their fetches over a tenth of the interval, so that they do not fetch at the
+	// same time
 	jitterPart      = 10
 	fetcherNameSent = "penstock"
 )
@@ -47,7 +48,7 @@ type fetcher struct {
 	pace    pace
 	load    func(data []byte, from string) error
 	notices *notices
-	want    chan struct{} // receives when a token names an unknown key
+	want    chan struct{} // a channel that receives when a token names an unknown key
 }
 
 // newFetcher returns a fetcher that passes each set to load. The caller runs it.
@@ -55,7 +56,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func(data []byt
 	transport := o.Transport
 	if transport == nil {
 		own := &http.Transport{Proxy: http.ProxyFromEnvironment}
-		// A plugin might have replaced it.
+		// A plugin might have replaced the default transport.
 		if usual, ok := http.DefaultTransport.(*http.Transport); ok {
 			own = usual.Clone()
 		}
@@ -68,7 +69,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func(data []byt
 		want: make(chan struct{}, 1)}
 }
 
-// sameHost rejects redirects to another host, because that host could then choose the keys.
+// sameHost rejects redirects to another host, because the other host could then choose the keys.
 func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0].URL
 	switch {
@@ -80,7 +81,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// wanted requests an early fetch. It never blocks.
+// The method wanted requests an early fetch. It never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:
@@ -88,7 +89,7 @@ func (f *fetcher) wanted() {
 	}
 }
 
-// run fetches the set periodically until ctx is done.
+// The method run fetches the set periodically until ctx is done.
 func (f *fetcher) run(ctx context.Context) {
 	retry := f.pace.retryMin
 	for ctx.Err() == nil {
@@ -112,8 +113,8 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// wait waits for the next periodic fetch or for a requested one, which is made no sooner than pace
-// allows. It returns false when ctx is done.
+// The method wait waits for the next periodic fetch or for a requested one, which is made no sooner
+// than pace allows. It returns false when ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()
@@ -135,7 +136,7 @@ func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// fetch fetches the set once.
+// The method fetch fetches the set once.
 func (f *fetcher) fetch(ctx context.Context) error {
 	from := f.url
 	if f.issuer != "" {

@@ -241,7 +241,7 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 	return cl.textSince(mark), policy.CredentialValid
 }
 
-// spells reports whether the text, decoded as form data, is the name.
+// The function spells reports whether the text, decoded as form data, is the name.
 func spells(text, name string) bool {
 	for text != "" && name != "" {
 		c, size := formByte(text)
@@ -269,10 +269,11 @@ func formByte(text string) (c byte, size int) {
 	return text[0], 1
 }
 
-// verify validates the request's credentials for one way to identify the client. It returns the
-// identity of the first valid credential, or the state of the first credential for which the
-// request is denied. Otherwise it returns CredentialAbsent, and the caller tries the next way. An
-// invalid credential does not end the search, so a client gains nothing by omitting or adding one.
+// The method verify validates the request's credentials for one way to identify the client. It
+// returns the identity of the first valid credential, or the state of the first credential for
+// which the request is denied. Otherwise it returns CredentialAbsent, and the caller tries the next
+// way. An invalid credential does not end the search, so a client gains nothing by omitting or
+// adding one.
 func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.CredentialState) {
 	f := &rules.Finders[method]
 	for i := range f.carriers {

@@ -21,14 +21,14 @@ type attrCondition struct {
 	values []glob
 }
 
-// glob is a text with stars, split at the stars. Each star matches any run of bytes, including an
-// empty one. A glob without a star is one piece.
+// The type glob is a text with stars, split at the stars. Each star matches any run of bytes,
+// including an empty one. A glob without a star is one piece.
 type glob []string
 
 func parseGlob(text string) glob { return slim.Split(text, "*") }
 
-// matches reports whether the glob matches the value. It searches each piece once, from the left,
-// because the first match leaves the most text for the remaining pieces.
+// The method matches reports whether the glob matches the value. It searches each piece once, from
+// the left, because the first match leaves the most text for the remaining pieces.
 func (g glob) matches(value string) bool {
 	last := len(g) - 1
 	rest, ok := strings.CutPrefix(value, g[0])

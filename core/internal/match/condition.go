@@ -126,8 +126,8 @@ func (c *Condition) holdsParts(r *Request, asked partSet) bool {
 		(asked&partAttr == 0 || c.holdsAttrs(r))
 }
 
-// holds reports whether the client has a listed value in each field that lists values. An unknown
-// client has none.
+// The method holds reports whether the client has a listed value in each field that lists values.
+// An unknown client has none.
 func (c *clientCondition) holds(who *policy.Identity) bool {
 	if who == nil {
 		return false
@@ -151,7 +151,7 @@ func (c *Condition) holdsPath(r *Request) bool {
 	return c.EveryReading && !r.Long
 }
 
-// matching returns the first pattern that matches the reading, or nil.
+// The method matching returns the first pattern that matches the reading, or nil.
 func (c *Condition) matching(r *pathReading) *pattern {
 	for i := range c.Patterns {
 		if c.Patterns[i].matches(r) {

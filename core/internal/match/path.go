@@ -62,8 +62,8 @@ const (
 	readingsAll = readDots<<1 - 1
 )
 
-// parameters returns the number of ways to read the parameters of a path: kept, dropped, or dropped
-// including escaped ones.
+// The method parameters returns the number of ways to read the parameters of a path: kept, dropped,
+// or dropped including escaped ones.
 func (s readingSet) parameters() int {
 	switch s & (readParameters | readEncodedParameters) {
 	case 0:
@@ -75,8 +75,8 @@ func (s readingSet) parameters() int {
 	}
 }
 
-// dots returns the number of ways to read dot segments: resolved, resolved among empty segments, or
-// kept.
+// The method dots returns the number of ways to read dot segments: resolved, resolved among empty
+// segments, or kept.
 func (s readingSet) dots() int {
 	n := 1
 	for _, way := range [...]readingSet{readEmptySegments, readDots} {
@@ -171,8 +171,8 @@ func (t *pathTraits) mixesParameters() bool {
 	return t.readings&readParameters != 0 && t.readings&(readBackslash|readEncodedSlash) != 0
 }
 
-// paths returns how many variants of the path are read in all ways: the path as it was sent, and
-// the path as readBeforeDecoding, readWithoutDots and readForwarded change it.
+// The method paths returns how many variants of the path are read in all ways: the path as it was
+// sent, and the path as readBeforeDecoding, readWithoutDots and readForwarded change it.
 func (t *pathTraits) paths(p string) int {
 	n := 1
 	if t.escapedBackslashes+t.escapedSlashes > 0 {
@@ -379,7 +379,7 @@ func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen b
 	return out[:n], seen
 }
 
-// grown returns dst with room for n more bytes.
+// The function grown returns dst with room for n more bytes.
 //
 //go:noinline
 func grown(dst []byte, n int) []byte {

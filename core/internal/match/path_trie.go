@@ -106,7 +106,8 @@ type prefixEntry struct {
 	number int32
 }
 
-// lookups returns the number of calls of lookup that are needed to find all prefixes of a text.
+// The method lookups returns the number of calls of lookup that are needed to find all prefixes of
+// a text.
 func (t *prefixTable) lookups() int {
 	if len(t.entries) <= fewTexts {
 		return len(t.entries)
@@ -114,7 +115,7 @@ func (t *prefixTable) lookups() int {
 	return len(t.lengths)
 }
 
-// lookup returns the number of a prefix of the text, or 0.
+// The method lookup returns the number of a prefix of the text, or 0.
 func (t *prefixTable) lookup(i int, text string) int32 {
 	if len(t.entries) > fewTexts {
 		if length := int(t.lengths[i]); length <= len(text) {
@@ -126,7 +127,7 @@ func (t *prefixTable) lookup(i int, text string) int32 {
 	return 0
 }
 
-// insert adds the list under a pattern's path.
+// The method insert adds the list under a pattern's path.
 func (t *pathTrie) insert(segments []segment, list int32) {
 	if t.nodes == nil {
 		t.nodes = make([]trieNode, 1)
@@ -218,13 +219,13 @@ type pathSearch struct {
 	seen      stamps
 }
 
-// stamps is a set of numbers with a constant-time clear.
+// The type stamps is a set of numbers with a constant-time clear.
 type stamps struct {
 	round uint32
 	marks []uint32 // the round in which each number was last marked
 }
 
-// start clears all marks and makes room for numbers below n.
+// The method start clears all marks and makes room for numbers below n.
 func (s *stamps) start(n int) {
 	if len(s.marks) < n {
 		s.marks = make([]uint32, n)
@@ -244,8 +245,8 @@ func (s *stamps) markNumber(number int32) bool {
 	return fresh
 }
 
-// find stores in search.lists the lists of all patterns that match the folded path. A list can
-// occur several times.
+// The method find stores in search.lists the lists of all patterns that match the folded path. A
+// list can occur several times.
 func (t *pathTrie) find(search *pathSearch, path string) {
 	search.seen.start(len(t.nodes))
 	search.now, search.open, search.lists = search.now[:0], search.open[:0], search.lists[:0]
@@ -295,7 +296,7 @@ func (t *pathTrie) moveNode(search *pathSearch, next []int32, node int32, s *sea
 	return next
 }
 
-// activate activates a node, and with it the node for any number of segments after it.
+// The method activate activates a node, and with it the node for any number of segments after it.
 func (t *pathTrie) activate(search *pathSearch, nodes []int32, node int32) []int32 {
 	n := &t.nodes[node]
 	if n.many != 0 && search.seen.markNumber(n.many) {

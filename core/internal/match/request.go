@@ -229,7 +229,8 @@ func (r *Request) foldOnce(path string) string {
 	return r.fold(path)
 }
 
-// separate returns the decoded path with all separators that these ways recognize written as "/".
+// The method separate returns the decoded path with all separators that these ways recognize
+// written as "/".
 func (r *Request) separate(ways readingSet) string {
 	at := 0
 	if ways&readBackslash != 0 {
@@ -277,7 +278,8 @@ func (r *Request) resolveDots(text string, ways readingSet) string {
 	return r.appendedSince(mark)
 }
 
-// fold returns the text with case folded. It returns the text itself if there is nothing to fold.
+// The method fold returns the text with case folded. It returns the text itself if there is nothing
+// to fold.
 //
 //go:noinline
 func (r *Request) fold(s string) string {

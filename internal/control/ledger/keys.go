@@ -63,7 +63,7 @@ func (l *Ledger) KeysNamed(ctx context.Context, name string) ([]Key, error) {
 	return found, err
 }
 
-// order returns 0 for a valid key, and 1 for any other.
+// The function order returns 0 for a valid key, and 1 for any other.
 func order(k Key) int {
 	if k.State == policy.CredentialValid.String() {
 		return 0
@@ -158,8 +158,8 @@ func prepareRecord(edit *directory.KeyEdit) error {
 	return nil
 }
 
-// edited makes an edit of a copy of the keys in memory, which has the rules of every directory. It
-// returns the records that result.
+// The method edited makes an edit of a copy of the keys in memory, which has the rules of every
+// directory. It returns the records that result.
 func (w *writing) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)
 	count := map[string]int{}

@@ -27,7 +27,7 @@ var (
 	start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 )
 
-// open returns a ledger of an empty database. Its time is start.
+// The function open returns a ledger of an empty database. Its time is start.
 func open(t *testing.T) *Ledger {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))
@@ -238,7 +238,7 @@ func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
 	}
 }
 
-// tamper runs statements with the rights of the owner of the tables.
+// The function tamper runs statements with the rights of the owner of the tables.
 func tamper(t *testing.T, l *Ledger, statements string) {
 	t.Helper()
 	_, err := l.Pool.Exec(t.Context(), "ALTER TABLE changes DISABLE TRIGGER append_only; "+statements+"; ALTER TABLE changes ENABLE TRIGGER append_only")

@@ -12,12 +12,12 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// BulkPrivilege is what the ACL user of a control plane needs, besides the rights of the store,
-// ReadPrivilege and EditPrivilege. Listing records needs it as well.
+// BulkPrivilege lists the rights that the ACL user of a control plane needs, in addition to those
+// of the store, ReadPrivilege and EditPrivilege. Listing records needs these rights as well.
 const BulkPrivilege = "+scan"
 
-// everything is the message on the channel for a change that may affect any record. It names no
-// client, so a process of an earlier release ignores it.
+// The constant everything is the message on the channel for a change that may affect any record. It
+// names no client, so a process of an earlier release ignores it.
 const everything = "*:*"
 
 // Fill writes records without the history, and publishes no message. A nil text removes a record.
@@ -46,7 +46,7 @@ func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) erro
 	return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
 }
 
-// Names calls each for the names of all clients that have a record, except networks.
+// Names calls the function each for the names of all clients that have a record, except networks.
 func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error) error {
 	return s.store.Keys(ctx, recordPrefix+"*", func(keys []string) error {
 		names := make([]policy.ClientName, 0, len(keys))

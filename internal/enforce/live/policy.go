@@ -250,8 +250,8 @@ func (p *Policy) compileReplacement(before *Version, d *policyfile.Document) (ne
 	return next, changes, err
 }
 
-// install makes a version current. It drops versions that were replaced long ago, and a former
-// version with the same ID.
+// The method install makes a version current. It drops versions that were replaced long ago, and a
+// former version with the same ID.
 func (p *Policy) install(next *Version) {
 	before, now, o := p.Known(), time.Now(), &p.options
 	before[0].replaced = now
@@ -306,7 +306,7 @@ func (p *Policy) rejectEdit(before *Version, err error) {
 	logger.Error("the edited policy file is rejected; the previous policy stays in force", "version", before.ID, "error", err)
 }
 
-// warn logs the warnings about a version that comes into force.
+// The method warn logs the warnings about a version that comes into force.
 func (p *Policy) warn(v *Version) {
 	logger := p.options.Logger.With("policy", v.Document.Name)
 	lint.Warn(v.Document, func(line string) { logger.Warn(line) })

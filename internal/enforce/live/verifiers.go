@@ -143,7 +143,7 @@ func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	s.verifier, s.closer = list[0], closer
 }
 
-// release ends one use of a verifier. It closes the verifier after the last use.
+// The method release ends one use of a verifier. It closes the verifier after the last use.
 func (p *Verifiers) release(one *sharedVerifier) error {
 	p.mu.Lock()
 	one.uses--
@@ -158,8 +158,8 @@ func (p *Verifiers) release(one *sharedVerifier) error {
 	return nil
 }
 
-// close releases all verifiers. Requests that still use them keep their last keys. A second call
-// does nothing.
+// The method close releases all verifiers. Requests that still use them keep their last keys. A
+// second call does nothing.
 func (v *versionVerifiers) close() error {
 	if v == nil {
 		return nil
@@ -172,7 +172,7 @@ func (v *versionVerifiers) close() error {
 	return errors.Join(problems...)
 }
 
-// ready reports whether every key set that comes from a URL has been fetched.
+// The method ready reports whether every key set that comes from a URL has been fetched.
 func (v *versionVerifiers) ready() bool {
 	for _, one := range v.held {
 		if keys, ok := one.closer.(interface{ Ready() bool }); ok && !keys.Ready() {

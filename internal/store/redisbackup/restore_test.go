@@ -51,8 +51,8 @@ func (w *world) left(client string) (left []int64) {
 	return left
 }
 
-// TestARestoreGivesNothingBack: after a backup, the loss of all counters, and more use, each counter
-// has the greater use of the two after the restore, and a sliding log has both.
+// TestARestoreGivesNothingBack: after a backup, the loss of all counters, and more use, a restore
+// leaves each counter with the greater use of the two, and a sliding log with both.
 func TestARestoreGivesNothingBack(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *world{"single": single, "ring": ring, "cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
