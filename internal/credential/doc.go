@@ -27,8 +27,8 @@
 // separately, so they do not evict others. Memory is bounded.
 //
 // API keys are looked up by their SHA-256. A key is never stored, logged or shown. The hash has no
-// salt and a single round. For passwords that would be too weak, but keys from [GenerateKey] have
-// 256 random bits.
+// salt and a single round. Such a hash would be too weak for passwords, but keys from
+// [GenerateKey] have 256 random bits.
 //
 // # Price
 //
