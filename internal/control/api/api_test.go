@@ -380,7 +380,8 @@ func TestHostileWrites(t *testing.T) {
 }
 
 // TestTheDocumentIsTheOneInTheReference tests that docs has the document of this program. To update
-// it: penstock control openapi > docs/reference/control.openapi.json.
+// it: penstock control openapi > docs/reference/control.openapi.json. Then go generate
+// ./controlclient.
 func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 	t.Parallel()
 	const file = "../../../docs/reference/control.openapi.json"
