@@ -130,8 +130,8 @@ func (f *Filter) bridgeDown() {
 // past, because the clock must have gone back.
 func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
-// expire decides a request in a throttle queue whose own call has no answer. If the bridge has
-// answered another call since, and within [Filter.silentFor], it is not down.
+// The method expire decides a request in a throttle queue whose own call has no answer. If the
+// bridge has answered another call since, and within [Filter.silentFor], it is not down.
 //
 //go:noinline
 func (s *Stream) expire() {

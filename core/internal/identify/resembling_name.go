@@ -8,9 +8,9 @@ import "strings"
 // malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
 // a client that Penstock does not see.
 
-// resembles reports whether some servers read the text as the name: without what is around it, in
-// any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
-// Express). Cookies that differ in case are different cookies.
+// The function resembles reports whether some servers read the text as the name: without what is
+// around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list
+// (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resembles(text, name string, anyCase bool) bool {
@@ -28,8 +28,8 @@ func resembles(text, name string, anyCase bool) bool {
 	return len(inner) < len(text) && begins(inner, name, anyCase)
 }
 
-// begins reports whether the text is the name, or the name with padding, a list's index or a zero
-// byte after it.
+// The function begins reports whether the text is the name, or the name with padding, an index of a
+// list or a zero byte after it.
 func begins(text, name string, anyCase bool) bool {
 	for text != "" {
 		c, size := nameByte(text)
