@@ -28,7 +28,7 @@ var Take = assemble()
 // IntMath is the text of the integer arithmetic, for other scripts.
 var IntMath = textOf("intmath.lua")
 
-// TakeSHA is the SHA-1 by which EVALSHA calls Take.
+// TakeSHA is the name of Take for EVALSHA.
 var TakeSHA = func() string {
 	sum := sha1.Sum([]byte(Take)) //nolint:gosec // see above
 	return hex.EncodeToString(sum[:])

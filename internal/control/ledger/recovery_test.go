@@ -27,8 +27,8 @@ func openAt(t *testing.T, s *pgtest.Server) *Ledger {
 }
 
 // TestADatabaseIsRecoveredToAnInstant is the drill of the guide: a base backup, the archive of the
-// log, a mistake, the loss of the server, and a recovery to the instant before the mistake. What
-// was committed until then is there, nothing of the mistake is, and the audit trail is whole.
+// log, a mistake, the loss of the server, and a recovery to the instant before the mistake. All
+// earlier commits are there, the mistake is not, and the audit trail is whole.
 func TestADatabaseIsRecoveredToAnInstant(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)

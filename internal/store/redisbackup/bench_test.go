@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// BenchmarkHalfAMillion writes a backup of 500,000 counters, and restores it into a Redis that has
-// them and into an empty one:
+// BenchmarkHalfAMillion writes a backup of 500,000 counters, and restores it into an empty Redis
+// and into one that has them:
 //
 //	go test -run '^$' -bench HalfAMillion -benchtime 1x ./internal/store/redisbackup
 func BenchmarkHalfAMillion(b *testing.B) {

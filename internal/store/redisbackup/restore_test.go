@@ -51,8 +51,8 @@ func (w *world) left(client string) (left []int64) {
 	return left
 }
 
-// TestARestoreGivesNothingBack: after a backup, the loss of all counters and more use, a restore
-// gives each counter the greater use of the two. A sliding log gets both.
+// TestARestoreGivesNothingBack: after a backup, the loss of all counters, and more use, a restore
+// leaves each counter with the greater use of the two, and a sliding log with both.
 func TestARestoreGivesNothingBack(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *world{"single": single, "ring": ring, "cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
