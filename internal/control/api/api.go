@@ -43,6 +43,8 @@ type Options struct {
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool
+	// People verifies the tokens of people; nil if there is no issuer for them.
+	People People
 }
 
 // API is the handler of all paths.
@@ -54,6 +56,7 @@ type API struct {
 	ready    func(context.Context) Readiness
 	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	notifies bool
+	people   People
 	huma     huma.API
 	gate     *gate
 	looks    looks
@@ -64,7 +67,7 @@ type API struct {
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
-		time: requestTime, mux: http.NewServeMux()}
+		people: o.People, time: requestTime, mux: http.NewServeMux()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
@@ -197,10 +200,17 @@ func (a *API) identify(ctx context.Context, remote, authorization string) (by ca
 	if !strings.EqualFold(scheme, "Bearer") {
 		secret = ""
 	}
+	if a.people != nil && secret != "" && !strings.HasPrefix(secret, ledger.TokenPrefix) {
+		return a.person(host, secret)
+	}
 	token, err := a.ledger.Bearer(ctx, secret)
 	switch {
 	case errors.Is(err, ledger.ErrNone):
-		return by, &refused{http.StatusUnauthorized, "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked"}
+		text := "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked"
+		if a.people != nil {
+			text = "send a token of the control plane (pst_…) or of the issuer as \"Authorization: Bearer …\"; this one is missing, unknown, expired or revoked"
+		}
+		return by, &refused{http.StatusUnauthorized, text}
 	case err != nil:
 		return by, &refused{http.StatusServiceUnavailable, a.away(err)}
 	}

@@ -31,7 +31,7 @@ const (
 	// addressesMax bounds the addresses with failures that are remembered. Beyond it, all further
 	// addresses share a budget.
 	addressesMax = 4096
-	// knownMax bounds the remembered tokens. There are never more valid ones.
+	// knownMax bounds the remembered tokens.
 	knownMax = 10_000
 	// batchesMax is the part of requestsMax that nodes may use, so that they leave room for people.
 	batchesMax = requestsMax / 2
@@ -142,7 +142,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 		return
 	}
 	if len(g.known) >= knownMax {
-		clear(g.known) // most have expired; valid ones are verified once more
+		clear(g.known) // valid ones wait for a check once more
 	}
 	g.known[hash] = struct{}{}
 }

@@ -18,8 +18,6 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-const patience = 60 * time.Second
-
 // exec executes SQL over a connection of its own, which is closed when the test ends.
 func (s *served) exec(statements ...string) *pgx.Conn {
 	s.t.Helper()
