@@ -19,12 +19,12 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
 	pool := open(t, pgtest.Database(t), now)
-	const customers, feeds, batches, each = 50, 4, 3, 1000
+	const customers, feeds, batches, each = 50, 4, 3, 250
 	if _, err := pool.Exec(t.Context(), "INSERT INTO clients (kind, id, revision, updated_at) "+
 		"SELECT 'user', 'c' || n, 1, now() FROM generate_series(1, $1) n", customers); err != nil {
 		t.Fatal(err)
 	}
-	names := NamesMax{Minute: 2000, Day: 5000}
+	names := NamesMax{Minute: 500, Day: 1250}
 	i := &Ingester{Pool: pool, Names: names}
 	for minute := range 4 {
 		at := now.Add(time.Duration(minute) * time.Minute)
