@@ -30,6 +30,8 @@ const controlHelp = `Keep clients, tiers and their history in PostgreSQL, and pu
 the address. PGPASSWORD, PGPASSFILE and a service file work as with psql. Redis is named as for penstock bridge, by flags or
 by REDIS_MODE, REDIS_ADDR and so on.
 
+People may use the tokens of an OpenID Connect issuer (--oidc-issuer) instead of tokens of the control plane.
+
 The first start prints an admin's token, once. /healthz, /readyz and /openapi.json need no token.`
 
 // controlFlags are the flags of the commands of the control plane, as written.
@@ -44,6 +46,7 @@ type controlFlags struct {
 	policyKey    string
 	archive      archiveFlags
 	webhooks     webhookFlags
+	oidc         oidcFlags
 }
 
 func newControl() *cobra.Command {
@@ -105,6 +108,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.policyKey, "policy-key", "", "a `FILE` with the private key that signs policies, made by penstock control policy key")
 	f.archive.register(flags)
 	f.webhooks.register(flags)
+	f.oidc.register(flags)
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
@@ -132,6 +136,11 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
+	issuer, people, err := f.oidc.open(logger)
+	if err != nil {
+		return err
+	}
+	defer issuer.Close()
 	listener, err := f.listener(logger)
 	if err != nil {
 		return err
@@ -141,7 +150,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
 	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
-		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
+		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks, People: people})
 }
 
 // listener listens on the address in the flags.

@@ -58,8 +58,8 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields but PolicyKey, Keep, Archive and
-// Webhooks are required.
+// Options configures a control plane. All fields but PolicyKey, Keep, Archive,
+// People and Webhooks are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
@@ -73,6 +73,8 @@ type Options struct {
 	Keep retain.Keep
 	// Archive is where months go before they are dropped; nil if there is none.
 	Archive *archive.Bucket
+	// People verifies the tokens of people; nil if there is no issuer for them.
+	People api.People
 	// Webhooks calls the receivers of thresholds of usage; nil if the process tells none.
 	Webhooks *notify.Caller
 }
@@ -129,7 +131,7 @@ func Run(ctx context.Context, o Options) error {
 		p.publisher.Run(ctx)
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil})
+		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil, People: o.People})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
@@ -215,6 +217,7 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 		}
 		r.Schema = text(schema)
 	}
+	r.OIDC = arrived(p.People)
 	looks.Wait()
 	if r.Redis = text(redis); p.publisher.Leading() {
 		r.Publisher = "publishes"
@@ -224,4 +227,17 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 	}
 	r.Ready = away == nil && schema == nil && redis == nil && p.prepared.Load()
 	return r
+}
+
+// arrived returns the text of /readyz on the keys of the issuer for people.
+func arrived(people api.People) string {
+	if people == nil {
+		return ""
+	}
+	select {
+	case <-people.Ready():
+		return "ok"
+	default:
+		return "the issuer has not sent its keys yet; see the log"
+	}
 }
