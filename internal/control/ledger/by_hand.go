@@ -125,8 +125,9 @@ func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	err = l.write(ctx, func(w *writing) error {
-		rows, err := w.tx.Query(ctx, "DELETE FROM touched t USING (SELECT kind, id FROM touched ORDER BY kind, id LIMIT $1) n "+
-			"WHERE t.kind = n.kind AND t.id = n.id RETURNING t.kind, t.id, t.by", touchedMax)
+		rows, err := w.tx.Query(ctx, "WITH gone AS (DELETE FROM touched t "+
+			"USING (SELECT DISTINCT kind, id FROM touched ORDER BY kind, id LIMIT $1) o WHERE t.kind = o.kind AND t.id = o.id RETURNING t.*) "+
+			"SELECT DISTINCT ON (kind, id) kind, id, by FROM gone ORDER BY kind, id, n DESC", touchedMax)
 		if err != nil {
 			return err
 		}
