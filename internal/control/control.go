@@ -111,6 +111,7 @@ func Run(ctx context.Context, o Options) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	failed := make(chan error, 2)
+	ingester := &ingest.Ingester{Pool: p.pool}
 	policies := &rollout.Rollout{Database: config.ConnConfig.Copy(), Ledger: p.ledger, Redis: o.Redis, Key: o.PolicyKey, Logger: o.Logger}
 	running.Go(func() {
 		if err := p.prepare(ctx); err != nil {
@@ -120,6 +121,9 @@ func Run(ctx context.Context, o Options) error {
 		running.Go(func() { policies.Run(ctx) })
 		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger, Archive: o.Archive != nil}
 		running.Go(func() { keeper.Run(ctx) })
+		running.Go(func() {
+			ingester.Run(ctx, func(err error) { o.Logger.Warn("minutes of clients are added up later", "error", err) })
+		})
 		if o.Archive != nil {
 			archiver := &archive.Archiver{Pool: p.pool, Bucket: o.Archive, Keep: o.Keep, Logger: o.Logger}
 			running.Go(func() { archiver.Run(ctx) })
@@ -130,7 +134,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		p.publisher.Run(ctx)
 	})
-	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
+	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
 		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil, People: o.People})
 	server := p.server(handler)
 	running.Go(func() {
@@ -224,7 +228,8 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 		r.Database = "does not answer" // callers need no token, so the cause is only in the log
 	} else {
 		if schema = database.Check(ctx, p.pool); schema == nil {
-			schema = p.pool.QueryRow(ctx, "SELECT c.change - p.change FROM chain c, publication p").Scan(&r.Unpublished)
+			schema = p.pool.QueryRow(ctx, "SELECT c.change - p.change, (SELECT count(*) FROM unpublished) FROM chain c, publication p").Scan(
+				&r.Unpublished, &r.Invalid)
 		}
 		r.Schema = text(schema)
 	}

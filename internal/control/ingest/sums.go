@@ -41,11 +41,14 @@ const sumMax = 1 << 56
 func bounded(n int64) int64 { return max(-sumMax, min(sumMax, n)) }
 
 // sums are the sums of a batch's usage, by the tables that have them.
-type sums struct{ usage, denials, metrics map[name]sum }
+type sums struct {
+	usage, denials, metrics, minutes map[name]sum
+	latencies                        map[latencyName]sum
+}
 
 // sumsOf adds up the usage of a batch. The clients that are unnamed are added up together.
 func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
-	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}}
+	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}}
 	add := func(to map[name]sum, n name, l *feed.Line) {
 		was := to[n]
 		to[n] = sum{was.admitted + l.Admitted, was.denied + l.Denied, was.units + l.Units}
@@ -53,6 +56,10 @@ func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 	for i := range lines {
 		l := &lines[i]
 		if l.Kind != feed.KindUsage {
+			continue
+		}
+		if l.Latency != nil {
+			addLatencies(s.latencies, l)
 			continue
 		}
 		client, policy, rule, tier := l.Client, l.Policy, l.Rule, l.Tier
@@ -64,7 +71,8 @@ func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 		if l.Denied > 0 {
 			add(s.denials, name{at: l.Time.Truncate(time.Hour), client: client, policy: policy, rule: rule}, l)
 		}
-		for granularity, at := range map[string]time.Time{"minute": l.Time.Truncate(time.Minute), "hour": l.Time.Truncate(time.Hour), "day": day} {
+		add(s.minutes, name{at: l.Time.Truncate(time.Minute), client: client, policy: policy, rule: rule}, l)
+		for granularity, at := range levels(l.Time) {
 			add(s.metrics, name{granularity: granularity, at: at, policy: policy, rule: rule, tier: tier}, l)
 		}
 	}
@@ -94,6 +102,11 @@ func plus(column string) string {
 	return fmt.Sprintf("%s = greatest(-%d, least(%[2]d, t.%[1]s + excluded.%[1]s))", column, sumMax)
 }
 
+// total returns the SQL that adds up a column of rows, within the bounds of a sum.
+func total(column string) string {
+	return fmt.Sprintf("greatest(-%d, least(%[1]d, sum(%[2]s)))", sumMax, column)
+}
+
 var (
 	addUsage = "INSERT INTO client_usage AS t (day, client, policy, rule, tier, admitted, denied, units) " +
 		"SELECT (at AT TIME ZONE 'UTC')::date, client, policy, rule, tier, admitted, denied, units FROM " +
@@ -111,10 +124,20 @@ var (
 
 // write adds the sums to the tables.
 func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
-	if len(s.usage) == 0 {
+	batch := new(pgx.Batch)
+	queueLatencies(batch, s.latencies)
+	if len(s.usage) > 0 {
+		s.queueUsage(batch)
+	}
+	if batch.Len() == 0 {
 		return nil
 	}
-	batch := new(pgx.Batch)
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queueUsage adds the sums of usage to a batch of statements.
+func (s *sums) queueUsage(batch *pgx.Batch) {
+	queueMinutes(batch, s.minutes)
 	c := columnsOf(s.usage)
 	batch.Queue(addUsage, c.ats, c.clients, c.policies, c.rules, c.tiers, c.admitted, c.denied, c.units)
 	if len(s.denials) > 0 {
@@ -123,5 +146,4 @@ func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
 	}
 	c = columnsOf(s.metrics)
 	batch.Queue(addMetrics, c.granularities, c.ats, c.policies, c.rules, c.tiers, c.admitted, c.denied, c.units)
-	return tx.SendBatch(ctx, batch).Close()
 }

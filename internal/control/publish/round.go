@@ -23,6 +23,9 @@ type leading struct {
 	c *pgx.Conn // the connection that holds the lock
 	// unsure is true if the next changes may already be in Redis without having been announced.
 	unsure bool
+	// invalid holds what is not published because its rows are not valid, with the reasons; nil if
+	// it was not read yet.
+	invalid map[policy.ClientName]string
 }
 
 // state is the row that records the last change that was published to Redis.
@@ -43,6 +46,9 @@ func (l *leading) round(ctx context.Context, look bool) error {
 	}
 	whole, err := l.whole(ctx, &s)
 	if err != nil {
+		return err
+	}
+	if err := l.adopt(ctx); err != nil {
 		return err
 	}
 	if !whole {
@@ -183,7 +189,7 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	records, err := ledger.ClientsOf(ctx, l.c, names)
+	rows, err := ledger.ClientsOf(ctx, l.c, names)
 	if err != nil {
 		return err
 	}
@@ -192,9 +198,16 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 		return err
 	}
 	for _, name := range names {
-		want, old := records[name].Text(), present[name]
-		if records[name] == nil {
-			want = nil
+		var want []byte
+		problem, old := "", present[name]
+		if row := rows[name]; row != nil {
+			want, problem = row.Record.Text(), row.Problem()
+		}
+		if err := l.judge(ctx, name, problem); err != nil {
+			return err
+		}
+		if problem != "" { // what is in Redis stays
+			continue
 		}
 		entry := entryOf(name)
 		entry.Client, entry.Name = name, name.String()
