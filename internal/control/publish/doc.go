@@ -4,10 +4,11 @@
 //
 // # Promise
 //
-// Of all processes over a database, the one that holds an advisory lock publishes. When it ends,
-// another begins within seconds. A change is published at least once, and a client's record never
-// returns to an earlier state. The publisher writes the current state of the rows, so writing it
-// twice changes nothing. If Redis has lost its records, or was restored from a backup, all records
+// Of all processes over a database, the one that holds an advisory lock publishes. Each region has a
+// Redis, a publisher and a lock of its own, so a region that is cut off delays no other. When the
+// process ends, another begins within seconds. A change is published at least once, and a client's
+// record never returns to an earlier state. The publisher writes the current state of the rows, so
+// writing it twice changes nothing. If Redis has lost its records, or was restored from a backup, all records
 // are written again. The publisher pauses between pages for as long as it wrote. The generation
 // marks that the records are complete.
 //
@@ -16,5 +17,6 @@
 //
 // # Price
 //
-// The publisher has one connection to the database, and reads one key of Redis every two seconds.
+// Each publisher has one connection to the database, and reads one key of Redis every two seconds. A
+// page of changes needs four round trips to Redis, however many records it changes.
 package publish

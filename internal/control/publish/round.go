@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,8 @@ type leading struct {
 	c *pgx.Conn // the connection that holds the lock
 	// unsure is true if the next changes may already be in Redis without having been announced.
 	unsure bool
+	// recorded is the reason for an interruption that the database has, nil if that is not known.
+	recorded *string
 }
 
 // state is the row that records the last change that was published to Redis.
@@ -35,7 +38,7 @@ type state struct {
 // programs wrote to Redis.
 func (l *leading) round(ctx context.Context, look bool) error {
 	var s state
-	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported FROM publication").Scan(
+	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported FROM region_publications WHERE region = $1", l.Region).Scan(
 		&s.change, &s.generation, &s.position, &s.imported); err != nil {
 		return err
 	}
@@ -60,7 +63,8 @@ func (l *leading) round(ctx context.Context, look bool) error {
 }
 
 // whole reports whether Redis has the records that this database has published. It imports the
-// records of a directory that had no control plane.
+// records of a directory that had no control plane. A Redis to which this database has published
+// under another name of its region keeps its records.
 func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
@@ -70,12 +74,29 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	}
 	if !s.imported {
 		if strings.HasPrefix(generation, directory.ControlledPrefix) {
+			if known, err := l.adopt(step, s, generation); known || err != nil {
+				return known, err
+			}
 			return false, errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
 				"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
 		}
 		return false, l.takeOver(ctx, s)
 	}
 	return generation != "" && generation == s.generation, nil
+}
+
+// adopt continues a publication to the same Redis that was made under another name of its region,
+// such as before the control plane had regions. It reports whether there is one. Changes since then
+// may be published twice, which changes nothing.
+func (l *leading) adopt(ctx context.Context, s *state, generation string) (known bool, err error) {
+	err = l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
+		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+
+		"WHERE new.region = $1 RETURNING new.change, new.generation, new.position", l.Region, generation).Scan(&s.change, &s.generation, &s.position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	s.imported = err == nil
+	return err == nil, err
 }
 
 // publish publishes the next changes, and reports whether there are more.
@@ -111,7 +132,7 @@ func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) 
 		return false, err
 	}
 	s.change = changes[len(changes)-1].Number
-	_, err = l.c.Exec(ctx, "UPDATE publication SET change = $1", s.change)
+	_, err = l.c.Exec(ctx, "UPDATE region_publications SET change = $2 WHERE region = $1", l.Region, s.change)
 	return len(changes) == pageMax, err
 }
 
@@ -147,7 +168,7 @@ func (l *leading) repair(ctx context.Context, s *state) error {
 		names = names[n:]
 	}
 	s.position = changes.Position
-	_, err = l.c.Exec(ctx, "UPDATE publication SET position = $1", s.position)
+	_, err = l.c.Exec(ctx, "UPDATE region_publications SET position = $2 WHERE region = $1", l.Region, s.position)
 	return err
 }
 
@@ -170,6 +191,8 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 	if err != nil {
 		return err
 	}
+	// One pipeline for all records: a round trip for each would take minutes if Redis is far away.
+	var different, equal []directory.Swap
 	for _, name := range names {
 		want, old := records[name].Text(), present[name]
 		if records[name] == nil {
@@ -177,21 +200,24 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 		}
 		entry := entryOf(name)
 		entry.Client, entry.Name, entry.Before, entry.After = name, name.String(), string(old), string(want)
+		swap := directory.Swap{Name: name, Old: old, Text: want, Entry: entry}
 		if bytes.Equal(want, old) {
-			if announce {
-				if err := l.Source.Announce(ctx, name, entry); err != nil {
-					return err
-				}
-			}
-			continue
+			equal = append(equal, swap)
+		} else {
+			different = append(different, swap)
 		}
-		swapped, err := l.Source.Swap(ctx, name, old, want, entry)
-		if err != nil {
+	}
+	if announce {
+		if err := l.Source.AnnounceAll(ctx, equal); err != nil {
 			return err
 		}
-		if !swapped {
-			return errRaced
-		}
+	}
+	swapped, err := l.Source.SwapAll(ctx, different)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(swapped, false) {
+		return errRaced
 	}
 	return nil
 }
