@@ -34,8 +34,8 @@ QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswers
 
 # Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
 # call t.Parallel. lint runs vet, so go test does not.
-WIDE := -vet=off -p 4 -parallel 6
-# gotest.sh runs up to three tests that failed beside others once more, if AGAIN names a file.
+WIDE := -vet=off -timeout 30m -p 4 -parallel 6
+# gotest.sh repeats up to five tests that failed beside others, if AGAIN names a file.
 TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
 E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off
@@ -139,7 +139,7 @@ again: ## run once more, alone, the tests that failed beside others in make test
 
 .PHONY: race-whole
 race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of their length
-	$(GO) test -race -timeout 30m $(WIDE) $(RACE) ./core/...
+	$(GO) test -race $(WIDE) $(RACE) ./core/...
 
 .PHONY: check-unit
 check-unit: $(if $(READY),,setup) ## unit with random walks of a twentieth of their length

