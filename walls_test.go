@@ -71,8 +71,8 @@ var imports = map[string][]string{
 		"internal/store/redisstore",
 	},
 	"internal/control/api": {
-		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/directory", "internal/feed",
-		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
+		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/credential", "internal/directory",
+		"internal/feed", "internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
 	"internal/control/archive":       {"internal/control/retain"},
 	"internal/control/notify":        {},

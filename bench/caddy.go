@@ -26,7 +26,7 @@ const threeRules = `	penstock {
 	}
 	respond "ok"`
 
-// refusal is the body of the response to a denied request.
+// The constant refusal is the body of the response to a denied request.
 const refusal = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded",` +
 	`"status":429,"violated-policies":["one"],"error":"Rate limit exceeded"}`
 
@@ -35,7 +35,7 @@ func oneRule(limit, words string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n%s\n\t\trule one %s\n\t}\n\trespond \"ok\"", words, limit)
 }
 
-// hourly is a limit in the syntax of a policy.
+// The function hourly is a limit in the syntax of a policy.
 func hourly(limit int) string { return fmt.Sprintf("%d/1h", limit) }
 
 // overRedis is the global option for a store in Redis.
@@ -71,17 +71,17 @@ func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, 
 	}
 }
 
-// always returns a site that ignores the limit.
+// The function always returns a site that ignores the limit.
 func always(site string) func(int) string { return func(int) string { return site } }
 
-// zoned is a site that caddy-ratelimit limits.
+// The function zoned is a site that caddy-ratelimit limits.
 func zoned(limit int) string {
 	// caddy-ratelimit remembers that many events in a ring buffer.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",
 		min(limit, 10_000_000))
 }
 
-// leasing is the policy line that turns leases on.
+// The constant leasing is the policy line that turns leases on.
 const leasing = "\t\tlease auto"
 
 // caddyCompared compares Caddys with one hot client: without a limit, in memory, over Redis, over
@@ -109,7 +109,7 @@ func caddyCompared(o options, s *section) error {
 	return nil
 }
 
-// getting sends GET requests over kept-alive connections.
+// The function getting sends GET requests over kept-alive connections.
 func getting(url string) ask {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// unlimited is a limit that is never reached.
+// The constant unlimited is a limit that is never reached.
 const unlimited = 1_000_000_000
 
 // The requests that show how many a limit admits.
@@ -21,14 +21,14 @@ const (
 	pace    = 1_500 // requests per second, over all nodes
 )
 
-// ask sends one request to a node and reports whether it was admitted.
+// The type ask sends one request to a node and reports whether it was admitted.
 type ask func() (admitted bool, err error)
 
 // contender is a system in a comparison.
 type contender struct {
 	name string
-	// start starts a number of nodes with one limit per hour, or per minute if the limit must not
-	// be reached.
+	// The function start starts a number of nodes with one limit per hour, or per minute if the
+	// limit must not be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
 	// unasked reports that the number of admitted requests is not measured, because a baseline
 	// decides nothing.
@@ -43,7 +43,7 @@ type contender struct {
 	one, three string
 }
 
-// compare measures the contenders in turn, and then how many requests each admits.
+// The function compare measures the contenders in turn, and then how many requests each admits.
 func compare(o options, all []*contender, connections int) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -86,7 +86,8 @@ func compare(o options, all []*contender, connections int) error {
 	return nil
 }
 
-// admits returns the number of requests that the nodes admit, in turn, of 1,000 allowed per hour.
+// The method admits returns the number of requests that the nodes admit, in turn, of 1,000 allowed
+// per hour.
 func (c *contender) admits(o options, nodes int) (string, error) {
 	b, err := newBench(o)
 	if err != nil {
@@ -108,8 +109,8 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	return thousands(float64(admitted)), err
 }
 
-// steady sends times requests to the nodes in turn, perSecond of them a second, and returns how
-// many were admitted.
+// The function steady sends times requests to the nodes in turn, perSecond of them a second, and
+// returns how many were admitted.
 func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	var admitted, next atomic.Int64
 	failures := make([]error, askers)
@@ -137,7 +138,7 @@ func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	return int(admitted.Load()), errors.Join(failures...)
 }
 
-// describe writes a table of the comparison, relative to the first system.
+// The function describe writes a table of the comparison, relative to the first system.
 func describe(s *section, all []*contender) {
 	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "admitted of 1,000 allowed: one node", "three nodes")
 	base := all[0].seen
@@ -160,7 +161,7 @@ func describe(s *section, all []*contender) {
 	}
 }
 
-// thousands writes a whole number with commas.
+// The function thousands writes a whole number with commas.
 func thousands(f float64) string {
 	text := fmt.Sprintf("%.0f", f)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -169,7 +170,7 @@ func thousands(f float64) string {
 	return text
 }
 
-// small writes a figure that can be far below one.
+// The function small writes a figure that can be far below one.
 func small(f float64) string {
 	switch {
 	case f == 0:

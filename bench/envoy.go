@@ -27,7 +27,7 @@ func plainEnvoy(route string, filter func(limit int) string) func(*bench, int, i
 	}
 }
 
-// envoys starts several Envoys and returns them as one system.
+// The method envoys starts several Envoys and returns them as one system.
 func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error) {
 	all := new(system)
 	for range nodes {
@@ -40,8 +40,8 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// serving waits until an Envoy lets requests through: a filter has its policy, or its connection to
-// a service, a moment after Envoy listens.
+// The function serving waits until an Envoy lets requests through: a filter has its policy, or its
+// connection to a service, a moment after Envoy listens.
 func serving(one *system, err error) (*system, error) {
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func serving(one *system, err error) (*system, error) {
 	return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
 }
 
-// counting starts several Envoys that count in memory or, withRedis, in one Redis. start is called
-// with its address, or "".
+// The method counting starts several Envoys that count in memory or, withRedis, in one Redis. start
+// is called with its address, or "".
 func (b *bench) counting(withRedis bool, nodes int, start func(address string) (*system, error)) (*system, error) {
 	var store []*process
 	address := ""
@@ -69,8 +69,8 @@ func (b *bench) counting(withRedis bool, nodes int, start func(address string) (
 	return s, nil
 }
 
-// asking starts an Envoy with a filter that requests the health of a bridge in memory, and decides
-// nothing.
+// The function asking starts an Envoy with a filter that requests the health of a bridge in memory,
+// and decides nothing.
 func asking(b *bench, limit, nodes int) (*system, error) {
 	return b.envoys(nodes, func() (*system, error) {
 		bridge, socket, err := b.bridge(oneEnvoyRule(limit, ""), "")
@@ -81,7 +81,8 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// ours starts Envoys with the filter, each with its own bridge, in memory or over one Redis.
+// The function ours starts Envoys with the filter, each with its own bridge, in memory or over one
+// Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {
@@ -94,7 +95,7 @@ func ours(route string, withRedis, http1 bool, rules func(limit int) string) fun
 	}
 }
 
-// served starts Envoys with Envoy's own filter, each with a rate limit service.
+// The function served starts Envoys with Envoy's own filter, each with a rate limit service.
 func served(service func(b *bench, limit, nodes int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return servedBy(routeByRemote, filterRival, service)
 }

@@ -20,7 +20,8 @@ import (
 // of one under full load, because it wakes every process that handles it.
 const halfRate = 2_000
 
-// paced sends requests at a steady rate over the connections, and returns the time that each took.
+// The function paced sends requests at a steady rate over the connections, and returns the time
+// that each took.
 func paced(url string, span time.Duration, connections, perSecond int) (requests int, f figures, err error) {
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	spans, failures := make([][]time.Duration, connections), make([]error, connections)

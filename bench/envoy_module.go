@@ -19,7 +19,7 @@ func filterModule(name, configuration string) string {
   filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}},`, name, configuration)
 }
 
-// native starts Envoys with the native module, in memory or over one Redis.
+// The function native starts Envoys with the native module, in memory or over one Redis.
 func native(route string, withRedis bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {

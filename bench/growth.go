@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// doubled are the steps of quantities that are doubled.
+// The variable doubled are the steps of quantities that are doubled.
 var doubled = []int{1, 2, 4, 8}
 
-// fewer returns the options with fewer rounds, for a comparison with many steps.
+// The method fewer returns the options with fewer rounds, for a comparison with many steps.
 func (o options) fewer() options {
 	o.rounds = min(o.rounds, 3)
 	return o
@@ -85,7 +85,7 @@ func comma(i int) string {
 	return ","
 }
 
-// tenfold writes 1000 as 1k.
+// The function tenfold writes 1000 as 1k.
 func tenfold(n int) string {
 	switch {
 	case n >= 1_000_000:
@@ -153,7 +153,7 @@ func growthOfRules(o options, s *section) error {
 	return nil
 }
 
-// random sends to a store a check for one of n clients, chosen at random.
+// The function random sends to a store a check for one of n clients, chosen at random.
 func random(store counter.Store, limit *counter.Limit, n int) func() int {
 	return func() int {
 		const times = 256

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// options are the command's options.
+// The type options are the command's options.
 type options struct {
 	caddy   string
 	before  string
@@ -36,7 +36,7 @@ type comparison struct {
 	asking bool // runs only if -only names it
 }
 
-// comparisons are all comparisons, in the order of the document.
+// The variable comparisons are all comparisons, in the order of the document.
 var comparisons = []comparison{
 	{"caddy", caddyCompared, false},
 	{"clients", manyClients, false},
@@ -95,7 +95,7 @@ func names() string {
 	return strings.Join(all, ", ")
 }
 
-// run makes the comparisons, and writes each one as soon as it is finished.
+// The function run makes the comparisons, and writes each one as soon as it is finished.
 func run(o options, only, file string) error {
 	begin := time.Now()
 	named := func(c comparison) bool { return strings.HasPrefix(c.name, only) }

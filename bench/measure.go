@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// figures are the results of one measurement of a system.
+// The type figures are the results of one measurement of a system.
 type figures struct {
 	perSecond float64
 	p50, p99  time.Duration
@@ -21,7 +21,7 @@ type figures struct {
 	refused   float64   // the fraction of requests that were denied
 }
 
-// total is the CPU time of a request over all processes, in microseconds.
+// The method total is the CPU time of a request over all processes, in microseconds.
 func (f *figures) total() (sum float64) {
 	for _, c := range f.cpu {
 		sum += c
@@ -46,7 +46,7 @@ type system struct {
 	seen      []figures
 }
 
-// traffic describes the requests sent to a system.
+// The type traffic describes the requests sent to a system.
 type traffic struct {
 	header  string // a header of every request; "" for none
 	script  string // a Lua script for wrk; "" for none
@@ -64,8 +64,8 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// measured runs work, and adds the CPU time per request of every process to the figures. work
-// returns the number of answered requests and their figures.
+// The method measured runs work, and adds the CPU time per request of every process to the figures.
+// work returns the number of answered requests and their figures.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *system) measured(work func() (requests int, f figures, err error)) (fig
 	return f, err
 }
 
-// once measures the system for a while.
+// The method once measures the system for a while.
 func (s *system) once(span time.Duration, connections int) (figures, error) {
 	load := s.load
 	if load == nil {
@@ -116,7 +116,7 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 	return f, err
 }
 
-// interleaved measures the systems in turn.
+// The function interleaved measures the systems in turn.
 func interleaved(o options, systems []*system, connections int) error {
 	for _, s := range systems {
 		s.seen = nil
@@ -149,7 +149,7 @@ var (
 // deadline.
 const failedMax = 0.02
 
-// wrk sends requests from many connections for a while.
+// The function wrk sends requests from many connections for a while.
 func wrk(url string, span time.Duration, connections int, t traffic) (requests int, f figures, err error) {
 	args := []string{"-t1", "--latency", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", max(1, int(span.Seconds())))}
 	if t.header != "" {
@@ -184,7 +184,7 @@ func wrk(url string, span time.Duration, connections int, t traffic) (requests i
 	return requests, f, nil
 }
 
-// of returns the median of f over all measurements.
+// The function of returns the median of f over all measurements.
 func of(seen []figures, f func(*figures) float64) float64 {
 	all := make([]float64, len(seen))
 	for i := range seen {
@@ -202,7 +202,7 @@ func firstCPU(f *figures) float64   { return f.cpu[0] }
 func refusedOf(f *figures) float64  { return f.refused }
 func admittedOf(f *figures) float64 { return 1 - f.refused }
 
-// parts names the CPU of each process: "Envoy 91 + bridge 30".
+// The method parts names the CPU of each process: "Envoy 91 + bridge 30".
 func (s *system) parts() string {
 	if len(s.processes) < 2 {
 		return ""

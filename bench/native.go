@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// natives are the benchmarks of Penstock's packages that measure a decision inside the process.
-// bench/run.sh builds them.
+// The variable natives are the benchmarks of Penstock's packages that measure a decision inside the
+// process. bench/run.sh builds them.
 var natives = []struct {
 	what, program, name string
 	target              float64 // nanoseconds; 0 for no target

@@ -45,7 +45,7 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// until waits until ready returns true; the error contains the process' output.
+// The method until waits until ready returns true; the error contains the process' output.
 func (p *process) until(patience time.Duration, what string, ready func() bool) error {
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		select {
@@ -65,8 +65,8 @@ func (p *process) failure(what string) error {
 	return fmt.Errorf("%s: %s:\n%s", p.name, what, text[max(0, len(text)-4096):])
 }
 
-// cpu returns the CPU time that the process has used, from the kernel's accounting in ticks of 10
-// ms.
+// The method cpu returns the CPU time that the process has used, from the kernel's accounting in
+// ticks of 10 ms.
 func (p *process) cpu() (time.Duration, error) {
 	if p.command == nil { // the benchmark itself, whose accounting is finer
 		return ownCPU(), nil

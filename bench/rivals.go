@@ -21,12 +21,12 @@ const (
 	nginxProgram      = "nginx"
 )
 
-// absent is the error for a program that is not installed; the table then reports this.
+// The type absent is the error for a program that is not installed; the table then reports this.
 type absent struct{ program string }
 
 func (a absent) Error() string { return a.program + " is not installed" }
 
-// installed finds a program in .cache/bench or on the path.
+// The function installed finds a program in .cache/bench or on the path.
 func installed(program string) (string, error) {
 	ours := filepath.Join(".cache/bench", program)
 	if _, err := os.Stat(ours); err == nil {
@@ -46,7 +46,7 @@ func isAbsent(err error) bool {
 	return errors.As(err, &a)
 }
 
-// ports returns n different ports from laterPort.
+// The function ports returns n different ports from laterPort.
 func ports(n int) (all []int, err error) {
 	for range n {
 		port, err := laterPort()
@@ -58,9 +58,9 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. It is never
-// configured to send them to statsd, because without a statsd server it logs several lines per
-// request.
+// The type statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. It
+// is never configured to send them to statsd, because without a statsd server it logs several lines
+// per request.
 type statistics bool
 
 const (
@@ -99,8 +99,8 @@ func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *
 	return p, fmt.Sprintf("127.0.0.1:%d", at[2]), p.until(10*time.Second, "healthy", func() bool { return answers(health) })
 }
 
-// limitador starts Limitador with one limit an hour for each remote_address. storage is memory,
-// redis or redis_cached.
+// The method limitador starts Limitador with one limit an hour for each remote_address. storage is
+// memory, redis or redis_cached.
 func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, address string, err error) {
 	program, err := installed(limitadorProgram)
 	if err != nil {

@@ -28,7 +28,7 @@ func (s *section) table(columns ...string) {
 // row writes a row of a table.
 func (s *section) row(cells ...string) { s.say("| %s |\n", strings.Join(cells, " | ")) }
 
-// targets writes sentences about the targets.
+// The method targets writes sentences about the targets.
 func (s *section) targets(sentences ...string) {
 	s.say("\n")
 	for _, sentence := range sentences {
@@ -36,7 +36,7 @@ func (s *section) targets(sentences ...string) {
 	}
 }
 
-// against returns a text that compares a figure with its target.
+// The function against returns a text that compares a figure with its target.
 func against(met bool, target string) string {
 	if met {
 		return "target: " + target
@@ -44,7 +44,8 @@ func against(met bool, target string) string {
 	return "**missed**; target: " + target
 }
 
-// provenance describes when, on which machine and at which commit a section was measured.
+// The function provenance describes when, on which machine and at which commit a section was
+// measured.
 func provenance(o options) string {
 	// "" outside of a checkout
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
@@ -71,7 +72,8 @@ func (s *section) marks() (begin, end string) {
 	return fmt.Sprintf("<!-- bench %s: what follows is written by make bench. -->\n", s.name), fmt.Sprintf("<!-- end of bench %s -->\n", s.name)
 }
 
-// write puts the section into a document with its markers; written is false if there are none.
+// The method write puts the section into a document with its markers; written is false if there are
+// none.
 func (s *section) write(file string) (written bool, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

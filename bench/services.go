@@ -63,7 +63,7 @@ func (plainBytes) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (plainBytes) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clone(data); return nil }
 func (plainBytes) Name() string                       { return "proto" }
 
-// calling returns a function that calls a service by gRPC, one call at a time.
+// The method calling returns a function that calls a service by gRPC, one call at a time.
 func (b *bench) calling(address string, q question) (ask, error) {
 	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(plainBytes{})))
 	if err != nil {
@@ -131,21 +131,21 @@ func rateLimits(keeps statistics) func(*bench, int, int) (*system, error) {
 	})
 }
 
-// bridges starts nodes of Penstock's rate limit service.
+// The function bridges starts nodes of Penstock's rate limit service.
 func bridges(withRedis bool, words string) func(*bench, int, int) (*system, error) {
 	return nodesOver(withRedis, []string{"evalsha"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.service(oneEnvoyRule(limit, words), address)
 	})
 }
 
-// limitadors starts nodes of Limitador.
+// The function limitadors starts nodes of Limitador.
 func limitadors(storage string) func(*bench, int, int) (*system, error) {
 	return nodesOver(storage != "memory", []string{"mget", "evalsha"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.limitador(storage, address, limit)
 	})
 }
 
-// gubernators starts nodes of gubernator.
+// The function gubernators starts nodes of gubernator.
 func gubernators(b *bench, limit, nodes int) (*system, error) {
 	processes, addresses, err := b.gubernator(nodes)
 	if err != nil {
@@ -161,7 +161,7 @@ func gubernators(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// probes numbers the clients of requests that only check whether a service answers.
+// The variable probes numbers the clients of requests that only check whether a service answers.
 var probes atomic.Int64
 
 // knowsItself reports whether each node answers for a client that is not measured.

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// shooter calls a gRPC service over one HTTP/2 connection with many requests under way, like an
-// Envoy worker. It implements only the part of gRPC that it needs, so that it takes little CPU time
-// from the measured system.
+// The type shooter calls a gRPC service over one HTTP/2 connection with many requests under way,
+// like an Envoy worker. It implements only the part of gRPC that it needs, so that it takes little
+// CPU time from the measured system.
 type shooter struct {
 	out     *bufio.Writer
 	in      *bufio.Reader
@@ -66,7 +66,7 @@ func newShooter(address string, q question) (*shooter, net.Conn, error) {
 	return s, c, s.ask(first)
 }
 
-// ask sends a request.
+// The method ask sends a request.
 func (s *shooter) ask(head []byte) error {
 	stream := s.next
 	s.next += 2
@@ -78,7 +78,7 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// run keeps the number of requests under way at under for a while.
+// The method run keeps the number of requests under way at under for a while.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
 		if err := s.ask(s.head); err != nil {
@@ -103,7 +103,7 @@ func (s *shooter) run(span time.Duration, under int) error {
 	return nil
 }
 
-// take handles a frame, and sends another request when the frame ends an answer.
+// The method take handles a frame, and sends another request when the frame ends an answer.
 func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	switch f := frame.(type) {
 	case *http2.SettingsFrame:
@@ -141,8 +141,8 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	return nil
 }
 
-// shoot calls a service over two connections and returns how many calls were answered. under is the
-// total for both.
+// The function shoot calls a service over two connections and returns how many calls were answered.
+// under is the total for both.
 func shoot(ctx context.Context, address string, q question, span time.Duration, under int) (requests int, f figures, err error) {
 	connections := min(2, under)
 	all, failures := make([][]time.Duration, connections), make([]error, connections)

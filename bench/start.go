@@ -21,7 +21,7 @@ const benchPolicy = "name: bench\non_error: deny\nrules:\n%s"
 // filterSettings is the filter's configuration.
 const filterSettings = "cluster: service\ndeadline: 500ms\non_error: deny\npoll: 1s\n"
 
-// bench is the directory and the processes of one comparison.
+// The type bench is the directory and the processes of one comparison.
 type bench struct {
 	options
 	dir      string
@@ -40,7 +40,7 @@ func newBench(o options) (b *bench, err error) {
 	return b, err
 }
 
-// close stops everything, in reverse order.
+// The method close stops everything, in reverse order.
 func (b *bench) close() {
 	for _, c := range b.closers {
 		c()
@@ -51,7 +51,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// start starts a program, which runs until the comparison is finished.
+// The method start starts a program, which runs until the comparison is finished.
 func (b *bench) start(name string, environment []string, program string, args ...string) (*process, error) {
 	p, err := startProcess(name, filepath.Join(b.dir, fmt.Sprintf("%s-%d.log", name, len(b.started))), environment, program, args...)
 	if err == nil {
@@ -138,7 +138,8 @@ func (b *bench) caddyNode(s caddySetting) (p *process, url string, err error) {
 	return p, "http://" + address + "/", p.until(20*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// listens reports whether a server accepts connections, without a request that would count.
+// The function listens reports whether a server accepts connections, without a request that would
+// count.
 func listens(address string) bool {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
@@ -168,7 +169,7 @@ func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, 
 	return p, socket, p.until(20*time.Second, "listens", func() bool { return listens(socket) })
 }
 
-// service starts a bridge that serves Envoy's rate limit protocol.
+// The method service starts a bridge that serves Envoy's rate limit protocol.
 func (b *bench) service(rules, redisAddress string) (p *process, address string, err error) {
 	port, err := laterPort()
 	if err != nil {

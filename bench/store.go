@@ -18,14 +18,14 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// patience is the timeout of stores. It is long because with 64 busy callers an answer can remain
-// unread for a while.
+// The constant patience is the timeout of stores. It is long because with 64 busy callers an answer
+// can remain unread for a while.
 const patience = 10 * time.Second
 
-// decide makes one decision; caller and turn select the client.
+// The type decide makes one decision; caller and turn select the client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
-// decisions calls decide concurrently from many callers for a while.
+// The function decisions calls decide concurrently from many callers for a while.
 func decisions(span time.Duration, callers int, d decide) (requests int, f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Value
@@ -62,10 +62,10 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
 }
 
-// itself is the benchmark's own process, which runs a library's decisions.
+// The function itself is the benchmark's own process, which runs a library's decisions.
 func itself() *process { return &process{name: "client"} }
 
-// library starts nodes of a library over one Redis, each with its own client.
+// The function library starts nodes of a library over one Redis, each with its own client.
 func library(sends []string, client func(b *bench, address string, limit, node int) (decide, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		store, address, err := b.redis()

@@ -58,26 +58,26 @@ func (Admin) Routes() []caddy.AdminRoute {
 				if err != nil {
 					return err
 				}
-				app.operators().ServeHTTP(w, r)
+				app.operatorsAPI().ServeHTTP(w, r)
 				return nil
 			})})
 	}
 	return out
 }
 
-// operators returns the API that answers operators about this configuration.
-func (a *App) operators() *operator.API {
-	return &operator.API{Desk: a.desk(), Front: "Caddy", DirectoryRemedy: "write directory in the penstock block of the global options",
-		Reload: a.reload, Node: thisNode, Others: a.store.others(), Follow: a.store.follow()}
+// operatorsAPI returns the API that answers operators about this configuration.
+func (a *App) operatorsAPI() *operator.API {
+	return &operator.API{Desk: a.operatorsView(), Front: "Caddy", DirectoryRemedy: "write directory in the penstock block of the global options",
+		Reload: a.reload, Node: thisNode, Others: a.store.otherNodes(), Follow: a.store.followNodes()}
 }
 
-// desk returns the operators' view of this configuration.
-func (a *App) desk() *operator.Desk {
-	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: a.operated}
+// operatorsView returns the operators' view of this configuration.
+func (a *App) operatorsView() *operator.Desk {
+	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: a.operatedPolicies}
 }
 
-// operated returns the policies in force, in the form that the operators' API needs.
-func (a *App) operated() (all []operator.Policy) {
+// operatedPolicies returns the policies in force, in the form that the operators' API needs.
+func (a *App) operatedPolicies() (all []operator.Policy) {
 	for _, p := range a.inForce() {
 		now := p.Current()
 		all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(),

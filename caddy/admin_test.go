@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// ask sends a request to the admin endpoint and returns the status and the answer.
+// The method ask sends a request to the admin endpoint and returns the status and the answer.
 func (s *server) ask(method, path string) (int, map[string]any) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d/penstock/%s", s.admin, path), nil)
@@ -37,8 +37,8 @@ func (s *server) ask(method, path string) (int, map[string]any) {
 	return response.StatusCode, answer
 }
 
-// first returns the first object in a list of the answer.
-func first(t *testing.T, answer map[string]any, list string) map[string]any {
+// firstObject returns the first object in a list of the answer.
+func firstObject(t *testing.T, answer map[string]any, list string) map[string]any {
 	t.Helper()
 	all, _ := answer[list].([]any)
 	if len(all) == 0 {
@@ -71,7 +71,7 @@ func TestAdminShowsAClientsCountersWithoutSpending(t *testing.T) {
 	s.get("/")
 	for range 3 {
 		status, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1")
-		counter := first(t, answer, "counters")
+		counter := firstObject(t, answer, "counters")
 		if status != 200 || counter["remaining"] != 1.0 || counter["rule"] != "api" ||
 			counter["key"] != "rl1:shop:api:{ip:127.0.0.1}:60s:fw" {
 			t.Fatalf("%d %v", status, answer)
@@ -124,8 +124,8 @@ func TestAdminSelectsClients(t *testing.T) {
 	}
 }
 
-// TestAdminKnowsTheTierOfAKey: the counters of an API key are those of its tier, even if the
-// operator does not name the tier, and a reset finds them.
+// TestAdminKnowsTheTierOfAKey: an API key has the counters of its tier, even if the operator does
+// not name the tier, and a reset finds them.
 func TestAdminKnowsTheTierOfAKey(t *testing.T) {
 	const key = "pk_an_example_key_for_tests"
 	sum := sha256.Sum256([]byte(key))
@@ -150,10 +150,10 @@ func TestAdminKnowsTheTierOfAKey(t *testing.T) {
 		t.Fatal(got)
 	}
 	_, answer := s.ask(http.MethodGet, "client?client=api_key:acme")
-	if c := first(t, answer, "counters"); c["limit"] != "3/1h" || c["remaining"] != 0.0 || c["whose"] != "tier gold" {
+	if c := firstObject(t, answer, "counters"); c["limit"] != "3/1h" || c["remaining"] != 0.0 || c["whose"] != "tier gold" {
 		t.Errorf("the counter: %v", c)
 	}
-	if f := first(t, answer, "profiles"); f["tier"] != "gold" || f["from"] != "keys.toml" {
+	if f := firstObject(t, answer, "profiles"); f["tier"] != "gold" || f["from"] != "keys.toml" {
 		t.Errorf("the profile: %v", f)
 	}
 	s.ask(http.MethodPost, "reset?client=api_key:acme")
@@ -189,17 +189,17 @@ func TestAdminResetsOneClientOnly(t *testing.T) {
 		t.Errorf("after a reset: %s", got)
 	}
 	_, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1&rule=everybody")
-	if left := first(t, answer, "counters")["remaining"]; left != 96.0 {
+	if left := firstObject(t, answer, "counters")["remaining"]; left != 96.0 {
 		t.Errorf("the counter of everybody has %v left, want 96: it was not to be reset", left)
 	}
 }
 
 func TestAdminShowsAndLiftsAPenalty(t *testing.T) {
-	// The wait, and so the penalty, does not depend on the time of day.
+	// The limit is such that the wait, and so the penalty, does not depend on the time of day.
 	s := start(t, strings.NewReplacer("threshold 2", "threshold 1", "2/1m fixed_window", "2/1m sliding_log").Replace(adminSite))
 	s.statuses(3, "/")
 	_, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1")
-	if p := first(t, answer, "penalties"); p["in_force"] != true || p["violations"] != 1.0 || p["wait_ms"].(float64) <= 60_000 {
+	if p := firstObject(t, answer, "penalties"); p["in_force"] != true || p["violations"] != 1.0 || p["wait_ms"].(float64) <= 60_000 {
 		t.Fatalf("the penalty: %v", p)
 	}
 	s.ask(http.MethodPost, "reset?client=ip:127.0.0.1")
@@ -219,7 +219,7 @@ func TestAdminShowsTheRulesWithoutSecrets(t *testing.T) {
 		}`, 1))
 	status, answer := s.ask(http.MethodGet, "rules")
 	text, _ := json.Marshal(answer)
-	if p := first(t, answer, "policies"); status != 200 || p["name"] != "shop" || p["version"] == "" {
+	if p := firstObject(t, answer, "policies"); status != 200 || p["name"] != "shop" || p["version"] == "" {
 		t.Errorf("%d %s", status, text)
 	}
 	if strings.Contains(string(text), "0123456789abcdef") || !strings.Contains(string(text), "everybody") {
@@ -248,7 +248,7 @@ func TestAdminKnowsClientsByTheNamesItGivesThem(t *testing.T) {
 		if strings.HasSuffix(name, "192.0.2.7") {
 			want = "rl1:shop:api:{ip:192.0.2.7}:60s:fw"
 		}
-		if counter := first(t, answer, "counters"); status != 200 || counter["key"] != want {
+		if counter := firstObject(t, answer, "counters"); status != 200 || counter["key"] != want {
 			t.Errorf("%s: %d %v, want the key %s", name, status, counter, want)
 		}
 	}
@@ -297,7 +297,7 @@ func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
 		{"apps/penstock", `{"store":{"type":"none"}}`},
 		{"apps/tls", `{"certificates":{"load_files":[{"certificate":"/nowhere","key":"/nowhere"}]}}`},
 	} {
-		if status, answer := s.put(rejected.path, rejected.body); status < 400 {
+		if status, answer := s.putConfig(rejected.path, rejected.body); status < 400 {
 			t.Errorf("%s: %d %s, want that it is rejected", rejected.body, status, answer)
 		}
 		if !strings.Contains(s.metrics(), want) {
@@ -306,9 +306,9 @@ func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
 	}
 }
 
-// put replaces a part of the running configuration. It returns the status and the body of the
+// putConfig replaces a part of the running configuration. It returns the status and the body of the
 // answer.
-func (s *server) put(path, body string) (status int, answer string) {
+func (s *server) putConfig(path, body string) (status int, answer string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPut, fmt.Sprintf("http://127.0.0.1:%d/config/%s", s.admin, path), strings.NewReader(body))
 	if err != nil {
@@ -328,7 +328,7 @@ func (s *server) put(path, body string) (status int, answer string) {
 }
 
 // TestBlockOfTheAppIsKnownToSites: the block of an app without rules names users that only one of
-// the sites identifies. It is in force in that site, and it is not an error in the other.
+// the sites identifies. The block is in force in that site, and is not an error in the other.
 func TestBlockOfTheAppIsKnownToSites(t *testing.T) {
 	const site = `{
 	penstock {
@@ -354,7 +354,7 @@ func TestBlockOfTheAppIsKnownToSites(t *testing.T) {
 	}
 }`
 	s := start(t, site)
-	put := func(body string) (int, string) { return s.put("apps/penstock/block", body) }
+	put := func(body string) (int, string) { return s.putConfig("apps/penstock/block", body) }
 
 	if status, answer := put(`[{"tenant":"acme"}]`); status == 200 || !strings.Contains(answer, "block[0].tenant: can never be known") {
 		t.Errorf("a tenant that no site knows: %d %s", status, answer)

@@ -17,14 +17,14 @@ func TestServingAllocatesLittle(t *testing.T) {
 		count string
 		most  float64
 	}{
-		// Four allocations: the record, the function for placeholders, the header texts, and a new
-		// key in the map of variables.
+		// These are four allocations: the record, the function for placeholders, the header texts,
+		// and a new key in the map of variables.
 		"admitted": {"1000000000", 4},
-		// The same four, the length of the body, and one more.
+		// These are the same four, the length of the body, and one more.
 		"refused": {"1", 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ask := asked(t, provisioned(t, strings.Replace(threeRules, "COUNT", c.count, 1)))
+			ask := newAsker(t, newProvisioned(t, strings.Replace(threeRules, "COUNT", c.count, 1)))
 			ask()
 			if got := testing.AllocsPerRun(1000, ask); got > c.most {
 				t.Errorf("%v allocations, want at most %v", got, c.most)

@@ -66,19 +66,19 @@ func TestARulesOwnResponse(t *testing.T) {
 	s := answeringCaddy(t, "")
 	r := s.get("/json")
 	equal(t, "status", strconv.Itoa(r.StatusCode), "420")
-	r.want(t, "Content-Type", "application/json")
-	r.want(t, "X-Extra", "yes")
-	r.want(t, "X-RateLimit-Remaining", "0")
+	r.wantField(t, "Content-Type", "application/json")
+	r.wantField(t, "X-Extra", "yes")
+	r.wantField(t, "X-RateLimit-Remaining", "0")
 	equal(t, "body", r.body, `{"error":"calm down"}`)
 	if wait, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || wait < 45*86400 {
 		t.Errorf("Retry-After %q, want at least 45 days", r.Header.Get("Retry-After"))
 	}
 	r = s.get("/text")
 	equal(t, "status", strconv.Itoa(r.StatusCode), "429")
-	r.want(t, "Content-Type", "text/plain; charset=utf-8")
+	r.wantField(t, "Content-Type", "text/plain; charset=utf-8")
 	equal(t, "body", r.body, "calm down")
 	r = s.get("/message")
-	r.want(t, "Content-Type", "application/problem+json")
+	r.wantField(t, "Content-Type", "application/problem+json")
 	var problem struct{ Detail string }
 	if err := json.Unmarshal([]byte(r.body), &problem); err != nil || problem.Detail != `50% "calm" ☕` {
 		t.Errorf("detail %q: %v: %s", problem.Detail, err, r.body)
@@ -101,13 +101,13 @@ func TestAnAnswersFieldsAreItsOwn(t *testing.T) {
 	for range 8 {
 		asking.Go(func() {
 			for range 20 {
-				s.get("/kept").want(t, "Content-Type", "application/problem+json")
+				s.get("/kept").wantField(t, "Content-Type", "application/problem+json")
 			}
 		})
 	}
 	asking.Wait()
-	s.get("/renamed").want(t, "Content-Type", "application/trouble+json")
-	s.get("/").want(t, "Content-Type", "application/problem+json")
+	s.get("/renamed").wantField(t, "Content-Type", "application/trouble+json")
+	s.get("/").wantField(t, "Content-Type", "application/problem+json")
 }
 
 func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
@@ -118,7 +118,7 @@ func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
 			t.Errorf("%s: body %q, Content-Length %d, want none and %d", path, r.body, r.ContentLength, length)
 		}
 	}
-	s.get("/long").want(t, "Content-Type", "text/x-calm")
+	s.get("/long").wantField(t, "Content-Type", "text/x-calm")
 }
 
 // TestGRPCIsDeniedInItsOwnForm: the response is HTTP 200 with a single header block that carries
@@ -155,8 +155,8 @@ func TestGRPCIsDeniedInItsOwnForm(t *testing.T) {
 				r.Trailer, err)
 		}
 		answer := reply{Response: r}
-		answer.want(t, "Content-Type", c.answered)
-		answer.want(t, "Grpc-Status", c.status)
+		answer.wantField(t, "Content-Type", c.answered)
+		answer.wantField(t, "Grpc-Status", c.status)
 		if got := r.Header.Get("Grpc-Message"); !strings.HasPrefix(got, c.message) {
 			t.Errorf("%s: grpc-message %q, want %q", c.path, got, c.message)
 		}
@@ -182,12 +182,12 @@ func TestErrorRoutesSeeTheRulesStatus(t *testing.T) {
 	}`)
 	s.get("/")
 	r := s.get("/")
-	r.want(t, "X-Seen", "420")
-	r.want(t, "Content-Type", "application/json")
+	r.wantField(t, "X-Seen", "420")
+	r.wantField(t, "Content-Type", "application/json")
 	equal(t, "body", r.body, "{}")
 	r = s.do(http.MethodPost, "/", "Content-Type", "application/grpc")
-	r.want(t, "X-Seen", "420")
-	r.want(t, "Grpc-Status", "8")
+	r.wantField(t, "X-Seen", "420")
+	r.wantField(t, "Grpc-Status", "8")
 }
 
 // twoSites share an app policy and have one policy each.
@@ -237,8 +237,8 @@ func TestStatusShowsWhatIsLeftAndSpendsNothing(t *testing.T) {
 		t.Helper()
 		r := s.get("/quota", "Host", host)
 		equal(t, "status", strconv.Itoa(r.StatusCode), "200")
-		r.want(t, "Cache-Control", "no-store")
-		r.want(t, "Content-Type", "application/json")
+		r.wantField(t, "Cache-Control", "no-store")
+		r.wantField(t, "Content-Type", "application/json")
 		if err := json.Unmarshal([]byte(r.body), &told); err != nil {
 			t.Fatalf("%v: %s", err, r.body)
 		}

@@ -79,13 +79,13 @@ type App struct {
 	shadows  *shadow.Runner // nil without candidates
 	logged   sync.Map       // the warnings about access logs, by server and credential
 	reports  eventsOut
-	feedKey  string       // of the feed in use; "" without one
+	feedKey  string       // the spool of the feed in use; "" if there is none
 	sites    sitePolicies // the policies that the handlers of each site enforce
 
 	mu             sync.Mutex               // guards the maps, which change when a policy file is edited
 	policiesByText map[string]*placedPolicy // by place and original text
 	owners         map[ruleName]*placedPolicy
-	counted        map[ruleName]string // how each rule counts, see countedAs
+	counted        map[ruleName]string // how each rule counts: see countedAs
 }
 
 // CaddyModule returns the Caddy module information.
@@ -108,7 +108,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		err = errors.Join(err, a.addSourced())
 	}
 	if a.ShadowPolicy != "" {
-		e, wrong := a.openShadowFile(a.ShadowPolicy, appPlace, a.complete)
+		e, wrong := a.openShadowFile(a.ShadowPolicy, appPlace, a.completePolicy)
 		err = errors.Join(err, wrong)
 		a.tried = append(a.tried, e)
 	}
@@ -130,7 +130,7 @@ func (a *App) openStore() error {
 	if settings == nil {
 		settings = new(Store)
 	}
-	a.shared = settings.shared()
+	a.shared = settings.isShared()
 	resolved, err := settings.resolve()
 	if err != nil {
 		return err
@@ -140,15 +140,15 @@ func (a *App) openStore() error {
 	return err
 }
 
-// complete sets what a policy file leaves to the app.
-func (a *App) complete(d *policyfile.Document) error {
-	a.govern(d)
+// completePolicy sets what a policy file leaves to the app.
+func (a *App) completePolicy(d *policyfile.Document) error {
+	a.fillFromBlock(d)
 	return a.name(d)
 }
 
 // addSourced opens the policy of the app that is in a file or in Redis.
 func (a *App) addSourced() error {
-	policies, tried, err := a.openSourced(a.Policy, a.PolicyRedis, appPlace, a.complete)
+	policies, tried, err := a.openSourced(a.Policy, a.PolicyRedis, appPlace, a.completePolicy)
 	a.policies, a.tried = append(a.policies, policies...), append(a.tried, tried...)
 	return err
 }
@@ -188,7 +188,7 @@ func (a *App) openPolicy(d *policyfile.Document) error {
 	return err
 }
 
-// name sets the name of an app policy that has none to the app's name.
+// name gives the name of the app to an app policy that has no name.
 func (a *App) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, a.Name)
 	if d.Name == "" {
@@ -204,14 +204,14 @@ var errNameMissing = errors.New("a name is missing: counters in a shared store n
 	"would count apart, or together with strangers; write \"name shop\" in the penstock block of the site or the global options")
 
 // Start logs the rules whose counters start at zero and begins to follow policy files. The store
-// works from Provision on because Caddy may call handlers before it starts the apps. At this point,
-// all handlers are provisioned, so it is known which properties of clients their policies can
-// identify.
+// already works after Provision, because Caddy may call handlers before it starts the apps. At this
+// point, all handlers are provisioned, so it is known which properties of clients their policies
+// can identify.
 func (a *App) Start() error {
 	if err := a.checkLists(); err != nil {
 		return err
 	}
-	a.store.counting.change(a.counting(), a.logger)
+	a.store.counting.change(a.countingOfAll(), a.logger)
 	a.attachEvents()
 	a.store.join()
 	return errors.Join(a.report(), a.watch())
@@ -231,7 +231,7 @@ func (a *App) Cleanup() error {
 	if a.shadows != nil {
 		a.shadows.Stop()
 	}
-	problems := append(a.forget(), a.closeEvents(), a.endReport())
+	problems := append(a.forgetPolicies(), a.closeEvents(), a.endReport())
 	if a.storeKey != "" {
 		_, err := stores.Delete(a.storeKey)
 		problems = append(problems, err)
@@ -240,13 +240,13 @@ func (a *App) Cleanup() error {
 	return errors.Join(problems...)
 }
 
-// forget closes all policies. Later calls of the admin endpoint find none.
-func (a *App) forget() (problems []error) {
+// forgetPolicies closes all policies. Later calls of the admin endpoint find no policy.
+func (a *App) forgetPolicies() (problems []error) {
 	a.mu.Lock()
 	policies := slices.Collect(maps.Values(a.policiesByText))
 	clear(a.policiesByText)
 	a.mu.Unlock()
-	for _, p := range policies { // without the lock, because an edit in progress may wait for it
+	for _, p := range policies { // this happens without the lock, because an edit in progress may wait for it
 		problems = append(problems, p.Close())
 	}
 	return problems

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// attributes presents one request as policy.Attributes. It is not safe for concurrent use. reset
-// loads the next request, and release drops the reference to it.
+// The type attributes presents one request as policy.Attributes. It is not safe for concurrent use.
+// The method reset loads the next request, and release drops the reference to it.
 type attributes struct {
 	r      *http.Request
 	path   string
@@ -28,7 +28,7 @@ type attributes struct {
 	peer   netip.Addr
 }
 
-// reset loads a request. The path is the one that the client sent, before any rewrite.
+// The method reset loads a request. The path is the one that the client sent, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
 	target, path := r.URL, ""
@@ -39,35 +39,35 @@ func (a *attributes) reset(r *http.Request) {
 		a.path = r.URL.EscapedPath()
 	}
 	if a.path == "" && target.Host != "" && r.Method != http.MethodConnect {
-		a.path = "/" // the absolute form without a path
+		a.path = "/" // a target in absolute form without a path
 	}
 	a.opaque = target.Opaque != ""
 	a.peer = clientAddr(r)
 }
 
-// served reports whether Caddy will serve the path and host of the request's target as they appear
-// here. A target that the server could not parse as a path is opaque. Its path is empty here, but
-// proxies forward it unchanged.
-func (a *attributes) served() bool {
+// servesTarget reports whether Caddy will serve the path and host of the request's target as they
+// appear here. A target that the server could not parse as a path is opaque. Its path is empty
+// here, but proxies forward it unchanged.
+func (a *attributes) servesTarget() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
 
-// sentPath returns the path that Caddy sends on, from a URL that has not been modified. It is the
-// path as the client sent it, if every byte in it may stand in a path. Otherwise Go encodes the
+// sentPath returns the path that Caddy forwards, from a URL that has not been modified. It is the
+// path as the client sent it, if every byte in it is allowed in a path. Otherwise Go encodes the
 // decoded path anew: "\" becomes "%5C", and "%2F" becomes "/". Other servers may or may not treat
 // these as separators. A path over the length limit is returned unescaped, because escaping a
 // megabyte would take a millisecond.
 func sentPath(u *url.URL) string {
 	switch {
 	case u.RawPath != "" && isEncoded(u.RawPath):
-		return u.RawPath // like EscapedPath, which decodes the path first
+		return u.RawPath // this does what EscapedPath does, which decodes the path first
 	case len(u.Path) > policy.PathBytesMax:
 		return u.Path
 	}
 	return u.EscapedPath()
 }
 
-// isEncoded reports whether Go sends on a path with these bytes as they are.
+// isEncoded reports whether Go forwards a path with these bytes unchanged.
 func isEncoded(path string) bool {
 	for i := 0; i < len(path); i++ {
 		if c := path[i]; !isPathByte[c] {

@@ -20,7 +20,7 @@ type bodyWatch struct {
 	state atomic.Uint32 // a bodyState
 }
 
-// bodyState is how far a body has been read.
+// bodyState states how far a body has been read.
 type bodyState uint32
 
 const (
@@ -48,7 +48,7 @@ func (b *bodyWatch) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		b.state.CompareAndSwap(uint32(bodyBegun), uint32(bodyDone))
-	case errors.Is(err, http.ErrBodyReadAfterClose): // not an error of the client
+	case errors.Is(err, http.ErrBodyReadAfterClose): // this is not an error of the client
 	case err != nil:
 		b.state.CompareAndSwap(uint32(bodyBegun), uint32(bodyBroken))
 	}
@@ -60,9 +60,9 @@ func (w *responder) clientAborts(ctx context.Context) bool {
 	return ctx.Err() != nil || w.body != nil && bodyState(w.body.state.Load()) == bodyBroken
 }
 
-// narrow removes content codings from Accept-Encoding if a cost must be read from the response body
-// and Penstock cannot decode them.
-func (w *responder) narrow(r *http.Request) {
+// narrowCodings removes content codings from Accept-Encoding if a cost must be read from the
+// response body and Penstock cannot decode them.
+func (w *responder) narrowCodings(r *http.Request) {
 	reads := false
 	for s := w.settlement; s != nil; s = s.next {
 		reads = reads || len(s.Paths()) > 0
@@ -85,8 +85,8 @@ func (w *responder) narrow(r *http.Request) {
 	r.Header["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
 }
 
-// unfinished reports whether the request body was read only in part. An error may then be the
-// client's fault.
+// The method unfinished reports whether the request body was read only in part. An error may then
+// be the client's fault.
 func (w *responder) unfinished() bool {
 	return w.body != nil && bodyState(w.body.state.Load()) == bodyBegun
 }

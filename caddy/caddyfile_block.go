@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// block parses a penstock block into a policy. The policy's settings go into a tree that
+// The type block parses a penstock block into a policy. The policy's settings go into a tree that
 // internal/policyfile reads. Each setting thus means the same as in a policy file, and all problems
 // are reported together.
 type block struct {
@@ -35,7 +35,7 @@ type block struct {
 	eventsTo     string
 	control      *Control
 	region       string
-	problems     policy.Problems // problems of the Caddyfile syntax; the tree holds the others
+	problems     policy.Problems // problems of the Caddyfile syntax; all other problems are in the tree
 }
 
 func newBlock(d *caddyfile.Dispenser) *block {
@@ -80,7 +80,7 @@ func (b *block) problemAt(at, word, why, remedy string) {
 	b.problems = append(b.problems, policy.Problem{Path: word, Why: why, Remedy: remedy, Place: at})
 }
 
-// skip consumes the rest of a line and its block, after a setting that is invalid here.
+// The method skip consumes the rest of a line and its block, after a setting that is invalid here.
 func (b *block) skip() {
 	b.d.RemainingArgs()
 	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
@@ -139,7 +139,7 @@ func (b *block) word() {
 	case word == "identify":
 		b.identify()
 	case word == "exempt", word == "block":
-		b.listed(word)
+		b.listedEntry(word)
 	case word == "user", word == "tenant", word == "tier":
 		b.source(word)
 	case !slices.Contains(ruleWords, word):
@@ -152,7 +152,7 @@ func (b *block) word() {
 	}
 }
 
-// shadow reads "shadow policy FILE".
+// The method shadow reads "shadow policy FILE".
 func (b *block) shadow() {
 	if !b.d.NextArg() || b.d.Val() != "policy" {
 		b.problem("shadow", "tries a policy file out and nothing else", "write shadow policy candidate.yaml; for one rule, action log_only")
@@ -194,8 +194,9 @@ func (b *block) filePath(word string, args []string, file *string) {
 	}
 }
 
-// absolute resolves a path relative to the Caddyfile, as import does. The working directory of a
-// service is rarely where its files are, and "caddy reload" may run in a different one.
+// The function absolute resolves a path relative to the Caddyfile, as import does. The working
+// directory of a service is rarely where its files are, and "caddy reload" may run in a different
+// one.
 func absolute(d *caddyfile.Dispenser, path string) string {
 	if filepath.IsAbs(path) || strings.HasPrefix(path, "{") {
 		return path
@@ -214,7 +215,8 @@ func (b *block) noBlock(word string) {
 	}
 }
 
-// limits parses one or several limits. Each limit begins with the argument that contains a slash.
+// The method limits parses one or several limits. Each limit begins with the argument that contains
+// a slash.
 func (b *block) limits(args []string) *syntax.Node {
 	list := syntax.List(place(b.d))
 	for _, arg := range args {
@@ -227,7 +229,7 @@ func (b *block) limits(args []string) *syntax.Node {
 	return list
 }
 
-// extend appends items to a list, so that a setting may be repeated on several lines.
+// The method extend appends items to a list, so that a setting may be repeated on several lines.
 func (b *block) extend(into *syntax.Node, word string, items *syntax.Node, at string) {
 	if known := into.Get(word); known != nil && known.Kind == syntax.KindList {
 		known.Items = append(known.Items, items.Items...)
@@ -236,7 +238,7 @@ func (b *block) extend(into *syntax.Node, word string, items *syntax.Node, at st
 	into.Set(word, at, items)
 }
 
-// merge reads "key value..." pairs or a block of them into the named map.
+// The method merge reads "key value..." pairs or a block of them into the named map.
 func (b *block) merge(into *syntax.Node, word string) {
 	known := into.Get(word)
 	if known == nil {
@@ -292,13 +294,14 @@ func (b *block) matchWord(into *syntax.Node) {
 	named.Set(args[0], at, values)
 }
 
-// flags are the settings that mean true without a value.
+// The variable flags are the settings that mean true without a value.
 var flags = []string{"enabled", "unverified", "expose", "quota", "case_sensitive", "bearer"}
 
-// files are the settings whose value is a file path.
+// The variable files are the settings whose value is a file path.
 var files = []string{"jwks_file", "secret_file", "keys_file"}
 
-// plain reads any setting with its values. internal/policyfile decides whether it exists.
+// The method plain reads any setting with its values. internal/policyfile decides whether it
+// exists.
 func (b *block) plain(into *syntax.Node) {
 	d := b.d
 	word, at := d.Val(), place(d)
@@ -357,7 +360,7 @@ func (b *block) lineAndBlock() *syntax.Node {
 	return into
 }
 
-// place returns the file and line of the current token.
+// The function place returns the file and line of the current token.
 func place(d *caddyfile.Dispenser) string {
 	return fmt.Sprintf("%s:%d", d.File(), d.Line())
 }

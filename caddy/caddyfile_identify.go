@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// identify reads "identify ip|attr NAME|header NAME [unverified]|cookie NAME
+// The method identify reads "identify ip|attr NAME|header NAME [unverified]|cookie NAME
 // [unverified]|jwt|api_key" with an optional block. Each line adds one entry.
 func (b *block) identify() {
 	d := b.d
@@ -30,12 +30,12 @@ const identifyRemedy = "write identify ip, identify attr NAME, identify header N
 
 func (b *block) identifyWay(at string) {
 	kind := b.d.Val()
-	b.extend(b.tree, "identify", syntax.List(at, syntax.Map(at).Set(kind, at, b.named("identify "+kind, kind, identifyRemedy))), at)
+	b.extend(b.tree, "identify", syntax.List(at, syntax.Map(at).Set(kind, at, b.namedMethod("identify "+kind, kind, identifyRemedy))), at)
 }
 
-// named reads the arguments after the kind of a way to identify. An attribute takes a name, a
+// namedMethod reads the arguments after the kind of a way to identify. An attribute takes a name, a
 // header or cookie takes a name and optionally unverified, and other kinds take a block.
-func (b *block) named(path, kind, remedy string) *syntax.Node {
+func (b *block) namedMethod(path, kind, remedy string) *syntax.Node {
 	d := b.d
 	at := place(d)
 	inner := syntax.Map(at)
@@ -89,14 +89,14 @@ func (b *block) sourceFrom(word string) {
 	if kind == "host_label" {
 		b.plain(from)
 	} else {
-		from.Set(kind, at, b.named(word+" "+kind, kind, sourceRemedy(word)))
+		from.Set(kind, at, b.namedMethod(word+" "+kind, kind, sourceRemedy(word)))
 	}
 	b.extend(b.tree, word, syntax.List(at, from), at)
 }
 
-// listed reads an entry of exempt or block, such as "exempt ip 10.0.0.0/8 { reason ... }", or a
-// block with the same content. Each directive adds one entry.
-func (b *block) listed(word string) {
+// listedEntry reads an entry of exempt or block, such as "exempt ip 10.0.0.0/8 { reason ... }", or
+// a block with the same content. Each directive adds one entry.
+func (b *block) listedEntry(word string) {
 	at := place(b.d)
 	b.extend(b.tree, word, syntax.List(at, b.lineAndBlock()), at)
 }

@@ -53,7 +53,8 @@ func (b *block) ruleWord(rule *syntax.Node) {
 	}
 }
 
-// tiers reads "tiers NAME LIMIT..." or a block with one tier on each line. LIMIT may be unlimited.
+// The method tiers reads "tiers NAME LIMIT..." or a block with one tier on each line. LIMIT may be
+// unlimited.
 func (b *block) tiers(rule *syntax.Node) {
 	d := b.d
 	at := place(d)
@@ -84,7 +85,8 @@ func (b *block) tier(into *syntax.Node) {
 	b.noBlock("tiers." + name)
 }
 
-// action reads "action NAME". After throttle, an optional block bounds the delay and the queue.
+// The method action reads "action NAME". After throttle, an optional block bounds the delay and the
+// queue.
 func (b *block) action(rule *syntax.Node) {
 	d := b.d
 	at, args := place(d), d.RemainingArgs()
@@ -107,7 +109,7 @@ func (b *block) action(rule *syntax.Node) {
 	}
 }
 
-// response reads "response { status N ... }", in which "header NAME VALUE" may appear.
+// The method response reads "response { status N ... }", in which "header NAME VALUE" may appear.
 func (b *block) response(rule *syntax.Node) {
 	d := b.d
 	at := place(d)
@@ -152,8 +154,8 @@ func (b *block) responseHeader(into *syntax.Node) {
 	b.noBlock("response.header")
 }
 
-// cost reads "cost N" for all requests, "cost N key value..." or "cost N { key value... }" for
-// requests that match, and "cost header NAME { trusted ... }".
+// The method cost reads "cost N" for all requests, "cost N key value..." or "cost N { key value...
+// }" for requests that match, and "cost header NAME { trusted ... }".
 func (b *block) cost(rule *syntax.Node) {
 	d := b.d
 	at := place(d)

@@ -55,7 +55,7 @@ func (b *block) readStore() {
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		b.storeWord()
 	}
-	for _, problem := range b.store.misplaced() {
+	for _, problem := range b.store.misplacedSettings() {
 		b.problemAt(at, "store", problem.Error(), "")
 	}
 }

@@ -16,13 +16,13 @@ import (
 )
 
 // usageMeter counts what clients use, for all configurations of this process. Control configures
-// the control plane that receives what happened on this node: the events that policies report, and
-// the usage of each client.
+// the control plane that receives the data of this node: the events that policies report, and the
+// usage of each client.
 var usageMeter = meter.New()
 
-// Control names a control plane that is told what happened on this node: the events that policies
-// report, and what each client used. Batches that the control plane has not accepted yet wait in a
-// folder. Requests never wait for the control plane.
+// Control names a control plane that receives the data of this node: the events that policies
+// report, and the usage of each client. Batches that the control plane has not accepted yet wait in
+// a folder. Requests never wait for the control plane.
 type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`
@@ -30,23 +30,23 @@ type Control struct {
 	// A file that holds a token of the role node. It is read before each call.
 	TokenFile string `json:"token_file,omitempty"`
 
-	// The folder in which batches wait until the control plane has them. No other process may use
-	// it. A relative path is relative to the working directory; the Caddyfile makes it relative to
-	// the Caddyfile.
+	// The folder in which batches wait until the control plane has stored them. No other process
+	// may use it. A relative path is relative to the working directory; the Caddyfile makes it
+	// relative to the Caddyfile.
 	Spool string `json:"spool,omitempty"`
 
 	// The maximum size of the folder in bytes, at least 1048576. Default: 268435456.
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
-// options returns the options of a feed.
+// The method options returns the options of a feed.
 func (c *Control) options() feed.Options {
-	node, _ := os.Hostname() // "" is shown as an unnamed node
+	node, _ := os.Hostname() // a node with the name "" is shown as unnamed
 	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
 		Node: node, Meter: usageMeter, Logger: storeLogger()}
 }
 
-// check returns what is wrong with the settings, or nil.
+// The method check returns an error if the settings are not valid.
 func (c *Control) check(eventsTo string) error {
 	if c == nil {
 		return nil
@@ -65,7 +65,7 @@ func (c *Control) check(eventsTo string) error {
 	return errors.Join(twice, token)
 }
 
-// feeds holds the feeds of all running configurations, by their spool.
+// The variable feeds holds the feeds of all running configurations, by their spool.
 var feeds = caddy.NewUsagePool()
 
 // pooledFeed is a feed that one or several configurations use.
@@ -80,8 +80,8 @@ func (p *pooledFeed) Destruct() error {
 	return p.Close()
 }
 
-// report starts to send events and usage to the control plane. The spool is opened when a
-// configuration starts, because only one process may have it open.
+// The method report starts to send events and usage to the control plane. The spool is opened when
+// a configuration starts, because only one process may have it open.
 func (a *App) report() error {
 	if a.Control == nil {
 		return nil
@@ -114,8 +114,8 @@ func (a *App) endReport() error {
 	return err
 }
 
-// feedFigures returns the sums of the figures of all feeds.
-func feedFigures() (sum feed.Figures) {
+// sumFeedFigures returns the sums of the figures of all feeds.
+func sumFeedFigures() (sum feed.Figures) {
 	feeds.Range(func(_, value any) bool {
 		if p, ok := value.(*pooledFeed); ok {
 			sum.Add(p.Figures())
@@ -125,7 +125,7 @@ func feedFigures() (sum feed.Figures) {
 	return sum
 }
 
-func init() { collectors = append(collectors, metrics.FeedOf(feedFigures)...) }
+func init() { collectors = append(collectors, metrics.FeedOf(sumFeedFigures)...) }
 
 // readControl reads "control" with its URL and its block.
 func (b *block) readControl() {

@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// counts is a snapshot of the metrics of this process. All tests of the process share the counters,
-// so a test compares a counter with its earlier value.
+// The type counts is a snapshot of the metrics of this process. All tests of the process share the
+// counters, so a test compares a counter with its earlier value.
 type counts struct {
 	server *server
 	before map[string]float64
 }
 
-// counts returns a snapshot of the metrics.
+// The method counts returns a snapshot of the metrics.
 func (s *server) counts() counts {
 	s.t.Helper()
-	return counts{server: s, before: s.figures()}
+	return counts{server: s, before: s.seriesValues()}
 }
 
-// figures returns the value of each series by its name and labels.
-func (s *server) figures() map[string]float64 {
+// seriesValues returns the value of each series by its name and labels.
+func (s *server) seriesValues() map[string]float64 {
 	s.t.Helper()
 	all := map[string]float64{}
 	for line := range strings.Lines(s.metrics()) {
@@ -42,17 +42,17 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// grown reports whether a series exists and has grown by the given amount since the snapshot.
-func (c counts) grown(series string, by float64) bool {
+// hasGrown reports whether a series exists and has grown by the given amount since the snapshot.
+func (c counts) hasGrown(series string, by float64) bool {
 	c.server.t.Helper()
-	now, there := c.server.figures()[series]
+	now, there := c.server.seriesValues()[series]
 	return there && now-c.before[series] == by
 }
 
 // wantGrown fails the test unless the series have grown by the given amounts since the snapshot.
 func (c counts) wantGrown(t testing.TB, wants map[string]float64) {
 	t.Helper()
-	now := c.server.figures()
+	now := c.server.seriesValues()
 	for series, want := range wants {
 		if value, there := now[series]; !there {
 			t.Errorf("the metrics lack %s: %s", series, grep(c.server.metrics(), "penstock"))
@@ -65,5 +65,5 @@ func (c counts) wantGrown(t testing.TB, wants map[string]float64) {
 // awaitGrown waits until a series has grown by the given amount since the snapshot.
 func (c counts) awaitGrown(t *testing.T, series string, by float64) {
 	t.Helper()
-	waitUntil(t, series+" grows by "+strconv.FormatFloat(by, 'f', -1, 64), func() bool { return c.grown(series, by) })
+	waitUntil(t, series+" grows by "+strconv.FormatFloat(by, 'f', -1, 64), func() bool { return c.hasGrown(series, by) })
 }

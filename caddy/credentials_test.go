@@ -78,13 +78,13 @@ func TestCredentialStates(t *testing.T) {
 			s.t = t
 			r := s.get("/", "X-API-Key", c.key)
 			equal(t, "status", strconv.Itoa(r.StatusCode), c.status)
-			r.want(t, "X-RateLimit-Limit", c.limit)
+			r.wantField(t, "X-RateLimit-Limit", c.limit)
 			if c.body != "" {
 				equal(t, "body", r.body, c.body)
 			}
 			if c.status == "401" {
-				r.want(t, "WWW-Authenticate", `Bearer error="invalid_token"`)
-				r.want(t, "Content-Type", "application/problem+json")
+				r.wantField(t, "WWW-Authenticate", `Bearer error="invalid_token"`)
+				r.wantField(t, "Content-Type", "application/problem+json")
 			}
 		})
 	}
@@ -122,8 +122,8 @@ func TestATokenThatMustVerify(t *testing.T) {
 	}`)
 	r := s.get("/api/x", "Authorization", "Bearer not.a.token")
 	equal(t, "status", strconv.Itoa(r.StatusCode), "401")
-	r.want(t, "X-Seen", "401 unauthorized")
-	r.want(t, "WWW-Authenticate", `Bearer error="invalid_token"`)
+	r.wantField(t, "X-Seen", "401 unauthorized")
+	r.wantField(t, "WWW-Authenticate", `Bearer error="invalid_token"`)
 	equal(t, "where no rule is", s.statuses(1, "/", "Authorization", "Bearer not.a.token"), "200")
 }
 
@@ -178,17 +178,17 @@ func TestPenaltiesGrow(t *testing.T) {
 		}
 		respond "ok"
 	}`)
-	// one violation; its penalty lasts until the Retry-After
+	// this is one violation, whose penalty lasts until the time in Retry-After
 	equal(t, "a", s.statuses(3, "/a"), "200 429 429")
 	equal(t, "c", s.statuses(1, "/c"), "200")
 	equal(t, "b", s.statuses(1, "/b"), "200")
 	r := s.get("/b")
-	r.want(t, "X-Seen", "429 penalized")
+	r.wantField(t, "X-Seen", "429 penalized")
 	if !strings.Contains(r.body, "abnormal-usage-detected") {
 		t.Errorf("body: %s", r.body)
 	}
 	r = s.get("/c") // another path, requested by a penalized client
-	r.want(t, "X-Seen", "429 penalized")
+	r.wantField(t, "X-Seen", "429 penalized")
 	if wait, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || wait < 1700 || wait > 1800 {
 		t.Errorf("Retry-After %q, want what is left of 30 min", r.Header.Get("Retry-After"))
 	}

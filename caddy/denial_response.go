@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// answer is the response to a denied request.
+// The type answer is the response to a denied request.
 type answer struct {
 	status      int
 	contentType string
@@ -25,8 +25,8 @@ type answer struct {
 	grpcMessage string
 }
 
-// answerTo builds the response except for the rate limit fields. The body belongs to the scratch.
-func (s *scratch) answerTo(r *http.Request, d *core.Decision) answer {
+// responseTo builds the response except for the rate limit fields. The body belongs to the scratch.
+func (s *scratchSpace) responseTo(r *http.Request, d *core.Decision) answer {
 	s.body = response.AppendProblem(s.body[:0], &s.plan, d)
 	a := answer{status: d.Status, contentType: response.ContentType(d), body: s.body, challenge: response.Challenge(d)}
 	if d.Response != nil {
@@ -40,10 +40,10 @@ func (s *scratch) answerTo(r *http.Request, d *core.Decision) answer {
 	return a
 }
 
-// rejects answers a request that cannot be decided by rules, and reports whether it did.
-func (h *Handler) rejects(w http.ResponseWriter, r *http.Request, a *attributes) bool {
+// rejectsRequest answers a request that cannot be decided by rules, and reports whether it did.
+func (h *Handler) rejectsRequest(w http.ResponseWriter, r *http.Request, a *attributes) bool {
 	switch {
-	case !a.served():
+	case !a.servesTarget():
 		rejectTarget(w)
 	case len(h.policies) > 0 && isEarly(r):
 		rejectEarly(w)
@@ -63,8 +63,8 @@ func rejectTarget(w http.ResponseWriter) {
 }
 
 // isEarly reports whether a request came before the TLS handshake was complete (0-RTT over HTTP/3).
-// Its address is not verified, and it may be a copy of an earlier request. So another one than the
-// client that is counted may have sent it.
+// The address of such a request is not verified, and it may be a copy of an earlier request. So it
+// may have been sent by someone other than the client that is counted.
 func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // earlyData is the response to a request in early data. Browsers send such a request again after
@@ -83,8 +83,8 @@ func rejectEarly(w http.ResponseWriter) {
 // guessedLengthMax is the longest body whose Content-Length the server computes itself.
 const guessedLengthMax = 2048
 
-// write sends the response. A gRPC client gets a gRPC status. A failed write is not returned as an
-// error, because the server would log it and clients can cause thousands of them.
+// The method write sends the response. A gRPC client gets a gRPC status. A failed write is not
+// returned as an error, because the server would log it and clients can cause thousands of them.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	if a.challenge != "" {
@@ -97,7 +97,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 		a.writeGRPC(w)
 		return
 	}
-	header["Content-Type"] = []string{a.contentType} // handlers may replace elements
+	header["Content-Type"] = []string{a.contentType} // handlers may replace elements of the slice
 	// The server adds Content-Length. If it were set here, it would be wrong after an outer
 	// handler, such as intercept, replaces the body. The server cannot compute the length of a long
 	// body that HEAD does not send.

@@ -22,12 +22,13 @@ import (
 // credential and the policy take precedence over its record, except for a block.
 type Directory struct {
 	// The maximum number of clients that are remembered, with or without a record. The same number
-	// of API keys is remembered in addition. Clients beyond it are read from Redis again. A client
-	// takes about 180 bytes, and from 370 with a record. Default: 65536.
+	// of API keys is remembered in addition. Clients beyond this number are read from Redis again
+	// when they return. A client takes about 180 bytes without a record, and at least 370 with one.
+	// Default: 65536.
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
-// check returns what is wrong with the settings, or nil.
+// The method check returns what is wrong with the settings, or nil.
 func (d *Directory) check() error {
 	if d.ClientsMax < 0 {
 		return fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", d.ClientsMax)
@@ -35,7 +36,7 @@ func (d *Directory) check() error {
 	return nil
 }
 
-// open opens the directory over a store.
+// The method open opens the directory over a store.
 func (d *Directory) open(opened *store.Store, timeout time.Duration) (*directory.Directory, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -77,8 +78,8 @@ func (b *block) readDirectory() {
 	}
 }
 
-// directed applies the app's directory to a policy, or rejects a policy that needs one.
-func (a *App) directed(d *policyfile.Document) error {
+// applyDirectory applies the app's directory to a policy, or rejects a policy that needs one.
+func (a *App) applyDirectory(d *policyfile.Document) error {
 	if d.Directory && a.Directory == nil {
 		return fmt.Errorf("%s: directory: is true, and this Caddy has no directory of clients; write directory in the penstock block "+
 			"of the global options, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
@@ -98,16 +99,16 @@ func useDirectory(p *core.Plan, d *directory.Directory) {
 	}
 }
 
-// resolve makes the directory read the clients that a plan of the request does not know, and plans
-// the request again.
-func (s *scratch) resolve(p *core.Plan, d *directory.Directory) {
+// The method resolve makes the directory read the clients that a plan of the request does not know,
+// and plans the request again.
+func (s *scratchSpace) resolve(p *core.Plan, d *directory.Directory) {
 	if len(p.Unresolved()) > 0 {
 		d.Resolve(context.Background(), p, func() { s.addTo(p) })
 	}
 }
 
 // addTo adds the request to a plan.
-func (s *scratch) addTo(p *core.Plan) {
+func (s *scratchSpace) addTo(p *core.Plan) {
 	for _, v := range s.versions {
 		p.Add(v.Ruleset, &s.attrs)
 	}

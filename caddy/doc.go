@@ -12,12 +12,13 @@
 //
 // # Price
 //
-// One decision per request. The memory store does no I/O, and Redis costs one round trip. The
+// Each request is decided once. The memory store does no I/O, and Redis costs one round trip. The
 // handler adds two allocations to Caddy's own.
 //
 // # When not to use it
 //
-// To limit connections, bandwidth or time. These are limits of the server, not of requests.
+// Do not use it to limit connections, bandwidth or time. These are limits of the server, not of
+// requests.
 //
 // # Where to read
 //

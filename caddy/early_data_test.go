@@ -23,8 +23,8 @@ import (
 )
 
 // TestEarlyDataCountsForNobody: a request in early data (0-RTT) over HTTP/3 has an address that is
-// not verified. An attacker who cannot receive at another client's address sends such requests from
-// it. They are not served, and the other client keeps its limit.
+// not verified. Here an attacker, who cannot receive packets at another client's address, sends
+// such requests from that address. They are not served, and the other client keeps its limit.
 func TestEarlyDataCountsForNobody(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -57,7 +57,7 @@ https://localhost:PORT {
 	for range 3 {
 		go s.statusOverHTTP3(forged, http3.MethodGet0RTT)
 	}
-	for _, line := range logged(t, log, `"remote_ip":"`+other+`"`, 3) {
+	for _, line := range awaitLogged(t, log, `"remote_ip":"`+other+`"`, 3) {
 		if !strings.Contains(line, `"status":425`) {
 			t.Errorf("a request from an address that is not verified is served: %s", line)
 		}
@@ -78,14 +78,14 @@ https://localhost:PORT {
 	if left := response.Header.Get("X-RateLimit-Remaining"); response.StatusCode != http.StatusOK || left != "2" {
 		t.Errorf("the other client gets status %d with %q left, want 200 with 2", response.StatusCode, left)
 	}
-	// Over a connection whose address is verified, the session is still of use.
+	// Over a connection whose address is verified, the session can still be used.
 	if got := s.statusOverHTTP3(own, http.MethodGet); got != http.StatusOK {
 		t.Errorf("HTTP/3 after the handshake: status %d", got)
 	}
 }
 
-// logged waits until n lines of a log contain a text, and returns them.
-func logged(t testing.TB, log, text string, n int) (lines []string) {
+// awaitLogged waits until n lines of a log contain a text, and returns them.
+func awaitLogged(t testing.TB, log, text string, n int) (lines []string) {
 	t.Helper()
 	eventually.Until(t, 20*time.Second, "the requests are answered", func() bool {
 		all, err := os.ReadFile(log)
@@ -120,7 +120,8 @@ func (s *server) statusOverHTTP3(transport *http3.Transport, method string) int 
 	return response.StatusCode
 }
 
-// quicTransport returns an HTTP/3 client at an address. A deaf one receives nothing.
+// quicTransport returns an HTTP/3 client at an address. If deaf is set, the client receives
+// nothing.
 func (s *server) quicTransport(from net.IP, sessions tls.ClientSessionCache, isDeaf bool) *http3.Transport {
 	s.t.Helper()
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: from})
@@ -129,7 +130,7 @@ func (s *server) quicTransport(from net.IP, sessions tls.ClientSessionCache, isD
 	}
 	packets := &quic.Transport{Conn: socket}
 	if isDeaf {
-		packets.Conn = deaf{socket}
+		packets.Conn = deafConn{socket}
 	}
 	client := &http3.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "localhost", ClientSessionCache: sessions},
 		Dial: func(ctx context.Context, _ string, config *tls.Config, options *quic.Config) (*quic.Conn, error) {
@@ -143,11 +144,12 @@ func (s *server) quicTransport(from net.IP, sessions tls.ClientSessionCache, isD
 	return client
 }
 
-// deaf drops every packet that it receives, like a host whose address another one forges.
-type deaf struct{ net.PacketConn }
+// deafConn drops every packet that it receives, like a host whose address is forged by another
+// host.
+type deafConn struct{ net.PacketConn }
 
 // ReadFrom implements [net.PacketConn].
-func (d deaf) ReadFrom(p []byte) (int, net.Addr, error) {
+func (d deafConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	for {
 		if _, _, err := d.PacketConn.ReadFrom(p); err != nil {
 			return 0, nil, err

@@ -122,7 +122,7 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 	return nil
 }
 
-// mergeFields moves the rate limit fields that were set before the error out of the header. It
+// mergeFields removes the rate limit fields that were set before the error from the header. It
 // merges them back when the error response is written.
 func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
@@ -146,7 +146,7 @@ func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler)
 	remaining, _ := strconv.ParseInt(fields[response.FieldRemaining], 10, 64)
 	own.setFields(fields, remaining)
 	err := next.ServeHTTP(own, r)
-	own.apply()
+	own.applyFields()
 	return err
 }
 

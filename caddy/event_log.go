@@ -19,7 +19,7 @@ import (
 var eventLog = newEventLog()
 
 func newEventLog() *events.Log {
-	node, _ := os.Hostname() // if it is "", events have no node
+	node, _ := os.Hostname() // if it is "", events do not name a node
 	return events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
 		storeLogger().Warn("events could not be written, and are only counted", "decisions", lost, "error", err)
 	}})
@@ -73,7 +73,7 @@ func (a *App) attachEvents() {
 	}
 }
 
-// detachEvents writes the queued events, and leaves further events to the next configuration.
+// detachEvents writes the queued events, and leaves later events to the next configuration.
 func (a *App) detachEvents() {
 	if a.reports.detach != nil {
 		a.reports.detach()

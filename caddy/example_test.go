@@ -16,8 +16,8 @@ import (
 	_ "github.com/penstock/penstock/caddy"
 )
 
-// One line in a Caddyfile limits each client. Here a client is what a header names, because this
-// Caddy listens on a Unix socket, on which clients have no address.
+// One line in a Caddyfile limits each client. Here a header identifies the client, because this
+// Caddy listens on a Unix socket, where clients have no address.
 func Example() {
 	folder, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -76,7 +76,7 @@ type Handler struct {
 	tried    []*live.Policy // candidate policies
 	// delegates reports whether error routes may answer a denied request.
 	delegates bool
-	lenient   *atomic.Bool // the warning about trusted proxies is due; nil if not needed
+	lenient   *atomic.Bool // set while the warning about trusted proxies is due; nil if it is not needed
 	nameless  atomic.Bool  // the warning about requests without an address was logged
 }
 
@@ -110,7 +110,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	if len(h.Rules) > 0 {
 		d := h.document(h.Name)
-		inherit(d, &h.app.PolicyWords)
+		fillFromApp(d, &h.app.PolicyWords)
 		err = errors.Join(err, h.openPolicy(d))
 	}
 	h.app.sites.add(h.Site, h.policies)
@@ -122,7 +122,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // policies. Caddy leaves out only Authorization and Cookie. The handler does not know the formats
 // of the logs.
 func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
-	if server == nil || server.Logs == nil || server.Logs.ShouldLogCredentials { // ShouldLogCredentials is set on purpose
+	if server == nil || server.Logs == nil || server.Logs.ShouldLogCredentials { // the operator has set ShouldLogCredentials on purpose
 		return
 	}
 	for _, p := range h.policies {
@@ -141,10 +141,10 @@ func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
 	}
 }
 
-// complete sets what a policy file leaves to the handler.
+// The method complete sets what a policy file leaves to the handler.
 func (h *Handler) complete(d *policyfile.Document) error {
-	h.govern(d)
-	inherit(d, &h.app.PolicyWords)
+	h.fillFromBlock(d)
+	fillFromApp(d, &h.app.PolicyWords)
 	return h.name(d)
 }
 
@@ -172,8 +172,8 @@ func (h *Handler) openPolicy(d *policyfile.Document) error {
 	return err
 }
 
-// place returns a name for the place of the handler's policies. Equal policies in the same place
-// are shared.
+// The method place returns a name for the place of the handler's policies. Equal policies in the
+// same place are shared.
 func (h *Handler) place() string {
 	if h.Name != "" {
 		return fmt.Sprintf("site %q", cmp.Or(h.server, h.Site))
@@ -181,7 +181,7 @@ func (h *Handler) place() string {
 	return fmt.Sprintf("site %q", h.Site)
 }
 
-// name sets the namespace of a handler policy that has none.
+// The method name sets the namespace of a handler policy that has none.
 func (h *Handler) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, h.Name)
 	if d.Name == "" && h.app.shared {

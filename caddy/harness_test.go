@@ -29,8 +29,8 @@ type server struct {
 	admin int
 }
 
-// start runs a Caddy on a Caddyfile. PORT is replaced by a free port and ADMIN by the port of its
-// admin endpoint, which is off by default.
+// The function start runs a Caddy on a Caddyfile. PORT is replaced by a free port and ADMIN by the
+// port of its admin endpoint, which is off by default.
 func start(t testing.TB, caddyfile string) *server {
 	t.Helper()
 	s := &server{t: t, port: freePort(t), admin: freePort(t)}
@@ -45,7 +45,7 @@ func start(t testing.TB, caddyfile string) *server {
 	return s
 }
 
-// load changes the configuration, as a reload does.
+// The method load changes the configuration, as a reload does.
 func (s *server) load(caddyfile string) error {
 	caddyfile = strings.ReplaceAll(caddyfile, "PORT", strconv.Itoa(s.port))
 	adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), map[string]any{"filename": "Caddyfile"})
@@ -86,7 +86,7 @@ func freePort(t testing.TB) int {
 	return int(address.Port())
 }
 
-// reply is a response with its complete body.
+// The type reply is a response with its complete body.
 type reply struct {
 	*http.Response
 	body string
@@ -94,7 +94,7 @@ type reply struct {
 
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// do sends a request. The fields are alternating header names and values.
+// The method do sends a request. The fields are alternating header names and values.
 func (s *server) do(method, path string, fields ...string) reply {
 	s.t.Helper()
 	r, err := http.NewRequest(method, "http://127.0.0.1:"+strconv.Itoa(s.port)+path, nil)
@@ -133,7 +133,7 @@ func (s *server) get(path string, fields ...string) reply {
 	return s.do(http.MethodGet, path, fields...)
 }
 
-// statuses sends n requests and returns their statuses in one line.
+// The method statuses sends n requests and returns their statuses in one line.
 func (s *server) statuses(n int, path string, fields ...string) string {
 	s.t.Helper()
 	var all []string
@@ -143,7 +143,7 @@ func (s *server) statuses(n int, path string, fields ...string) string {
 	return strings.Join(all, " ")
 }
 
-// metrics scrapes the admin endpoint.
+// The method metrics scrapes the admin endpoint.
 func (s *server) metrics() string {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(s.admin)+"/metrics", nil)
@@ -153,8 +153,8 @@ func (s *server) metrics() string {
 	return s.send(r).body
 }
 
-// want compares a header field.
-func (r reply) want(t testing.TB, name, value string) {
+// wantField compares a header field.
+func (r reply) wantField(t testing.TB, name, value string) {
 	t.Helper()
 	if got := strings.Join(r.Header.Values(name), " | "); got != value {
 		t.Errorf("%s: got %q, want %q", name, got, value)

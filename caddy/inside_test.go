@@ -15,8 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// provisioned returns a handler with the given configuration, in memory.
-func provisioned(t testing.TB, config string) *Handler {
+// newProvisioned returns a handler with the given configuration, in memory.
+func newProvisioned(t testing.TB, config string) *Handler {
 	t.Helper()
 	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
 	if err != nil {
@@ -51,8 +51,8 @@ var nothing = caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request)
 	return nil
 })
 
-// asked returns a function that sends a request through the handler with a new record.
-func asked(t testing.TB, h *Handler) func() {
+// newAsker returns a function that sends a request through the handler with a new record.
+func newAsker(t testing.TB, h *Handler) func() {
 	r := httptest.NewRequest(http.MethodGet, "http://shop.example/api/search?q=1", nil)
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
@@ -71,7 +71,7 @@ func asked(t testing.TB, h *Handler) func() {
 func BenchmarkServe(b *testing.B) {
 	for name, count := range map[string]string{"admitted": "1000000000", "refused": "1"} {
 		b.Run(name, func(b *testing.B) {
-			ask := asked(b, provisioned(b, strings.Replace(threeRules, "COUNT", count, 1)))
+			ask := newAsker(b, newProvisioned(b, strings.Replace(threeRules, "COUNT", count, 1)))
 			b.ReportAllocs()
 			for b.Loop() {
 				ask()
@@ -184,7 +184,7 @@ func TestFailedLoadsLeaveNoStore(t *testing.T) {
 }
 
 func TestFlushAndReadFromCarryTheFields(t *testing.T) {
-	h := provisioned(t, `{"name":"flush","rules":[{"limit":"9/30d"}]}`)
+	h := newProvisioned(t, `{"name":"flush","rules":[{"limit":"9/30d"}]}`)
 	for name, write := range map[string]func(http.ResponseWriter){
 		"flush":    func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
 		"flusher":  func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
@@ -217,17 +217,17 @@ func TestSecondCookieLineHidesNothing(t *testing.T) {
 	}
 }
 
-// broken is a connection that its client has closed.
-type broken struct{ discard }
+// brokenConn is a connection that its client has closed.
+type brokenConn struct{ discard }
 
-func (*broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (*brokenConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // TestADisconnectIsNoError: Caddy logs handler errors, so a client that disconnects
 // must not cause one.
 func TestADisconnectIsNoError(t *testing.T) {
-	h := provisioned(t, strings.Replace(threeRules, "COUNT", "1", 1))
+	h := newProvisioned(t, strings.Replace(threeRules, "COUNT", "1", 1))
 	for range 2 {
-		w := &broken{discard{header: make(http.Header)}}
+		w := &brokenConn{discard{header: make(http.Header)}}
 		if err := h.ServeHTTP(w, requestFor(http.MethodGet, "/api/search"), nothing); err != nil {
 			t.Error(err)
 		}

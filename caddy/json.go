@@ -15,8 +15,8 @@ import (
 
 // UnmarshalJSON reads the app's configuration. The error lists all problems.
 func (a *App) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, own{"store", &a.Store}, own{"directory", &a.Directory}, own{"events_to", &a.EventsTo}, own{"control", &a.Control}, own{"policy", &a.Policy},
-		own{"policy_redis", &a.PolicyRedis}, own{"shadow_policy", &a.ShadowPolicy}, own{"region", &a.Region})
+	d, err := readWords(data, ownSetting{"store", &a.Store}, ownSetting{"directory", &a.Directory}, ownSetting{"events_to", &a.EventsTo}, ownSetting{"control", &a.Control}, ownSetting{"policy", &a.Policy},
+		ownSetting{"policy_redis", &a.PolicyRedis}, ownSetting{"shadow_policy", &a.ShadowPolicy}, ownSetting{"region", &a.Region})
 	if err == nil {
 		a.Name, a.PolicyWords = d.Name, wordsOf(d)
 	}
@@ -25,23 +25,23 @@ func (a *App) UnmarshalJSON(data []byte) error {
 
 // UnmarshalJSON reads the handler's configuration. The error lists all problems.
 func (h *Handler) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, own{"site", &h.Site}, own{"policy", &h.Policy}, own{"policy_redis", &h.PolicyRedis}, own{"shadow_policy", &h.ShadowPolicy})
+	d, err := readWords(data, ownSetting{"site", &h.Site}, ownSetting{"policy", &h.Policy}, ownSetting{"policy_redis", &h.PolicyRedis}, ownSetting{"shadow_policy", &h.ShadowPolicy})
 	if err == nil {
 		h.Name, h.PolicyWords = d.Name, wordsOf(d)
 	}
 	return err
 }
 
-// own is a setting of the module itself, not of a policy, with the variable that receives its
-// value.
-type own struct {
+// ownSetting is a setting of the module itself, not of a policy, with the variable that receives
+// its value.
+type ownSetting struct {
 	word string
 	into any
 }
 
 // readWords reads the module's own settings into owns and the others as a policy. It reads rules
 // one by one because a rule needs no name here, unlike in a policy file.
-func readWords(data []byte, owns ...own) (*policyfile.Document, error) {
+func readWords(data []byte, owns ...ownSetting) (*policyfile.Document, error) {
 	var words map[string]json.RawMessage
 	if err := json.Unmarshal(data, &words); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func readWords(data []byte, owns ...own) (*policyfile.Document, error) {
 	take("rules", &texts)
 	rules := make([]policyfile.Rule, len(texts))
 	for i, text := range texts {
-		problems = append(problems, within(fmt.Sprintf("rules[%d]", i), json.Unmarshal(text, &rules[i])))
+		problems = append(problems, withinPath(fmt.Sprintf("rules[%d]", i), json.Unmarshal(text, &rules[i])))
 	}
 	rest, err := json.Marshal(words)
 	if err != nil {
@@ -76,14 +76,14 @@ func readWords(data []byte, owns ...own) (*policyfile.Document, error) {
 	return d, errors.Join(problems...)
 }
 
-// within prefixes the paths of problems in a part with the path of that part.
-func within(path string, err error) error {
+// withinPath prefixes the paths of problems in a part with the path of that part.
+func withinPath(path string, err error) error {
 	var found policy.Problems
 	if !errors.As(err, &found) {
 		return err
 	}
 	for i := range found {
-		if found[i].Path == "policy" { // the problem of the part as a whole
+		if found[i].Path == "policy" { // this is the problem of the part as a whole
 			found[i].Path = path
 		} else {
 			found[i].Path = path + "." + found[i].Path

@@ -69,5 +69,5 @@ func TestLeasesGoBackWithTheirStore(t *testing.T) {
 	if err := s.load(shared); err != nil {
 		t.Fatal(err)
 	}
-	s.get("/").want(t, "X-RateLimit-Remaining", strconv.FormatInt(limit-admitted.Load()-1, 10))
+	s.get("/").wantField(t, "X-RateLimit-Remaining", strconv.FormatInt(limit-admitted.Load()-1, 10))
 }

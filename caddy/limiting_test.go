@@ -19,9 +19,9 @@ func TestOneLineLimitsAClient(t *testing.T) {
 	for _, remaining := range []string{"2", "1", "0"} {
 		r := s.get("/")
 		equal(t, "status", strconv.Itoa(r.StatusCode), "200")
-		r.want(t, "X-RateLimit-Limit", "3")
-		r.want(t, "X-RateLimit-Remaining", remaining)
-		r.want(t, "RateLimit-Policy", `"default";q=3;w=2592000`)
+		r.wantField(t, "X-RateLimit-Limit", "3")
+		r.wantField(t, "X-RateLimit-Remaining", remaining)
+		r.wantField(t, "RateLimit-Policy", `"default";q=3;w=2592000`)
 		if got := r.Header.Get("RateLimit"); !strings.HasPrefix(got, `"default";r=`+remaining+`;t=`) {
 			t.Errorf("RateLimit: got %q", got)
 		}
@@ -31,8 +31,8 @@ func TestOneLineLimitsAClient(t *testing.T) {
 	}
 	r := s.get("/")
 	equal(t, "status", strconv.Itoa(r.StatusCode), "429")
-	r.want(t, "Content-Type", "application/problem+json")
-	r.want(t, "X-RateLimit-Remaining", "0")
+	r.wantField(t, "Content-Type", "application/problem+json")
+	r.wantField(t, "X-RateLimit-Remaining", "0")
 	if wait, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || wait < 1 {
 		t.Errorf("Retry-After: got %q, want whole seconds", r.Header.Get("Retry-After"))
 	}
@@ -77,8 +77,8 @@ func TestErrorsCarryTheFields(t *testing.T) {
 	for path, status := range map[string]string{"/missing": "404", "/down": "502", "/teapot": "418"} {
 		r := s.get(path)
 		equal(t, path, strconv.Itoa(r.StatusCode), status)
-		r.want(t, "X-RateLimit-Limit", "100")
-		r.want(t, "RateLimit-Policy", `"default";q=100;w=2592000`)
+		r.wantField(t, "X-RateLimit-Limit", "100")
+		r.wantField(t, "RateLimit-Policy", `"default";q=100;w=2592000`)
 	}
 }
 
@@ -94,9 +94,10 @@ func TestMatcherAndASecondLine(t *testing.T) {
 		t.Errorf("the second line's rule is default-2: %s", r.body)
 	}
 	r = s.get("/")
-	r.want(t, "X-RateLimit-Limit", "100")
-	// An earlier directive is charged although a later one denied: each handler decides separately.
-	r.want(t, "RateLimit-Policy", `"default";q=100;w=2592000`)
+	r.wantField(t, "X-RateLimit-Limit", "100")
+	// An earlier directive is charged even if a later one denies the request, because each handler
+	// decides separately.
+	r.wantField(t, "RateLimit-Policy", `"default";q=100;w=2592000`)
 }
 
 func TestBlockWithActionsAndExempt(t *testing.T) {
@@ -129,7 +130,7 @@ func TestBlockWithActionsAndExempt(t *testing.T) {
 	seen := s.counts()
 	r := s.get("/admin/x")
 	equal(t, "block", strconv.Itoa(r.StatusCode), "403")
-	r.want(t, "X-RateLimit-Limit", "")
+	r.wantField(t, "X-RateLimit-Limit", "")
 	equal(t, "log_only", s.statuses(3, "/watched"), "200 200 200")
 	equal(t, "no rule", s.statuses(2, "/other"), "200 200")
 	equal(t, "cost 2 of 5", s.statuses(3, "/search"), "200 200 429")
@@ -165,8 +166,8 @@ func TestExemptClientsAreNeitherChargedNorInformed(t *testing.T) {
 	equal(t, "exempt", s.statuses(3, "/"), "200 200 200")
 	r := s.get("/")
 	equal(t, "decision", r.body, "exempt")
-	r.want(t, "X-RateLimit-Limit", "")
-	r.want(t, "RateLimit", "")
+	r.wantField(t, "X-RateLimit-Limit", "")
+	r.wantField(t, "RateLimit", "")
 }
 
 func TestSeveralHandlersChargeOnce(t *testing.T) {
@@ -220,7 +221,7 @@ func TestVariablesDoNotMakeARequestNew(t *testing.T) {
 	}`)
 	r := s.get("/")
 	equal(t, "the variable", r.body, "x")
-	r.want(t, "X-RateLimit-Remaining", "9")
+	r.wantField(t, "X-RateLimit-Remaining", "9")
 }
 
 func TestUpstreamFields(t *testing.T) {
@@ -249,8 +250,8 @@ func TestUpstreamFields(t *testing.T) {
 			}`)
 			r := s.get("/")
 			equal(t, "status", strconv.Itoa(r.StatusCode), "202")
-			r.want(t, "X-RateLimit-Limit", c.limit)
-			r.want(t, "X-RateLimit-Remaining", c.remaining)
+			r.wantField(t, "X-RateLimit-Limit", c.limit)
+			r.wantField(t, "X-RateLimit-Remaining", c.remaining)
 			if got := r.Header.Get("RateLimit"); !strings.HasPrefix(got, c.rateLimit) || !strings.HasSuffix(got, c.headers) {
 				t.Errorf("RateLimit: %q", got)
 			}

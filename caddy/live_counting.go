@@ -14,10 +14,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// countedAs returns the windows, algorithms and number of shards of a rule across all tiers, such
-// as "60s sw, 86400s fw, 8 shards". These are part of the keys, so a rule whose value changes on
-// reload gets new counters.
-func countedAs(rule *policyfile.Rule) string {
+// countingText returns the windows, algorithms and number of shards of a rule across all tiers,
+// such as "60s sw, 86400s fw, 8 shards". These are part of the keys, so a rule whose value changes
+// on reload gets new counters.
+func countingText(rule *policyfile.Rule) string {
 	var ways []string
 	count := func(limits policyfile.Words) {
 		for _, text := range limits {
@@ -38,15 +38,15 @@ func countedAs(rule *policyfile.Rule) string {
 	return as
 }
 
-// counting records, for one store, how the rules of the running configuration count. The zero
-// counting has no rules. It is safe for concurrent use.
+// The type counting records, for one store, how the rules of the running configuration count. The
+// zero counting has no rules. It is safe for concurrent use.
 type counting struct {
 	mu sync.Mutex
 	as map[ruleName]string
 }
 
-// change replaces the recorded rules at the start of a configuration, and logs the rules whose
-// counters start at zero.
+// The method change replaces the recorded rules at the start of a configuration, and logs the rules
+// whose counters start at zero.
 func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
 	c.as = next
 }
 
-// follow replaces the recorded rules after an edit of a policy file.
+// The method follow replaces the recorded rules after an edit of a policy file.
 func (c *counting) follow(next map[ruleName]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

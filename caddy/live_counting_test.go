@@ -35,10 +35,10 @@ func TestReloadSaysWhichCountersStartAfresh(t *testing.T) {
 		{"50/1d 9/1h", 0},              // the order may change too
 		{"50/1d 9/2h", 1},              // another window is logged
 		{"50/1d 9/2h", 1},              // logged once
-		{"50/1d fixed_window 9/2h", 2}, // a changed algorithm was logged before, too
-		// a new tier may count like the rule
+		{"50/1d fixed_window 9/2h", 2}, // a change of the algorithm was already logged in earlier releases
+		// a new tier may count in the same way as the rule
 		{"50/1d fixed_window 9/2h {\n tiers gold 90/2h\n}", 2},
-		{"50/1d fixed_window 9/2h {\n tiers gold 90/3h\n}", 3}, // or by another window
+		{"50/1d fixed_window 9/2h {\n tiers gold 90/3h\n}", 3}, // or it may count by another window
 	} {
 		if err := s.load(config(step.limits)); err != nil {
 			t.Fatal(err)

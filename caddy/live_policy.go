@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// verifiers holds the verifiers of all configurations. Key sets and cached tokens survive a reload
-// that does not change their settings.
+// The variable verifiers holds the verifiers of all configurations. Key sets and cached tokens
+// survive a reload that does not change their settings.
 var verifiers = live.NewVerifiers(storeLogger())
 
 // placedPolicy is a policy of one configuration and the place of its definition.
@@ -31,9 +31,9 @@ type placedPolicy struct {
 // ruleName is the full name of a rule.
 type ruleName struct{ namespace, rule string }
 
-// open puts a policy into force. A policy that is defined twice in the same place, such as in a
-// site with two listeners, is opened once, so that a request is charged once. A rule name that
-// another policy in the namespace uses is an error.
+// The method open puts a policy into force. A policy that is defined twice in the same place, such
+// as in a site with two listeners, is opened once, so that a request is charged once. A rule name
+// that another policy in the namespace uses is an error.
 func (a *App) open(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	document, err := source.Load()
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 	}
 	p := &placedPolicy{place: place, file: source.String()}
 	completeAll := func(d *policyfile.Document) error {
-		if err := a.directed(d); err != nil {
+		if err := a.applyDirectory(d); err != nil {
 			return err
 		}
 		if err := complete(d); err != nil {
@@ -58,7 +58,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 		return nil, fmt.Errorf("policy %q: %w", document.Name, err)
 	}
 	key := place + "\x00" + string(text)
-	if known := a.known(key); known != nil {
+	if known := a.knownPolicy(key); known != nil {
 		return known.Policy, nil
 	}
 	p.Policy, err = live.Open(live.Options{Source: source, First: document,
@@ -66,8 +66,8 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 		Region:    a.Region,
 		Verifiers: verifiers, Metrics: common, Logger: a.slogger(),
 		Complete: completeAll,
-		Admit:    func(next *live.Version) error { return a.claim(p, next) },
-		Changed:  func(before, now *live.Version) { a.changed(p, before, now) },
+		Admit:    func(next *live.Version) error { return a.claimRules(p, next) },
+		Changed:  func(before, now *live.Version) { a.policyChanged(p, before, now) },
 		Edited:   common.Reloaded})
 	if err != nil {
 		return nil, err
@@ -78,14 +78,14 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 	return p.Policy, nil
 }
 
-// known returns the policy with a place and text, or nil.
-func (a *App) known(key string) *placedPolicy {
+// knownPolicy returns the policy with a place and text, or nil.
+func (a *App) knownPolicy(key string) *placedPolicy {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.policiesByText[key]
 }
 
-// slogger returns the app's logger for packages that use slog.
+// The method slogger returns the app's logger for packages that use slog.
 func (a *App) slogger() *slog.Logger {
 	return slog.New(zapslog.NewHandler(a.logger.Core(), zapslog.WithName(a.logger.Name()),
 		zapslog.AddStacktraceAt(slog.Level(127))))
@@ -102,9 +102,9 @@ func (a *App) nameRules(d *policyfile.Document, p *placedPolicy) {
 	})
 }
 
-// claim makes the policy the owner of exactly the rules of its next version. The error names the
-// rules that another policy owns; nothing changes in that case.
-func (a *App) claim(p *placedPolicy, next *live.Version) error {
+// claimRules makes the policy the owner of exactly the rules of its next version. The error names
+// the rules that another policy owns; nothing changes in that case.
+func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var problems []error
@@ -132,13 +132,13 @@ func (a *App) claim(p *placedPolicy, next *live.Version) error {
 	})
 	for i := range next.Ruleset.Len() {
 		name := ruleName{next.Document.Name, next.Ruleset.RuleName(i)}
-		a.owners[name], a.counted[name] = p, countedAs(&next.Document.Rules[i])
+		a.owners[name], a.counted[name] = p, countingText(&next.Document.Rules[i])
 	}
 	return nil
 }
 
-// counting returns how the rules of all policies are counted.
-func (a *App) counting() map[ruleName]string {
+// countingOfAll returns how the rules of all policies are counted.
+func (a *App) countingOfAll() map[ruleName]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.counted)

@@ -9,13 +9,13 @@ import (
 	"github.com/penstock/penstock/internal/enforce/live"
 )
 
-// files returns the policies of the configuration that were read from files.
+// The method files returns the policies of the configuration that were read from files.
 func (a *App) files() []*placedPolicy {
 	return slices.DeleteFunc(a.inForce(), func(p *placedPolicy) bool { return p.file == "" })
 }
 
-// watch shows the policies in the metrics and begins to follow the policy files. It loads edits
-// made since they were first loaded.
+// The method watch shows the policies in the metrics and begins to follow the policy files. It also
+// loads the edits that were made since the files were first loaded.
 func (a *App) watch() error {
 	for _, p := range a.inForce() {
 		common.Policies.Show(p, p.Current().Document, p.Err)
@@ -27,7 +27,7 @@ func (a *App) watch() error {
 	return errors.Join(problems...)
 }
 
-// unwatch ends following the policy files, and removes the policies from the metrics.
+// The method unwatch ends following the policy files, and removes the policies from the metrics.
 func (a *App) unwatch() {
 	for _, p := range a.files() {
 		_ = p.Unfollow() // Unfollow of a file returns no error
@@ -37,18 +37,18 @@ func (a *App) unwatch() {
 	}
 }
 
-// changed is called when a version of a policy has taken effect.
-func (a *App) changed(p *placedPolicy, before, now *live.Version) {
+// policyChanged is called when a version of a policy has taken effect.
+func (a *App) policyChanged(p *placedPolicy, before, now *live.Version) {
 	if before == nil {
 		return // the configuration does not run yet
 	}
 	common.Policies.Show(p, now.Document, p.Err)
 	// The log has already named the counters that start at zero.
-	a.store.counting.follow(a.counting())
+	a.store.counting.follow(a.countingOfAll())
 }
 
-// reload loads every policy file again, edited or not. The error lists the problems of the rejected
-// files.
+// The method reload loads every policy file again, edited or not. The error lists the problems of
+// the rejected files.
 func (a *App) reload() error {
 	var problems []error
 	for _, p := range a.files() {

@@ -23,7 +23,7 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 	eventually.Until(t, 10*time.Second, what, holds)
 }
 
-// write replaces a file atomically, as an editor does.
+// The function write replaces a file atomically, as an editor does.
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -77,8 +77,8 @@ func TestWrongEditIsRejectedAndTheLastPolicyStays(t *testing.T) {
 	}
 }
 
-// TestEditsUnderLoadLoseAndDoubleNothing edits a policy a hundred times while clients exhaust a
-// limit. Exactly the limit is admitted, across all versions.
+// TestEditsUnderLoadLoseAndDoubleNothing edits a policy a hundred times while clients exhaust one
+// of its limits. Exactly the limit is admitted, across all versions.
 func TestEditsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 	const limit, edits, clients = 3000, 100, 8
 	text := func(edit int) string {
@@ -148,8 +148,8 @@ func TestTheVersionMetric(t *testing.T) {
 	}
 }
 
-// TestTheLogNamesTheFileAndEachNewCounterOnce: this also holds for a path with a placeholder
-// and for a rejected edit that is undone.
+// TestTheLogNamesTheFileAndEachNewCounterOnce: each new counter is named once, together with the
+// file, even for a path with a placeholder and for a rejected edit that is undone.
 func TestTheLogNamesTheFileAndEachNewCounterOnce(t *testing.T) {
 	dir := t.TempDir()
 	path, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "log")

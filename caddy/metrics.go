@@ -32,14 +32,14 @@ var (
 
 // storesInUse yields the stores of all configurations. The metrics of stores belong to the process:
 // after a failed reload, Caddy serves the registry of the failed configuration while the previous
-// configuration runs on. During a reload there may be two stores.
+// configuration continues to run. During a reload there may be two stores.
 func storesInUse(yield func(*store.Store) bool) {
 	stores.Range(func(_, value any) bool { return yield(value.(*pooledStore).opened) })
 }
 
 var collectors = append(append(common.Collectors(), metrics.Build("caddy")...), waitingGauge, invalidTargets, earlyRequests, metrics.Stores(storesInUse))
 
-// register puts the metrics into a configuration's registry.
+// The function register puts the metrics into a configuration's registry.
 func register(registry *prometheus.Registry) error {
 	if registry == nil {
 		return nil // the context was created without a configuration

@@ -15,7 +15,7 @@ import (
 // process.
 var topDenied = topk.New(topk.Options{})
 
-// thisNode is this process among the nodes that count in one Redis.
+// thisNode represents this process among the nodes that count in one Redis.
 var thisNode = fleet.New(fleet.Sources{Front: "caddy", Policies: policiesOfNode, Totals: totalsOfNode, Denied: topDenied,
 	Problems: problemsOfNode, Events: eventLog.Tail}, time.Now())
 
@@ -25,7 +25,7 @@ func policiesOfNode() []fleet.Policy {
 	if err != nil {
 		return nil
 	}
-	return operator.PoliciesOf(app.operated())
+	return operator.PoliciesOf(app.operatedPolicies())
 }
 
 func totalsOfNode() (all []fleet.Total) {
@@ -35,7 +35,7 @@ func totalsOfNode() (all []fleet.Total) {
 	return all
 }
 
-// problemsOfNode returns what is wrong with the store of the running configuration.
+// problemsOfNode returns the problems of the store of the running configuration.
 func problemsOfNode() []string {
 	app, err := runningApp()
 	if err != nil {
@@ -44,34 +44,34 @@ func problemsOfNode() []string {
 	return app.store.opened.Problems()
 }
 
-// join publishes this process to the other nodes that count in the same Redis. Without Redis, it
-// does nothing.
+// The method join publishes this process to the other nodes that count in the same Redis. Without
+// Redis, it does nothing.
 func (s *pooledStore) join() {
 	if s.opened.Redis != nil {
 		s.joined.Do(func() { s.member = fleet.Join(s.opened.Redis, thisNode) })
 	}
 }
 
-// leave ends what join began.
+// The method leave ends the publication that join began.
 func (s *pooledStore) leave() {
-	s.joined.Do(func() {}) // no later join
+	s.joined.Do(func() {}) // no later join is possible
 	if s.member != nil {
 		s.member.Close()
 	}
 }
 
-// others returns a function that reads the reports of all nodes of the same Redis, or nil without
-// Redis.
-func (s *pooledStore) others() func(context.Context) (*fleet.Reading, error) {
+// otherNodes returns a function that reads the reports of all nodes of the same Redis, or nil
+// without Redis.
+func (s *pooledStore) otherNodes() func(context.Context) (*fleet.Reading, error) {
 	if s.opened.Redis == nil {
 		return nil
 	}
 	return func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, s.opened.Redis) }
 }
 
-// follow returns a function that reads the events of all nodes of the same Redis, or nil without
-// Redis.
-func (s *pooledStore) follow() fleet.FollowFunc {
+// followNodes returns a function that reads the events of all nodes of the same Redis, or nil
+// without Redis.
+func (s *pooledStore) followNodes() fleet.FollowFunc {
 	if s.opened.Redis == nil {
 		return nil
 	}

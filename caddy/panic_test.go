@@ -89,7 +89,7 @@ func TestAPanicOverAnEditRejectsIt(t *testing.T) {
 	}
 	before := p.Current()
 	started = true
-	if err := a.watch(); err != nil { // applies edits made since the start
+	if err := a.watch(); err != nil { // Follow applies edits made since the start
 		t.Fatal(err)
 	}
 	a.unwatch()

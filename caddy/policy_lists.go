@@ -29,8 +29,8 @@ var clientLists = []clientList{
 		func(d *policyfile.Document) policyfile.Sources { return d.Tenant }},
 }
 
-// knownTo reports whether the policy has a source for the field.
-func (c *clientList) knownTo(d *policyfile.Document) bool {
+// isKnownTo reports whether the policy has a source for the field.
+func (c *clientList) isKnownTo(d *policyfile.Document) bool {
 	byKey := slices.ContainsFunc(d.Identify, func(way policyfile.Identify) bool { return way.APIKey != nil })
 	byToken := slices.ContainsFunc(d.Identify, func(way policyfile.Identify) bool { return way.JWT != nil })
 	return byKey || c.source != nil && (byToken || len(c.source(d)) > 0)
@@ -45,7 +45,7 @@ func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.
 			words := clientLists[i].of(&entry)
 			switch {
 			case len(*words) == 0:
-			case clientLists[i].knownTo(d):
+			case clientLists[i].isKnownTo(d):
 				said = true
 			default:
 				*words, dropped = nil, true
@@ -78,7 +78,7 @@ func (a *App) checkLists() error {
 			for k := range clientLists {
 				c := &clientLists[k]
 				if len(*c.of(&entries[i])) > 0 && !slices.ContainsFunc(policies, func(p *placedPolicy) bool {
-					return c.knownTo(p.Current().Document)
+					return c.isKnownTo(p.Current().Document)
 				}) {
 					problems = append(problems, fmt.Errorf("%s[%d].%s: can never be known: no way of identifying a client tells its %s, "+
 						"neither here nor in a site; add jwt or api_key to identify", at, i, c.word, c.word))

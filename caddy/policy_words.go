@@ -12,7 +12,7 @@ import (
 )
 
 // PolicyWords are the policy settings that may be written directly in the app and in handlers. They
-// mean the same as in a policy file.
+// have the same meaning as in a policy file.
 //
 // The settings of a block apply to its own rules and to its policy file. Some of the app's settings
 // also apply to every handler: `identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`,
@@ -31,9 +31,9 @@ type PolicyWords struct {
 	// Default: Caddy's own `client_ip`.
 	TrustedProxies policyfile.Words `json:"trusted_proxies,omitempty"`
 
-	// The number of proxies in front of this server. The client's address is that many places left
-	// of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is the
-	// peer. Use this instead of `trusted_proxies`.
+	// The number of proxies in front of this server. The client's address is that many places to
+	// the left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is
+	// the address of the peer. Use this instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
 	// The source of the user if the credential names none: one source, or a list tried in order.
@@ -108,20 +108,20 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 		Lease: w.Lease, Regions: w.Regions, Across: w.Across, Headers: w.Headers, Events: w.Events}
 }
 
-// empty reports whether no setting is given.
+// The method empty reports whether no setting is given.
 func (w *PolicyWords) empty() bool { return reflect.ValueOf(*w).IsZero() }
 
-// govern fills in settings that a block's policy file omits with those of the block.
-func (w *PolicyWords) govern(d *policyfile.Document) {
+// fillFromBlock fills in settings that a block's policy file omits with those of the block.
+func (w *PolicyWords) fillFromBlock(d *policyfile.Document) {
 	if d.Enabled == nil {
 		d.Enabled = w.Enabled
 	}
 	d.Enforce = cmp.Or(d.Enforce, w.Enforce)
-	inherit(d, w)
+	fillFromApp(d, w)
 }
 
-// inherit fills in settings that a policy omits with those of the app.
-func inherit(d *policyfile.Document, from *PolicyWords) {
+// fillFromApp fills in settings that a policy omits with those of the app.
+func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Identify == nil {
 		d.Identify = from.Identify
 	}

@@ -51,8 +51,8 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 	return redispolicy.New(o)
 }
 
-// openPublished puts a published policy into force. tried is the policy's candidate, which is
-// evaluated but not enforced.
+// openPublished puts a published policy into force. The argument tried is the policy's candidate,
+// which is evaluated but not enforced.
 func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*policyfile.Document) error) (policy, tried *live.Policy, err error) {
 	source, err := p.source(a, false)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names a file and Redis: keep one")
 
-// idle reports whether a candidate is disabled, so that there is nothing to evaluate.
+// The function idle reports whether a candidate is disabled, so that there is nothing to evaluate.
 func idle(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// caddyfiles returns the Caddyfiles in a document, with the given replacements.
+// The function caddyfiles returns the Caddyfiles in a document, with the given replacements.
 func caddyfiles(t *testing.T, document string, replaced *strings.Replacer) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(document)))
@@ -106,7 +106,7 @@ func TestReferenceCaddyfiles(t *testing.T) {
 	if err := redis.Client().Do(t.Context(), "ACL", "SETUSER", "limiter", "on", ">p@ss", "~*", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
-	const patient = " {\n\t\t\ttimeout 10s\n\t\t}" // the machine may be busy
+	const patient = " {\n\t\t\ttimeout 10s\n\t\t}" // because the machine may be busy
 	replaced := strings.NewReplacer(":8080", ":PORT", ":{$PORT:8080}", ":PORT", "\tadmin localhost:{$ADMIN:2019}\n", "", "policy policy.yaml", "policy "+filepath.Join(folder, "policy.yaml"),
 		"/etc/penstock", folder, "events.log", filepath.Join(folder, "events.log"), "redis://localhost:6379", redis.URL()+patient, "@redis.internal:6379/0", "@"+redis.Addr+patient,
 		"redis://limiter", "unix://limiter", "localhost:9000", upstream.Listener.Addr().String(),

@@ -21,14 +21,15 @@ import (
 // "vars penstock x" cannot discard the record.
 const recordVar = "\x00penstock"
 
-// record is the state of one request: the policies that have charged it and the last decision. It
-// lives as long as the request, because access logs read placeholders after the handlers return.
+// The type record is the state of one request: the policies that have charged it and the last
+// decision. It lives as long as the request, because access logs read placeholders after the
+// handlers return.
 type record struct {
 	done     []*live.Policy
 	doneRoom [4]*live.Policy
 	decision verdict
-	kind     string // how the client was identified; the string belongs to the policy
-	about    *about // data that does not fit in clientRoom, or nil
+	kind     string         // how the client was identified; the string belongs to the policy
+	about    *clientDetails // data that does not fit in clientRoom, or nil
 	deniedBy *responder
 	first    responder // for the first handler; later handlers allocate their own
 
@@ -38,11 +39,11 @@ type record struct {
 	kept       bool // a handler has decided
 }
 
-// about describes a client whose identifier is long or who has a user, tenant or tier.
-type about struct{ client, user, tenant, tier string }
+// clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
+type clientDetails struct{ client, user, tenant, tier string }
 
-// verdict is the part of a decision that the placeholders need. It is less than half of the
-// decision's size, because every request keeps one.
+// The type verdict holds the part of a decision that the placeholders need. It is less than half of
+// the decision's size, because every request keeps one.
 type verdict struct {
 	outcome    core.Outcome
 	rule       string
@@ -68,7 +69,8 @@ func recordOf(r *http.Request) *record {
 	return rec
 }
 
-// begin records that the policy charges the request. It returns false if the policy already did.
+// The method begin records that the policy charges the request. It returns false if the policy
+// already did.
 func (rec *record) begin(e *live.Policy) bool {
 	if slices.Contains(rec.done, e) {
 		return false
@@ -91,7 +93,7 @@ func (rec *record) storeDecision(d *core.Decision) {
 	rec.identify(&d.Client)
 }
 
-// identify stores the client's identity.
+// The method identify stores the client's identity.
 func (rec *record) identify(c *policy.Identity) {
 	rec.kind, rec.about, rec.clientLen = c.Kind, nil, 0
 	short := len(c.ID) <= len(rec.clientRoom)
@@ -106,7 +108,7 @@ func (rec *record) identify(c *policy.Identity) {
 		part, text = text[:n], text[n:]
 		return part
 	}
-	rec.about = &about{client: take(len(c.ID)), user: take(len(c.User)), tenant: take(len(c.Tenant)), tier: take(len(c.Tier))}
+	rec.about = &clientDetails{client: take(len(c.ID)), user: take(len(c.User)), tenant: take(len(c.Tenant)), tier: take(len(c.Tier))}
 }
 
 func (rec *record) responder(w http.ResponseWriter) *responder {
@@ -153,11 +155,11 @@ func (rec *record) placeholder(key string) (any, bool) {
 	default:
 		return nil, false
 	}
-	return rec.about.text(name), true
+	return rec.about.clientText(name), true
 }
 
-// text returns the value of a placeholder that describes the client.
-func (a *about) text(name string) string {
+// clientText returns the value of a placeholder that describes the client.
+func (a *clientDetails) clientText(name string) string {
 	if a == nil {
 		return ""
 	}

@@ -33,7 +33,7 @@ type responder struct {
 	record    *record
 	// settlement is the first in the list of pending settlements. It is nil if there are none.
 	settlement *settlement
-	body       *bodyWatch // of the request, if there are settlements; nil without a body
+	body       *bodyWatch // the body of the request, if there are settlements; nil without a body
 	failed     bool       // a write to the client failed
 }
 
@@ -46,12 +46,12 @@ func (w *responder) setFields(f response.Fields, remaining int64) {
 	w.values, w.remaining = f, remaining
 }
 
-// correct replaces the estimated cost by the actual cost.
-func (w *responder) correct(cost int64) { w.values.Correct(cost) }
+// correctCost replaces the estimated cost by the actual cost.
+func (w *responder) correctCost(cost int64) { w.values.Correct(cost) }
 
-// apply merges the fields into the header, once. If an inner penstock handler denied the request,
-// its fields take precedence.
-func (w *responder) apply() {
+// applyFields merges the fields into the header, once. If an inner penstock handler denied the
+// request, its fields take precedence.
+func (w *responder) applyFields() {
 	if w.applied {
 		return
 	}
@@ -70,19 +70,19 @@ func (w *responder) apply() {
 func (w *responder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		w.begin(status)
-		w.apply()
+		w.applyFields()
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *responder) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
-	w.apply()
+	w.applyFields()
 	n, err := w.ResponseWriter.Write(p)
 	w.failed = w.failed || err != nil
 	for s := w.settlement; s != nil; s = s.next {
 		if s.tap != nil {
-			_, _ = s.tap.Write(p[:n]) // a tap accepts all bytes
+			_, _ = s.tap.Write(p[:n]) // a tap always accepts all bytes
 		}
 	}
 	return n, err
@@ -91,7 +91,7 @@ func (w *responder) Write(p []byte) (int, error) {
 // ReadFrom keeps sendfile possible if no settlement reads the body.
 func (w *responder) ReadFrom(r io.Reader) (int64, error) {
 	w.begin(http.StatusOK)
-	w.apply()
+	w.applyFields()
 	if w.hasTap() {
 		return io.Copy(struct{ io.Writer }{w}, r)
 	}
@@ -102,7 +102,7 @@ func (w *responder) ReadFrom(r io.Reader) (int64, error) {
 // would bypass the responder.
 func (w *responder) FlushError() error {
 	w.begin(http.StatusOK)
-	w.apply()
+	w.applyFields()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 

@@ -16,27 +16,27 @@ import (
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
-// scratch is the reusable working memory for deciding one request.
-type scratch struct {
+// scratchSpace is the reusable working memory for deciding one request.
+type scratchSpace struct {
 	plan     core.Plan
-	versions []*live.Version // of the policies that apply to the request
+	versions []*live.Version // the versions of the policies that apply to the request
 	attrs    attributes
 	fields   response.Writer
 	body     []byte
 	wait     throttle.Wait
-	failure  error    // of the store's last call, or nil
+	failure  error    // the error of the last call of the store, or nil
 	asks     *Handler // the handler of the request that waits
 	// settlement is an unused settlement, kept for the next request.
 	settlement *settlement
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var scratches = sync.Pool{New: func() any { return new(scratchSpace) }}
 
 // scratchBodyBytesMax is the largest body buffer to keep for reuse. The names in a body have a
 // maximum length, so most bodies are far smaller.
 const scratchBodyBytesMax = 4096
 
-func (s *scratch) release() {
+func (s *scratchSpace) release() {
 	s.attrs.release()
 	if cap(s.body) > scratchBodyBytesMax {
 		s.body = nil
@@ -50,12 +50,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer h.app.store.release()
 	rec := recordOf(r)
 	span := enforce.SpanWithin(r.Context())
-	s := scratches.Get().(*scratch)
+	s := scratches.Get().(*scratchSpace)
 	s.plan.Reset()
 	s.failure = nil
 	useDirectory(&s.plan, h.app.store.directory)
 	s.attrs.reset(r)
-	if h.rejects(w, r, &s.attrs) {
+	if h.rejectsRequest(w, r, &s.attrs) {
 		s.release()
 		return nil
 	}
@@ -69,7 +69,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	if len(s.versions) == 0 {
 		s.release()
-		return rec.observed(w, r, h.tryOut(rec, r, false), next)
+		return rec.passObserved(w, r, h.tryOut(rec, r, false), next)
 	}
 	s.resolve(&s.plan, h.app.store.directory)
 	if h.lenient != nil {
@@ -82,7 +82,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	d, gone := h.decide(r, s)
 	if gone {
 		s.release()
-		w.WriteHeader(statusClientGone) // for the log; the client has disconnected
+		w.WriteHeader(statusClientGone) // the status is for the log, since the client has disconnected
 		return nil
 	}
 	if d.Rule == "" {
@@ -94,7 +94,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	waiting := h.tryOut(rec, r, d.Denied())
 	if d.Outcome == core.OutcomeNone {
 		s.release()
-		return rec.observed(w, r, waiting, next)
+		return rec.passObserved(w, r, waiting, next)
 	}
 	own := rec.responder(w)
 	own.setFields(s.fields.Headers(&s.plan, &d), d.Remaining)
@@ -110,13 +110,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	s.release()
 	err := own.pass(r, next)
-	own.apply() // the header may be written later, but not through this writer
+	own.applyFields() // the header may be written later, but not through this writer
 	return err
 }
 
-// decide asks the store if there are checks. It reports whether the client left while the request
-// waited.
-func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone bool) {
+// The method decide asks the store if there are checks. It reports whether the client disconnected
+// while the request waited.
+func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
 	if len(s.plan.Checks()) == 0 {
 		return s.plan.Decide(), false
 	}
@@ -129,18 +129,18 @@ func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone boo
 
 // askStore asks the store and decides. It reports whether the store answered. If not, on_error
 // decides, or the request is denied because too many requests wait for the store.
-func (h *Handler) askStore(s *scratch, checks []counter.Check) (d core.Decision, answered bool) {
+func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Decision, answered bool) {
 	d, s.failure = h.app.store.enforcer.Ask(&s.plan, checks)
 	return d, s.failure == nil
 }
 
-// deny answers a denied request or leaves that to error routes. It releases the scratch.
-func (h *Handler) deny(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
+// The method deny answers a denied request or leaves that to error routes. It releases the scratch.
+func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
-	a := s.answerTo(r, d)
+	a := s.responseTo(r, d)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
-		w.apply()
+		w.applyFields()
 		a.body = append([]byte(nil), a.body...)
 		return caddyhttp.Error(d.Status, &Denial{Status: d.Status, Rule: d.Rule, answer: a})
 	}

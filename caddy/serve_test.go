@@ -34,7 +34,7 @@ func TestHandleErrorsTakesOver(t *testing.T) {
 	if !strings.HasPrefix(r.body, "slow down: 429 default ") {
 		t.Errorf("body: %q", r.body)
 	}
-	r.want(t, "X-RateLimit-Limit", "1")
+	r.wantField(t, "X-RateLimit-Limit", "1")
 	if r.Header.Get("Retry-After") == "" {
 		t.Error("Retry-After is missing")
 	}
@@ -61,7 +61,7 @@ func TestErrorRoutesForSomethingElseLeaveTheProblem(t *testing.T) {
 	for _, host := range []string{"a.test", "c.test"} {
 		equal(t, host, s.statuses(2, "/", "Host", host), "200 429")
 		r := s.get("/", "Host", host)
-		r.want(t, "Content-Type", "application/problem+json")
+		r.wantField(t, "Content-Type", "application/problem+json")
 		if !strings.Contains(r.body, `"Rate limit exceeded"`) {
 			t.Errorf("%s: body %q", host, r.body)
 		}
@@ -89,10 +89,10 @@ func TestAHandlerInErrorRoutesKeepsThem(t *testing.T) {
 		host := fmt.Sprintf("site%d.test", i)
 		r := s.get("/", "Host", host)
 		equal(t, host, r.body, strconv.Itoa(i))
-		r.want(t, "X-RateLimit-Limit", "1")
+		r.wantField(t, "X-RateLimit-Limit", "1")
 		r = s.get("/", "Host", host)
 		equal(t, host, strconv.Itoa(r.StatusCode), "429")
-		r.want(t, "Content-Type", "application/problem+json")
+		r.wantField(t, "Content-Type", "application/problem+json")
 	}
 }
 
@@ -121,8 +121,8 @@ func TestErrorPagesOfAnUpstreamKeepTheFields(t *testing.T) {
 		}
 		r := s.get(path)
 		equal(t, "body", r.body, "a page")
-		r.want(t, "X-RateLimit-Limit", "2")
-		r.want(t, "X-RateLimit-Remaining", remaining)
+		r.wantField(t, "X-RateLimit-Limit", "2")
+		r.wantField(t, "X-RateLimit-Remaining", remaining)
 		if got := r.Header.Values("X-RateLimit-Reset"); len(got) != 1 || got[0] == "9" {
 			t.Errorf("X-RateLimit-Reset: %q", got)
 		}
@@ -277,7 +277,7 @@ func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
 	// This process knows that one unit is used, so it admits the rest of the limit by itself.
 	r := s.get("/")
 	equal(t, "down", r.body, "degraded_allowed")
-	r.want(t, "X-RateLimit-Limit", "")
+	r.wantField(t, "X-RateLimit-Limit", "")
 	equal(t, "down", s.statuses(3, "/"), "200 429 429")
 	if err := s.load(config("deny")); err != nil {
 		t.Fatalf("Redis may be down when the configuration is loaded: %v", err)

@@ -23,27 +23,27 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// settlement holds the pending corrections of one request's charges, and what is known of the
-// response. During the request it belongs to the responder. Then it belongs to the settler, or to
-// the trial that waits for it.
+// settlement holds the pending corrections of one request's charges, and the data about the
+// response that is known so far. During the request it belongs to the responder. Then it belongs to
+// the settler, or to the trial that waits for it.
 type settlement struct {
 	core.Settlement
-	next    *settlement // of the same response
+	next    *settlement // the next settlement of the same response
 	settler *settle.Queue
 	// enforcer counts the client's usage, which is corrected together with its charges.
 	enforcer *enforce.Enforcer
 	client   enforce.Client
 	trial    *shadow.Trial   // the trial to start when the response is known; nil for policies in force
-	ctx      context.Context // of the request
+	ctx      context.Context // the context of the request
 	checks   []counter.Check
 
 	head   bool // a HEAD request, whose response has no body
 	tunnel bool // a CONNECT request, after whose response another protocol follows
 	begun  bool
 	status int         // 0 if there was no usable response
-	header http.Header // of the response when it began
-	later  http.Header // of the response at its end, for trailers
-	tap    *usage.Tap  // reads costs in the body; nil if not needed
+	header http.Header // the header of the response when it began
+	later  http.Header // the header of the response at its end, for trailers
+	tap    *usage.Tap  // it reads costs in the body; nil if not needed
 	unread bool        // the body contains a cost that cannot be read
 	cut    bool        // the client did not wait for the end
 }
@@ -73,7 +73,7 @@ func newSettler(store counter.Store) *settle.Queue {
 
 // settlementOf returns a settlement if the request's charges may need corrections, and nil
 // otherwise. The caller owns it.
-func (s *scratch) settlementOf(d *core.Decision) *settlement {
+func (s *scratchSpace) settlementOf(d *core.Decision) *settlement {
 	if d.Denied() {
 		return nil
 	}
@@ -88,8 +88,8 @@ func (s *scratch) settlementOf(d *core.Decision) *settlement {
 	return due
 }
 
-// pass passes the request on and settles its charges as soon as the cost is known. It settles at
-// the latest when the inner handlers return or panic.
+// The method pass passes the request on and settles its charges as soon as the cost is known. It
+// settles at the latest when the inner handlers return or panic.
 func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
 		return next.ServeHTTP(w, r)
@@ -98,14 +98,14 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 		s.ctx, s.head, s.tunnel = r.Context(), r.Method == http.MethodHead, r.Method == http.MethodConnect
 	}
 	w.body = watchBody(r)
-	w.narrow(r)
+	w.narrowCodings(r)
 	panics := true
 	defer func() {
 		w.settle(func(s *settlement) bool {
 			begun := s.begun
-			s.end(w, err, panics)
+			s.endResponse(w, err, panics)
 			if cost, known := s.CostNow(s); known && !begun { // the header is written later
-				w.correct(cost)
+				w.correctCost(cost)
 			}
 			return true
 		})
@@ -115,16 +115,16 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	return err
 }
 
-// begin records that the response begins. It immediately settles charges that depend only on status
-// and header, because a stream may last for hours.
+// The method begin records that the response begins. It immediately settles charges that depend
+// only on status and header, because a stream may last for hours.
 func (w *responder) begin(status int) {
 	if w.settlement == nil {
 		return
 	}
-	w.settle(func(s *settlement) bool { return !s.begun && s.begin(w, status) })
+	w.settle(func(s *settlement) bool { return !s.begun && s.recordBegin(w, status) })
 }
 
-// settle settles each pending settlement for which known returns true.
+// The method settle settles each pending settlement for which known returns true.
 func (w *responder) settle(known func(*settlement) bool) {
 	for at := &w.settlement; *at != nil; {
 		s := *at
@@ -137,8 +137,8 @@ func (w *responder) settle(known func(*settlement) bool) {
 	}
 }
 
-// begin records the beginning of the response. It reports whether nothing more needs to be known.
-func (s *settlement) begin(w *responder, status int) bool {
+// recordBegin records the beginning of the response. It reports whether no further data is needed.
+func (s *settlement) recordBegin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
 	if w.clientAborts(s.ctx) {
@@ -147,7 +147,7 @@ func (s *settlement) begin(w *responder, status int) bool {
 	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
 	if !awaits {
 		if cost, known := s.CostNow(s); known {
-			w.correct(cost)
+			w.correctCost(cost)
 		}
 	}
 	if s.tap = s.newTap(header); s.tap == nil && !awaits {
@@ -188,9 +188,9 @@ func (s *settlement) newTap(header http.Header) *usage.Tap {
 	return tap
 }
 
-// end completes the response data when the handlers are done. If there is no response and the
-// client may have disconnected, the reserved units stay charged.
-func (s *settlement) end(w *responder, err error, panics bool) {
+// endResponse completes the response data when the handlers are done. If there is no response and
+// the client may have disconnected, the reserved units stay charged.
+func (s *settlement) endResponse(w *responder, err error, panics bool) {
 	header := w.ResponseWriter.Header()
 	s.later = header
 	if s.begun && (w.failed || s.ctx.Err() != nil && (err != nil || panics)) {
@@ -198,7 +198,7 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	}
 	switch {
 	case s.begun:
-	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || loses(err):
+	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || losesResponse(err):
 		s.status, s.cut = 0, true
 	case panics:
 	case err == nil:
@@ -215,21 +215,21 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	}
 }
 
-// loses reports whether an error of reverse_proxy means that a request was sent to the upstream,
-// but no response of it could be accepted. A client can cause that, for instance if the upstream
-// repeats what the client sent until its header is too large. A client cannot make the upstream
-// unreachable.
-func loses(err error) bool {
+// losesResponse reports whether an error of reverse_proxy means that a request was sent to the
+// upstream, but no response of it could be accepted. A client can cause that, for instance if the
+// upstream repeats what the client sent until its header is too large. A client cannot make the
+// upstream unreachable.
+func losesResponse(err error) bool {
 	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
 	return errors.As(err, &failed) && !errors.As(err, &dial) &&
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 
-// settle sends the corrections to the store's queue, or starts the trial that waits for the
-// response.
+// The method settle sends the corrections to the store's queue, or starts the trial that waits for
+// the response.
 func (s *settlement) settle() {
 	if s.trial != nil {
-		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server reuses its own
+		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server reuses its own header map
 		s.trial.Start()
 		return
 	}
@@ -244,9 +244,9 @@ func (s *settlement) settle() {
 	s.settler.Send(s)
 }
 
-// withheld reports whether part of the body was not sent because of HEAD, a range or a condition,
-// or because the connection was upgraded.
-func (s *settlement) withheld() bool {
+// wasWithheld reports whether part of the body was not sent because of HEAD, a range or a
+// condition, or because the connection was upgraded.
+func (s *settlement) wasWithheld() bool {
 	return s.tunnel && s.status < http.StatusMultipleChoices || usage.Withheld(s.head, s.status, len(s.header["Content-Range"]) > 0)
 }
 
@@ -276,13 +276,13 @@ func (s *settlement) Header(name string) (string, bool) {
 // JSON implements [core.Answer].
 func (s *settlement) JSON(path string) (string, bool) {
 	if s.tap == nil {
-		if s.unread || s.status == 0 && s.cut || s.withheld() {
+		if s.unread || s.status == 0 && s.cut || s.wasWithheld() {
 			return core.UnreadMark, true
 		}
 		return "", false
 	}
 	value, ok := s.tap.JSON(path)
-	if s.cut || s.tap.Unread() || s.withheld() {
+	if s.cut || s.tap.Unread() || s.wasWithheld() {
 		return core.UnreadMark + value, true
 	}
 	return value, ok

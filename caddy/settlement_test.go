@@ -22,11 +22,11 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// used returns how much of the first limit of a path is used, without charging.
-func used(t *testing.T, h *Handler, path string) int64 {
+// usedOfFirst returns how much of the first limit of a path is used, without charging.
+func usedOfFirst(t *testing.T, h *Handler, path string) int64 {
 	t.Helper()
 	synctest.Wait()
-	s := new(scratch)
+	s := new(scratchSpace)
 	s.attrs.reset(requestFor(http.MethodGet, path))
 	s.plan.Add(h.policies[0].Current().Ruleset, &s.attrs)
 	looks := slices.Clone(s.plan.Checks())
@@ -46,17 +46,17 @@ func requestFor(method, path string) *http.Request {
 	return r
 }
 
-// answering is an upstream handler.
-type answering = func(w http.ResponseWriter, r *http.Request) error
+// answeringUpstream is an upstream handler.
+type answeringUpstream = func(w http.ResponseWriter, r *http.Request) error
 
-func says(code int) answering {
+func says(code int) answeringUpstream {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		w.WriteHeader(code)
 		return nil
 	}
 }
 
-func body(contentType, text string) answering {
+func body(contentType, text string) answeringUpstream {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Content-Type", contentType)
 		_, err := io.WriteString(w, text)
@@ -64,17 +64,17 @@ func body(contentType, text string) answering {
 	}
 }
 
-// settled passes one request and returns its final cost and its answer.
-func settled(t *testing.T, rule, method string, upstream answering) (cost int64, w *httptest.ResponseRecorder) {
+// settledCost passes one request and returns its final cost and its answer.
+func settledCost(t *testing.T, rule, method string, upstream answeringUpstream) (cost int64, w *httptest.ResponseRecorder) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := provisioned(t, `{"name":"settle","rules":[{"name":"r","limit":"1000/30d fixed_window",`+rule+`}]}`)
+		h := newProvisioned(t, `{"name":"settle","rules":[{"name":"r","limit":"1000/30d fixed_window",`+rule+`}]}`)
 		w = httptest.NewRecorder()
 		func() {
-			defer func() { _ = recover() }() // as the server does
+			defer func() { _ = recover() }() // as the server does after the response
 			_ = h.ServeHTTP(w, requestFor(method, "/"), caddyhttp.HandlerFunc(upstream))
 		}()
-		cost = used(t, h, "/")
+		cost = usedOfFirst(t, h, "/")
 	})
 	return cost, w
 }
@@ -86,7 +86,7 @@ const (
 	costJSON     = `"cost_after":{"json":"usage.total_tokens","estimate":10,"default":20,"max":100}`
 )
 
-func headers(fields ...string) answering {
+func headers(fields ...string) answeringUpstream {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		for i := 0; i < len(fields); i += 2 {
 			w.Header().Set(fields[i], fields[i+1])
@@ -97,32 +97,32 @@ func headers(fields ...string) answering {
 	}
 }
 
-// fails returns an upstream whose request ends with an error that has a status.
-func fails(code int) answering {
+// failingUpstream returns an upstream whose request ends with an error that has a status.
+func failingUpstream(code int) answeringUpstream {
 	return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
 }
 
-// TestOnlyTheUpstreamRefunds: if Caddy answers in place of an upstream that the request reached, it
-// counts. If the upstream could not be reached, the status of the error decides.
+// TestOnlyTheUpstreamRefunds: if Caddy answers in place of an upstream that the request reached,
+// the request counts. If the upstream could not be reached, the status of the error decides.
 func TestOnlyTheUpstreamRefunds(t *testing.T) {
 	unreachable := func(http.ResponseWriter, *http.Request) error {
 		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("connection denied")))
 	}
 	for _, c := range []struct {
 		name, rule string
-		upstream   answering
+		upstream   answeringUpstream
 		cost       int64
 	}{
 		{"an upstream that cannot be reached", noErrors, unreachable, 0},
-		{"no upstream is healthy", noErrors, fails(503), 0},
+		{"no upstream is healthy", noErrors, failingUpstream(503), 0},
 		{"a response of the upstream", noErrors, says(502), 0},
-		{"a response that cannot be accepted", noErrors, fails(502), 1},
-		{"a response that is late", noErrors, fails(504), 1},
-		{"a failed login whose response cannot be accepted", failedLogins, fails(502), 1},
-		{"a cost in a response that cannot be accepted", costHeader, fails(502), 100},
+		{"a response that cannot be accepted", noErrors, failingUpstream(502), 1},
+		{"a response that is late", noErrors, failingUpstream(504), 1},
+		{"a failed login whose response cannot be accepted", failedLogins, failingUpstream(502), 1},
+		{"a cost in a response that cannot be accepted", costHeader, failingUpstream(502), 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got, _ := settled(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
+			if got, _ := settledCost(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
 				t.Errorf("it cost %d, want %d", got, c.cost)
 			}
 		})
@@ -149,13 +149,13 @@ func TestFinalCostOfARequest(t *testing.T) {
 	}
 	trailersUnannounced := func(w http.ResponseWriter, _ *http.Request) error {
 		_, err := io.WriteString(w, "text")
-		// as reverse_proxy forwards the trailers of gRPC
+		// this is how reverse_proxy forwards the trailers of gRPC
 		w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
 		return err
 	}
 	for _, c := range []struct {
 		name, rule string
-		upstream   answering
+		upstream   answeringUpstream
 		cost       int64
 	}{
 		{"a failed login counts", failedLogins, says(401), 1},
@@ -166,7 +166,7 @@ func TestFinalCostOfARequest(t *testing.T) {
 		{"a panic behind the header", failedLogins, panicsLater, 1},
 		{"an error of an upstream", noErrors, says(500), 0},
 		{"an error without a status", noErrors, func(http.ResponseWriter, *http.Request) error { return io.EOF }, 0},
-		{"another error", noErrors, fails(404), 1},
+		{"another error", noErrors, failingUpstream(404), 1},
 		{"no error", noErrors, says(200), 1},
 		{"an upgrade", noErrors, says(101), 1},
 		{"not modified", noErrors, says(304), 1},
@@ -186,7 +186,7 @@ func TestFinalCostOfARequest(t *testing.T) {
 		{"no body where one is read", costJSON, says(204), 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got, _ := settled(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
+			if got, _ := settledCost(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
 				t.Errorf("it cost %d, want %d", got, c.cost)
 			}
 		})
@@ -195,20 +195,20 @@ func TestFinalCostOfARequest(t *testing.T) {
 
 func TestTheCostIsReported(t *testing.T) {
 	for said, want := range map[string]string{"7": "7", "many": "20"} {
-		_, w := settled(t, costHeader, http.MethodGet, headers("X-Cost", said))
+		_, w := settledCost(t, costHeader, http.MethodGet, headers("X-Cost", said))
 		if got := w.Result().Header.Get("X-RateLimit-Cost"); got != want {
 			t.Errorf("cost %s: X-RateLimit-Cost %q, want %q", said, got, want)
 		}
 	}
-	_, w := settled(t, costHeader, http.MethodGet, headers("Trailer", "X-Cost"))
+	_, w := settledCost(t, costHeader, http.MethodGet, headers("Trailer", "X-Cost"))
 	if got := w.Result().Header.Get("X-RateLimit-Cost"); got != "10" {
 		t.Errorf("X-RateLimit-Cost %q of a cost that comes behind the body, want the estimate", got)
 	}
-	_, w = settled(t, costHeader, http.MethodGet, headers("Content-Length", "0"))
+	_, w = settledCost(t, costHeader, http.MethodGet, headers("Content-Length", "0"))
 	if got := w.Result().Header.Get("X-RateLimit-Cost"); got != "20" {
 		t.Errorf("X-RateLimit-Cost %q of a cost that does not come, want the default", got)
 	}
-	if _, w := settled(t, costJSON, http.MethodGet, body("application/json", `{}`)); w.Result().Header.Get("X-RateLimit-Cost") != "10" {
+	if _, w := settledCost(t, costJSON, http.MethodGet, body("application/json", `{}`)); w.Result().Header.Get("X-RateLimit-Cost") != "10" {
 		t.Errorf("X-RateLimit-Cost %q, want the estimate", w.Result().Header.Get("X-RateLimit-Cost"))
 	}
 }
@@ -219,7 +219,7 @@ func TestTheCostOfAnErrorIsReported(t *testing.T) {
 		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("away")))
 	}
 	for rule, want := range map[string]string{costHeader: "20", `"cost":5,` + noErrors: "0"} {
-		cost, w := settled(t, rule, http.MethodGet, away)
+		cost, w := settledCost(t, rule, http.MethodGet, away)
 		if got := w.Header().Get("X-RateLimit-Cost"); got != want || fmt.Sprint(cost) != want {
 			t.Errorf("%s: X-RateLimit-Cost %q of what cost %d, want %s", rule, got, cost, want)
 		}
@@ -228,7 +228,7 @@ func TestTheCostOfAnErrorIsReported(t *testing.T) {
 
 // TestAnAbandonedBody: a body that its client abandons costs the maximum, or the cost read so far.
 func TestAnAbandonedBody(t *testing.T) {
-	part := func(status int, fields ...string) answering {
+	part := func(status int, fields ...string) answeringUpstream {
 		return func(w http.ResponseWriter, _ *http.Request) error {
 			for i := 0; i < len(fields); i += 2 {
 				w.Header().Set(fields[i], fields[i+1])
@@ -239,7 +239,7 @@ func TestAnAbandonedBody(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		method string
-		answer answering
+		answer answeringUpstream
 		want   int64
 	}{
 		"HEAD":          {http.MethodHead, body("application/json", `{"usage":{"total_tokens":33}}`), 100},
@@ -251,7 +251,7 @@ func TestAnAbandonedBody(t *testing.T) {
 		"a 204":         {http.MethodGet, part(http.StatusNoContent), 20},
 		"all of it":     {http.MethodGet, body("application/json", `{"usage":{"total_tokens":33}}`), 33},
 	} {
-		if cost, _ := settled(t, costJSON, c.method, c.answer); cost != c.want {
+		if cost, _ := settledCost(t, costJSON, c.method, c.answer); cost != c.want {
 			t.Errorf("%s: it cost %d, want %d", name, cost, c.want)
 		}
 	}
@@ -259,7 +259,7 @@ func TestAnAbandonedBody(t *testing.T) {
 
 func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := provisioned(t, `{"name":"leaves","rules":[{"name":"r","limit":"9/30d fixed_window",`+failedLogins+`}]}`)
+		h := newProvisioned(t, `{"name":"leaves","rules":[{"name":"r","limit":"9/30d fixed_window",`+failedLogins+`}]}`)
 		r := requestFor(http.MethodGet, "/")
 		ctx, leave := context.WithCancel(r.Context())
 		leave()
@@ -267,14 +267,14 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(says(499))); err != nil {
 			t.Fatal(err)
 		}
-		if got := used(t, h, "/"); got != 1 {
+		if got := usedOfFirst(t, h, "/"); got != 1 {
 			t.Errorf("%d used, want 1: the login may have failed", got)
 		}
 		// An upstream answers 499 although the client has not gone.
 		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(says(499))); err != nil {
 			t.Fatal(err)
 		}
-		if got := used(t, h, "/"); got != 1 {
+		if got := usedOfFirst(t, h, "/"); got != 1 {
 			t.Errorf("%d used, want 1", got)
 		}
 	})
@@ -286,7 +286,7 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
 	const unread = `"cost_after":{"header":"X-Cost","estimate":10,"max":1000,"unread":100}`
 	for name, c := range map[string]struct {
-		cost  string // in the header; "" if no header is written
+		cost  string // the cost in the header; "" if no header is written
 		want  int64
 		panic bool
 	}{
@@ -296,7 +296,7 @@ func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
 		"no panic":                   {"900", 900, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := provisioned(t, `{"name":"before","rules":[{"name":"r","limit":"1000/30d fixed_window",`+unread+`}]}`)
+			h := newProvisioned(t, `{"name":"before","rules":[{"name":"r","limit":"1000/30d fixed_window",`+unread+`}]}`)
 			r := requestFor(http.MethodGet, "/")
 			ctx, leave := context.WithCancel(r.Context())
 			func() {
@@ -313,7 +313,7 @@ func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
 					return nil
 				}))
 			}()
-			if got := used(t, h, "/"); got != c.want {
+			if got := usedOfFirst(t, h, "/"); got != c.want {
 				t.Errorf("%s: it cost %d, want %d", name, got, c.want)
 			}
 		})
@@ -323,7 +323,7 @@ func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
 // TestParallelLoginsAreReserved: all requests count until their responses are known.
 func TestParallelLoginsAreReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := provisioned(t, `{"name":"parallel","rules":[{"name":"r","limit":"3/30d fixed_window",`+failedLogins+`}]}`)
+		h := newProvisioned(t, `{"name":"parallel","rules":[{"name":"r","limit":"3/30d fixed_window",`+failedLogins+`}]}`)
 		answer := make(chan struct{})
 		var codes [5]int
 		for i := range codes {
@@ -344,7 +344,7 @@ func TestParallelLoginsAreReserved(t *testing.T) {
 		if got := fmt.Sprint(codes); got != "[200 200 200 429 429]" {
 			t.Errorf("statuses %s", got)
 		}
-		if got := used(t, h, "/"); got != 0 {
+		if got := usedOfFirst(t, h, "/"); got != 0 {
 			t.Errorf("%d used, want 0: no login failed", got)
 		}
 	})
@@ -355,8 +355,8 @@ func TestParallelLoginsAreReserved(t *testing.T) {
 func TestSendfileWithoutSettlement(t *testing.T) {
 	for rule, direct := range map[string]bool{noErrors: true, costHeader: true, costJSON: false} {
 		synctest.Test(t, func(t *testing.T) {
-			h := provisioned(t, `{"name":"sendfile","rules":[{"name":"r","limit":"1000/30d",`+rule+`}]}`)
-			w := &copying{ResponseRecorder: httptest.NewRecorder()}
+			h := newProvisioned(t, `{"name":"sendfile","rules":[{"name":"r","limit":"1000/30d",`+rule+`}]}`)
+			w := &copyingWriter{ResponseRecorder: httptest.NewRecorder()}
 			_ = h.ServeHTTP(w, requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(
 				func(w http.ResponseWriter, _ *http.Request) error {
 					w.Header().Set("Content-Type", "application/json")
@@ -373,13 +373,13 @@ func TestSendfileWithoutSettlement(t *testing.T) {
 	}
 }
 
-// copying is a writer with its own ReadFrom.
-type copying struct {
+// copyingWriter is a writer with its own ReadFrom.
+type copyingWriter struct {
 	*httptest.ResponseRecorder
 	direct bool
 }
 
-func (c *copying) ReadFrom(r io.Reader) (int64, error) {
+func (c *copyingWriter) ReadFrom(r io.Reader) (int64, error) {
 	c.direct = true
 	return io.Copy(c.ResponseRecorder, r)
 }

@@ -48,8 +48,8 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 		w.Header().Set("X-Cost", map[string]string{"/dear": "400", "/cheap": "1"}[r.URL.Path])
 	})+`
 	}`)
-	failures := func() int { return s.counted(`penstock_store_errors_total{`, `"breaker_open"`) }
-	settled := func() int { return s.counted(`penstock_settlements_total{`, "") }
+	failures := func() int { return s.sumCounted(`penstock_store_errors_total{`, `"breaker_open"`) }
+	settled := func() int { return s.sumCounted(`penstock_settlements_total{`, "") }
 	waitUntil(t, "Redis decides", func() bool { return s.get("/probe").Header.Get("X-RateLimit-Limit") != "" })
 	before := failures()
 	redis.Pause()
@@ -73,11 +73,11 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	redis.Resume()
 	waitUntil(t, "Redis decides again", func() bool { return s.get("/probe").Header.Get("X-RateLimit-Limit") != "" })
 	equal(t, "the expensive one", fmt.Sprint(s.get("/dear").StatusCode), "429")
-	s.get("/cheap").want(t, "X-RateLimit-Remaining", "880") // 20 are used, and 100 reserved
+	s.get("/cheap").wantField(t, "X-RateLimit-Remaining", "880") // 20 units are used, and 100 are reserved
 }
 
-// counted returns the sum of the series that begin with one text and contain another.
-func (s *server) counted(begin, text string) (sum int) {
+// sumCounted returns the sum of the series that begin with one text and contain another.
+func (s *server) sumCounted(begin, text string) (sum int) {
 	s.t.Helper()
 	for line := range strings.Lines(s.metrics()) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")

@@ -19,7 +19,7 @@ import (
 
 var shadowTotal = shadow.NewTotal()
 
-// readers read requests for trials.
+// The variable readers read requests for trials.
 var readers = sync.Pool{New: func() any { return new(attributes) }}
 
 func startShadows(store counter.Store) *shadow.Runner {
@@ -37,16 +37,16 @@ func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *se
 		if idle(candidate) || !rec.begin(candidate) {
 			continue
 		}
-		if s := h.app.try(candidate, r, denied); s != nil {
+		if s := h.app.tryRequest(candidate, r, denied); s != nil {
 			s.next, waiting = waiting, s
 		}
 	}
 	return waiting
 }
 
-// observed passes on a request to which no policy in force applies. Candidates that wait for the
-// response receive it.
-func (rec *record) observed(w http.ResponseWriter, r *http.Request, waiting *settlement, next caddyhttp.Handler) error {
+// passObserved passes on a request to which no policy in force applies. Candidates that wait for
+// the response receive it.
+func (rec *record) passObserved(w http.ResponseWriter, r *http.Request, waiting *settlement, next caddyhttp.Handler) error {
 	if waiting == nil {
 		return next.ServeHTTP(w, r)
 	}
@@ -55,15 +55,16 @@ func (rec *record) observed(w http.ResponseWriter, r *http.Request, waiting *set
 	return own.pass(r, next)
 }
 
-// try reads the request and leaves the rest of the trial to a worker, because the request must not
-// be read once its handler has returned. If the candidate charges by the response, try returns the
-// settlement that starts the trial. A client is known by now, unless no policy in force applies.
-func (a *App) try(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
+// tryRequest reads the request and leaves the rest of the trial to a worker, because the request
+// must not be read once its handler has returned. If the candidate charges by the response, try
+// returns the settlement that starts the trial. The client is known at this point, unless no policy
+// in force applies.
+func (a *App) tryRequest(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
 	attrs := readers.Get().(*attributes)
 	attrs.reset(r)
 	t := a.shadows.Begin(candidate.Current(), denied)
 	t.Add(attrs, a.store.directory)
-	attrs.release() // the plan has all that is needed of the request
+	attrs.release() // the plan contains all data of the request that is needed
 	readers.Put(attrs)
 	if !denied {
 		response := settlements.Get().(*settlement)

@@ -37,11 +37,11 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	}
 	left("8 640 6400")
 	for range 3 {
-		s.get("/").want(t, "X-RateLimit-Limit", "8")
+		s.get("/").wantField(t, "X-RateLimit-Limit", "8")
 	}
 	left("5 637 6397")
 	status, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1&rule=api")
-	counter := first(t, answer, "counters")
+	counter := firstObject(t, answer, "counters")
 	if n := len(answer["counters"].([]any)); status != 200 || n != 4 || counter["shard_of"] != "8/30d fixed_window" ||
 		counter["limit"] != "2/30d fixed_window" || counter["key"] != "rl1:shop:api:{~0:ip:127.0.0.1}:2592000s:fw" {
 		t.Errorf("%d of %d: %v", status, n, counter)
@@ -60,7 +60,7 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	left("0 629 6389")
 }
 
-// remainders returns the remaining units in a status answer.
+// The function remainders returns the remaining units in a status answer.
 func remainders(body string) (left []string) {
 	for _, part := range strings.Split(body, `"remaining":`)[1:] {
 		var n int

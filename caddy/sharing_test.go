@@ -176,7 +176,7 @@ func TestABlockGovernsItsPolicyFile(t *testing.T) {
 		return "{\n" + words + "\n policy " + file + "\n}\n"
 	}
 	s := start(t, ":PORT {\n penstock "+block("enforce first")+" respond ok\n}")
-	s.get("/").want(t, "RateLimit-Policy", `"one";q=1;w=2592000`)
+	s.get("/").wantField(t, "RateLimit-Policy", `"one";q=1;w=2592000`)
 	for name, config := range map[string]string{
 		"site":   ":PORT {\n penstock " + block("enabled false") + " respond {http.penstock.decision}\n}",
 		"global": "{\n penstock " + block("enabled false") + "}\n:PORT {\n penstock\n respond {http.penstock.decision}\n}",

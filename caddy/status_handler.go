@@ -23,7 +23,7 @@ func init() {
 }
 
 // Status returns the asking client's remaining allowance as JSON, and charges nothing. It covers
-// the limits of the `penstock` app and of the site's `penstock` handlers. It runs before these
+// the limits of the `penstock` app and of the site's `penstock` handlers. Place it before these
 // handlers, so that they do not charge the status request:
 //
 //	{"client":"192.0.2.7","identity":"ip","limits":[{"policy":"api","limit":100,"window":"60s","remaining":97,"reset":1764547260}]}
@@ -105,7 +105,7 @@ func (b *sitePolicies) get(site string) []*live.Policy {
 
 // ServeHTTP answers the request. It does not call the next handler.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	scratch := scratches.Get().(*scratch)
+	scratch := scratches.Get().(*scratchSpace)
 	defer scratch.release()
 	scratch.attrs.reset(r)
 	var answer status.Answer

@@ -40,9 +40,9 @@ type Store struct {
 	CountersMax int `json:"counters_max,omitempty"`
 
 	// For `memory`: the maximum total size of the counters in bytes, at least 16777216. A counter
-	// takes 100 bytes for a client name of 8 bytes, and up to 1,050 for one of 255. Beyond the
-	// maximum, new clients share counters. Default: 256 for each of `counters_max`, but at least
-	// 268435456.
+	// takes 100 bytes for a client name of 8 bytes, and up to 1,050 bytes for a name of 255. Beyond
+	// the maximum, new clients share counters. Default: 256 for each of `counters_max`, but at
+	// least 268435456.
 	BytesMax int `json:"bytes_max,omitempty"`
 
 	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or
@@ -77,7 +77,7 @@ type Store struct {
 	// A file with the password for the sentinels. It is read when the configuration is loaded.
 	SentinelPasswordFile string `json:"sentinel_password_file,omitempty"`
 
-	// The user name. It overrides the one in the URL.
+	// The user name. It overrides the user name in the URL.
 	Username string `json:"username,omitempty"`
 
 	// The password. It overrides the one in the URL. Caddy shows its configuration to anyone with
@@ -112,14 +112,14 @@ type Store struct {
 	RememberDenials *bool `json:"remember_denials,omitempty"`
 }
 
-// shared reports whether several processes count in the store.
-func (s *Store) shared() bool { return s.Type == storeRedis }
+// isShared reports whether several processes count in the store.
+func (s *Store) isShared() bool { return s.Type == storeRedis }
 
-// spelling is how a Caddyfile spells a store.
-var spelling = store.Spelling{Redis: "store redis URL", URL: "store redis redis://localhost:6379",
+// storeSpelling is how a Caddyfile spells a store.
+var storeSpelling = store.Spelling{Redis: "store redis URL", URL: "store redis redis://localhost:6379",
 	Types: "store memory, or store redis redis://localhost:6379"}
 
-// settings returns the settings of the store, with their placeholders.
+// The method settings returns the settings of the store, with their placeholders.
 func (s *Store) settings() *store.Settings {
 	return &store.Settings{Type: cmp.Or(s.Type, storeMemory), CountersMax: s.CountersMax, BytesMax: s.BytesMax,
 		RememberDenials: s.RememberDenials,
@@ -133,18 +133,18 @@ func (s *Store) settings() *store.Settings {
 		}}
 }
 
-// misplaced returns an error for each setting that is invalid or does not apply to the store's
-// type.
-func (s *Store) misplaced() []error { return s.settings().Check(spelling) }
+// misplacedSettings returns an error for each setting that is invalid or does not apply to the
+// store's type.
+func (s *Store) misplacedSettings() []error { return s.settings().Check(storeSpelling) }
 
-// resolve returns the settings of the store with their placeholders replaced. The error lists all
-// problems.
+// The method resolve returns the settings of the store with their placeholders replaced. The error
+// lists all problems.
 func (s *Store) resolve() (*store.Settings, error) {
 	settings := s.settings()
-	return settings, errors.Join(append(s.misplaced(), settings.Fill(fillIn)...)...)
+	return settings, errors.Join(append(s.misplacedSettings(), settings.Fill(fillIn)...)...)
 }
 
-// texts returns pointers to the string settings, by name.
+// The method texts returns pointers to the string settings, by name.
 func (s *Store) texts() map[string]*string {
 	return map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password, "password_file": &s.PasswordFile,
 		"ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName, "mode": &s.Mode, "master": &s.Master,

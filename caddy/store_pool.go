@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// stores holds the stores of all loaded configurations, keyed by their settings. A reload that does
-// not change the settings keeps the store and its counters.
+// The variable stores holds the stores of all loaded configurations, keyed by their settings. A
+// reload that does not change the settings keeps the store and its counters.
 var stores = caddy.NewUsagePool()
 
 // pooledStore is a store that one or several configurations use. It stays open until no
@@ -26,7 +26,7 @@ var stores = caddy.NewUsagePool()
 // and some of them wait in a throttle queue or serve a stream.
 type pooledStore struct {
 	counter.Store
-	opened   *store.Store // its layers, for metrics
+	opened   *store.Store // the layers of the store, for metrics
 	enforcer *enforce.Enforcer
 	// directory is the directory of clients in the store; nil without one.
 	directory *directory.Directory
@@ -34,19 +34,19 @@ type pooledStore struct {
 	settler   *settle.Queue
 	counting  counting
 
-	member *fleet.Member // nil before join
+	member *fleet.Member // it is nil before join
 	joined sync.Once
 
 	requests atomic.Int64 // requests being served
-	removed  atomic.Bool  // no configuration uses it any more
+	removed  atomic.Bool  // whether no configuration uses the store any more
 	ended    sync.Once
 }
 
-// hold keeps the store open until release.
+// The method hold keeps the store open until release is called.
 func (s *pooledStore) hold() { s.requests.Add(1) }
 
-// release ends one request's hold on the store. If no configuration uses the store, the last
-// request corrects all pending charges and then closes the store.
+// The method release ends one request's hold on the store. If no configuration uses the store, the
+// last request corrects all pending charges and then closes the store.
 func (s *pooledStore) release() {
 	if s.requests.Add(-1) == 0 && s.removed.Load() {
 		if err := s.end(); err != nil {
@@ -65,7 +65,7 @@ func (s *pooledStore) Destruct() error {
 	return s.end()
 }
 
-// end closes the store once, after the charges of its requests are corrected.
+// The method end closes the store once, after the charges of its requests are corrected.
 func (s *pooledStore) end() (err error) {
 	s.ended.Do(func() {
 		if !s.settler.Stop(settle.Deadline) {

@@ -20,7 +20,7 @@ const statusClientGone = 499
 
 // decideThrottled decides a request that may have to wait. It reports whether the client left while
 // the request waited. In that case nothing is charged.
-func (h *Handler) decideThrottled(r *http.Request, s *scratch, throttled []core.Throttled) (d core.Decision, gone bool) {
+func (h *Handler) decideThrottled(r *http.Request, s *scratchSpace, throttled []core.Throttled) (d core.Decision, gone bool) {
 	s.asks = h
 	d, end := s.wait.Decide(r.Context(), throttleQueues, &s.plan, throttled, s)
 	s.asks = nil
@@ -31,12 +31,12 @@ func (h *Handler) decideThrottled(r *http.Request, s *scratch, throttled []core.
 }
 
 // Ask implements [throttle.Asker].
-func (s *scratch) Ask(checks []counter.Check) (core.Decision, bool) {
+func (s *scratchSpace) Ask(checks []counter.Check) (core.Decision, bool) {
 	return s.asks.askStore(s, checks)
 }
 
 // Replan implements [throttle.Asker].
-func (s *scratch) Replan(p *core.Plan) {
+func (s *scratchSpace) Replan(p *core.Plan) {
 	clients := s.asks.app.store.directory
 	useDirectory(p, clients)
 	s.addTo(p)

@@ -20,24 +20,24 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// queueing sends requests to a handler in virtual time and records when each is answered.
-type queueing struct {
+// queueTest sends requests to a handler in virtual time and records when each is answered.
+type queueTest struct {
 	t     *testing.T
 	h     *Handler
 	start time.Time
 	mu    sync.Mutex
-	said  []string // "1s a 200", in the order of the answers
+	said  []string // answers such as "1s a 200", in the order in which they were sent
 }
 
-// queued runs a scenario with a handler, in a bubble in which time advances only when all
+// runQueued runs a scenario with a handler, in a bubble in which time advances only when all
 // goroutines wait.
-func queued(t *testing.T, config string, story func(*queueing)) {
+func runQueued(t *testing.T, config string, story func(*queueTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := provisioned(t, config)
-		// Start on a full hour, when windows begin.
+		h := newProvisioned(t, config)
+		// The test starts on a full hour, when windows begin.
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
-		story(&queueing{t: t, h: h, start: time.Now()})
+		story(&queueTest{t: t, h: h, start: time.Now()})
 		synctest.Wait()
 		if throttleQueues.Waiting() != 0 {
 			t.Errorf("%d still wait", throttleQueues.Waiting())
@@ -45,8 +45,9 @@ func queued(t *testing.T, config string, story func(*queueing)) {
 	})
 }
 
-// ask sends a request and waits until it is answered or enqueued. The request can be canceled.
-func (q *queueing) ask(name, path string) (leave context.CancelFunc) {
+// The method ask sends a request and waits until it is answered or enqueued. The request can be
+// canceled.
+func (q *queueTest) ask(name, path string) (leave context.CancelFunc) {
 	r := httptest.NewRequest(http.MethodGet, "http://shop.example"+path, nil)
 	ctx, leave := context.WithCancel(r.Context())
 	r = caddyhttp.PrepareRequest(r.WithContext(ctx), caddy.NewReplacer(), nil, nil)
@@ -71,9 +72,9 @@ func (q *queueing) ask(name, path string) (leave context.CancelFunc) {
 	return leave
 }
 
-// want waits until the given time since the start and compares the answers received by then, with
-// their times. The order within one instant does not matter.
-func (q *queueing) want(at time.Duration, lines ...string) {
+// wantAnswers waits until the given time since the start and compares the answers received by then,
+// with their times. The order of answers at the same instant does not matter.
+func (q *queueTest) wantAnswers(at time.Duration, lines ...string) {
 	q.t.Helper()
 	time.Sleep(time.Until(q.start.Add(at)))
 	synctest.Wait()
@@ -94,21 +95,21 @@ func throttling(maxDelay string, maxWaiting int, more string) string {
 }
 
 func TestRequestsWaitInOrder(t *testing.T) {
-	queued(t, throttling("10s", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("10s", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
-		q.want(500*time.Millisecond, "0s a 200")
-		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 200")
+		q.wantAnswers(500*time.Millisecond, "0s a 200")
+		q.wantAnswers(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 200")
 		q.ask("e", "/")
-		q.want(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "3s d 200", "4s e 200")
+		q.wantAnswers(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "3s d 200", "4s e 200")
 	})
 }
 
 // TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
 // denied at its turn, and takes no unit: a later client of the same limit takes it.
 func TestABlockReachesThoseThatWait(t *testing.T) {
-	queued(t, throttling("10s", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("10s", 10, ""), func(q *queueTest) {
 		memory := new(directory.Memory)
 		clients, err := directory.Open(directory.Options{Source: memory})
 		if err != nil {
@@ -132,44 +133,44 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
-		q.want(1500*time.Millisecond, "0s a 200", "1s b 200")
+		q.wantAnswers(1500*time.Millisecond, "0s a 200", "1s b 200")
 		change(directory.ActionBlock)
-		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 403", "2s d 403")
+		q.wantAnswers(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 403", "2s d 403")
 		change(directory.ActionUnblock)
 		q.ask("e", "/")
-		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 403", "2s d 403", "2.5s e 200")
+		q.wantAnswers(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 403", "2s d 403", "2.5s e 200")
 	})
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
-	queued(t, throttling("10s", 2, ""), func(q *queueing) {
+	runQueued(t, throttling("10s", 2, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
-		q.want(0, "0s a 200", "0s d 429 retry 10")
-		q.want(5*time.Second, "0s a 200", "0s d 429 retry 10", "1s b 200", "2s c 200")
+		q.wantAnswers(0, "0s a 200", "0s d 429 retry 10")
+		q.wantAnswers(5*time.Second, "0s a 200", "0s d 429 retry 10", "1s b 200", "2s c 200")
 	})
 }
 
 func TestNoRequestWaitsLongerThanMaxDelay(t *testing.T) {
-	queued(t, throttling("1500ms", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("1500ms", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c"} {
 			q.ask(name, "/")
 		}
-		// c is the first in the queue after 1 s, and could pass after 2 s.
-		q.want(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 1")
+		// The request c is the first in the queue after 1 s, and could pass after 2 s.
+		q.wantAnswers(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 1")
 	})
-	queued(t, throttling("500ms", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("500ms", 10, ""), func(q *queueTest) {
 		q.ask("a", "/")
 		q.ask("b", "/")
-		q.want(0, "0s a 200", "0s b 429 retry 1")
+		q.wantAnswers(0, "0s a 200", "0s b 429 retry 1")
 	})
 }
 
-// TestADenialAfterWaitingIsUpToDate: d waits behind c and is denied two seconds after the store
-// was asked.
+// TestADenialAfterWaitingIsUpToDate: the request d waits behind c and is denied two seconds after
+// the store was called.
 func TestADenialAfterWaitingIsUpToDate(t *testing.T) {
-	queued(t, throttling("2s", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("2s", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
@@ -183,45 +184,45 @@ func TestADenialAfterWaitingIsUpToDate(t *testing.T) {
 }
 
 func TestALateTurn(t *testing.T) {
-	queued(t, throttling("2500ms", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("2500ms", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			q.ask(name, "/")
 		}
-		// e is behind d when its time is up. By then d is the first in the queue, but could pass
-		// only after 3 s.
-		q.want(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "2s d 429 retry 1", "2s e 429 retry 1")
+		// The request e is behind d when its time is over. At that time d is the first in the
+		// queue, but could pass only after 3 s.
+		q.wantAnswers(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "2s d 429 retry 1", "2s e 429 retry 1")
 	})
 }
 
 func TestAClientThatLeavesFreesItsPlace(t *testing.T) {
-	queued(t, throttling("10s", 10, ""), func(q *queueing) {
+	runQueued(t, throttling("10s", 10, ""), func(q *queueTest) {
 		q.ask("a", "/")
 		first, second := q.ask("b", "/"), q.ask("c", "/")
 		q.ask("d", "/")
 		second()
-		q.want(200*time.Millisecond, "0s a 200", "0s c 499")
+		q.wantAnswers(200*time.Millisecond, "0s a 200", "0s c 499")
 		first()
-		q.want(9*time.Second, "0s a 200", "0s c 499", "200ms b 499", "1s d 200")
+		q.wantAnswers(9*time.Second, "0s a 200", "0s c 499", "200ms b 499", "1s d 200")
 	})
 }
 
 func TestAnotherLimitDeniesAtOnce(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"1/1h fixed_window"}`
-	queued(t, throttling("10s", 10, more), func(q *queueing) {
+	runQueued(t, throttling("10s", 10, more), func(q *queueTest) {
 		q.ask("a", "/hard")
 		q.ask("b", "/")
-		q.ask("c", "/hard") // would be behind b, if it had to wait
-		q.want(0, "0s a 200", "0s c 429 retry 3600")
-		q.want(5*time.Second, "0s a 200", "0s c 429 retry 3600", "1s b 200")
+		q.ask("c", "/hard") // this request would be behind b, if it had to wait
+		q.wantAnswers(0, "0s a 200", "0s c 429 retry 3600")
+		q.wantAnswers(5*time.Second, "0s a 200", "0s c 429 retry 3600", "1s b 200")
 	})
 }
 
 func TestALimitThatIsReachedMeanwhileDenies(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"2/1h fixed_window"}`
-	queued(t, throttling("10s", 10, more), func(q *queueing) {
+	runQueued(t, throttling("10s", 10, more), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c"} {
 			q.ask(name, "/hard")
 		}
-		q.want(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 3599")
+		q.wantAnswers(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 3599")
 	})
 }

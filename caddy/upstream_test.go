@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// remaining asks penstock_status how much of the first limit is left.
-func (s *server) remaining() int64 {
+// askRemaining asks penstock_status how much of the first limit is left.
+func (s *server) askRemaining() int64 {
 	s.t.Helper()
 	var told struct{ Limits []struct{ Remaining int64 } }
 	r := s.get("/quota")
@@ -28,8 +28,8 @@ func (s *server) remaining() int64 {
 	return told.Limits[0].Remaining
 }
 
-// overRedis starts a site with the given rules and an upstream over Redis. The timeout is long, for
-// a busy machine.
+// overRedis starts a site with the given rules and an upstream over Redis. The timeout is long,
+// because the machine may be busy.
 func overRedis(t *testing.T, rules string, h http.HandlerFunc) *server {
 	t.Helper()
 	return start(t, `{
@@ -77,7 +77,7 @@ func TestAStreamedAnswerIsSettledAtItsEnd(t *testing.T) {
 		if !lines.Scan() || lines.Text() != fmt.Sprintf(`data: {"choice":%d}`, i) || !lines.Scan() {
 			t.Fatalf("event %d: %q %v", i, lines.Text(), lines.Err())
 		}
-		if got := s.remaining(); got != 9900 {
+		if got := s.askRemaining(); got != 9900 {
 			t.Errorf("%d left while it goes on, want what was reserved to be gone", got)
 		}
 		goOn <- struct{}{} // the upstream sends the next event only when this one has arrived
@@ -85,7 +85,7 @@ func TestAStreamedAnswerIsSettledAtItsEnd(t *testing.T) {
 	if rest, err := io.ReadAll(r.Body); err != nil && len(rest) == 0 {
 		t.Fatal(err)
 	}
-	waitUntil(t, "2345 units are charged", func() bool { return s.remaining() == 10000-2345 })
+	waitUntil(t, "2345 units are charged", func() bool { return s.askRemaining() == 10000-2345 })
 	if metrics := s.metrics(); !strings.Contains(metrics, `penstock_settlements_total{result="settled"}`) {
 		t.Errorf("metrics:\n%s", grep(metrics, "settle"))
 	}
@@ -104,7 +104,7 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	before := s.unreadable()
+	before := s.countUnreadable()
 	r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + "/v1/chat")
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 	if err == nil {
 		t.Error("the client was not told that the answer broke off")
 	}
-	waitUntil(t, "700 units are charged", func() bool { return s.remaining() == 9300 })
-	waitUntil(t, "a cost that could not be read is counted", func() bool { return s.unreadable() == before+1 })
+	waitUntil(t, "700 units are charged", func() bool { return s.askRemaining() == 9300 })
+	waitUntil(t, "a cost that could not be read is counted", func() bool { return s.countUnreadable() == before+1 })
 }
 
 // TestARejectedResponseIsNotRefunded: the upstream repeats what the client sent, until Caddy
@@ -147,8 +147,8 @@ func TestARejectedResponseIsNotRefunded(t *testing.T) {
 	}
 }
 
-// unreadable returns how many costs could not be read so far in this process.
-func (s *server) unreadable() (n int) {
+// countUnreadable returns how many costs could not be read so far in this process.
+func (s *server) countUnreadable() (n int) {
 	s.t.Helper()
 	for line := range strings.Lines(s.metrics()) {
 		if value, ok := strings.CutPrefix(line, "penstock_unreadable_costs_total "); ok {
@@ -179,24 +179,24 @@ func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
 			n 3
 		}
 	}`, func(http.ResponseWriter, *http.Request) {})
-	left := s.remaining()
+	left := s.askRemaining()
 	for _, c := range []struct {
 		said             string
 		cost, unreadable int
 	}{{"7", 7, 0}, {"0", 3, 1}, {"10", 3, 1}, {"-1", 3, 1}, {"much", 3, 1}, {"", 3, 0}} {
-		before := s.unreadable()
+		before := s.countUnreadable()
 		if c.said == "" {
 			s.get("/")
 		} else {
 			s.get("/", "X-Cost", c.said)
 		}
-		if cost := left - s.remaining(); cost != int64(c.cost) {
+		if cost := left - s.askRemaining(); cost != int64(c.cost) {
 			t.Errorf("X-Cost %q cost %d, want %d", c.said, cost, c.cost)
 		}
-		if got := s.unreadable() - before; got != c.unreadable {
+		if got := s.countUnreadable() - before; got != c.unreadable {
 			t.Errorf("X-Cost %q: %d counted as unreadable, want %d", c.said, got, c.unreadable)
 		}
-		left = s.remaining()
+		left = s.askRemaining()
 	}
 }
 
@@ -233,7 +233,7 @@ func TestAnUpgradedConnection(t *testing.T) {
 		t.Fatalf("%v %v", r, err)
 	}
 	equal(t, "the limit", r.Header.Get("X-RateLimit-Limit"), "10")
-	waitUntil(t, "the upgrade is given back while it lasts", func() bool { return s.remaining() == 9 })
+	waitUntil(t, "the upgrade is given back while it lasts", func() bool { return s.askRemaining() == 9 })
 	fmt.Fprint(connection, "hello\n")
 	if line, err := reader.ReadString('\n'); err != nil || line != "you said hello\n" {
 		t.Errorf("%q, %v", line, err)
@@ -266,7 +266,7 @@ func TestADelayThatIsCancelled(t *testing.T) {
 		return said
 	}
 	// The second request is admitted at the start of a window, so the rest of the test begins
-	// there.
+	// at that time.
 	for range 2 {
 		if got := <-ask(context.Background()); got != http.StatusOK {
 			t.Fatalf("status %d", got)

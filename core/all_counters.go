@@ -16,8 +16,8 @@ import (
 //
 // The checks come in pages of at most [counter.ChecksMax], which are the plan's checks during an
 // iteration. Each page resets the plan, and Decide must not be called on it. There is always a
-// first page, which can be empty; the plan has the client in any case. See AllCountersOf for the
-// order.
+// first page, which can be empty; the plan contains the client in any case. See AllCountersOf for
+// the order.
 func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -42,7 +42,7 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 		if rs.disabled {
 			return 0
 		}
-		p.identify(rs) // only to determine the address: the identity is given
+		p.identify(rs) // used only to determine the address, because the identity is given
 		p.records.unresolved = p.records.unresolved[:0]
 		p.who.Identity = who
 		p.readRecords()
@@ -50,12 +50,13 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 	})
 }
 
-// pages returns the pages that add appends to the reset plan. add takes the position of the page
-// and returns that of the next one, or 0 after the last.
+// The method pages returns the pages of the plan: before each page it resets the plan and calls
+// add. The function add takes the position of the page, and returns that of the next one, or 0
+// after the last.
 func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	return func(yield func([]counter.Check) bool) {
 		for from, more := 0, true; more; more = from != 0 {
-			p.Retry() // keeps the directory
+			p.Retry() // reset keeps the directory
 			from = add(from)
 			if !yield(p.Checks()) {
 				return
@@ -64,9 +65,9 @@ func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	}
 }
 
-// addPage appends looks from a position on. A position is the number of the rule, counted from 1,
-// times ShardsMax, plus the shard. addPage returns the position of the first look that did not fit,
-// or 0 if all did.
+// addPage appends OpLook checks from a position on. A position is the number of the rule, counted
+// from 1, times ShardsMax, plus the shard. The result is the position of the first check that did
+// not fit, or 0 if all did.
 func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
 	if p.client.Kind == "" {
 		p.client = p.who.Identity
@@ -80,7 +81,7 @@ func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
 		}
 	}
 	if from == 0 {
-		if guard := p.guard(rs); guard != 0 {
+		if guard := p.addGuard(rs); guard != 0 {
 			p.checks[guard-1].Op = counter.OpLook
 		}
 	}
@@ -95,12 +96,12 @@ func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
 	return 0
 }
 
-// lookAt appends looks at the client's counters of a rule, for all shards from the given one on. If
-// the plan does not have room for all of them, ok is false and rest is the first shard that did not
-// fit.
+// lookAt appends OpLook checks for the client's counters of a rule, for all shards from the given
+// one on. If the plan does not have room for all of them, ok is false and rest is the first shard
+// that did not fit.
 func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok bool) {
 	r := &rs.rules[index]
-	if r.missing == policy.MissingSkip && !p.has(r) || p.elsewhere(r) {
+	if r.missing == policy.MissingSkip && !p.hasDimensions(r) || p.countsElsewhere(r) {
 		return 0, true
 	}
 	set, of := p.limitsOf(r)
@@ -113,12 +114,12 @@ func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok b
 		if first+len(set.limits) > counter.ChecksMax {
 			return shard, false
 		}
-		one := use{ruleset: rs, rule: r, whose: of, unlimited: set.unlimited, shards: shards, turn: shard}
+		one := ruleUse{ruleset: rs, rule: r, whose: of, unlimited: set.unlimited, shards: shards, turn: shard}
 		if !p.appendCounter(rs, &one) {
 			p.text = p.text[:start]
 			return 0, true
 		}
-		u := p.use(rs, index)
+		u := p.appendUse(rs, index)
 		one.checks = u.checks
 		*u = one
 		p.askFor(u, set.limits, start, 0)
@@ -129,9 +130,9 @@ func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok b
 	return 0, true
 }
 
-// elsewhere reports whether the rule counts per endpoint and none of its paths matches the request.
-// No request is ever charged to the counter that such a rule would have here.
-func (p *Plan) elsewhere(r *rule) bool {
+// countsElsewhere reports whether the rule counts per endpoint and none of its paths matches the
+// request. No request is ever charged to the counter that such a rule would have here.
+func (p *Plan) countsElsewhere(r *rule) bool {
 	for i := range r.dims {
 		if d := &r.dims[i]; d.kind == policy.PerEndpoint && p.value(r, d) == "" {
 			return true
@@ -150,7 +151,7 @@ type Counter struct {
 	Own     bool   // the counter is the client's alone
 	// Granted are the units of grants that the limit includes.
 	Granted int64
-	// Limit is the limit as clients know it; nil for a penalty. Shards is the number of counters
+	// Limit is the limit that clients are told; nil for a penalty. Shards is the number of counters
 	// that the limit is spread over, or 0. If it is not 0, the check is for one shard and its part
 	// of the limit. The shards of a rule follow each other in order, each with all limits of the
 	// rule. Shards beyond ChecksMax are on the next page.
@@ -166,8 +167,8 @@ func (p *Plan) Counter(check int) Counter {
 	if l := p.asked[check].limit; l != nil {
 		u := &p.uses[use]
 		c.Policy, c.Whose, c.Hidden = l.text.Name, p.explainWhose(u.whose), u.rule.hidden
-		c.Limit, c.Shards, c.Granted = l.unsharded(), int(u.shards), p.granted(check)
-		c.Own = p.countsClient(u.rule) || u.rule.missing == policy.MissingClient && p.clientPart != "" && !p.has(u.rule)
+		c.Limit, c.Shards, c.Granted = l.unsharded(), int(u.shards), p.grantedUnits(check)
+		c.Own = p.countsClient(u.rule) || u.rule.missing == policy.MissingClient && p.clientPart != "" && !p.hasDimensions(u.rule)
 	}
 	return c
 }

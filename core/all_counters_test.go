@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// all reads every counter, page by page. For each it returns KEY LIMIT, followed by the source of
-// the limit if that is not the rule.
-func all(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter.Check]) (looks []string, pages int) {
+// readAll reads every counter, page by page. For each counter it returns KEY LIMIT, followed by the
+// source of the limit if that is not the rule.
+func readAll(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter.Check]) (looks []string, pages int) {
 	t.Helper()
 	store := newCounters()
 	plan := new(Plan)
@@ -54,7 +54,7 @@ func all(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter.Che
 }
 
 // TestAllCounters: AllCounters includes the counters of every rule, whether or not it matches, wins
-// its group or is over its limit. It omits rules that have no counter for the request.
+// its group or has exceeded its limit. It omits rules that have no counter for the request.
 func TestAllCounters(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold",
@@ -85,18 +85,18 @@ func TestAllCounters(t *testing.T) {
 	want := append([]string{"rl1:n:~penalty:{user:u}"}, strings.Split(strings.Replace(theirs, "%3A", ":", 1), ",")...)
 	a := get("192.0.2.1", "/here")
 	a.header, a.now = map[string]string{"Authorization": "Bearer x"}, newCounters().now
-	got, _ := all(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) })
+	got, _ := readAll(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("by its credential (-want +got):\n%s", diff)
 	}
 	known := *who.identity
 	a.header, who.state = nil, policy.CredentialUnknown
-	got, _ = all(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCountersOf(rs, known, a) })
+	got, _ = readAll(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCountersOf(rs, known, a) })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("by name (-want +got):\n%s", diff)
 	}
 	a.header, who.state = map[string]string{"Authorization": "Bearer x"}, policy.CredentialRevoked
-	if got, _ = all(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) }); got != nil {
+	if got, _ = readAll(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) }); got != nil {
 		t.Errorf("by a revoked credential: %q", got)
 	}
 }
@@ -118,7 +118,7 @@ func TestAllCountersPages(t *testing.T) {
 		}
 		rs := mustCompile(t, p)
 		a := get("192.0.2.1", "/")
-		looks, pages := all(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) })
+		looks, pages := readAll(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) })
 		seen := map[string]bool{}
 		for _, look := range looks {
 			seen[look] = true

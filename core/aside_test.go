@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestAside: requests that the store must record are never decided without it.
+// TestAside: a request that the store must record is never decided without the store.
 func TestAside(t *testing.T) {
 	one := limittest.All(t, "9/1m")
 	for name, c := range map[string]struct {

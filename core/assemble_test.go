@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// varied returns a policy that uses every field that decisions depend on.
-func varied(t testing.TB) policy.Policy {
+// variedPolicy returns a policy that uses every field that decisions depend on.
+func variedPolicy(t testing.TB) policy.Policy {
 	t.Helper()
 	l, path := limittest.All(t, "10/1m", "9/1h burst 11", "100/day"), policy.Match{Path: []string{"/a*", "/b/**"}}
 	return policy.Policy{Name: "shop", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
@@ -46,9 +46,9 @@ func varied(t testing.TB) policy.Policy {
 		}}
 }
 
-// received returns the policy after a round trip through the compact form, with its verifiers
+// viaCompact returns the policy after a round trip through the compact form, with its verifiers
 // restored.
-func received(t testing.TB, p policy.Policy) policy.Policy {
+func viaCompact(t testing.TB, p policy.Policy) policy.Policy {
 	t.Helper()
 	got, _, err := compact.ReadPolicy(compact.AppendPolicy(nil, &p, "v"))
 	if err != nil {
@@ -64,7 +64,7 @@ func received(t testing.TB, p policy.Policy) policy.Policy {
 // form.
 func TestAssembleDecidesAsCompile(t *testing.T) {
 	rnd := request.NewRandom(t)
-	policies := []policy.Policy{varied(t)}
+	policies := []policy.Policy{variedPolicy(t)}
 	var requests []policy.Attributes
 	for len(policies) < racescale.Fewer(200) {
 		d := draw(t, rnd.Rand)
@@ -77,7 +77,7 @@ func TestAssembleDecidesAsCompile(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		assembled, err := Assemble(received(t, p))
+		assembled, err := Assemble(viaCompact(t, p))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,16 +106,16 @@ func TestAssembleDecidesAsCompile(t *testing.T) {
 	}
 }
 
-// shown holds the parts of a decision that a client sees.
-type shown struct {
+// shownPart holds the parts of a decision that a client sees.
+type shownPart struct {
 	status int
 	fields Fields
 	body   string
 }
 
-// decideBy decides a request with results that deny some of the checks, or with the results of
-// another plan.
-func decideBy(p *Plan, rs *Ruleset, a policy.Attributes, told *Plan) shown {
+// decideBy decides a request, either with generated results that deny some of the checks or with
+// the results of another plan.
+func decideBy(p *Plan, rs *Ruleset, a policy.Attributes, told *Plan) shownPart {
 	p.Reset()
 	p.Add(rs, a)
 	results := p.Results()
@@ -126,7 +126,7 @@ func decideBy(p *Plan, rs *Ruleset, a policy.Attributes, told *Plan) shown {
 		copy(results, told.AppendUnsharded(nil))
 	}
 	d := p.Decide()
-	return shown{d.Status, HeadersOf(p, &d), string(ProblemOf(nil, p, &d))}
+	return shownPart{d.Status, HeadersOf(p, &d), string(ProblemOf(nil, p, &d))}
 }
 
 // TestAssembleRejectsWhatCannotBeDecided: each of these policies would make a request panic or go
@@ -161,7 +161,7 @@ func TestAssembleRejectsWhatCannotBeDecided(t *testing.T) {
 		"a penalty":         func(p *policy.Policy) { p.Penalty.Multipliers = nil },
 		"too many rules":    func(p *policy.Policy) { p.Rules = make([]policy.Rule, policy.RulesMax+1) },
 	} {
-		p := varied(t)
+		p := variedPolicy(t)
 		if _, err := Assemble(p); err != nil {
 			t.Fatal(err)
 		}
@@ -182,9 +182,9 @@ func make65() (texts []string) {
 // compactForm is the first line of a policy in compact form.
 const compactForm = "penstock policy 4\n"
 
-// survive assembles a policy from a body in compact form and decides requests by it, none of which
-// must panic. It reports whether the policy could be assembled.
-func survive(t *testing.T, rnd request.Random, body []byte) (taken bool) {
+// surviveBody assembles a policy from a body in compact form and decides requests by it, none of
+// which must panic. It reports whether the policy could be assembled.
+func surviveBody(t *testing.T, rnd request.Random, body []byte) (taken bool) {
 	data := append([]byte(compactForm), body...)
 	data = binary.BigEndian.AppendUint64(data, slim.FNV(data)) // the checksum
 	p, _, err := compact.ReadPolicy(data)
@@ -228,13 +228,13 @@ func compactBody(p policy.Policy) []byte {
 
 // TestAssembleSurvivesDamage assembles policies with altered bytes and a matching checksum.
 func TestAssembleSurvivesDamage(t *testing.T) {
-	rnd, whole, taken := request.NewRandom(t), compactBody(varied(t)), 0
+	rnd, whole, taken := request.NewRandom(t), compactBody(variedPolicy(t)), 0
 	for range racescale.Fewer(20_000) {
 		body := bytes.Clone(whole)
 		for range 1 + rnd.IntN(3) {
 			body[rnd.IntN(len(body))] = byte(rnd.IntN(256) >> rnd.IntN(8))
 		}
-		if survive(t, rnd, body) {
+		if surviveBody(t, rnd, body) {
 			taken++
 		}
 	}
@@ -246,6 +246,8 @@ func TestAssembleSurvivesDamage(t *testing.T) {
 // FuzzAssemble: a policy that can be read and assembled decides requests without a panic.
 func FuzzAssemble(f *testing.F) {
 	f.Add(compactBody(policy.Policy{}))
-	f.Add(compactBody(varied(f)))
-	f.Fuzz(func(t *testing.T, body []byte) { survive(t, request.Random{Rand: rand.New(rand.NewPCG(1, 1))}, body) })
+	f.Add(compactBody(variedPolicy(f)))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		surviveBody(t, request.Random{Rand: rand.New(rand.NewPCG(1, 1))}, body)
+	})
 }

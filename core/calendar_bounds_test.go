@@ -32,7 +32,7 @@ func TestCalendarInThePlan(t *testing.T) {
 		{Name: "api", Limits: limittest.All(t, "10/day", "70/week", "300/month", "3000/year", "5/1d fixed_window")}}})
 	a := get("192.0.2.1", "/")
 	a.now = rfc3339(t, "2024-03-30T23:30:00+01:00") // the next day has 23 hours
-	store := &counters{now: a.now}
+	store := &mapStore{now: a.now}
 	plan, d := store.ask(t, a, rs)
 	wantKeys(t, plan, "rl1:n:api:{ip:192.0.2.1}:day:fw", "rl1:n:api:{ip:192.0.2.1}:week:fw",
 		"rl1:n:api:{ip:192.0.2.1}:month:fw", "rl1:n:api:{ip:192.0.2.1}:year:fw", "rl1:n:api:{ip:192.0.2.1}:86400s:fw")

@@ -50,7 +50,7 @@ func (rs *Ruleset) findTooManyChecks(p *policy.Policy) (found policy.Problems) {
 func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 	rs.tryRequests(p, func(_ int, w sampleRequest, tier string, plan *Plan) bool {
 		if n := len(plan.checks); n > checks {
-			checks, request = n, w.text(tier)
+			checks, request = n, w.requestText(tier)
 		}
 		return true
 	})
@@ -71,7 +71,7 @@ func (rs *Ruleset) tryRequests(p *policy.Policy, tried func(index int, w sampleR
 		index := int(rs.enabled[i])
 		w := sampleRequest{&p.Rules[index].Match}
 		for _, tier := range tiers {
-			who := w.who()
+			who := w.fullClient()
 			if tier != "" && len(w.match.Tier) == 0 {
 				who.Tier = tier
 			}
@@ -98,8 +98,8 @@ func (rs *Ruleset) longTiers() []string {
 	return slim.SortedKeys(long)
 }
 
-// text returns the request for messages.
-func (w sampleRequest) text(tier string) string {
+// requestText returns the request for messages.
+func (w sampleRequest) requestText(tier string) string {
 	text := w.Method() + " " + w.Path()
 	if tier != "" {
 		text += fmt.Sprintf(" of a client of tier %q", tier)
@@ -111,11 +111,11 @@ func (w sampleRequest) text(tier string) string {
 func (w sampleRequest) tooManyChecks(at, rule, tier string) policy.Problem {
 	return policy.Problem{Path: at, Value: rule,
 		Why: fmt.Sprintf("needs too many checks together with other rules: %s makes more than %d, the maximum "+
-			"for one call of the store", w.text(tier), counter.ChecksMax),
+			"for one call of the store", w.requestText(tier), counter.ChecksMax),
 		Remedy: "narrow some matches, or put rules that replace each other in a group"}
 }
 
-// sampleRequest is a request that satisfies a match.
+// sampleRequest is a request that satisfies the match of a rule.
 type sampleRequest struct{ match *policy.Match }
 
 func (w sampleRequest) Path() string {
@@ -125,8 +125,8 @@ func (w sampleRequest) Path() string {
 	return strings.ReplaceAll(strings.ReplaceAll(w.match.Path[0], "**", "x"), "*", "x")
 }
 
-// who returns a client with every property set, so that no rule is skipped for lack of one.
-func (w sampleRequest) who() policy.Identity {
+// fullClient returns a client with every property set, so that no rule is skipped for lack of one.
+func (w sampleRequest) fullClient() policy.Identity {
 	one := func(of []string) string {
 		if len(of) == 0 {
 			return "x"

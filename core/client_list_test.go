@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestListsTell: an entry applies to every client in one of its lists, until the entry ends. The
-// first entry that applies gives the reason.
+// TestListsTell tests that an entry applies to every client in one of its lists, until the entry
+// ends. The first entry that applies gives the reason.
 func TestListsTell(t *testing.T) {
 	const now = 1_000 * counter.Second
 	known := map[string]policy.Identity{"u": {Kind: "user", ID: "u", User: "u", Tier: "gold", Tenant: "acme"},

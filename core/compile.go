@@ -25,19 +25,19 @@ type Ruleset struct {
 	who      identify.Rules
 	exempt   *identify.List
 	block    *identify.List
-	blocks   bool // an enabled rule has the action block
+	blocks   bool // whether an enabled rule has the action block
 	// dependsOnClient reports whether decisions depend on properties of a client other than the one
 	// by which it is counted.
 	dependsOnClient bool
 	penalty         *counter.Penalty // nil: none
 	groups          int
-	// replaces reports whether some rules replace others.
+	// whether some rules replace others
 	replaces bool
-	compares compares
+	compares comparedParts
 	// precedences hold the properties by which rules compete in their groups. Requests use only
 	// rule.rank.
 	precedences []groupOrder
-	calendar    boundsFinder          // nil: the program calls no store
+	calendar    boundsFinder          // nil if the program calls no store
 	granting    granting              // also nil in such a program
 	families    policy.HeaderFamilies // never 0
 	onError     counter.OnError
@@ -61,7 +61,7 @@ type rule struct {
 	tiers   map[string]limitSet // replace limits for clients of a tier; nil if there are none
 	slot    uint32              // the slot of ownLimits at which the search for the rule begins
 	costs   []ruleCost
-	sharded bool             // it has shards
+	sharded bool             // whether the rule has shards
 	spread  sharding         // nil without shards, and in a program that calls no store
 	region  ruleRegion       // nil without regions
 	when    *match.Condition // nil if the rule is disabled
@@ -74,10 +74,10 @@ type rule struct {
 // policy.
 var errMalformed = errors.New("not a policy that Compile accepts")
 
-// Assemble builds the index of a policy that Compile has accepted elsewhere, for example one that
-// was sent in its compact form. The ruleset decides like one that Compile returns, but its checks
-// have no Bounds and no shards, so they must not be sent to a store. The Ruleset shares no memory
-// with p. Assemble returns an error if the policy cannot be used to decide requests, but does not
+// Assemble builds the index of a policy that another process has compiled, for example one that was
+// received in compact form. The ruleset decides like one that Compile returns, but its checks have
+// no Bounds and no shards, so they must not be sent to a store. The Ruleset shares no memory with
+// p. Assemble returns an error if the policy cannot be used to decide requests, but it does not
 // detect other mistakes. A program that calls only Assemble does not link the code that describes
 // problems.
 func Assemble(p policy.Policy) (*Ruleset, error) {
@@ -107,14 +107,14 @@ func (rs *Ruleset) OnError() counter.OnError { return rs.onError }
 // Families returns the families of header fields that the policy sets, never the zero set.
 func (rs *Ruleset) Families() policy.HeaderFamilies { return rs.families }
 
-// Len returns the number of rules, disabled ones included.
+// Len returns the number of rules, including disabled ones.
 func (rs *Ruleset) Len() int { return len(rs.rules) }
 
 // RuleName returns the name of the i-th rule of the policy, for i from 0 to Len()-1.
 func (rs *Ruleset) RuleName(i int) string { return rs.rules[i].name }
 
-// compileRules fills in the rules and returns the conditions of the enabled ones. ok is false if a
-// rule cannot be compiled.
+// compileRules fills in the rules and returns the conditions of the enabled ones. The result ok is
+// false if a rule cannot be compiled.
 func (rs *Ruleset) compileRules(p *policy.Policy) (conditions []match.Condition, ok bool) {
 	rs.rules, rs.precedences = make([]rule, len(p.Rules)), make([]groupOrder, len(p.Rules))
 	conditions = make([]match.Condition, 0, len(p.Rules))
@@ -174,7 +174,7 @@ func (r *rule) compile(p *policy.Policy, source *policy.Rule) {
 	if source.Action == policy.ActionReject || source.Action == policy.ActionThrottle {
 		r.onError = onError
 	}
-	r.leases = leases(p, source)
+	r.leases = mayLease(p, source)
 	r.hidden = policy.HiddenByDefault(source) && !source.Expose
 	r.quota = source.Quota
 	r.scope = keyScope(p.Name, source.Name)

@@ -16,7 +16,7 @@ import (
 type ruleCost struct {
 	when    match.Condition
 	n       int64
-	header  string // canonical name; "" means that the cost is always n
+	header  string // canonical name; "" if the cost is always n
 	trusted match.AddrSet
 	max     int64
 }
@@ -36,9 +36,9 @@ func compileCosts(sources []policy.Cost) (costs []ruleCost, ok bool) {
 	return costs, true
 }
 
-// cost returns the units that are charged before the request is forwarded: its cost under the rule,
-// or the estimate if the response will state the cost. If servers read the path in more than one
-// way, the result is the highest cost of all readings.
+// The method cost returns the units that are charged before the request is forwarded: its cost
+// under the rule, or the estimate if the response will state the cost. If servers read the path in
+// more than one way, the result is the highest cost of all readings.
 func (r *rule) cost(req *match.Request) int64 {
 	if after := r.after.costAfter; after != nil {
 		return after.Estimate

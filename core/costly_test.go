@@ -11,18 +11,18 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// sparing is a verifier that has time for one token in each call.
-type sparing struct {
+// sparingVerifier is a verifier that has time for one token in each call.
+type sparingVerifier struct {
 	t     *testing.T
 	addrs []netip.Addr
 }
 
-func (s *sparing) Verify(string) (*policy.Identity, policy.CredentialState) {
+func (s *sparingVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
 	s.t.Error("asked on behalf of nobody")
 	return nil, policy.CredentialAbsent
 }
 
-func (s *sparing) VerifyFor(asker *policy.Asker, _ string) (*policy.Identity, policy.CredentialState) {
+func (s *sparingVerifier) VerifyFor(asker *policy.Asker, _ string) (*policy.Identity, policy.CredentialState) {
 	s.addrs = append(s.addrs, asker.Addr)
 	if *asker.Left <= 0 {
 		asker.Unchecked = true
@@ -36,7 +36,7 @@ func (s *sparing) VerifyFor(asker *policy.Asker, _ string) (*policy.Identity, po
 // time left for the requests that are decided together. A credential that could not be verified in
 // time counts as invalid, but is reported as unchecked.
 func TestCostlyVerifiers(t *testing.T) {
-	v := &sparing{t: t}
+	v := &sparingVerifier{t: t}
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: v, From: []policy.CredentialSource{{Kind: policy.FromBearer}, {Kind: policy.FromHeader, Name: "X-Token"}}}, {}}})
 	a := get("192.0.2.1", "/")

@@ -73,7 +73,7 @@ func (c *credentialCase) look(p *Plan) string {
 }
 
 // TestCredentialSpoofs: a credential is found exactly where an upstream would find it, or it is
-// malformed.
+// reported as malformed.
 func TestCredentialSpoofs(t *testing.T) {
 	cases := readSpoofs(t, "credential.txt", "attack")
 	if len(cases) < 40 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Deciding returns the ruleset whose outcome is that of the decision: the first that denied the
-// request, or whose limit is shown. It is nil if no rule applied. It is valid until Reset.
+// request, or whose limit is shown. It is nil if no rule applied. The ruleset is valid until Reset.
 func (p *Plan) Deciding(d *Decision) *Ruleset {
 	if i := p.decidingUse(d); i >= 0 {
 		return p.uses[i].ruleset
@@ -37,7 +37,7 @@ func (p *Plan) decidingUse(d *Decision) int {
 
 // Reported returns two properties of a decision for reports. The limit is the one that denies the
 // request or is shown, even if clients do not see it, or nil. The pattern is the one of the
-// deciding rule that the path matches, or "". Both stay valid.
+// deciding rule that the path matches, or "". Both remain valid after Reset.
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {

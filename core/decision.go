@@ -18,7 +18,7 @@ const (
 	OutcomeNone    Outcome = iota
 	OutcomeAllowed         // within every limit
 	OutcomeDenied          // over a limit: 429
-	// only of rules: a log_only rule would deny; the request is forwarded
+	// of rules only: a log_only rule would deny; the request is forwarded
 	OutcomeShadowDenied
 	OutcomeBlocked // a block rule matched: 403
 	OutcomeExempt  // the client is exempt, or an allow rule matched
@@ -27,12 +27,12 @@ const (
 	OutcomeDegradedAllowed
 	// the store did not answer, on_error: deny, or too many requests wait for it: 503
 	OutcomeDegradedDenied
-	// only of rules: another rule denied the request, so this one charged nothing
+	// of rules only: another rule denied the request, so this one charged nothing
 	OutcomeUncharged
 	// a credential was revoked, or is invalid under on_invalid: deny: 401
 	OutcomeUnauthorized
 	OutcomePenalized // the client has a penalty: 429
-	// only of rules: a throttle rule delayed the request, then admitted it
+	// of rules only: a throttle rule delayed the request, then admitted it
 	OutcomeDelayed
 	// the store did not answer, on_error: local, and this process's share had room
 	OutcomeDegradedLocal
@@ -97,8 +97,8 @@ type Decision struct {
 	Cost int64
 	// Client is the client that was counted.
 	Client policy.Identity
-	// Degraded reports that the store did not decide, because on_error did or because there were
-	// too many checks.
+	// Degraded reports that the store did not decide the request: either on_error decided it, or it
+	// needed too many checks.
 	Degraded bool
 
 	shown int // index of the check of Limit, if Limit is set
@@ -114,27 +114,27 @@ func (p *Plan) Decide() Decision {
 	}
 	denied := p.longestDenial(true) >= 0
 	for i := range p.uses {
-		p.outcomes[i].Outcome = p.answered(&p.uses[i], denied)
+		p.outcomes[i].Outcome = p.answeredOutcome(&p.uses[i], denied)
 	}
 	if !denied {
-		d := Decision{Outcome: p.admitted(), Client: p.client}
+		d := Decision{Outcome: p.admittedOutcome(), Client: p.client}
 		if d.Degraded = d.Outcome == OutcomeDegradedLocal || d.Outcome == OutcomeDegradedAllowed; !d.Degraded {
-			p.show(&d, p.tightest(policy.HeadersX|policy.HeadersIETF|policy.HeadersNone))
+			p.showLimit(&d, p.tightest(policy.HeadersX|policy.HeadersIETF|policy.HeadersNone))
 		}
 		return d
 	}
-	return p.denied()
+	return p.denyByStore()
 }
 
-// denied decides a request that the store denies. It reports a penalty instead of the limits, since
-// they might have room again by now. RetryAfter covers both.
-func (p *Plan) denied() Decision {
+// denyByStore decides a request that the store denies. It reports a penalty instead of the limits,
+// since they might have room again by now. RetryAfter covers both.
+func (p *Plan) denyByStore() Decision {
 	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
 	denying := p.longestDenial(false)
 	if denying >= 0 {
 		d.Rule = p.ruleOf(denying).name
 	}
-	if p.penalized() {
+	if p.inPenalty() {
 		d.Outcome = OutcomePenalized
 		p.releaseShardTurns()
 		return d
@@ -144,7 +144,7 @@ func (p *Plan) denied() Decision {
 	}
 	d.Degraded = p.results[denying].Local
 	if r := p.ruleOf(denying); !r.hidden && !d.Degraded {
-		p.show(&d, denying)
+		p.showLimit(&d, denying)
 	}
 	d.respond(p.ruleOf(denying))
 	return d
@@ -166,7 +166,7 @@ func (p *Plan) degrade(overload bool) Decision {
 	if d, decided := p.decideWithoutStore(); decided {
 		return d
 	}
-	clear(p.results) // the store has left them undefined
+	clear(p.results) // the store has left the results undefined
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
 		if u := &p.uses[i]; d.Rule == "" && u.fails(overload) {
@@ -178,7 +178,7 @@ func (p *Plan) degrade(overload bool) Decision {
 	}
 	for i := range p.uses {
 		switch u := &p.uses[i]; {
-		case u.guards():
+		case u.isPenalty():
 			p.outcomes[i].Outcome = OutcomeNone
 		case u.excused:
 			p.outcomes[i].Outcome = OutcomeExempt
@@ -195,9 +195,10 @@ func (p *Plan) degrade(overload bool) Decision {
 	return d
 }
 
-// fails reports whether the rule denies a request that the store has not answered. If the store is
-// overloaded, a penalty denies it too, because the client might have caused the overload.
-func (u *use) fails(overload bool) bool {
+// The method fails reports whether the rule denies a request that the store has not answered. If
+// the store is overloaded, a penalty denies the request too, because the client might have caused
+// the overload.
+func (u *ruleUse) fails(overload bool) bool {
 	if u.excused || u.unlimited {
 		return false
 	}
@@ -225,13 +226,13 @@ func (p *Plan) decideWithoutStore() (d Decision, decided bool) {
 	case denialTooManyChecks:
 		d.Outcome, d.Status, d.Degraded = OutcomeDegradedDenied, statusUnavailable, true
 	default:
-		d.Outcome = p.uncounted()
+		d.Outcome = p.uncountedOutcome()
 	}
 	for i := range p.uses {
 		u := &p.uses[i]
 		outcome := OutcomeUncharged
 		switch {
-		case u.guards():
+		case u.isPenalty():
 			outcome = OutcomeNone
 		case u.excused:
 			outcome = OutcomeExempt
@@ -239,7 +240,7 @@ func (p *Plan) decideWithoutStore() (d Decision, decided bool) {
 			outcome = OutcomeShadowDenied
 		case u.unlimited && p.denial == denialNone:
 			outcome = OutcomeAllowed
-		case p.denies(u):
+		case p.deniesRequest(u):
 			outcome = d.Outcome
 			if d.Rule == "" {
 				d.Rule = u.rule.name
@@ -254,9 +255,9 @@ func (p *Plan) decideWithoutStore() (d Decision, decided bool) {
 	return d, true
 }
 
-// admitted returns the outcome of a request that was admitted by the store, or by this process in
-// its place.
-func (p *Plan) admitted() Outcome {
+// admittedOutcome returns the outcome of a request that was admitted by the store, or by this
+// process in its place.
+func (p *Plan) admittedOutcome() Outcome {
 	outcome := OutcomeNone
 	for i := range p.checks {
 		switch {
@@ -264,24 +265,24 @@ func (p *Plan) admitted() Outcome {
 			return OutcomeDegradedLocal
 		case p.results[i].Local:
 			outcome = OutcomeDegradedAllowed
-		case !p.penalty(i):
+		case !p.penaltyAt(i):
 			return OutcomeAllowed
 		}
 	}
 	if outcome != OutcomeNone {
 		return outcome
 	}
-	return p.uncounted() // only a penalty was checked
+	return p.uncountedOutcome() // only a penalty was checked
 }
 
-// uncounted returns the outcome of an admitted request for which no limit was checked.
-func (p *Plan) uncounted() Outcome {
+// uncountedOutcome returns the outcome of an admitted request for which no limit was checked.
+func (p *Plan) uncountedOutcome() Outcome {
 	outcome := OutcomeNone
 	for i := range p.uses {
 		switch u := &p.uses[i]; {
 		case u.shadowMissing() || u.unlimited:
 			return OutcomeAllowed
-		case !u.guards():
+		case !u.isPenalty():
 			outcome = OutcomeExempt
 		}
 	}
@@ -290,13 +291,13 @@ func (p *Plan) uncounted() Outcome {
 
 // shadowMissing reports whether the request lacks a dimension of a log_only rule with missing:
 // deny.
-func (u *use) shadowMissing() bool { return u.missing && u.rule.action == policy.ActionLogOnly }
+func (u *ruleUse) shadowMissing() bool { return u.missing && u.rule.action == policy.ActionLogOnly }
 
-// denies reports whether the rule takes part in the plan's denial.
-func (p *Plan) denies(u *use) bool {
+// deniesRequest reports whether the rule takes part in the plan's denial.
+func (p *Plan) deniesRequest(u *ruleUse) bool {
 	switch p.denial {
 	case denialBlocked:
-		return true // blocking removed every other use
+		return true // a block has removed every other use
 	case denialUnauthorized, denialUnchecked:
 		return u.rule == &noRule
 	case denialOversized:
@@ -304,14 +305,14 @@ func (p *Plan) denies(u *use) bool {
 	case denialMissing:
 		return u.missing
 	default:
-		return u.checks[0] == u.checks[1] && !u.unlimited // there was no room for its checks
+		return u.checks[0] == u.checks[1] && !u.unlimited // there was no room for the checks of the rule
 	}
 }
 
-// answered returns the outcome of a rule whose checks the store has answered.
-func (p *Plan) answered(u *use, denied bool) Outcome {
+// answeredOutcome returns the outcome of a rule whose checks the store has answered.
+func (p *Plan) answeredOutcome(u *ruleUse, denied bool) Outcome {
 	switch {
-	case u.guards():
+	case u.isPenalty():
 		if p.results[u.checks[0]].Denied {
 			return OutcomePenalized
 		}
@@ -347,7 +348,7 @@ func (p *Plan) answered(u *use, denied bool) Outcome {
 func (p *Plan) longestDenial(penalties bool) int {
 	longest := -1
 	for i := range p.results {
-		if !p.results[i].Denied || p.checks[i].Shadow || p.penalty(i) && !penalties {
+		if !p.results[i].Denied || p.checks[i].Shadow || p.penaltyAt(i) && !penalties {
 			continue
 		}
 		if longest < 0 || p.results[i].Wait > p.results[longest].Wait {
@@ -359,8 +360,8 @@ func (p *Plan) longestDenial(penalties bool) int {
 
 func (p *Plan) ruleOf(check int) *rule { return p.uses[p.asked[check].use].rule }
 
-// show fills in the decision's fields about a check's limit. For -1 it does nothing.
-func (p *Plan) show(d *Decision, check int) {
+// showLimit fills in the decision's fields about a check's limit. For -1 it does nothing.
+func (p *Plan) showLimit(d *Decision, check int) {
 	if check < 0 {
 		return
 	}
@@ -371,7 +372,7 @@ func (p *Plan) show(d *Decision, check int) {
 	d.Cost = p.Cost(check)
 }
 
-// respond sets the response that the denying rule defines.
+// The method respond sets the response that the denying rule defines.
 func (d *Decision) respond(r *rule) {
 	if d.Response = r.after.response; d.Response != nil && d.Response.Status != 0 {
 		d.Status = d.Response.Status
@@ -396,9 +397,9 @@ func (p *Plan) retryAfter() (longest counter.Micros) {
 	return longest
 }
 
-// jitter returns a span from 0 to most that is a function of the counter and the instant. So
-// clients that are denied at the same time do not return at the same time. A jitter need not be
-// unpredictable, so no random source is used.
+// The function jitter returns a span from 0 to most that is a function of the counter and the
+// instant. So clients that are denied at the same time do not return at the same time. The jitter
+// need not be unpredictable, so no random source is used.
 func jitter(key []byte, at, most counter.Micros) counter.Micros {
 	if most == 0 {
 		return 0

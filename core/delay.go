@@ -45,7 +45,7 @@ func (p *Plan) Delayed() {
 }
 
 // Abandon makes a denial with a Delay final. The front calls it if it does not wait or stops
-// waiting. Shard turns of rules that charged nothing are then released to the next requests.
+// waiting. The next requests can then use the shard turns of rules that charged nothing.
 func (p *Plan) Abandon() { p.releaseShardTurns() }
 
 // delay returns how long a denied request must wait until all checks pass. The result is 0, and the

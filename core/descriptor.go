@@ -15,10 +15,11 @@ import (
 type Descriptor struct {
 	Ruleset    *Ruleset
 	Attributes policy.Attributes
-	// Hits multiplies the cost of each rule. 0 charges nothing, and denies the request if nothing
-	// is left.
+	// Hits multiplies the cost of each rule. If it is 0, nothing is charged, but the request is
+	// denied if no unit is left.
 	Hits int64
-	// Negative refunds the hits instead of charging them, and denies nothing: see [Plan.Reports].
+	// Negative means that the hits are refunded instead of charged, and that nothing is denied: see
+	// [Plan.Reports].
 	Negative bool
 	// Reported means that the hits have already happened. They are charged even if they exceed the
 	// limit: see [Plan.Reports].
@@ -26,8 +27,8 @@ type Descriptor struct {
 
 	parts  [2]int32 // the half-open range of its parts in the plan
 	exempt bool     // some rule does not limit it
-	// denied reports whether the descriptor denies the request, whatever the store answers.
-	denied bool
+	// deniedAlways reports whether the descriptor denies the request, whatever the store answers.
+	deniedAlways bool
 }
 
 // part is a check that a descriptor needs. Several descriptors may need the same check.
@@ -44,7 +45,7 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
 		d := &ds[i]
-		d.parts, d.exempt, d.denied = [2]int32{}, false, false
+		d.parts, d.exempt, d.deniedAlways = [2]int32{}, false, false
 		if d.Ruleset.replaces {
 			p.who.Request.Read(d.Attributes)
 			p.findReplaced(d.Ruleset)
@@ -56,7 +57,7 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 		p.who.Request.Read(d.Attributes)
 		p.denial = denialNone
 		p.addRuleset(d.Ruleset)
-		d.denied = p.denial != denialNone
+		d.deniedAlways = p.denial != denialNone
 		if p.denial = max(p.denial, before); p.denial == denialBlocked {
 			return
 		}
@@ -79,7 +80,7 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	p.compete(rs)
 }
 
-// match sets p.matched to the rules that match the request.
+// The method match sets p.matched to the rules that match the request.
 func (p *Plan) match(rs *Ruleset) {
 	p.matched = rs.matcher.AppendMatches(p.matched[:0], &p.who.Request)
 	for i, condition := range p.matched {
@@ -87,8 +88,8 @@ func (p *Plan) match(rs *Ruleset) {
 	}
 }
 
-// divide assigns to the descriptor the checks that were added last, from the given uses and checks
-// on. It drops checks that another descriptor already has.
+// The method divide assigns to the descriptor the checks that were added last, from the given uses
+// and checks on. It drops checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept
@@ -114,16 +115,16 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keepOrMerge moves a check to index to and returns true. If one of the checks[:before] has the
+// keepOrMerge moves a check to the index to and returns true. If one of the checks[:before] has the
 // same key, keepOrMerge merges the check into it and returns false.
 func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {
-		cost := d.charge(c)
+		cost := d.multiplyCost(c)
 		for i := range before {
 			if earlier := &p.checks[i]; bytes.Equal(earlier.Key, c.Key) {
 				earlier.Include(c)
-				p.tighten(i, check)
+				p.tightenLimit(i, check)
 				p.parts = append(p.parts, part{check: int32(i), cost: cost})
 				return false
 			}
@@ -134,8 +135,8 @@ func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {
 	return true
 }
 
-// charge multiplies a check's cost by the descriptor's hits, and returns the product.
-func (d *Descriptor) charge(c *counter.Check) (cost int64) {
+// multiplyCost multiplies a check's cost by the descriptor's hits, and returns the product.
+func (d *Descriptor) multiplyCost(c *counter.Check) (cost int64) {
 	if d.Hits > 0 {
 		cost = counter.CountMax + 1 // more than any limit allows
 		if d.Hits <= counter.CountMax/c.Cost {
@@ -153,10 +154,10 @@ func (d *Descriptor) charge(c *counter.Check) (cost int64) {
 	return cost
 }
 
-// tighten gives a check the limit of another check of the same counter if that limit is stricter.
-// Descriptors can carry their own limits, so two limits for one counter can differ; the stricter
-// one applies.
-func (p *Plan) tighten(check, other int) {
+// tightenLimit gives a check the limit of another check of the same counter if that limit is
+// stricter. Descriptors can carry their own limits, so two limits for one counter can differ; the
+// stricter one applies.
+func (p *Plan) tightenLimit(check, other int) {
 	kept, l := p.checks[check].Limit, p.checks[other].Limit
 	if l.Count() < kept.Count() || l.Count() == kept.Count() && l.Capacity() < kept.Capacity() {
 		p.checks[check].Limit, p.checks[check].UnshardedLimit = l, p.checks[other].UnshardedLimit
@@ -167,8 +168,8 @@ func (p *Plan) tighten(check, other int) {
 
 // Reports appends the checks to send after the store has answered. They refund negative hits. If
 // the request was denied, they also charge the reported hits. If it was denied because no
-// descriptor with a quota had room, they also refund what its other limits were charged. If nothing
-// is appended, no call is needed. None of these checks can be denied.
+// descriptor with a quota had room, they also refund the charges to its other limits. If nothing is
+// appended, no call is needed. None of these checks can be denied.
 //
 // Negative hits have no receipt, so they are refunded to the store's current window, up to the
 // units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded
@@ -234,15 +235,15 @@ type DescriptorStatus struct {
 // Status returns the result for a descriptor, after Decide.
 func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	if p.denial != denialNone { // the store was not called
-		return DescriptorStatus{Denied: d.denied}
+		return DescriptorStatus{Denied: d.deniedAlways}
 	}
-	s := DescriptorStatus{Denied: p.penalized(), Unlimited: d.exempt}
+	s := DescriptorStatus{Denied: p.inPenalty(), Unlimited: d.exempt}
 	shown, denying := -1, false
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 		i := int(part.check)
 		denies := p.results[i].Denied && (!p.checks[i].Shadow || p.ruleOf(i).quota && p.ruleOf(i).action != policy.ActionLogOnly)
 		s.Denied = s.Denied || denies
-		if !p.shows(i, policy.HeadersX|policy.HeadersIETF|policy.HeadersNone) || p.results[i].Local || denying && !denies {
+		if !p.showsCheck(i, policy.HeadersX|policy.HeadersIETF|policy.HeadersNone) || p.results[i].Local || denying && !denies {
 			continue
 		}
 		if shown < 0 || denies && !denying || p.tighter(i, shown, denies) {
@@ -256,8 +257,8 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	return s
 }
 
-// tighter reports whether one check is tighter than another: if both deny, it has the longer wait,
-// otherwise it allows fewer further requests.
+// The method tighter reports whether one check is tighter than another: if both deny, it has the
+// longer wait, otherwise it allows fewer further requests.
 func (p *Plan) tighter(one, other int, deny bool) bool {
 	if deny {
 		return p.results[one].Wait > p.results[other].Wait

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// entries returns a descriptor that has only attributes.
-func entries(pairs ...string) *client {
+// entriesOnly returns a descriptor that has only attributes.
+func entriesOnly(pairs ...string) *client {
 	c := &client{attr: map[string]string{}, now: newCounters().now}
 	for i := 0; i < len(pairs); i += 2 {
 		c.attr[pairs[i]] = pairs[i+1]
@@ -27,8 +27,8 @@ func perAttr(name, limit string, tb testing.TB) policy.Rule {
 		Limits: []counter.Limit{limittest.Parse(tb, limit)}}
 }
 
-// describe sends one request with several descriptors to the store, including reports.
-func (c *counters) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
+// The method describe sends one request with several descriptors to the store, including reports.
+func (c *mapStore) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)
 	plan.AddDescriptors(ds)
@@ -48,10 +48,10 @@ func (c *counters) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	return plan, d
 }
 
-// left returns how many units remain of the limit for an attribute. It charges nothing.
-func (c *counters) left(t *testing.T, rs *Ruleset, pairs ...string) int64 {
+// unitsLeft returns how many units remain of the limit for an attribute. It charges nothing.
+func (c *mapStore) unitsLeft(t *testing.T, rs *Ruleset, pairs ...string) int64 {
 	t.Helper()
-	ds := []Descriptor{{Ruleset: rs, Attributes: entries(pairs...), Negative: true}}
+	ds := []Descriptor{{Ruleset: rs, Attributes: entriesOnly(pairs...), Negative: true}}
 	plan, _ := c.describe(t, ds)
 	return plan.Status(&ds[0]).Remaining
 }
@@ -71,8 +71,8 @@ func TestDescriptorsAreAllOrNothing(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "2/1m fixed_window", t), perAttr("b", "9/1m fixed_window", t)}})
 	c := newCounters()
 	both := func() []Descriptor {
-		return []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 3},
-			{Ruleset: rs, Attributes: entries("c", "1"), Hits: 1}}
+		return []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("b", "1"), Hits: 3},
+			{Ruleset: rs, Attributes: entriesOnly("c", "1"), Hits: 1}}
 	}
 	for i := range 4 {
 		ds := both()
@@ -99,8 +99,8 @@ func TestDescriptorsAreAllOrNothing(t *testing.T) {
 func TestDescriptorsShareACounter(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m fixed_window", t), perAttr("b", "10/1m fixed_window", t)}})
 	c := newCounters()
-	ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 2},
-		{Ruleset: rs, Attributes: entries("a", "1", "b", "1"), Hits: 4}, {Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}}
+	ds := []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 2},
+		{Ruleset: rs, Attributes: entriesOnly("a", "1", "b", "1"), Hits: 4}, {Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}}
 	plan, d := c.describe(t, ds)
 	if d.Denied() || len(plan.Checks()) != 2 || len(plan.Outcomes()) != 2 {
 		t.Fatalf("%+v, %d checks, %d outcomes", d, len(plan.Checks()), len(plan.Outcomes()))
@@ -120,13 +120,13 @@ func TestHits(t *testing.T) {
 	for _, name := range []string{"a", "s", "l", "t", "d"} {
 		c := newCounters()
 		ask := func(d Descriptor) bool {
-			d.Ruleset, d.Attributes = rs, entries(name, "1")
+			d.Ruleset, d.Attributes = rs, entriesOnly(name, "1")
 			_, decision := c.describe(t, []Descriptor{d})
 			return !decision.Denied()
 		}
 		step := func(what string, passed, want bool, left int64) {
 			t.Helper()
-			got := c.left(t, rs, name, "1")
+			got := c.unitsLeft(t, rs, name, "1")
 			if name == "l" && strings.Contains(what, "back") {
 				left = 0 // a sliding log finds charges only by their receipts
 			}
@@ -160,10 +160,10 @@ func TestReplaces(t *testing.T) {
 		"c d": {"d", "c"},
 	} {
 		one, several := new(Plan), new(Plan)
-		all, ds := entries(), []Descriptor(nil)
+		all, ds := entriesOnly(), []Descriptor(nil)
 		for _, name := range attrs {
 			all.attr[name] = "1"
-			ds = append(ds, Descriptor{Ruleset: rs, Attributes: entries(name, "1"), Hits: 1})
+			ds = append(ds, Descriptor{Ruleset: rs, Attributes: entriesOnly(name, "1"), Hits: 1})
 		}
 		one.Trace()
 		one.Add(rs, all)
@@ -195,7 +195,7 @@ func TestReplacesInGroups(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: rules})
 	plan := new(Plan)
 	plan.Trace()
-	plan.Add(rs, entries("a", "1", "b", "1", "c", "1"))
+	plan.Add(rs, entriesOnly("a", "1", "b", "1", "c", "1"))
 	if len(plan.Outcomes()) != 1 {
 		t.Errorf("%+v", plan.Outcomes())
 	}
@@ -223,7 +223,7 @@ func TestReplacesProblems(t *testing.T) {
 // TestDescriptorsDoNotAllocate: deciding descriptors allocates nothing, as a busy service requires.
 func TestDescriptorsDoNotAllocate(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m", t), perAttr("b", "10/1m", t)}})
-	ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1}}
+	ds := []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("b", "1"), Hits: 1}}
 	var plan Plan
 	if n := testing.AllocsPerRun(100, func() {
 		plan.Reset()
@@ -235,8 +235,8 @@ func TestDescriptorsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestDescriptorsDeniedWithoutTheStore: the plan names the descriptor for which the request is
-// denied, and nothing is charged.
+// TestDescriptorsDeniedWithoutTheStore: the plan names the descriptor because of which the request
+// is denied, and nothing is charged.
 func TestDescriptorsDeniedWithoutTheStore(t *testing.T) {
 	deny := perAttr("a", "5/1m", t)
 	deny.Per, deny.Missing = []policy.Dimension{{Kind: policy.PerAttr, Name: "never"}}, policy.MissingDeny
@@ -247,7 +247,7 @@ func TestDescriptorsDeniedWithoutTheStore(t *testing.T) {
 			c := newCounters()
 			var ds []Descriptor
 			for _, attr := range order {
-				ds = append(ds, Descriptor{Ruleset: rs, Attributes: entries(attr, "1"), Hits: 1})
+				ds = append(ds, Descriptor{Ruleset: rs, Attributes: entriesOnly(attr, "1"), Hits: 1})
 			}
 			plan, d := c.describe(t, ds)
 			if d.Outcome != want {
@@ -258,7 +258,7 @@ func TestDescriptorsDeniedWithoutTheStore(t *testing.T) {
 					t.Errorf("%v: descriptor %d: %+v", order, i, got)
 				}
 			}
-			if left := c.left(t, rs, "b", "1"); left != 5 {
+			if left := c.unitsLeft(t, rs, "b", "1"); left != 5 {
 				t.Errorf("%d: %d left", first, left)
 			}
 		}

@@ -14,7 +14,7 @@ const recordsMax = 3
 // blockedByRecord is the result of Plan.BlockedBy if a record blocks the client.
 const blockedByRecord = "directory"
 
-// records hold the directory's data about the client of the policy being added.
+// The type records hold the directory's data about the client of the policy being added.
 type records struct {
 	directory       policy.Directory
 	blocked, exempt bool
@@ -37,9 +37,9 @@ func (p *Plan) UseDirectory(d policy.Directory) {
 
 // Unresolved returns the clients and the API keys (of [policy.KindKey]) that the directory has not
 // looked up yet, or nil. The caller has the directory read their records, calls Retry, and adds the
-// same request again. The owner of a key is known only then, so its records may be unresolved in
-// turn. Otherwise the plan treats these clients as clients without records, and these keys as
-// invalid. The names are valid until Retry or Reset.
+// same request again. The owner of a key becomes known only then, so the owner's records may be
+// unresolved in turn. Otherwise the plan treats these clients as clients without records, and these
+// keys as invalid. The names are valid until Retry or Reset.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }
 
 // Retry resets the plan for the same request: it keeps the directory and the argument of Hurry.
@@ -52,26 +52,26 @@ func (p *Plan) Retry() {
 }
 
 // RequireRecords makes Add, until Reset, deny a request with 503 if the directory has not looked up
-// its client. It is for a directory that works but has too many lookups to do: the client might be
-// blocked, and might have caused the overload.
+// its client. It is meant for a directory that works but has too many lookups to do. The client
+// might be blocked, and might have caused the overload.
 func (p *Plan) RequireRecords() { p.records.required = true }
 
 // DenyUnread denies the request that was added with 503, as an overload, whether it has limits or
-// not. It is for a front that cannot read the client's records for lack of time.
+// not. It is meant for a front that has no time left to read the client's records.
 func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 
 // Source returns the Source of a [counter.Check] for the address of the request that was added
 // last.
 func (p *Plan) Source() uint32 { return p.who.Request.Source() }
 
-// reset forgets the records of a request.
+// The method reset forgets the records of a request.
 func (r *records) reset() {
-	clear(r.unresolved) // the names share the memory of the request
+	clear(r.unresolved) // because the names share the memory of the request
 	r.directory, r.unresolved, r.required = nil, r.unresolved[:0], false
 	r.forget()
 }
 
-// forget forgets the records of the policy added before.
+// The method forget forgets the records of the policy added before.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.overridden = false, false, 0
 	clear(r.overrides[:])
@@ -89,7 +89,7 @@ func (p *Plan) readRecords() {
 	}
 	who, now := &p.who.Identity, p.who.Request.Attrs.Now()
 	if addr := p.who.Request.Peer; addr.IsValid() {
-		p.apply(directory.FindAddr(addr, now), who.Kind == kindAddress)
+		p.applyRecord(directory.FindAddr(addr, now), who.Kind == kindAddress)
 	}
 	if who.Kind != "" && who.Kind != kindAddress {
 		p.readRecord(who.Kind, who.ID, now)
@@ -111,7 +111,7 @@ const (
 
 //go:noinline
 func (p *Plan) readRecord(kind, id string, now counter.Micros) {
-	if len(id) > policy.ValueBytesMax { // as in keys, so that a directory does not store long names
+	if len(id) > policy.ValueBytesMax { // written as in keys, so that a directory does not store long names
 		who := policy.IdentityOf(kind, id)
 		kind, id = who.Kind, who.ID
 	}
@@ -120,14 +120,15 @@ func (p *Plan) readRecord(kind, id string, now counter.Micros) {
 		p.records.unresolved = append(p.records.unresolved, policy.ClientName{Kind: kind, ID: id})
 		return
 	}
-	p.apply(found, true)
+	p.applyRecord(found, true)
 }
 
-// apply applies a record, which may be nil. A record of a network blocks and exempts every client
-// in it, but sets the tier and the limits only of clients that are identified by their address.
+// applyRecord applies a record, which may be nil. A record of a network blocks and exempts every
+// client in it, but it sets the tier and the limits only of clients that are identified by their
+// address.
 //
 //go:noinline
-func (p *Plan) apply(record *policy.ClientRecord, whole bool) {
+func (p *Plan) applyRecord(record *policy.ClientRecord, whole bool) {
 	if record == nil {
 		return
 	}

@@ -42,9 +42,9 @@ func (fromDirectory) VerifyFor(asker *policy.Asker, key string) (*policy.Identit
 	return who, state
 }
 
-// TestKeysOfTheDirectory tests that a plan names the API key that the directory has not read, that
-// it looks up the records of its owner once the key is known, and that a request whose key cannot
-// be read is one with an invalid credential, or is denied if records are required.
+// TestKeysOfTheDirectory tests that a plan names the API key that the directory has not read, and
+// looks up the records of its owner once the key is known. A request whose key cannot be read has
+// an invalid credential, or is denied if records are required.
 func TestKeysOfTheDirectory(t *testing.T) {
 	rs := mustCompile(t, forcePolicy(t, fromDirectory{}, false))
 	var a policy.Attributes = &client{peer: netip.MustParseAddr("192.0.2.1"), header: map[string]string{"X-Key": "secret"}}

@@ -32,7 +32,7 @@ func (d directory) FindAddr(addr netip.Addr, _ counter.Micros) *policy.ClientRec
 }
 
 // askDirected is counters.ask with a directory.
-func (c *counters) askDirected(d directory, a policy.Attributes, rs *Ruleset) (*Plan, Decision) {
+func (c *mapStore) askDirected(d directory, a policy.Attributes, rs *Ruleset) (*Plan, Decision) {
 	plan := new(Plan)
 	plan.UseDirectory(d)
 	plan.Add(rs, a)
@@ -67,7 +67,7 @@ func TestOrderOfForce(t *testing.T) {
 		who     policy.Identity
 		state   policy.CredentialState
 		records directory
-		listed  bool // the policy's exempt lists the client
+		listed  bool // the list exempt of the policy contains the client
 		outcome Outcome
 		limit   int64
 	}{

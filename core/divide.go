@@ -11,24 +11,25 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ruleRegion and limitRegion are what rules and limits know about their region. In the filter, both
-// are empty structs.
+// ruleRegion and limitRegion hold what rules and limits need to know about their region. In the
+// filter, both are empty structs.
 type (
 	ruleRegion  = *regionDivider
 	limitRegion = *regionPart
 )
 
-// regionPart is what a check needs to know of a limit besides the region's part of it.
+// regionPart holds what a check needs to know of a limit besides the region's part of it.
 type regionPart struct {
-	whole *counter.Limit // over all regions, if they lend each other units; otherwise nil
-	none  bool           // nothing passes: the region has no unit of the limit, which stands for it
+	whole *counter.Limit // the limit over all regions, if they lend each other units; otherwise nil
+	none  bool           // nothing passes, because the region has no unit of the original limit
 }
 
-// regionDivider divides what is known only with a request among regions: a client's own limits and
-// its grants. The filter for Envoy does not link it, and shows a client's own limit as a whole.
+// regionDivider divides a client's own limits and its grants among regions, because they are known
+// only with a request. The filter for Envoy does not link it, and shows a client's own limit
+// undivided.
 type regionDivider struct{ *policy.RegionPart }
 
-// divide prepares the rules that are divided among regions.
+// The method divide prepares the rules that are divided among regions.
 func (rs *Ruleset) divide(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]
@@ -44,8 +45,8 @@ func (rs *Ruleset) divide(p *policy.Policy) {
 	}
 }
 
-// lend marks limits whose units the regions lend each other, if the rule and the algorithms allow
-// it. whole are the limits over all regions.
+// The method lend marks limits whose units the regions lend each other, if the rule and the
+// algorithms allow it. The argument whole contains the limits over all regions.
 func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	if !d.Lends || len(whole) != len(limits) {
 		return
@@ -58,13 +59,13 @@ func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	}
 }
 
-// ownPart returns the region's parts of a client's own limits for a rule. ok is false if the rule
-// has no regions, or if it also has shards: then the rule's shards divide the limits.
+// ownPart returns the region's parts of a client's own limits for a rule. The result ok is false if
+// the rule has no regions, or if it also has shards, which then divide the limits.
 func (o *ownLimits) ownPart(r *rule, holdsClient bool) (set *limitSet, ok bool) {
 	if r.region == nil || r.spread != nil {
 		return nil, false
 	}
-	return o.apart(r, shardSpec{region: r.region.RegionPart}, holdsClient), true
+	return o.separateLimits(r, shardSpec{region: r.region.RegionPart}, holdsClient), true
 }
 
 // compileOwn is compileSet for a client's own limits under the rule.
@@ -75,8 +76,8 @@ func (r *rule) compileOwn(set *policy.LimitSet) limitSet {
 	return r.region.compile(r.name, *set)
 }
 
-// compile divides a set of limits. There is no limit of 0, so a limit of which the region has no
-// unit becomes a limit of one unit that denies every request.
+// The method compile divides a set of limits. A limit of 0 does not exist, so a limit of which the
+// region has no unit becomes a limit of one unit that denies every request.
 func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
 	for i := range sources {
@@ -98,7 +99,7 @@ func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	return made
 }
 
-// adjust completes a check of the limit.
+// The method adjust completes a check of the limit.
 func (l *ruleLimit) adjust(c *counter.Check) {
 	if l.part == nil {
 		return
@@ -108,10 +109,10 @@ func (l *ruleLimit) adjust(c *counter.Check) {
 	}
 }
 
-// closed reports whether nothing passes the limit.
+// The method closed reports whether no request passes the limit.
 func (l *ruleLimit) closed() bool { return l.part != nil && l.part.none }
 
-// sameRegion reports whether both limits know the same of their region.
+// sameRegion reports whether both limits have the same data about their region.
 func (l *ruleLimit) sameRegion(o *ruleLimit) bool {
 	if l.part == nil || o.part == nil {
 		return l.part == o.part

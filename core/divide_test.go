@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// regionRules returns a policy in a region with that share of 10. Its rule api has 10 an hour in
-// all regions together.
+// regionRules returns a policy in a region that has the given share out of 10. Its rule api allows
+// 10 requests an hour in all regions together.
 func regionRules(t *testing.T, share int64, shards int, limits ...string) *Ruleset {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{uint16(share), uint16(10 - share)}}
@@ -37,8 +37,8 @@ func checksFor(rs *Ruleset, record *policy.ClientRecord) []counter.Check {
 	return slices.Clone(plan.Checks())
 }
 
-// TestOwnLimitsAreDivided: a client's own limits have parts that add up, whatever rules cached them
-// before.
+// TestOwnLimitsAreDivided: a client's own limits have parts that add up, no matter which rules
+// cached them before.
 func TestOwnLimitsAreDivided(t *testing.T) {
 	three, seven := regionRules(t, 3, 0, "10/1h fixed_window"), otherRegion(t)
 	whole := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
@@ -46,7 +46,7 @@ func TestOwnLimitsAreDivided(t *testing.T) {
 	for _, rule := range []string{"api", "*"} {
 		record := &policy.ClientRecord{Overrides: own(t, map[string]string{rule: "25/1h fixed_window"})}
 		for range 2 {
-			for want, rs := range map[int64]*Ruleset{8: three, 17: seven, 25: whole} { // 7.5 and 17.5: the first gets the unit
+			for want, rs := range map[int64]*Ruleset{8: three, 17: seven, 25: whole} { // the parts are 7.5 and 17.5, and the first region gets the remaining unit
 				checks := checksFor(rs, record)
 				if n := checks[0].Limit.Count(); n != want || checks[0].Cost != 1 {
 					t.Errorf("under %q: %d of 25, cost %d, want %d", rule, n, checks[0].Cost, want)
@@ -76,7 +76,7 @@ func TestOwnLimitsWithoutAPart(t *testing.T) {
 }
 
 // TestAGrantOpensOneLimit: a limit of which the region has no unit stays closed when a grant raises
-// another limit of the client, whatever rules cached the raised limits before.
+// another limit of the client, no matter which rules cached the raised limits before.
 func TestAGrantOpensOneLimit(t *testing.T) {
 	own := own(t, map[string]string{"api": "1/1h fixed_window,100/1d fixed_window"})
 	all, err := own.WithGrants([]policy.Grant{{Rule: "api", Window: "86400s", Units: 50, At: 30 * counter.Minute}})
@@ -95,7 +95,7 @@ func TestAGrantOpensOneLimit(t *testing.T) {
 	}
 }
 
-// TestGrantsAreDivided: the regions' parts of a grant add up to it.
+// TestGrantsAreDivided: the regions' parts of a grant add up to the grant.
 func TestGrantsAreDivided(t *testing.T) {
 	all, err := (*policy.Overrides)(nil).WithGrants([]policy.Grant{{Rule: "api", Units: 15, At: 30 * counter.Minute}})
 	if err != nil {
@@ -114,7 +114,7 @@ func TestGrantsAreDivided(t *testing.T) {
 	}
 }
 
-// otherRegion is the second region of regionRules(t, 3, …).
+// otherRegion is the second region of the policy that regionRules(t, 3, …) returns.
 func otherRegion(t *testing.T) *Ruleset {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}, Self: 1}
@@ -122,8 +122,8 @@ func otherRegion(t *testing.T) *Ruleset {
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
 }
 
-// TestTheStricterLimitIsLent: of two limits for one counter, the whole limit is that of the
-// stricter one as well.
+// TestTheStricterLimitIsLent: if two limits use one counter, the whole limit is also that of the
+// stricter one.
 func TestTheStricterLimitIsLent(t *testing.T) {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
 	lent := func(part, whole string) *Ruleset {
@@ -134,8 +134,8 @@ func TestTheStricterLimitIsLent(t *testing.T) {
 	wide, strict := lent("30/1h fw", "100/1h fw"), lent("15/1h fw", "50/1h fw")
 	for _, order := range [][2]*Ruleset{{wide, strict}, {strict, wide}} {
 		var plan Plan
-		plan.AddDescriptors([]Descriptor{{Ruleset: order[0], Attributes: entries("a", "1"), Hits: 1},
-			{Ruleset: order[1], Attributes: entries("a", "1"), Hits: 1}})
+		plan.AddDescriptors([]Descriptor{{Ruleset: order[0], Attributes: entriesOnly("a", "1"), Hits: 1},
+			{Ruleset: order[1], Attributes: entriesOnly("a", "1"), Hits: 1}})
 		checks := plan.Checks()
 		if len(checks) != 1 || checks[0].Limit.Count() != 15 || checks[0].WholeLimit == nil || checks[0].WholeLimit.Count() != 50 {
 			t.Errorf("%+v", checks)

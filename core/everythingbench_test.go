@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// everything returns a policy of n rules that uses all client features: tokens, tiers, penalties,
-// and lists of 1,000 exempt or blocked address ranges. Up to three of the rules match GET
-// /api/items/42.
+// The function everything returns a policy of n rules that uses all client features: tokens, tiers,
+// penalties, and lists of 1,000 exempt or blocked address ranges. Up to three of the rules match
+// GET /api/items/42.
 func everything(tb testing.TB, n int, v policy.Verifier) *Ruleset {
 	tb.Helper()
 	limit, more := limittest.Parse(tb, "1000000/1m"), limittest.Parse(tb, "2000000/1m")
@@ -59,7 +59,7 @@ func thousandRanges(net byte) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// tokens maps tokens to identities.
+// The type tokens maps tokens to identities.
 type tokens map[string]*policy.Identity
 
 func (t tokens) Verify(credential string) (*policy.Identity, policy.CredentialState) {
@@ -77,8 +77,8 @@ type visitor struct {
 	want    Outcome
 }
 
-// visitors returns clients that use the features of the policy, beginning with the plain one, and
-// the verifier for their tokens.
+// The function visitors returns clients that use the features of the policy, beginning with the
+// plain one, and the verifier for their tokens.
 func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	tb.Helper()
 	overrides, err := policy.NewOverrides(map[string]policy.LimitSet{"*": {Limits: []counter.Limit{limittest.Parse(tb, "8000000/1m")}},
@@ -107,7 +107,7 @@ func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	}, known
 }
 
-// sizes are the numbers of rules to test, beginning with the baseline.
+// The variable sizes are the numbers of rules to test, beginning with the baseline.
 var sizes = []int{1, 100, 1_000, 10_000}
 
 // TestEverythingAllocates: planning and deciding a request allocates nothing, whatever features the

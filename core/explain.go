@@ -16,13 +16,13 @@ import (
 // the decision, so it describes what really happened. It shares no memory with the plan.
 type Explanation struct {
 	Policy   string // the policy's name
-	Disabled bool   // if set, no other field is
+	Disabled bool   // if set, no other field is set
 
 	Client policy.Identity // the client; the zero Identity if none was found
 	// the policy's ways to identify a client, in the order they are tried
 	Methods     []MethodExplanation
 	Credentials []CredentialUse // the credentials that were read, with their states
-	Address     string          // the client's address, and how it was found
+	Address     string          // the client's address, and how it was determined
 	// the entry of block or exempt that matched, with its reason; "" if none did
 	Listed string
 	// Denied is the reason why this or another policy denies the request without the store; "" if
@@ -56,7 +56,8 @@ type RuleExplanation struct {
 	// "denied: why" or "not checked: why".
 	Fate   string
 	LostTo string // the rule that won instead; "" if none did
-	// whose limits are used: "the rule", "tier premium", "this client's own"; "" if none are
+	// the owner of the limits that are used: "the rule", "tier premium", "this client's own"; "" if
+	// none are
 	Limits  string
 	Outcome Outcome // set after Decide or Degrade if the rule is in play
 
@@ -66,27 +67,28 @@ type RuleExplanation struct {
 	Policies  []string         // the policy names of the limits of Checks
 	Checks    []counter.Check  // the checks for the store; none if the request is denied without it
 	Results   []counter.Result // of Checks, after Decide
-	// Limited are the limits of Checks as clients see them, and Used are the units used of each. If
-	// the rule has shards, Limited are the limits over all shards, and each check is for one shard.
-	// After Looked, Used, Remaining and Reset cover all shards together. Without Looked, they are
-	// those of the check's shard, with Used and Remaining multiplied by the number of shards.
+	// Limited holds the limits of Checks as clients see them, and Used the units used of each. If
+	// the rule has shards, Limited holds the limits over all shards, and each check is for one
+	// shard. After Looked, Used, Remaining and Reset cover all shards together. Without Looked,
+	// these fields are those of the check's shard, with Used and Remaining multiplied by the number
+	// of shards.
 	Limited []*counter.Limit
 	Used    []int64
 	Shards  int // the number of shards of each counter; 0 for none
 	Denying int // after Looked, how many shards would deny the request
 }
 
-// trace is what a plan records for Explain.
-type trace struct {
+// planTrace holds what a plan records for Explain.
+type planTrace struct {
 	// the function addTraced; a field, so that programs without Explain do not link it
 	add      func(*Plan, *Ruleset)
 	matched  []int32 // the rules that match, before competition in groups
-	policies []traced
-	looked   []lookedAt // by check, after Looked
+	policies []tracedPolicy
+	looked   []shardSum // by check, after Looked
 }
 
-// traced is what was recorded about one policy.
-type traced struct {
+// tracedPolicy holds what was recorded about one policy.
+type tracedPolicy struct {
 	ruleset *Ruleset
 	said    Explanation // without the fields that only Decide determines
 }
@@ -95,7 +97,7 @@ type traced struct {
 // Recording allocates.
 func (p *Plan) Trace() {
 	if p.trace == nil {
-		p.trace = &trace{add: (*Plan).addTraced}
+		p.trace = &planTrace{add: (*Plan).addTraced}
 	}
 }
 
@@ -132,7 +134,7 @@ func (p *Plan) addTraced(rs *Ruleset) {
 			e.Rules = append(e.Rules, p.explainMatch(rs, index))
 		}
 	}
-	p.trace.policies = append(p.trace.policies, traced{ruleset: rs, said: e})
+	p.trace.policies = append(p.trace.policies, tracedPolicy{ruleset: rs, said: e})
 }
 
 func clonedIdentity(who policy.Identity) policy.Identity {
@@ -149,7 +151,7 @@ func (p *Plan) explainMethods(rs *Ruleset, looked []CredentialUse) []MethodExpla
 	over := false
 	for i := range rs.who.Finders {
 		f := &rs.who.Finders[i]
-		methods[i] = MethodExplanation{Method: wayOf(f), Fate: "not tried"}
+		methods[i] = MethodExplanation{Method: identifyWay(f), Fate: "not tried"}
 		if !over {
 			methods[i].Fate, over = p.explainMethod(f, i, looked)
 		}
@@ -185,8 +187,8 @@ func (p *Plan) explainMethod(f *identify.Finder, method int, looked []Credential
 	return strings.Join(states, ", then "), false
 }
 
-// wayOf returns a way to identify clients in the words of a policy.
-func wayOf(f *identify.Finder) string {
+// identifyWay returns a way to identify clients in the words of a policy.
+func identifyWay(f *identify.Finder) string {
 	if f.Name == "" {
 		return policy.IdentifyWords[f.Kind]
 	}
@@ -238,10 +240,10 @@ func (p *Plan) explainDenial(rs *Ruleset) string {
 // deniedByItself reports whether the policy itself, and not one of its rules, denies the request.
 func (p *Plan) deniedByItself(rs *Ruleset) bool {
 	u := p.useOf(rs, policyItself)
-	return u != nil && !u.guards()
+	return u != nil && !u.isPenalty()
 }
 
 // overCheckLimit reports whether the rule has no checks because the plan had no room for them.
-func (u *use) overCheckLimit() bool {
+func (u *ruleUse) overCheckLimit() bool {
 	return u.rule != &noRule && u.checks[0] == u.checks[1] && !u.excused && !u.unlimited && !u.missing
 }

@@ -19,8 +19,8 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 	switch {
 	case u == nil && (p.denial == denialBlocked || p.deniedByItself(rs)):
 		e.Fate = "not checked: the request is denied"
-	case u == nil && r.missing == policy.MissingSkip && !p.has(r):
-		e.Fate = "skipped: the request lacks " + p.lacks(r)
+	case u == nil && r.missing == policy.MissingSkip && !p.hasDimensions(r):
+		e.Fate = "skipped: the request lacks " + p.lackedDimension(r)
 	case u == nil && p.replacedBy(rs, r) != "":
 		e.LostTo = p.replacedBy(rs, r)
 		e.Fate = "replaced by " + e.LostTo
@@ -37,7 +37,7 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 	case u.excused:
 		e.Fate = "exempt: " + p.who.Entry.At + " lists the client"
 	case u.missing:
-		e.Fate = "denied: the request lacks " + p.lacks(r)
+		e.Fate = "denied: the request lacks " + p.lackedDimension(r)
 	case u.overCheckLimit():
 		e.Fate = "not checked: the request meets more limits than one call of the store can check"
 	case r.group >= 0 && !r.when.Certain(&p.who.Request):
@@ -52,7 +52,7 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 }
 
 // useOf returns the use of a rule, nil if it is not in play.
-func (p *Plan) useOf(rs *Ruleset, index int32) *use {
+func (p *Plan) useOf(rs *Ruleset, index int32) *ruleUse {
 	for i := range p.uses {
 		if p.outcomes[i].Ruleset == rs && p.outcomes[i].Index == int(index) {
 			return &p.uses[i]
@@ -61,11 +61,12 @@ func (p *Plan) useOf(rs *Ruleset, index int32) *use {
 	return nil
 }
 
-// lacks returns the first dimension of the rule that the request lacks, in the words of a policy.
-func (p *Plan) lacks(r *rule) string {
+// lackedDimension returns the first dimension of the rule that the request lacks, in the words of a
+// policy.
+func (p *Plan) lackedDimension(r *rule) string {
 	for i := range r.dims {
 		one := *r
-		if one.dims = r.dims[i : i+1]; p.has(&one) {
+		if one.dims = r.dims[i : i+1]; p.hasDimensions(&one) {
 			continue
 		}
 		if d := &r.dims[i]; d.name != "" {
@@ -116,7 +117,7 @@ func (rs *Ruleset) whyLost(loser, winner int32) string {
 	}
 }
 
-func (p *Plan) explainWhose(w whose) string {
+func (p *Plan) explainWhose(w limitOwner) string {
 	switch w {
 	case whoseTier:
 		return "tier " + p.who.Identity.Tier
@@ -129,8 +130,8 @@ func (p *Plan) explainWhose(w whose) string {
 	}
 }
 
-// explain completes the explanation of a policy with the results of Decide.
-func (p *Plan) explain(t *traced) Explanation {
+// The method explain completes the explanation of a policy with the results of Decide.
+func (p *Plan) explain(t *tracedPolicy) Explanation {
 	e := t.said
 	e.Rules = slices.Clone(e.Rules)
 	for i := range e.Rules {
@@ -149,8 +150,8 @@ func (p *Plan) explain(t *traced) Explanation {
 			p.explainCheck(r, int(c))
 		}
 	}
-	if u := p.useOf(t.ruleset, policyItself); u != nil && u.guards() && p.denial == denialNone {
-		e.Penalty = &PenaltyExplanation{Check: clonedCheck(p.checks[u.checks[0]]), Result: p.results[u.checks[0]]}
+	if u := p.useOf(t.ruleset, policyItself); u != nil && u.isPenalty() && p.denial == denialNone {
+		e.Penalty = &PenaltyExplanation{Check: cloneCheck(p.checks[u.checks[0]]), Result: p.results[u.checks[0]]}
 	}
 	return e
 }
@@ -171,13 +172,13 @@ func (p *Plan) explainCheck(r *RuleExplanation, c int) {
 			r.Denying = all.denying
 		}
 	}
-	r.Checks, r.Results = append(r.Checks, clonedCheck(p.checks[c])), append(r.Results, result)
+	r.Checks, r.Results = append(r.Checks, cloneCheck(p.checks[c])), append(r.Results, result)
 	r.Limited, r.Used = append(r.Limited, limit.unsharded()), append(r.Used, used)
 	r.Policies, r.Cost = append(r.Policies, limit.text.Name), p.checks[c].Cost
 }
 
-// clonedCheck returns a check that outlives the plan.
-func clonedCheck(c counter.Check) counter.Check {
+// cloneCheck returns a check that outlives the plan.
+func cloneCheck(c counter.Check) counter.Check {
 	c.Key = bytes.Clone(c.Key)
 	return c
 }

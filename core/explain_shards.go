@@ -11,8 +11,8 @@ import (
 // A request is charged to one shard of a rule. Each process rotates through the shards
 // independently, so the shard is not known in advance, and an explanation covers all shards.
 
-// lookedAt sums up all shards of a limit.
-type lookedAt struct {
+// shardSum is the sum over all shards of a limit.
+type shardSum struct {
 	remaining, used int64
 	reset           counter.Micros // until the last shard is full again
 	// the number of shards that would deny the request by any limit of the rule
@@ -44,18 +44,18 @@ func (p *Plan) Looked(results []counter.Result) {
 	if len(results) == 0 {
 		return
 	}
-	p.trace.looked = make([]lookedAt, len(p.checks))
+	p.trace.looked = make([]shardSum, len(p.checks))
 	for i := range p.uses {
 		u := &p.uses[i]
 		shards := max(1, int(u.shards))
 		count := int(u.checks[1]-u.checks[0]) * shards
-		p.lookedAtRule(u, results[:count], shards)
+		p.mergeRule(u, results[:count], shards)
 		results = results[count:]
 	}
 }
 
-// lookedAtRule merges the answers for a rule: for each limit, those of all its shards.
-func (p *Plan) lookedAtRule(u *use, results []counter.Result, shards int) {
+// mergeRule merges the answers for a rule: for each limit, those of all its shards.
+func (p *Plan) mergeRule(u *ruleUse, results []counter.Result, shards int) {
 	waits := make([]counter.Micros, shards)
 	denies := make([]bool, shards)
 	for i := range results {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// look answers the checks that Looks returns for a plan.
-func (c *counters) look(plan *Plan) {
+// The method look answers the checks that Looks returns for a plan.
+func (c *mapStore) look(plan *Plan) {
 	results := make([]counter.Result, 0, len(plan.Looks()))
 	for _, one := range plan.Looks() {
 		answer := make([]counter.Result, 1)
@@ -24,7 +24,7 @@ func (c *counters) look(plan *Plan) {
 }
 
 // explainBeforehand explains a request without charging it.
-func (c *counters) explainBeforehand(t *testing.T, rs *Ruleset, a policy.Attributes) (Explanation, Decision) {
+func (c *mapStore) explainBeforehand(t *testing.T, rs *Ruleset, a policy.Attributes) (Explanation, Decision) {
 	t.Helper()
 	plan := new(Plan)
 	plan.Trace()
@@ -56,7 +56,7 @@ func TestExplainLooksAtAllShards(t *testing.T) {
 		if plain := &e.Rules[0]; plain.Shards != 0 || plain.Used[0] != 1000-plain.Results[0].Remaining {
 			t.Errorf("of a rule without shards: %+v", plain)
 		}
-		remaining, used, reset := store.sums(asking, a)
+		remaining, used, reset := store.sumShards(asking, a)
 		r := &e.Rules[1]
 		for i, l := range r.Limited {
 			if got := r.Results[i]; r.Shards != shards || got.Remaining != remaining[l.String()] || r.Used[i] != used[l.String()] ||
@@ -71,9 +71,9 @@ func TestExplainLooksAtAllShards(t *testing.T) {
 	}
 }
 
-// sums looks at each counter of the client separately. For each limit it returns the sums over all
-// shards, and the latest reset.
-func (c *counters) sums(rs *Ruleset, a policy.Attributes) (remaining, used map[string]int64, reset map[string]counter.Micros) {
+// sumShards looks at each counter of the client separately. For each limit it returns the sums over
+// all shards, and the latest reset.
+func (c *mapStore) sumShards(rs *Ruleset, a policy.Attributes) (remaining, used map[string]int64, reset map[string]counter.Micros) {
 	remaining, used, reset = map[string]int64{}, map[string]int64{}, map[string]counter.Micros{}
 	plan := new(Plan)
 	for range plan.AllCounters(rs, a) {
@@ -94,7 +94,7 @@ func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	policy := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "all", PerNone: true, Expose: true, Shards: 3, Limits: limittest.All(t, "6/1m fw", "9/1h fw")}}}
 	rs := mustCompile(t, policy)
 	for _, c := range []struct {
-		minute, hour [3]int64 // used units of each shard, of 2 and of 3
+		minute, hour [3]int64 // the used units of each shard, with 2 and with 3 shards
 		denying      int
 		key          string // the shard that represents the others
 		remaining    int64
@@ -125,7 +125,7 @@ func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	}
 }
 
-// add adds a slot to a store.
+// The function add adds a slot to a store.
 func add(slots map[string]counter.Slot, key string, slot counter.Slot) map[string]counter.Slot {
 	if slots == nil {
 		slots = map[string]counter.Slot{}
@@ -148,10 +148,10 @@ func TestExplainUnitsLostByDivision(t *testing.T) {
 	}
 }
 
-// TestLooksChargeNothing: there is a look for every check of a plan, each at a different counter,
-// and none causes a penalty.
+// TestLooksChargeNothing: Looks returns an OpLook check for every check of a plan, each for a
+// different counter, and none causes a penalty.
 func TestLooksChargeNothing(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "1/1m")},
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "1/1m")},
 		{Name: "b", Shards: 64, Limits: limittest.All(t, "64/1m", "640/1h")}}})
 	plan := new(Plan)
 	plan.Trace()

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// explained returns a policy whose rules have many different fates.
-func explained(t *testing.T, who *knownClient) *Ruleset {
+// explainedPolicy returns a policy whose rules have many different fates.
+func explainedPolicy(t *testing.T, who *knownClient) *Ruleset {
 	t.Helper()
 	l := limittest.All(t, "10/1m")
 	return mustCompile(t, policy.Policy{Name: "shop", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who},
@@ -34,7 +34,7 @@ func explained(t *testing.T, who *knownClient) *Ruleset {
 		}})
 }
 
-// explain runs a traced plan and returns the explanation of the first policy.
+// The function explain runs a traced plan and returns the explanation of the first policy.
 func explain(t *testing.T, a policy.Attributes, policies ...*Ruleset) Explanation {
 	t.Helper()
 	plan := new(Plan)
@@ -55,8 +55,8 @@ func explain(t *testing.T, a policy.Attributes, policies ...*Ruleset) Explanatio
 	return explanations[0]
 }
 
-// fates returns the fate of each rule.
-func fates(e Explanation) map[string]string {
+// ruleFates returns the fate of each rule.
+func ruleFates(e Explanation) map[string]string {
 	all := map[string]string{}
 	for _, r := range e.Rules {
 		if all[r.Name] = r.Fate; r.Limits != "" {
@@ -100,8 +100,8 @@ func TestExplainRules(t *testing.T) {
 	} {
 		a := get("192.0.2.7", c.path)
 		a.header = map[string]string{"Authorization": "Bearer x"}
-		e := explain(t, a, explained(t, c.who))
-		if diff := cmp.Diff(c.want, fates(e)); diff != "" {
+		e := explain(t, a, explainedPolicy(t, c.who))
+		if diff := cmp.Diff(c.want, ruleFates(e)); diff != "" {
 			t.Errorf("%s by %+v (-want +got):\n%s", c.path, c.who.identity, diff)
 		}
 	}
@@ -138,7 +138,7 @@ func TestExplainClient(t *testing.T) {
 		if c.peer != "" {
 			a.peer, address = netip.MustParseAddr(c.peer), c.peer+", as the proxy knows it"
 		}
-		e := explain(t, a, explained(t, &c.who))
+		e := explain(t, a, explainedPolicy(t, &c.who))
 		var methods []string
 		for _, m := range e.Methods {
 			methods = append(methods, m.Method+": "+m.Fate)
@@ -163,7 +163,7 @@ func TestExplainNumbers(t *testing.T) {
 	a := get("192.0.2.7", "/")
 	a.header, a.now = map[string]string{"Authorization": "Bearer x"}, newCounters().now
 	other := mustCompile(t, policy.Policy{Name: "other", Disabled: true})
-	e := explain(t, a, explained(t, who), other)
+	e := explain(t, a, explainedPolicy(t, who), other)
 	r := e.Rules[len(e.Rules)-1]
 	var keys []string
 	for _, c := range r.Checks {
@@ -198,7 +198,7 @@ func TestExplainAnotherPolicysBlock(t *testing.T) {
 // TestExplainWithoutTheStore: if a request is denied without the store, the explanation has no
 // numbers, not even 0.
 func TestExplainWithoutTheStore(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{{Name: "plain", Limits: limittest.All(t, "10/1m")},
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: []policy.Rule{{Name: "plain", Limits: limittest.All(t, "10/1m")},
 		{Name: "spread", Shards: 5, Limits: limittest.All(t, "10/1m")},
 		{Name: "must", Per: []policy.Dimension{{Kind: policy.PerAttr, Name: "zone"}}, Missing: policy.MissingDeny, Limits: limittest.All(t, "10/1m")}}})
 	e := explain(t, get("192.0.2.1", "/"), rs)
@@ -225,7 +225,7 @@ func TestExplainReadings(t *testing.T) {
 	const beside = "applies: the path has several readings, and the rule matches some of them | the rule"
 	want := map[string]string{"free": beside, "api": beside, "rest": "applies | the rule",
 		"last": "lost to rest: its priority 3 is before 4"}
-	if diff := cmp.Diff(want, fates(explain(t, get("192.0.2.1", "/free/..\\api\\x"), rs))); diff != "" {
+	if diff := cmp.Diff(want, ruleFates(explain(t, get("192.0.2.1", "/free/..\\api\\x"), rs))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

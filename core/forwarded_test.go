@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// spoofCase is one case of testdata/spoof: words and values in order.
+// spoofCase is one case of testdata/spoof: pairs of a word and a value, in order.
 type spoofCase struct {
 	name  string
 	words [][2]string

@@ -14,22 +14,22 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// chained is a request that was forwarded by proxies, with the policy that trusts them.
-type chained struct {
+// chainedRequest is a request that was forwarded by proxies, with the policy that trusts them.
+type chainedRequest struct {
 	name    string
 	proxies []netip.Prefix
 	request *client
 	want    string
 }
 
-// chains returns requests through one and three trusted proxies, with realistic lists of trusted
-// ranges: private networks, a content delivery network, and a cloud provider. The client is in none
-// of these ranges.
-func chains() (all []chained) {
+// The function chains returns requests through one and three trusted proxies, with realistic lists
+// of trusted ranges: private networks, a content delivery network, and a cloud provider. The client
+// is in none of these ranges.
+func chains() (all []chainedRequest) {
 	for _, ranges := range []int{3, 32, 1_000} {
 		for _, hops := range []int{1, 3} {
 			for _, family := range []string{"IPv4", "IPv6"} {
-				c := chained{name: fmt.Sprintf("ranges=%d/hops=%d/%s", ranges, hops, family)}
+				c := chainedRequest{name: fmt.Sprintf("ranges=%d/hops=%d/%s", ranges, hops, family)}
 				client, proxy := "198.51.100.77", "10.%d.3.9"
 				c.want = client
 				c.proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("192.168.0.0/16")}

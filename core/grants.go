@@ -10,8 +10,8 @@ import (
 )
 
 // A grant raises a limit within one window: the one that contains the instant of the grant. The
-// counter keeps its key, so what was used counts against the raised limit. Stores, leases and
-// fallbacks see only the limit of each check, so they need no support for grants.
+// counter keeps its key, so units that were used before count against the raised limit. Stores,
+// leases and fallbacks see only the limit of each check, so they need no support for grants.
 //
 // Only programs that call a store raise limits. The filter for Envoy does not raise limits. The
 // bridge decides the requests of a client with a grant, and leases the filter no units of the
@@ -20,11 +20,11 @@ import (
 // The front's clock determines the window. If the store's clock differs from it, the raised limit
 // begins and ends that much earlier or later.
 //
-// A rule with shards has no grants, since its limits are divided. In a rule with regions, the units
-// of a grant are divided as its limits are.
+// A rule with shards has no grants, since its limits are divided. If a rule has regions, the units
+// of a grant are divided in the same way as its limits.
 
-// granting raises limits. It is an interface, so that a program that calls no store does not link
-// the code for grants.
+// The type granting raises limits by grants. It is an interface, so that a program that calls no
+// store does not link the code for grants.
 type granting interface {
 	raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit
 }
@@ -53,7 +53,8 @@ func compileGrants(g *policy.Grants) any {
 // it.
 const fixedTail = ":fw"
 
-// raise returns the limits, raised by those of the client's grants whose window is the current one.
+// The method raise returns the limits, raised by those of the client's grants whose window is the
+// current one.
 func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit {
 	if r.sharded || len(limits) > counter.ChecksMax {
 		return limits
@@ -134,7 +135,7 @@ func raisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) boo
 
 func raisedCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
 
-// raiseBy compiles the limits with more units. Limits without a grant keep what they know of their
+// raiseBy compiles the limits with more units. Limits without a grant keep the data about their
 // region.
 func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) []ruleLimit {
 	sources := make([]counter.Limit, len(limits))
@@ -153,9 +154,9 @@ func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) [
 	return made
 }
 
-// granted returns the units of grants that the limit of a check includes. The check is one of the
-// policy that was added last.
-func (p *Plan) granted(check int) int64 {
+// grantedUnits returns the units of grants that the limit of a check includes. The check is one of
+// the policy that was added last.
+func (p *Plan) grantedUnits(check int) int64 {
 	u := &p.uses[p.asked[check].use]
 	if p.asked[check].limit == nil || u.shards > 0 || p.records.overridden == 0 {
 		return 0

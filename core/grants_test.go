@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// grantingRecord returns a record with grants and, unless it is "", limits of its own for the rule
+// grantingRecord returns a record with grants and, unless it is "", its own limits for the rule
 // api.
 func grantingRecord(t *testing.T, limits string, list ...policy.Grant) *policy.ClientRecord {
 	t.Helper()
@@ -55,7 +55,7 @@ func instant(t *testing.T, text string) time.Time {
 }
 
 // TestGrantsHoldInTheirWindow: a grant raises one limit in the window that contains it, from the
-// first to the last microsecond of it, and no other limit, rule or window.
+// first to the last microsecond, and no other limit, rule or window.
 func TestGrantsHoldInTheirWindow(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestGrantsHoldInTheirWindow(t *testing.T) {
 		own         string
 		window      string
 		at          string
-		first, last string // of the window
+		first, last string // a time in the window
 		limit       int    // which is raised
 		base        int64
 	}{
@@ -149,8 +149,9 @@ func TestGrantsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestGrantsLeaveShardsAlone: a grant for a rule with shards, which only a record that was written
-// past the commands can have, changes none of the rule's limits, and not those of other rules.
+// TestGrantsLeaveShardsAlone: a grant for a rule with shards, changes neither that rule's limits
+// nor those of other rules; only a record that was not written by the commands can have such a
+// grant.
 func TestGrantsLeaveShardsAlone(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Shards: 2, Limits: limittest.All(t, "10/1h fixed_window")}}})

@@ -15,8 +15,8 @@ type usage struct {
 	units int64
 }
 
-// greedy is a client that takes as many units as it can from one counter, at the instants that suit
-// it best.
+// The type greedy is a client that takes as many units as it can from one counter, at the instants
+// that suit it best.
 type greedy struct {
 	limit counter.Limit
 	used  []usage
@@ -48,8 +48,8 @@ func (g *greedy) mostInSpan() (most int64) {
 	return most
 }
 
-// flowsIn returns how many tokens a bucket gains in a span.
-func flowsIn(l *counter.Limit, span counter.Micros) int64 {
+// tokensGained returns how many tokens a bucket gains in a span.
+func tokensGained(l *counter.Limit, span counter.Micros) int64 {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(span))
 	tokens, _ := bits.Div64(high, low, uint64(l.Window()))
 	return int64(tokens)

@@ -10,13 +10,13 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// specificity measures how narrow a rule's match is. Of two rules of a group, the one with the
-// greater value wins.
+// The type specificity measures how narrow a rule's match is. Of two rules of a group, the one with
+// the greater value wins.
 type specificity uint8
 
 const (
-	tierSpecific     specificity = 1 << iota // it names a tier
-	endpointSpecific                         // it names a path, a method or a host
+	tierSpecific     specificity = 1 << iota // the match names a tier
+	endpointSpecific                         // the match names a path, a method or a host
 )
 
 func specificityOf(when *match.Condition, source *policy.Rule) (s specificity) {
@@ -54,8 +54,9 @@ func (rs *Ruleset) rank() {
 	}
 }
 
-// compete reduces p.matched to the rules in play: the rules outside any group, and the winner of
-// each group. A rule that is skipped because the request lacks a dimension does not compete.
+// The method compete reduces p.matched to the rules in play: the rules outside any group, and the
+// winner of each group. A rule that is skipped because the request lacks a dimension does not
+// compete.
 //
 // Servers may read a path in more than one way. A rule that matches only some of the readings does
 // not exclude other rules: it is in play together with the winner for the other readings. So a
@@ -70,7 +71,7 @@ func (p *Plan) compete(rs *Ruleset) {
 	competing := p.matched[:0]
 	for _, index := range p.matched {
 		r := &rs.rules[index]
-		if r.missing == policy.MissingSkip && !p.has(r) {
+		if r.missing == policy.MissingSkip && !p.hasDimensions(r) {
 			continue
 		}
 		competing = append(competing, index)

@@ -83,7 +83,8 @@ func TestAllowExemptsFromItsGroupOnly(t *testing.T) {
 	}
 }
 
-// TestBlockIsStrongest: a block wins over its group, over exemptions, and over a missing dimension.
+// TestBlockIsStrongest: a block rule wins over its group, over exemptions, and over a missing
+// dimension.
 func TestBlockIsStrongest(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Exempt: []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
 		Rules: []policy.Rule{
@@ -131,7 +132,7 @@ func TestMissing(t *testing.T) {
 }
 
 // TestSkippedDoesNotCompete: if a rule is skipped, the next one of its group wins instead. A rule
-// that denies does compete.
+// that denies, however, does compete.
 func TestSkippedDoesNotCompete(t *testing.T) {
 	per := []policy.Dimension{{Kind: policy.PerAttr, Name: "user"}}
 	for missing, want := range map[policy.Missing]map[string]string{

@@ -15,15 +15,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// answers is a verifier with a result for some credentials and one state for all others.
-type answers struct {
+// answersVerifier is a verifier with a result for some credentials and one state for all others.
+type answersVerifier struct {
 	known map[string]policy.Identity
 	state map[string]policy.CredentialState
 	other policy.CredentialState
 	asked []string // copies of the credentials
 }
 
-func (a *answers) Verify(credential string) (*policy.Identity, policy.CredentialState) {
+func (a *answersVerifier) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	a.asked = append(a.asked, strings.Clone(credential))
 	if who, ok := a.known[credential]; ok {
 		return &who, policy.CredentialValid
@@ -36,8 +36,8 @@ func (a *answers) Verify(credential string) (*policy.Identity, policy.Credential
 
 // newAnswers returns a verifier that accepts "good" for user u_42. For each state, it has a
 // credential with the state's name.
-func newAnswers() *answers {
-	a := &answers{other: policy.CredentialUnknown, state: map[string]policy.CredentialState{},
+func newAnswers() *answersVerifier {
+	a := &answersVerifier{other: policy.CredentialUnknown, state: map[string]policy.CredentialState{},
 		known: map[string]policy.Identity{"good": {Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}}}
 	for s := policy.CredentialMalformed; s < policy.CredentialState(policy.CredentialStateCount); s++ {
 		if s != policy.CredentialValid {
@@ -191,7 +191,7 @@ func TestCredentialPlaces(t *testing.T) {
 // plan's buffers, because plans are pooled.
 func TestCredentialsAreNotKept(t *testing.T) {
 	secret := strings.Repeat("s3cret/", 100)
-	v := &answers{other: policy.CredentialUnknown}
+	v := &answersVerifier{other: policy.CredentialUnknown}
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
 		Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey, Verifier: v, From: []policy.CredentialSource{{Kind: policy.FromQuery, Name: "key"}}}}})
 	var plan Plan
@@ -208,7 +208,7 @@ func TestCredentialsAreNotKept(t *testing.T) {
 }
 
 // TestSeveralPoliciesDeny: the decision has the state of the credential that caused the denial,
-// the first one if there are several.
+// or of the first one if several did.
 func TestSeveralPoliciesDeny(t *testing.T) {
 	by := func(path string, deny bool) *Ruleset {
 		return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}},

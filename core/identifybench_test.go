@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// asking is a policy and a request whose client is identified in one way.
-type asking struct {
+// askingClient is a policy and a request whose client is identified in one way.
+type askingClient struct {
 	name    string
 	policy  policy.Policy
 	request *client
@@ -25,7 +25,7 @@ type asking struct {
 }
 
 // waysOfAsking returns all ways of identifying a client. The first is the baseline.
-func waysOfAsking() []asking {
+func waysOfAsking() []askingClient {
 	who := &policy.Identity{Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}
 	verifier := verifierFunc(func() (*policy.Identity, policy.CredentialState) { return who, policy.CredentialValid })
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
@@ -43,7 +43,7 @@ func waysOfAsking() []asking {
 	key := func(from ...policy.CredentialSource) policy.Policy {
 		return by(policy.Identify{Kind: policy.IdentifyAPIKey, Verifier: verifier, From: from})
 	}
-	return []asking{
+	return []askingClient{
 		{"ip of the front", by(policy.Identify{}), request, "ip"},
 		{"ip by trusted proxies", policy.Policy{TrustedProxies: proxies}, request, "ip"},
 		{"ip by trusted proxies, IPv6", policy.Policy{TrustedProxies: proxies}, &six, "ip"},

@@ -13,30 +13,30 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// noted is a request that has every field and records which of them are read.
-type noted struct {
+// notedRequest is a request that has every field and records which of them are read.
+type notedRequest struct {
 	headers, attrs map[string]bool
 	query          bool
 }
 
-func (*noted) Path() string        { return "/api/x" }
-func (*noted) Method() string      { return "GET" }
-func (*noted) Host() string        { return "acme.example.com" }
-func (*noted) Peer() netip.Addr    { return netip.MustParseAddr("192.0.2.7") }
-func (*noted) Remote() netip.Addr  { return netip.MustParseAddr("10.0.0.1") }
-func (*noted) Now() counter.Micros { return 1_700_000_000 * counter.Second }
+func (*notedRequest) Path() string        { return "/api/x" }
+func (*notedRequest) Method() string      { return "GET" }
+func (*notedRequest) Host() string        { return "acme.example.com" }
+func (*notedRequest) Peer() netip.Addr    { return netip.MustParseAddr("192.0.2.7") }
+func (*notedRequest) Remote() netip.Addr  { return netip.MustParseAddr("10.0.0.1") }
+func (*notedRequest) Now() counter.Micros { return 1_700_000_000 * counter.Second }
 
-func (n *noted) Query() string {
+func (n *notedRequest) Query() string {
 	n.query = true
 	return "key=k"
 }
 
-func (n *noted) Header(name string) (string, bool) {
+func (n *notedRequest) Header(name string) (string, bool) {
 	n.headers[name] = true
 	return "", false
 }
 
-func (n *noted) Attr(name string) (string, bool) {
+func (n *notedRequest) Attr(name string) (string, bool) {
 	n.attrs[name] = true
 	return "", false
 }
@@ -68,7 +68,7 @@ func TestReadsListsEveryInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := &noted{headers: map[string]bool{}, attrs: map[string]bool{}}
+	asked := &notedRequest{headers: map[string]bool{}, attrs: map[string]bool{}}
 	var plan Plan
 	plan.Add(rs, asked)
 	got := Inputs{Query: asked.query}

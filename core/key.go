@@ -16,8 +16,8 @@ import (
 //	rl1:NAMESPACE:RULE:{TAG}[:DIMENSION…]:WINDOW:ALGORITHM     rl1:shop:api:{header.x-user:u_42}:60s:sw
 //
 // TAG is the first dimension, or the rule's name if all clients share one counter. A dimension is
-// kind:value. The text in braces determines the slot in a Redis cluster, so one client's counters
-// under a rule are in the same slot.
+// kind:value. The text in braces determines the slot in a Redis cluster, so all counters of one
+// client under a rule are in the same slot.
 //
 // No two counters share a key. Braces, colons and percent signs are escaped in every part, and the
 // rule determines the number of parts. A dimension is written in one of these forms:
@@ -98,9 +98,9 @@ const dimensionsBytesMax = 1024
 // great. No dimension is labelled "all", so no other key begins like this.
 const hashedDimensions = "{all" + policy.HashSuffix + ":"
 
-// appendCounter appends the key of the rule's counters without the window and the algorithm. ok is
-// false if the request lacks a dimension and the rule denies such requests.
-func (p *Plan) appendCounter(rs *Ruleset, u *use) (ok bool) {
+// appendCounter appends the key of the rule's counters without the window and the algorithm. The
+// result ok is false if the request lacks a dimension and the rule denies such requests.
+func (p *Plan) appendCounter(rs *Ruleset, u *ruleUse) (ok bool) {
 	r := u.rule
 	p.text = append(p.text, r.scope...)
 	start := len(p.text)
@@ -168,38 +168,38 @@ func (r *rule) countsPerEndpoint() bool {
 	return slices.ContainsFunc(r.dims, func(d dimension) bool { return d.kind == policy.PerEndpoint })
 }
 
-// value returns the request's text for a dimension other than the client and the address; "" if the
-// request has none.
-func (p *Plan) value(r *rule, d *dimension) (value string) {
+// dimensionText returns the request's text for a dimension other than the client and the address;
+// "" if the request has none.
+func (p *Plan) value(r *rule, d *dimension) (dimensionText string) {
 	switch d.kind {
 	case policy.PerHost:
-		value = p.who.Request.Host
+		dimensionText = p.who.Request.Host
 	case policy.PerMethod:
-		if value = p.who.Request.Method; value != "" && !methodInUse(value) {
-			value = otherMethod
+		if dimensionText = p.who.Request.Method; dimensionText != "" && !methodInUse(dimensionText) {
+			dimensionText = otherMethod
 		}
 	case policy.PerEndpoint:
-		if value = p.endpoint; value == "" {
-			value, _ = r.when.Endpoint(&p.who.Request)
+		if dimensionText = p.endpoint; dimensionText == "" {
+			dimensionText, _ = r.when.Endpoint(&p.who.Request)
 		}
 	case policy.PerUser:
-		value = p.who.Identity.User
+		dimensionText = p.who.Identity.User
 	case policy.PerAPIKey:
-		value = p.who.Identity.APIKey
+		dimensionText = p.who.Identity.APIKey
 	case policy.PerTenant:
-		value = p.who.Identity.Tenant
+		dimensionText = p.who.Identity.Tenant
 	case policy.PerTier:
-		value = p.who.Identity.Tier
+		dimensionText = p.who.Identity.Tier
 	case policy.PerHeader:
-		value, _ = p.who.Request.Attrs.Header(d.name)
+		dimensionText, _ = p.who.Request.Attrs.Header(d.name)
 	case policy.PerAttr:
-		value, _ = p.who.Request.Attrs.Attr(d.name)
+		dimensionText, _ = p.who.Request.Attrs.Attr(d.name)
 	}
-	return value
+	return dimensionText
 }
 
-// has reports whether the request has every dimension of the rule.
-func (p *Plan) has(r *rule) bool {
+// hasDimensions reports whether the request has every dimension of the rule.
+func (p *Plan) hasDimensions(r *rule) bool {
 	for i := range r.dims {
 		switch d := &r.dims[i]; d.kind {
 		case policy.PerClient:
@@ -230,8 +230,8 @@ func (p *Plan) identityPart(client *policy.Identity) string {
 	return p.textSince(mark)
 }
 
-// escapes marks the bytes that keys write as %XX: the separators of a key's parts, and unprintable
-// bytes.
+// The variable escapes marks the bytes that keys write as %XX: the separators of a key's parts, and
+// unprintable bytes.
 var escapes = func() (table [256]bool) {
 	for c := range table {
 		table[c] = c < 0x21 || c >= 0x7f || c == '{' || c == '}' || c == ':' || c == '%'

@@ -102,8 +102,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// counted is everything that distinguishes counters, and that keys must therefore contain.
-type counted struct {
+// countedBy holds everything that distinguishes counters, and that keys must therefore contain.
+type countedBy struct {
 	namespace, rule, user, tenant, zone string
 	// shape selects the rule's dimensions, its substitute for missing ones, and its limit.
 	shape byte
@@ -111,7 +111,7 @@ type counted struct {
 
 // ruleset returns a rule of the given shape. The shapes have every kind of dimension that clients
 // can control, and every substitute.
-func (c counted) ruleset(t *testing.T) *Ruleset {
+func (c countedBy) ruleset(t *testing.T) *Ruleset {
 	user := policy.Dimension{Kind: policy.PerHeader, Name: "X-User"}
 	tenant := policy.Dimension{Kind: policy.PerHeader, Name: "X-Tenant"}
 	zone := policy.Dimension{Kind: policy.PerAttr, Name: "zone"}
@@ -127,12 +127,12 @@ func (c counted) ruleset(t *testing.T) *Ruleset {
 	return rs
 }
 
-// tells returns the parts of the request by which the rule counts.
-func (c counted) tells() counted {
+// countingParts returns the parts of the request by which the rule counts.
+func (c countedBy) countingParts() countedBy {
 	per := c.shape >> 1 % 8 % 6
 	client := per == 1 || per == 4
 	stands := c.shape&1 == 0 // the client replaces a missing dimension
-	out := counted{namespace: c.namespace, rule: c.rule, shape: c.shape}
+	out := countedBy{namespace: c.namespace, rule: c.rule, shape: c.shape}
 	hasUser, hasTenant, hasZone := per == 0 || per >= 4, per != 4, per == 2 || per >= 4
 	if hasUser || client || stands && (hasTenant && c.tenant == "" || hasZone && c.zone == "") {
 		out.user = c.user
@@ -146,7 +146,7 @@ func (c counted) tells() counted {
 	return out
 }
 
-func (c counted) key(t *testing.T) string {
+func (c countedBy) key(t *testing.T) string {
 	rs := c.ruleset(t)
 	if rs == nil {
 		return ""
@@ -172,7 +172,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("a", "b", "x%3A", "t", "z", byte(10), "a", "b", "x:", "t", "z", byte(10))
 	f.Add("a", "b", strings.Repeat("u", 256), "", "", byte(0), "a", "b", strings.Repeat("u", 257), "", "", byte(0))
 	f.Fuzz(func(t *testing.T, n1, r1, u1, t1, z1 string, s1 byte, n2, r2, u2, t2, z2 string, s2 byte) {
-		one, two := counted{n1, r1, u1, t1, z1, s1 % 64}, counted{n2, r2, u2, t2, z2, s2 % 64}
+		one, two := countedBy{n1, r1, u1, t1, z1, s1 % 64}, countedBy{n2, r2, u2, t2, z2, s2 % 64}
 		key1, key2 := one.key(t), two.key(t)
 		if key1 == "" || key2 == "" {
 			return
@@ -183,7 +183,7 @@ func FuzzKeys(f *testing.F) {
 			}
 		}
 		// The same rule and two clients.
-		if one.shape == two.shape && (one.tells() == two.tells()) != (key1 == key2) {
+		if one.shape == two.shape && (one.countingParts() == two.countingParts()) != (key1 == key2) {
 			t.Errorf("%+v and %+v have the keys %q and %q", one, two, key1, key2)
 		}
 		if (one.namespace != two.namespace || one.rule != two.rule) && key1 == key2 {

@@ -7,10 +7,10 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// leases reports whether units of a rule's limits may be leased. Units of a log_only rule are not
+// mayLease reports whether units of a rule's limits may be leased. Units of a log_only rule are not
 // leased, because only the store can determine what the rule would deny. Nor are those of a rule
 // with shards, because shards serve the same purpose.
-func leases(p *policy.Policy, r *policy.Rule) bool {
+func mayLease(p *policy.Policy, r *policy.Rule) bool {
 	lease := r.Lease
 	if lease == policy.LeaseInherit {
 		lease = p.Lease

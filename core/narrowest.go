@@ -5,8 +5,8 @@ package core
 import "github.com/penstock/penstock/core/counter"
 
 // Narrowest returns the check that would deny first if many requests like this one arrived at once:
-// the one whose capacity admits the fewest, or the first of these. If alike is true, a denial also
-// applies to other requests with the same cost and the same counters.
+// the one whose capacity admits the fewest requests, or the first of these. If the result alike is
+// true, a denial also applies to other requests with the same cost and the same counters.
 //
 // The check is -1 if none can deny, and if requests must not wait for each other: under a throttle
 // rule each request has its own delay, and under a rule with shards each can have a different
@@ -24,7 +24,7 @@ func (p *Plan) Narrowest() (check int, alike bool) {
 	fewest := int64(0)
 	for i := range p.checks {
 		c := &p.checks[i]
-		// each denial is a violation that the store records
+		// the store records each denial as a violation
 		alike = alike && c.Penalty == nil && c.Guard == 0
 		if c.Penalty != nil || c.Shadow || c.Op != counter.OpTake || c.Cost == 0 {
 			continue

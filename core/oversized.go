@@ -7,16 +7,16 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// compares lists the parts of a request that the enforced rules of a policy compare. A rule is
+// comparedParts lists the parts of a request that the enforced rules of a policy compare. A rule is
 // enforced unless it is log_only.
-type compares struct {
-	enforces bool     // there is an enforced rule
-	paths    bool     // an enforced rule has path patterns
+type comparedParts struct {
+	enforces bool     // whether there is an enforced rule
+	paths    bool     // whether an enforced rule has path patterns
 	headers  []string // the headers whose values are compared, without duplicates
 }
 
 // addRule adds what a rule's conditions compare.
-func (c *compares) addRule(source *policy.Rule, when *match.Condition, costs []ruleCost) {
+func (c *comparedParts) addRule(source *policy.Rule, when *match.Condition, costs []ruleCost) {
 	if source.Action == policy.ActionLogOnly {
 		return
 	}
@@ -27,7 +27,7 @@ func (c *compares) addRule(source *policy.Rule, when *match.Condition, costs []r
 	}
 }
 
-func (c *compares) addCondition(when *match.Condition) {
+func (c *comparedParts) addCondition(when *match.Condition) {
 	c.paths = c.paths || len(when.Patterns) > 0
 	for i := range when.Headers {
 		if h := &when.Headers[i]; len(h.Values) > 0 {
@@ -66,8 +66,8 @@ func oversizedFor(r *match.Request, rs *Ruleset) (status int) {
 	return 0
 }
 
-// enforced reports whether one of the rules that match is not log_only.
-func (p *Plan) enforced(rs *Ruleset) bool {
+// isEnforced reports whether one of the rules that match is not log_only.
+func (p *Plan) isEnforced(rs *Ruleset) bool {
 	for _, index := range p.matched {
 		if rs.rules[index].action != policy.ActionLogOnly {
 			return true
@@ -76,10 +76,10 @@ func (p *Plan) enforced(rs *Ruleset) bool {
 	return false
 }
 
-// denyOversized denies the request for its size.
+// denyOversized denies the request because a part of it is too long.
 func (p *Plan) denyOversized(rs *Ruleset, status int) {
 	p.oversize(status)
-	p.use(rs, policyItself)
+	p.appendUse(rs, policyItself)
 }
 
 func (p *Plan) oversize(status int) {

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ruled compiles a policy with these rules, which identifies clients by a header.
+// The function ruled compiles a policy with these rules, which identifies clients by a header.
 func ruled(t testing.TB, rules ...policy.Rule) *Ruleset {
 	t.Helper()
 	for i := range rules {
@@ -35,8 +35,8 @@ func ruled(t testing.TB, rules ...policy.Rule) *Ruleset {
 	return rs
 }
 
-// TestOversizedRequests: a field that a policy needs but cannot read in full is denied, by enforced
-// rules only.
+// TestOversizedRequests: a request is denied if a field is too long to be compared, but only by
+// enforced rules.
 func TestOversizedRequests(t *testing.T) {
 	long := strings.Repeat("a", match.FieldBytesMax+1)
 	paths, headers := policy.Match{Path: []string{"/api/*"}}, policy.Match{Header: []policy.HeaderMatch{{Name: "X-Kind", Values: []string{"a"}}}}

@@ -48,17 +48,17 @@ const (
 	overrideTries = 8 // the number of slots that can contain a rule's limits
 )
 
-// apart returns the client's own limits compiled for a rule that shares no compiled limits with
-// other rules of its name, because it has shards or regions.
-func (o *ownLimits) apart(r *rule, how shardSpec, holdsClient bool) *limitSet {
+// separateLimits returns the client's own limits compiled for a rule that shares no compiled limits
+// with other rules of its name, because it has shards or regions.
+func (o *ownLimits) separateLimits(r *rule, how shardSpec, holdsClient bool) *limitSet {
 	set, named := o.sets.Of(r.name)
 	switch {
 	case named:
-		return o.forRule(r, how, &set)
+		return o.limitsForRule(r, how, &set)
 	case o.every == nil || !holdsClient:
 		return nil
 	}
-	return o.forRule(r, how, o.every)
+	return o.limitsForRule(r, how, o.every)
 }
 
 // namedSet is a set of limits compiled for the rule of that name, with its shards.
@@ -82,11 +82,11 @@ func (o *ownLimits) limitsFor(r *rule, holdsClient bool) *limitSet {
 	case o.every == nil || !holdsClient:
 		return nil
 	}
-	return o.forRule(r, shardSpec{}, o.every)
+	return o.limitsForRule(r, shardSpec{}, o.every)
 }
 
-// forRule returns the client's own limits compiled for a rule, from the cache if possible.
-func (o *ownLimits) forRule(r *rule, how shardSpec, own *policy.LimitSet) *limitSet {
+// limitsForRule returns the client's own limits compiled for a rule, from the cache if possible.
+func (o *ownLimits) limitsForRule(r *rule, how shardSpec, own *policy.LimitSet) *limitSet {
 	free := r.slot % overrideSlots
 	for try := uint32(0); try < overrideTries; try++ {
 		slot := (r.slot + try) % overrideSlots

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// starred returns a policy of n rules, eight of them for /all, and a client with its own limits for
-// all rules.
-func starred(tb testing.TB, n int, named bool) (*Ruleset, *client) {
+// starPolicy returns a policy of n rules, eight of them for /all, and a client with its own limits
+// for all rules.
+func starPolicy(tb testing.TB, n int, named bool) (*Ruleset, *client) {
 	tb.Helper()
 	sets := map[string]string{"*": "1000/1m,9000/1h burst 9500"}
 	p := policy.Policy{Name: "n"}
@@ -42,7 +42,7 @@ func starred(tb testing.TB, n int, named bool) (*Ruleset, *client) {
 // TestOverridesInHeaders: a client's own limits are shown under the names that the rule's limits
 // would have.
 func TestOverridesInHeaders(t *testing.T) {
-	rs, a := starred(t, 2, true)
+	rs, a := starPolicy(t, 2, true)
 	plan, d := newCounters().ask(t, a, rs)
 	f := HeadersOf(plan, &d)
 	want := `"rule-0";q=7;w=1, "rule-1-1m";q=1000;w=60, "rule-1-1h";q=9000;w=3600;penstock-burst=9500`
@@ -56,7 +56,7 @@ func TestOverridesInHeaders(t *testing.T) {
 // after the first request.
 func TestOverridesAllocate(t *testing.T) {
 	for _, named := range []bool{false, true} {
-		rs, request := starred(t, 16, named)
+		rs, request := starPolicy(t, 16, named)
 		var a policy.Attributes = request
 		var plan Plan
 		plan.Add(rs, a)
@@ -71,7 +71,7 @@ func TestOverridesAllocate(t *testing.T) {
 			t.Errorf("own limits, named %v: %v allocations", named, n)
 		}
 	}
-	rs, request := starred(t, 16, false)
+	rs, request := starPolicy(t, 16, false)
 	request.header, request.attr = nil, map[string]string{"tier": "gold"}
 	var a policy.Attributes = request
 	var plan Plan
@@ -91,7 +91,7 @@ func TestOverridesAllocate(t *testing.T) {
 // TestOverridesUnderManyRules: rules beyond the capacity of the cache get the same limits as cached
 // ones, under concurrent requests.
 func TestOverridesUnderManyRules(t *testing.T) {
-	rs, request := starred(t, 4*overrideSlots, false)
+	rs, request := starPolicy(t, 4*overrideSlots, false)
 	var wait sync.WaitGroup
 	for worker := range 4 {
 		wait.Go(func() {

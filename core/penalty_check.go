@@ -16,13 +16,13 @@ import (
 //	rl1:NAMESPACE:~penalty:{CLIENT}     rl1:shop:~penalty:{ip:192.0.2.7}
 const penaltyScope = ":~penalty:"
 
-// guard appends the check of the client's penalty and returns its number among the checks, counted
-// from 1. It returns 0 if the policy has no penalties, if no client was found, or if no rule is in
-// play.
+// addGuard appends the check of the client's penalty and returns its number among the checks,
+// counted from 1. It returns 0 if the policy has no penalties, if no client was found, or if no
+// rule is in play.
 //
 // Policies of one namespace that identify the client in the same way share the client's record. The
 // record is checked once, under the penalty of the policy that was added first.
-func (p *Plan) guard(rs *Ruleset) int {
+func (p *Plan) addGuard(rs *Ruleset) int {
 	if rs.penalty == nil || p.clientPart == "" || len(p.matched) == 0 {
 		return 0
 	}
@@ -39,11 +39,11 @@ func (p *Plan) guard(rs *Ruleset) int {
 		p.denial = max(p.denial, denialTooManyChecks)
 		return 0
 	}
-	u := p.use(rs, policyItself)
+	u := p.appendUse(rs, policyItself)
 	p.checks = append(p.checks, counter.Check{Key: key, ScopeLen: scope, Op: counter.OpTake, Penalty: rs.penalty, OnError: rs.onError,
 		Source: p.who.Request.Source()})
 	p.results = append(p.results, counter.Result{})
-	p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1)})
+	p.asked = append(p.asked, checkOrigin{use: int32(len(p.uses) - 1)})
 	u.checks[1] = int32(len(p.checks))
 	return len(p.checks)
 }
@@ -52,23 +52,23 @@ func (p *Plan) guard(rs *Ruleset) int {
 // first check of a policy can be a penalty check.
 func (p *Plan) guardOf(key []byte) int {
 	for i := range p.uses {
-		if u := &p.uses[i]; u.guards() && bytes.Equal(p.checks[u.checks[0]].Key, key) {
+		if u := &p.uses[i]; u.isPenalty() && bytes.Equal(p.checks[u.checks[0]].Key, key) {
 			return int(u.checks[0]) + 1
 		}
 	}
 	return 0
 }
 
-// guards reports whether the use is for the client's penalty rather than for a rule.
-func (u *use) guards() bool { return u.rule == &noRule && u.checks[0] < u.checks[1] }
+// isPenalty reports whether the use is for the client's penalty rather than for a rule.
+func (u *ruleUse) isPenalty() bool { return u.rule == &noRule && u.checks[0] < u.checks[1] }
 
-// penalty reports whether a check is for a penalty. Such a check has no limit and no rule.
-func (p *Plan) penalty(check int) bool { return p.checks[check].Penalty != nil }
+// penaltyAt reports whether a check is for a penalty. Such a check has no limit and no rule.
+func (p *Plan) penaltyAt(check int) bool { return p.checks[check].Penalty != nil }
 
-// penalized reports whether a penalty is in force, including one that this request has caused.
-func (p *Plan) penalized() bool {
+// inPenalty reports whether a penalty is in force, including one that this request has caused.
+func (p *Plan) inPenalty() bool {
 	for i := range p.results {
-		if p.results[i].Denied && p.penalty(i) {
+		if p.results[i].Denied && p.penaltyAt(i) {
 			return true
 		}
 	}
@@ -76,8 +76,8 @@ func (p *Plan) penalized() bool {
 }
 
 // violation returns the guard and the number under which a denial by a check of the rule is
-// recorded; 0 and 0 if the denial is not a violation. guard is the number of the client's penalty
-// check, and key is the key of the rule's check.
+// recorded; 0 and 0 if the denial is not a violation. The argument guard is the number of the
+// client's penalty check, and key is the key of the rule's check.
 //
 // Other clients can exhaust a shared limit, so a denial by it is not evidence against this client.
 // Denials by throttle and log_only rules are not a sign of misuse.
@@ -121,8 +121,8 @@ func isKind(kind, want string) bool {
 }
 
 // violationOf returns the number of a counter's denials among one client's violations: the FNV-1a
-// hash of its key, folded to 52 bits, and never 0. If two counters of a client had the same number,
-// they would count as one, which can only lower the number of violations.
+// hash of its key, folded to 52 bits, and never 0. Two counters of a client that had the same
+// number would count as one, which can only lower the number of violations.
 func violationOf(key []byte) int64 {
 	hash := slim.FNV(key)
 	folded := int64(hash>>52) ^ int64(hash)&counter.ViolationMax

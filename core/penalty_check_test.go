@@ -13,15 +13,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// strict returns a penalty of twice the wait after two denials.
-func strict() *counter.Penalty {
+// strictPenalty returns a penalty of twice the wait after two denials.
+func strictPenalty() *counter.Penalty {
 	return &counter.Penalty{Window: counter.Hour, Threshold: 2, Multipliers: []int64{2, 4}, Max: 20 * counter.Minute}
 }
 
 // TestPenaltyOfAClient: the second violation causes a penalty, which the response to the same
 // request reports. The penalty covers the whole policy and only this client, and it ends.
 func TestPenaltyOfAClient(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: []policy.Rule{
 		{Name: "a", Limits: limittest.All(t, "1/1m fw"), Match: policy.Match{Path: []string{"/a"}}},
 		{Name: "b", Limits: limittest.All(t, "9/1m fw"), Match: policy.Match{Path: []string{"/b"}}}}})
 	store := newCounters() // 20.3 s into a minute
@@ -77,7 +77,7 @@ func TestPenaltyOfAClient(t *testing.T) {
 // TestClientsWithoutPenalty: exempt clients, clients without an identity, and clients without an
 // applicable rule have no penalty.
 func TestClientsWithoutPenalty(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "shop", Penalty: strict(), Exempt: []policy.Listed{{IP: prefixes("192.0.2.9/32")}},
+	rs := mustCompile(t, policy.Policy{Name: "shop", Penalty: strictPenalty(), Exempt: []policy.Listed{{IP: prefixes("192.0.2.9/32")}},
 		Identify: []policy.Identify{{Kind: policy.IdentifyAttr, Name: "user"}, {IPv6Prefix: 48}},
 		Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "1/1m fw"), Match: policy.Match{Path: []string{"/a"}}},
 			{Name: "skipped", Limits: limittest.All(t, "1/1m fw"), Match: policy.Match{Path: []string{"/skip"}}, Missing: policy.MissingSkip,
@@ -124,8 +124,8 @@ func TestViolations(t *testing.T) {
 		throttled(t, "slow", "9/1m", counter.Second),
 		{Name: "user", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerUser}}},
 	}
-	users := users{"token": {Kind: "user", ID: "u1", User: "u1"}}
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: rules,
+	users := tokenUsers{"token": {Kind: "user", ID: "u1", User: "u1"}}
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: rules,
 		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: users}, {}}})
 	for _, c := range []struct {
 		a    *client
@@ -155,10 +155,10 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// users is a verifier with a fixed set of tokens.
-type users map[string]policy.Identity
+// tokenUsers is a verifier with a fixed set of tokens.
+type tokenUsers map[string]policy.Identity
 
-func (u users) Verify(token string) (*policy.Identity, policy.CredentialState) {
+func (u tokenUsers) Verify(token string) (*policy.Identity, policy.CredentialState) {
 	if id, ok := u[token]; ok {
 		return &id, policy.CredentialValid
 	}
@@ -185,7 +185,7 @@ func TestViolationNumbers(t *testing.T) {
 // TestPenaltyAndAllow: as long as a client has no penalty, an allow rule exempts it, as in a policy
 // without penalties.
 func TestPenaltyAndAllow(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: []policy.Rule{
 		{Name: "health", Group: "g", Action: policy.ActionAllow, Match: policy.Match{Path: []string{"/health"}}},
 		{Name: "rest", Group: "g", Limits: limittest.All(t, "1/1m fw")}}})
 	store := newCounters()
@@ -212,10 +212,10 @@ func TestPenaltyAndTooManyChecks(t *testing.T) {
 	if _, err := Compile(policy.Policy{Name: "n", Rules: rules}); err != nil {
 		t.Fatalf("without a penalty: %v", err)
 	}
-	if _, err := Compile(policy.Policy{Name: "n", Rules: rules, Penalty: strict()}); err == nil {
+	if _, err := Compile(policy.Policy{Name: "n", Rules: rules, Penalty: strictPenalty()}); err == nil {
 		t.Error("with a penalty there is one check too many, and nobody said so")
 	}
-	beside := mustCompile(t, policy.Policy{Name: "beside", Penalty: strict(), Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}})
+	beside := mustCompile(t, policy.Policy{Name: "beside", Penalty: strictPenalty(), Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}})
 	var plan Plan
 	plan.Trace()
 	plan.Add(mustCompile(t, policy.Policy{Name: "n", Rules: rules}), get("192.0.2.1", "/"))
@@ -227,9 +227,9 @@ func TestPenaltyAndTooManyChecks(t *testing.T) {
 }
 
 // TestTwoPolicies: each policy has its own penalty, and either penalty denies while it is in force.
-// A failing store does not cause a penalty.
+// A failure of the store does not cause a penalty.
 func TestTwoPolicies(t *testing.T) {
-	first := mustCompile(t, policy.Policy{Name: "first", Penalty: strict(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "9/1m fw")}}})
+	first := mustCompile(t, policy.Policy{Name: "first", Penalty: strictPenalty(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "9/1m fw")}}})
 	second := mustCompile(t, policy.Policy{Name: "second", Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{3}},
 		Rules: []policy.Rule{{Name: "b", Limits: limittest.All(t, "1/1m fw")}}})
 	store := newCounters()
@@ -261,7 +261,7 @@ func TestPoliciesOfOneNamespace(t *testing.T) {
 		return mustCompile(t, policy.Policy{Name: "shop", Identify: methods, Penalty: p, Rules: []policy.Rule{{Name: rule, Limits: limittest.All(t, limit)}}})
 	}
 	once := &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{2}}
-	app, site := of("app", "9/1m fw", once), of("site", "1/1m fw", strict())
+	app, site := of("app", "9/1m fw", once), of("site", "1/1m fw", strictPenalty())
 	store := newCounters()
 	plan, _ := store.ask(t, get("192.0.2.1", "/"), app, site)
 	wantKeys(t, plan, "rl1:shop:~penalty:{ip:192.0.2.1}", "rl1:shop:app:{ip:192.0.2.1}:60s:fw", "rl1:shop:site:{ip:192.0.2.1}:60s:fw")
@@ -271,7 +271,7 @@ func TestPoliciesOfOneNamespace(t *testing.T) {
 	if plan, d := store.ask(t, get("192.0.2.1", "/"), app, site); d.Outcome != OutcomePenalized || len(plan.Outcomes()) != 3 {
 		t.Errorf("refused by the second policy, punished by the first: %+v", d)
 	}
-	byUser := of("user", "1/1m fw", strict(), policy.Identify{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true})
+	byUser := of("user", "1/1m fw", strictPenalty(), policy.Identify{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true})
 	request := get("192.0.2.2", "/")
 	request.header = map[string]string{"X-User": "a"}
 	plan, _ = store.ask(t, request, app, byUser)
@@ -295,9 +295,9 @@ func TestHiddenLimitsStayHidden(t *testing.T) {
 	}
 }
 
-// TestGuardDoesNotAllocate: a policy with penalties costs a request no allocation.
+// TestGuardDoesNotAllocate: a policy with penalties causes no allocation for a request.
 func TestGuardDoesNotAllocate(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "9/1m fw")}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "9/1m fw")}}})
 	var plan Plan
 	a := get("192.0.2.1", "/")
 	run := func() {

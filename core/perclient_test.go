@@ -15,8 +15,8 @@ import (
 
 // tokenPolicy identifies clients by token, then by address.
 func tokenPolicy(known map[string]policy.Identity, rules ...policy.Rule) policy.Policy {
-	return policy.Policy{Name: "n", Rules: rules, Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: &answers{known: known, other: policy.CredentialUnknown}},
-		{Kind: policy.IdentifyAPIKey, Verifier: &answers{known: known, other: policy.CredentialUnknown}, From: []policy.CredentialSource{{Kind: policy.FromHeader, Name: "X-API-Key"}}}, {}}}
+	return policy.Policy{Name: "n", Rules: rules, Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: &answersVerifier{known: known, other: policy.CredentialUnknown}},
+		{Kind: policy.IdentifyAPIKey, Verifier: &answersVerifier{known: known, other: policy.CredentialUnknown}, From: []policy.CredentialSource{{Kind: policy.FromHeader, Name: "X-API-Key"}}}, {}}}
 }
 
 func withToken(token string) *client {
@@ -47,7 +47,7 @@ func TestPerClientFields(t *testing.T) {
 		token string
 		want  string
 	}{
-		// This tag is the same as per client.
+		// This tag is the same as with per: client.
 		{per(policy.PerUser), "u", "{user:u_42}"}, {per(policy.PerClient), "u", "{user:u_42}"},
 		{per(policy.PerAPIKey), "k", "{api_key:k-1}"}, {per(policy.PerClient), "k", "{api_key:k-1}"},
 		{per(policy.PerUser), "k", "{user:u_42}"},

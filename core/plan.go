@@ -25,8 +25,8 @@ import (
 //	fields := plan.Headers(&decision)
 type Plan struct {
 	rulesets []*Ruleset
-	who      identify.Client // as found by the policy being added
-	client   policy.Identity // as found by the first policy added
+	who      identify.Client // the client as found by the policy that is being added
+	client   policy.Identity // the client as found by the policy that was added first
 	records  records         // the client's records in the directory
 	// credentials are the credentials that were read, with their states.
 	credentials []CredentialUse
@@ -34,59 +34,61 @@ type Plan struct {
 	badCredential policy.CredentialState
 	// blockedBy is the entry of the policy's block that denies the request; "" if none does.
 	blockedBy string
-	// clientPart is the client of the policy being added, as written in keys; "" if none was found.
+	// clientPart is the client that the policy being added has found, as written in keys; "" if it
+	// found none.
 	clientPart string
 
 	denial    denial
 	oversized int // the status of denialOversized
-	uses      []use
+	uses      []ruleUse
 	outcomes  []RuleOutcome // of uses
 	checks    []counter.Check
 	results   []counter.Result
-	asked     []asked // of checks
+	asked     []checkOrigin // of checks
 	// throttled is the last result of Throttled.
 	throttled []Throttled
 
 	// text holds the keys, and the bytes that the identity's strings point to. It only grows until
-	// Reset. It is bounded because values, dimensions and checks are: 64 keys of 8 escaped values
-	// take at most half a megabyte.
+	// Reset. It is bounded, because the lengths of values and the numbers of dimensions and checks
+	// are: 64 keys of 8 escaped values take at most half a megabyte.
 	text    []byte
-	matched []int32 // rules that match
+	matched []int32 // the rules that match
 	winners []int32 // the winner of each group so far, plus one
 	// replaced are the rules that other rules of the policy being added replace.
 	replaced []*rule
-	parts    []part   // of descriptors
-	trace    *trace   // for Explain; nil without Trace
-	rotation sharding // set if a rule with shards applies, otherwise nil
+	parts    []part     // of descriptors
+	trace    *planTrace // for Explain; nil without Trace
+	rotation sharding   // set if a rule with shards applies, otherwise nil
 	// endpoint is the endpoint for the current reading of the path while a rule is added to the
 	// plan. At other times it is "".
 	endpoint string
 }
 
-// use is a rule that applies to a request.
-type use struct {
+// ruleUse is a rule that applies to a request.
+type ruleUse struct {
 	_ slim.Incomparable
 
 	ruleset *Ruleset
 	rule    *rule
 	checks  [2]int32 // the half-open range of its checks
-	excused bool     // exempt, or under an allow rule: no checks
+	excused bool     // the client is exempt, or an allow rule applies: there are no checks
 	missing bool     // a dimension is missing, under missing: deny
 	// unlimited reports whether the client's own limits, or those of its tier, are empty; there are
 	// no checks then.
 	unlimited bool
-	whose     whose // the owner of the limits in use
+	whose     limitOwner // the owner of the limits in use
 	// shards is the number of shards of each counter, 0 for none. The shard is turn modulo shards.
 	shards, turn uint64
 }
 
-// asked identifies the rule and the limit of a check.
-type asked struct {
+// checkOrigin holds the rule and the limit of a check.
+type checkOrigin struct {
 	use   int32
 	limit *ruleLimit
 }
 
-// denial is the reason to deny a request whatever the store answers. Higher values take precedence.
+// The type denial is a reason to deny a request, whatever the store answers. Higher values take
+// precedence.
 type denial uint8
 
 const (
@@ -100,8 +102,8 @@ const (
 	denialBlocked   // takes precedence over all others
 )
 
-// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the
-// filter.
+// Reset forgets the last request and keeps the buffers. Inlining is disabled to keep the filter
+// small.
 //
 //go:noinline
 func (p *Plan) Reset() {
@@ -123,7 +125,7 @@ func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
 // policy again does nothing. A request that needs more than ChecksMax checks in all is denied
-// (503). Compile rejects policies that cause this by themselves. Once the plan's buffers have
+// (503). Compile rejects a policy that can cause this on its own. Once the plan's buffers have
 // grown, Add does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
@@ -139,7 +141,7 @@ func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	p.addRuleset(rs)
 }
 
-// addRuleset identifies, matches and plans the request under a ruleset, whose request was read.
+// addRuleset identifies, matches and plans the request, which has been read, under a ruleset.
 func (p *Plan) addRuleset(rs *Ruleset) {
 	if rs.disabled {
 		return
@@ -159,9 +161,9 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 		p.denyOversized(rs, status)
 		return
 	}
-	if p.unchecked(rs) {
+	if p.isUnchecked(rs) {
 		p.denial = max(p.denial, denialUnchecked)
-		p.use(rs, policyItself)
+		p.appendUse(rs, policyItself)
 		return
 	}
 	if p.match(rs); len(p.matched) == 0 {
@@ -170,14 +172,14 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 	if p.trace != nil {
 		p.trace.matched = append(p.trace.matched, p.matched...)
 	}
-	if rs.blocks && p.block(rs) {
+	if rs.blocks && p.applyBlock(rs) {
 		return
 	}
 	if denied {
 		p.denyCredential(rs)
 		return
 	}
-	if p.who.Request.Oversized != 0 && p.enforced(rs) {
+	if p.who.Request.Oversized != 0 && p.isEnforced(rs) {
 		p.denyOversized(rs, p.who.Request.Oversized)
 		return
 	}
@@ -185,16 +187,16 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 	p.compete(rs)
 	excused, guard := p.records.exempt || p.who.Find(rs.exempt) != nil, 0
 	if !excused {
-		guard = p.guard(rs)
+		guard = p.addGuard(rs)
 	}
 	for _, index := range p.matched {
 		p.enterEndpoints(rs, index, excused, guard)
 	}
 }
 
-// identify finds the client of the request that was read last, and its records in the directory. It
-// records the states of the client's credentials, and reports whether the request is denied for one
-// of them.
+// The method identify finds the client of the request that was read last, and its records in the
+// directory. It records the states of the client's credentials, and reports whether the request is
+// denied because of one of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
 	p.readRecords()
@@ -206,7 +208,7 @@ func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	if bad == policy.CredentialAbsent {
 		return false
 	}
-	if p.denial != denialUnauthorized { // otherwise an earlier policy has already denied it
+	if p.denial != denialUnauthorized { // otherwise an earlier policy has already denied the request
 		p.badCredential = bad
 	}
 	return true
@@ -222,10 +224,10 @@ func (p *Plan) textSince(mark int) string {
 // policyItself is the index in an outcome that belongs to the policy itself rather than to a rule.
 const policyItself = -1
 
-// denyCredential denies the request for its credential.
+// denyCredential denies the request because of its credential.
 func (p *Plan) denyCredential(rs *Ruleset) {
 	p.denial = max(p.denial, denialUnauthorized)
-	p.use(rs, policyItself)
+	p.appendUse(rs, policyItself)
 }
 
 // blockBy blocks the request because of an entry. No other rule of any policy is then in play.
@@ -240,16 +242,16 @@ func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	default:
 		p.blockedBy = p.who.Entry.At
 	}
-	p.use(rs, index)
+	p.appendUse(rs, index)
 }
 
 // BlockedBy returns the entry of a policy's block that denies the request, such as "block[2]"; ""
 // if none does.
 func (p *Plan) BlockedBy() string { return p.blockedBy }
 
-// block blocks the request if a matching rule has the action block. No other rule of any policy is
-// then in play.
-func (p *Plan) block(rs *Ruleset) bool {
+// applyBlock blocks the request if a matching rule has the action block. No other rule of any
+// policy is then in play.
+func (p *Plan) applyBlock(rs *Ruleset) bool {
 	for _, index := range p.matched {
 		if rs.rules[index].action == policy.ActionBlock {
 			p.blockBy(rs, index)
@@ -268,12 +270,12 @@ func (p *Plan) releaseShardTurns() {
 	}
 }
 
-// use appends a use of the rule, or of the policy itself if index is negative.
+// appendUse appends a use of the rule, or of the policy itself if index is negative.
 //
 //go:noinline
-func (p *Plan) use(rs *Ruleset, index int32) *use {
+func (p *Plan) appendUse(rs *Ruleset, index int32) *ruleUse {
 	next := int32(len(p.checks))
-	u := use{ruleset: rs, rule: &noRule, checks: [2]int32{next, next}}
+	u := ruleUse{ruleset: rs, rule: &noRule, checks: [2]int32{next, next}}
 	if index >= 0 {
 		u.rule = &rs.rules[index]
 	}
@@ -286,15 +288,15 @@ func (p *Plan) use(rs *Ruleset, index int32) *use {
 var noRule = rule{hidden: true, group: -1}
 
 // enterEndpoints puts a rule in play once for each endpoint of the request. Servers may read one
-// path in more than one way. A rule that counts per endpoint charges the endpoint of each reading,
-// so that a client cannot choose the counter by spelling the path differently.
+// path in more than one way. A rule that counts per endpoint charges the endpoint according to each
+// reading, so that a client cannot choose the counter by spelling the path differently.
 func (p *Plan) enterEndpoints(rs *Ruleset, index int32, excused bool, guard int) {
 	r := &rs.rules[index]
 	if len(p.who.Request.Readings) > 1 && r.countsPerEndpoint() {
 		entered := false
 		for i := range p.who.Request.Readings {
 			if p.endpoint = r.when.NewEndpoint(&p.who.Request, i); p.endpoint != "" {
-				p.enter(rs, index, excused, guard)
+				p.enterRule(rs, index, excused, guard)
 				entered = true
 			}
 		}
@@ -302,13 +304,13 @@ func (p *Plan) enterEndpoints(rs *Ruleset, index int32, excused bool, guard int)
 			return
 		}
 	}
-	p.enter(rs, index, excused, guard)
+	p.enterRule(rs, index, excused, guard)
 }
 
-// enter puts a rule in play and appends its checks. guard is the number of the penalty check that
-// records its denials.
-func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
-	u := p.use(rs, index)
+// enterRule puts a rule in play and appends its checks. The argument guard is the number of the
+// penalty check that records its denials.
+func (p *Plan) enterRule(rs *Ruleset, index int32, excused bool, guard int) {
+	u := p.appendUse(rs, index)
 	r := u.rule
 	if u.excused = excused || r.action == policy.ActionAllow; u.excused {
 		return
@@ -351,7 +353,7 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 }
 
 // askFor appends the checks of a rule's limits. The key of its counters is the text from start on.
-func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
+func (p *Plan) askFor(u *ruleUse, limits []ruleLimit, start, guard int) {
 	r, end := u.rule, len(p.text)
 	cost := r.cost(&p.who.Request)
 	for i := range limits {
@@ -378,13 +380,13 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 			c.Guard, c.Violation = p.violation(u.ruleset, r, guard, c.Key)
 		}
 		p.results = append(p.results, counter.Result{})
-		p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1), limit: l})
+		p.asked = append(p.asked, checkOrigin{use: int32(len(p.uses) - 1), limit: l})
 	}
 	u.checks[1] = int32(len(p.checks))
 }
 
-// Checks returns the checks for the store; if there are none, no call is needed. The result is
-// valid until Reset.
+// Checks returns the checks for the store; if there are none, no call of the store is needed. The
+// result is valid until Reset.
 func (p *Plan) Checks() []counter.Check {
 	if p.denial != denialNone {
 		return nil
@@ -400,8 +402,8 @@ func (p *Plan) Results() []counter.Result {
 	return p.results
 }
 
-// Identity returns the client that the first policy added has found. Its strings are valid until
-// Reset.
+// Identity returns the client as found by the policy that was added first. Its strings are valid
+// until Reset.
 func (p *Plan) Identity() policy.Identity { return p.client }
 
 // CredentialUse is one credential that a policy read, and its state.
@@ -417,8 +419,8 @@ type CredentialUse struct {
 	Unchecked bool
 }
 
-// Credentials returns the credentials that were read, with their states, for metrics. Absent ones
-// are not listed. The result is valid until Reset.
+// Credentials returns the credentials that were read, with their states, for metrics. Absent
+// credentials are not listed. The result is valid until Reset.
 func (p *Plan) Credentials() []CredentialUse { return p.credentials }
 
 // CredentialsSeen returns the number of credentials read so far. If a verifier calls it, the

@@ -51,16 +51,16 @@ func (c *client) Remote() netip.Addr                { return c.remote }
 func (c *client) Now() counter.Micros               { return c.now }
 func (c *client) Attr(name string) (string, bool)   { v, ok := c.attr[name]; return v, ok }
 
-// get returns a request from an address.
+// The function get returns a request from an address.
 func get(peer, path string) *client { return &client{path: path, peer: netip.MustParseAddr(peer)} }
 
-// counters is a store that keeps its counters in a map and applies Decide.
-type counters struct {
+// mapStore is a store that keeps its counters in a map and applies Decide.
+type mapStore struct {
 	now   counter.Micros
 	slots map[string]counter.Slot
 }
 
-func (c *counters) take(checks []counter.Check, results []counter.Result) {
+func (c *mapStore) take(checks []counter.Check, results []counter.Result) {
 	if c.slots == nil {
 		c.slots = map[string]counter.Slot{}
 	}
@@ -76,8 +76,8 @@ func (c *counters) take(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// ask sends a request through the policies and returns the plan with its decision.
-func (c *counters) ask(t *testing.T, a policy.Attributes, policies ...*Ruleset) (*Plan, Decision) {
+// The method ask sends a request through the policies and returns the plan with its decision.
+func (c *mapStore) ask(t *testing.T, a policy.Attributes, policies ...*Ruleset) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)
 	for _, rs := range policies {
@@ -90,8 +90,8 @@ func (c *counters) ask(t *testing.T, a policy.Attributes, policies ...*Ruleset) 
 	return plan, plan.Decide()
 }
 
-func newCounters() *counters {
-	return &counters{now: 1_700_000_000*counter.Second + 300*counter.Millisecond}
+func newCounters() *mapStore {
+	return &mapStore{now: 1_700_000_000*counter.Second + 300*counter.Millisecond}
 }
 
 func mustCompile(tb testing.TB, p policy.Policy) *Ruleset {
@@ -103,7 +103,7 @@ func mustCompile(tb testing.TB, p policy.Policy) *Ruleset {
 	return rs
 }
 
-// outcomes returns the outcome of each rule by name.
+// The function outcomes returns the outcome of each rule by name.
 func outcomes(p *Plan) map[string]string {
 	names := map[string]string{}
 	for _, o := range p.Outcomes() {

@@ -130,7 +130,7 @@ func TestPlanAllocates(t *testing.T) {
 			var a policy.Attributes = request
 			var plan Plan
 			var d Decision
-			store := &counters{now: 1_700_000_000 * counter.Second}
+			store := &mapStore{now: 1_700_000_000 * counter.Second}
 			decide := func() {
 				plan.Reset()
 				plan.Add(rs, a)

@@ -15,7 +15,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// precedence is the state of a story while the lines of testdata/precedence.txt are executed.
+// The type precedence holds the state of a story while the lines of testdata/precedence.txt are
+// executed.
 type precedence struct {
 	t      *testing.T
 	line   int
@@ -61,7 +62,7 @@ func TestPrecedence(t *testing.T) {
 			stories++
 		default:
 			story.line = number
-			story.tell(text)
+			story.tellLine(text)
 			asked++
 		}
 	}
@@ -82,8 +83,8 @@ func (p *precedence) fatal(format string, args ...any) {
 	p.t.Fatalf("testdata/precedence.txt:"+strconv.Itoa(p.line)+": "+format, args...)
 }
 
-// tell executes one line.
-func (p *precedence) tell(text string) {
+// tellLine executes one line.
+func (p *precedence) tellLine(text string) {
 	words := strings.Fields(text)
 	switch words[0] {
 	case "enforce":

@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It then repeats the
-// request with tracing. The result must be equal, and Explain must report the same rules, numbers
-// and keys.
+// The method ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It then
+// repeats the request with tracing. The result must be equal, and Explain must report the same
+// rules, numbers and keys.
 func (p *precedence) ask(words []string, want string) {
 	p.asked++
 	if p.rs == nil {
@@ -34,7 +34,7 @@ func (p *precedence) ask(words []string, want string) {
 			carrier = "X-Api-Key"
 		}
 		request.header[carrier] = "Bearer token"
-		p.as(words[3], words[4], words[5:], request)
+		p.asClient(words[3], words[4], words[5:], request)
 	}
 	plan, d := newCounters().ask(p.t, request, p.rs)
 	if got := p.answer(plan, &d); got != want {
@@ -48,11 +48,11 @@ func (p *precedence) ask(words []string, want string) {
 	if got := p.answer(traced, &d); got != want {
 		p.t.Errorf("testdata/precedence.txt:%d: traced, it comes to %s", p.line, got)
 	}
-	p.explained(traced)
+	p.checkExplained(traced)
 }
 
-// as gives the request the credential of a client.
-func (p *precedence) as(kind, id string, words []string, request *client) {
+// asClient gives the request the credential of a client.
+func (p *precedence) asClient(kind, id string, words []string, request *client) {
 	who := &policy.Identity{Kind: kind, ID: id}
 	switch kind {
 	case "user":
@@ -92,7 +92,7 @@ func (p *precedence) as(kind, id string, words []string, request *client) {
 	p.who = knownClient{identity: who, state: policy.CredentialValid}
 }
 
-// answer returns the result of a plan in the notation of the stories.
+// The method answer returns the result of a plan in the notation of the stories.
 func (p *precedence) answer(plan *Plan, d *Decision) string {
 	switch {
 	case d.Outcome == OutcomeBlocked && d.Rule != "":
@@ -119,9 +119,9 @@ func (p *precedence) answer(plan *Plan, d *Decision) string {
 	return strings.Join(answers, " ")
 }
 
-// explained checks that the explanation agrees with the plan on every rule in play, and that it
-// gives a reason for every other matching rule.
-func (p *precedence) explained(plan *Plan) {
+// checkExplained checks that the explanation agrees with the plan on every rule in play, and that
+// it gives a reason for every other matching rule.
+func (p *precedence) checkExplained(plan *Plan) {
 	explanations := plan.Explain()
 	if len(explanations) != 1 {
 		p.fatal("%d explanations", len(explanations))

@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// drawn is a random policy and client. Its methods derive the expected result from the text of
+// drawnCase is a random policy and client. Its methods derive the expected result from the text of
 // docs/reference/policy.md.
-type drawn struct {
+type drawnCase struct {
 	*rand.Rand
 	policy policy.Policy
 	who    policy.Identity
@@ -30,26 +30,26 @@ type drawn struct {
 
 const drawnNow = 1_700_000_000 * counter.Second
 
-func (d *drawn) chance(percent int) bool { return d.IntN(100) < percent }
+func (d *drawnCase) chance(percent int) bool { return d.IntN(100) < percent }
 
-// some returns one of the texts, or none.
-func (d *drawn) some(texts ...string) []string {
+// someOf returns one of the texts, or none.
+func (d *drawnCase) someOf(texts ...string) []string {
 	if d.chance(70) {
 		return nil
 	}
 	return []string{texts[d.IntN(len(texts))]}
 }
 
-func (d *drawn) set(t *testing.T) policy.LimitSet {
+func (d *drawnCase) set(t *testing.T) policy.LimitSet {
 	if d.chance(20) {
 		return policy.LimitSet{Unlimited: true}
 	}
 	return policy.LimitSet{Limits: limittest.All(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))}
 }
 
-func (d *drawn) rule(t *testing.T, i int) policy.Rule {
-	r := policy.Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: policy.Match{Path: d.some("/a", "/b"), Method: d.some("GET", "PUT"),
-		Tier: d.some("gold", "silver"), User: d.some("u", "v"), Tenant: d.some("t")}}
+func (d *drawnCase) rule(t *testing.T, i int) policy.Rule {
+	r := policy.Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: policy.Match{Path: d.someOf("/a", "/b"), Method: d.someOf("GET", "PUT"),
+		Tier: d.someOf("gold", "silver"), User: d.someOf("u", "v"), Tenant: d.someOf("t")}}
 	if r.Group = ""; d.policy.Enforce == policy.EnforceAll && d.chance(70) {
 		r.Group = []string{"g", "h"}[d.IntN(2)]
 	}
@@ -80,9 +80,9 @@ func (d *drawn) rule(t *testing.T, i int) policy.Rule {
 	return r
 }
 
-func (d *drawn) list() (list []policy.Listed) {
+func (d *drawnCase) list() (list []policy.Listed) {
 	for d.chance(15) {
-		e := policy.Listed{User: d.some("u", "v"), Tier: d.some("gold"), Tenant: d.some("t"),
+		e := policy.Listed{User: d.someOf("u", "v"), Tier: d.someOf("gold"), Tenant: d.someOf("t"),
 			Until: []counter.Micros{0, 0, drawnNow - 1, drawnNow, drawnNow + 1}[d.IntN(5)]}
 		if d.chance(30) || e.Clients() == 0 {
 			e.IP = []netip.Prefix{netip.MustParsePrefix([]string{"192.0.2.0/24", "198.51.100.0/24"}[d.IntN(2)])}
@@ -92,8 +92,8 @@ func (d *drawn) list() (list []policy.Listed) {
 	return list
 }
 
-func draw(t *testing.T, random *rand.Rand) *drawn {
-	d := &drawn{Rand: random, own: map[string]policy.LimitSet{}}
+func draw(t *testing.T, random *rand.Rand) *drawnCase {
+	d := &drawnCase{Rand: random, own: map[string]policy.LimitSet{}}
 	if d.chance(30) {
 		d.policy.Enforce = policy.EnforceFirst
 	}
@@ -108,8 +108,8 @@ func draw(t *testing.T, random *rand.Rand) *drawn {
 		d.own["*"] = d.set(t)
 	}
 	user := []string{"u", "v", "w"}[d.IntN(3)]
-	d.who = policy.Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.some("gold", "silver"), ""),
-		Tenant: strings.Join(d.some("t"), "")}
+	d.who = policy.Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.someOf("gold", "silver"), ""),
+		Tenant: strings.Join(d.someOf("t"), "")}
 	d.state = []policy.CredentialState{policy.CredentialValid, policy.CredentialValid, policy.CredentialExpired, policy.CredentialRevoked}[d.IntN(4)]
 	d.asks = get("192.0.2.7", []string{"/a", "/b", "/c"}[d.IntN(3)])
 	d.asks.method, d.asks.now = []string{"GET", "PUT"}[d.IntN(2)], drawnNow
@@ -117,9 +117,9 @@ func draw(t *testing.T, random *rand.Rand) *drawn {
 	return d
 }
 
-// known returns the client: the owner of a valid credential, otherwise the address, or nothing if
-// the credential is denied.
-func (d *drawn) known() policy.Identity {
+// knownIdentity returns the client: the owner of a valid credential, otherwise the address, or
+// nothing if the credential is denied.
+func (d *drawnCase) knownIdentity() policy.Identity {
 	switch d.state {
 	case policy.CredentialValid:
 		return d.who
@@ -131,27 +131,27 @@ func (d *drawn) known() policy.Identity {
 
 func oneOf(list []string, text string) bool { return len(list) == 0 || slices.Contains(list, text) }
 
-func (d *drawn) matches(m *policy.Match, who policy.Identity) bool {
+func (d *drawnCase) matches(m *policy.Match, who policy.Identity) bool {
 	return oneOf(m.Path, d.asks.path) && oneOf(m.Method, d.asks.method) && oneOf(m.Tier, who.Tier) && oneOf(m.User, who.User) &&
 		oneOf(m.Tenant, who.Tenant)
 }
 
-func (d *drawn) listed(list []policy.Listed, who policy.Identity) bool {
+func (d *drawnCase) listed(list []policy.Listed, who policy.Identity) bool {
 	return slices.ContainsFunc(list, func(e policy.Listed) bool {
 		return (e.Until == 0 || drawnNow < e.Until) && (len(e.IP) > 0 && e.IP[0].Contains(d.asks.peer) ||
 			slices.Contains(e.User, who.User) || slices.Contains(e.Tier, who.Tier) || slices.Contains(e.Tenant, who.Tenant))
 	})
 }
 
-// lacks reports whether the client lacks a property by which the rule counts.
-func lacks(r *policy.Rule, who policy.Identity) bool {
+// lacksProperty reports whether the client lacks a property by which the rule counts.
+func lacksProperty(r *policy.Rule, who policy.Identity) bool {
 	return slices.ContainsFunc(r.Per, func(d policy.Dimension) bool {
 		return d.Kind == policy.PerUser && who.User == "" || d.Kind == policy.PerTenant && who.Tenant == ""
 	})
 }
 
-// before reports whether rule i wins against rule j of its group.
-func (d *drawn) before(i, j int) bool {
+// winsBefore reports whether rule i wins against rule j of its group.
+func (d *drawnCase) winsBefore(i, j int) bool {
 	a, b := &d.policy.Rules[i], &d.policy.Rules[j]
 	special := func(r *policy.Rule) (n int) {
 		if len(r.Match.Path)+len(r.Match.Method) > 0 {
@@ -171,10 +171,10 @@ func (d *drawn) before(i, j int) bool {
 	return i < j
 }
 
-// answer returns the result that docs/reference/policy.md prescribes, in the notation of
+// The method answer returns the result that docs/reference/policy.md prescribes, in the notation of
 // testdata/precedence.txt.
-func (d *drawn) answer() string {
-	who, matching := d.known(), []int{}
+func (d *drawnCase) answer() string {
+	who, matching := d.knownIdentity(), []int{}
 	if d.listed(d.policy.Block, who) {
 		return "blocked"
 	}
@@ -193,14 +193,14 @@ func (d *drawn) answer() string {
 		return "unauthorized"
 	}
 	competing := slices.DeleteFunc(matching, func(i int) bool {
-		return d.policy.Rules[i].Missing == policy.MissingSkip && lacks(&d.policy.Rules[i], who)
+		return d.policy.Rules[i].Missing == policy.MissingSkip && lacksProperty(&d.policy.Rules[i], who)
 	})
 	var said []string
 	exempt := d.listed(d.policy.Exempt, who)
 	for _, i := range competing {
 		r := &d.policy.Rules[i]
 		loses := (r.Group != "" || d.policy.Enforce == policy.EnforceFirst) && slices.ContainsFunc(competing, func(j int) bool {
-			return d.policy.Rules[j].Group == r.Group && d.before(j, i)
+			return d.policy.Rules[j].Group == r.Group && d.winsBefore(j, i)
 		})
 		if !loses {
 			said = append(said, r.Name+":"+d.limitOf(r, who, exempt))
@@ -219,7 +219,7 @@ func (d *drawn) answer() string {
 	return strings.Join(said, " ")
 }
 
-func (d *drawn) limitOf(r *policy.Rule, who policy.Identity, exempt bool) string {
+func (d *drawnCase) limitOf(r *policy.Rule, who policy.Identity, exempt bool) string {
 	if exempt || r.Action == policy.ActionAllow {
 		return "exempt"
 	}
@@ -239,7 +239,7 @@ func (d *drawn) limitOf(r *policy.Rule, who policy.Identity, exempt bool) string
 	switch {
 	case set.Unlimited:
 		return "unlimited"
-	case r.Missing == policy.MissingDeny && lacks(r, who):
+	case r.Missing == policy.MissingDeny && lacksProperty(r, who):
 		return "missing"
 	}
 	return set.Limits[0].String()

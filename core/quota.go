@@ -4,10 +4,11 @@ package core
 
 import "github.com/penstock/penstock/core/policy"
 
-// If several descriptors of a request have limits with quota, it is enough if one of them has room:
-// the others then charge nothing and deny nothing. If none has room, the request is denied, and the
-// charges of its other limits are refunded (see [Plan.Reports]). If only one descriptor has a limit
-// with quota, that limit denies like any other: either all limits are charged or none.
+// If several descriptors of a request have limits with quota, the request is admitted if one of
+// them has room; the others then charge nothing and deny nothing. If none has room, the request is
+// denied, and the charges of its other limits are refunded (see [Plan.Reports]). If only one
+// descriptor has a limit with quota, that limit denies like any other: either all limits are
+// charged or none.
 
 // shadowQuotas makes limits with quota shadow checks if several descriptors have one.
 func (p *Plan) shadowQuotas(ds []Descriptor) {
@@ -50,7 +51,7 @@ func (p *Plan) overQuota(d *Descriptor) bool {
 
 // DecideDescriptors is Decide for a plan that AddDescriptors filled.
 func (p *Plan) DecideDescriptors(ds []Descriptor) Decision {
-	if p.denial != denialNone || !p.exhausted(ds) {
+	if p.denial != denialNone || !p.quotasExhausted(ds) {
 		return p.Decide()
 	}
 	for i := range p.checks {
@@ -64,8 +65,8 @@ func (p *Plan) DecideDescriptors(ds []Descriptor) Decision {
 	return p.Decide()
 }
 
-// exhausted reports whether there are descriptors with quota and none of them has room.
-func (p *Plan) exhausted(ds []Descriptor) bool {
+// quotasExhausted reports whether there are descriptors with quota and none of them has room.
+func (p *Plan) quotasExhausted(ds []Descriptor) bool {
 	offers := 0
 	for i := range ds {
 		if !p.hasQuota(&ds[i]) {
@@ -80,7 +81,7 @@ func (p *Plan) exhausted(ds []Descriptor) bool {
 }
 
 // isRefunded reports whether the charge of a check is refunded when the request is denied. It is
-// not if one of the descriptors reports past hits for that counter.
+// not refunded if one of the descriptors reports past hits for that counter.
 func (p *Plan) isRefunded(check int32, ds []Descriptor) bool {
 	if p.results[check].Granted == 0 {
 		return false

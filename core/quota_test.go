@@ -26,14 +26,14 @@ func TestQuota(t *testing.T) {
 			denied, a, b bool
 			left         int64 // of n
 		}{{left: 8}, {a: true, left: 7}, {a: true, left: 6}, {true, true, true, 6}, {true, true, true, 6}} {
-			ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1},
-				{Ruleset: rs, Attributes: entries("n", "1"), Hits: 1}}
+			ds := []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("b", "1"), Hits: 1},
+				{Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 1}}
 			plan, d := c.describe(t, ds)
 			a, b, n := plan.Status(&ds[0]), plan.Status(&ds[1]), plan.Status(&ds[2])
 			if d.Denied() != want.denied || a.Denied != want.a || b.Denied != want.b || n.Denied {
 				t.Errorf("%s: request %d: refused %t: %+v, %+v, %+v", algorithm, i, d.Denied(), a, b, n)
 			}
-			if left := c.left(t, rs, "n", "1"); left != want.left {
+			if left := c.unitsLeft(t, rs, "n", "1"); left != want.left {
 				t.Errorf("%s: request %d: %d left, want %d", algorithm, i, left, want.left)
 			}
 			if d.Denied() && (d.Outcome != OutcomeDenied || d.RetryAfter <= 0 || d.Rule != "a" && d.Rule != "b") {
@@ -48,15 +48,15 @@ func TestQuotaReports(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{withQuota(perAttr("a", "1/1m fw", t)), withQuota(perAttr("b", "1/1m fw", t)), perAttr("n", "9/1m fw", t)}})
 	c := newCounters()
 	for i, want := range []int64{7, 5, 3} {
-		c.describe(t, []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1},
-			{Ruleset: rs, Attributes: entries("n", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("n", "1"), Hits: 2, Reported: true}})
-		if left := c.left(t, rs, "n", "1"); left != want {
+		c.describe(t, []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("b", "1"), Hits: 1},
+			{Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 2, Reported: true}})
+		if left := c.unitsLeft(t, rs, "n", "1"); left != want {
 			t.Errorf("request %d: %d left, want %d", i, left, want)
 		}
 	}
 }
 
-// TestQuotaAlike compares random limits and requests with the definition of quota.
+// TestQuotaAlike compares decisions under random limits and requests with the definition of quota.
 func TestQuotaAlike(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -84,7 +84,7 @@ func TestQuotaAlike(t *testing.T) {
 			for _, i := range rnd.Perm(len(names))[:1+rnd.IntN(4)] {
 				name := names[i : i+1]
 				asked = append(asked, name)
-				ds = append(ds, Descriptor{Ruleset: rs, Attributes: entries(name, "1"), Hits: 1})
+				ds = append(ds, Descriptor{Ruleset: rs, Attributes: entriesOnly(name, "1"), Hits: 1})
 				fits := used[name] < limits[name] || shadow[name]
 				switch {
 				case quota[name] && fits:
@@ -109,7 +109,7 @@ func TestQuotaAlike(t *testing.T) {
 			}
 		}
 		for name := range limits {
-			if left := c.left(t, rs, name, "1"); left != limits[name]-used[name] && !shadow[name] {
+			if left := c.unitsLeft(t, rs, name, "1"); left != limits[name]-used[name] && !shadow[name] {
 				t.Fatalf("%s: %d left, want %d of %d", name, left, limits[name]-used[name], limits[name])
 			}
 		}

@@ -174,7 +174,7 @@ func TestCompileRejectsPenalties(t *testing.T) {
 		{func(*counter.Penalty) {}, []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerHost}}}}, "penalty", "no effect"},
 		{func(*counter.Penalty) {}, []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Disabled: true}}, "penalty", "no effect"},
 	} {
-		p := strict()
+		p := strictPenalty()
 		c.change(p)
 		paths, text := problemPaths(t, policy.Policy{Name: "n", Rules: c.rules, Penalty: p})
 		if diff := cmp.Diff([]string{c.path}, paths); diff != "" || !strings.Contains(text, c.says) {
@@ -199,7 +199,7 @@ func TestCostsOfTiers(t *testing.T) {
 		{policy.Cost{N: 101, Match: policy.Match{Tier: []string{"other"}}}, ".cost[0].n", "can never pass limit[0]"},
 	} {
 		rule := policy.Rule{Name: "r", Limits: limittest.All(t, "100/1m"), Tiers: tiers, Cost: []policy.Cost{c.cost}}
-		id := []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: users{}}, {}}
+		id := []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: tokenUsers{}}, {}}
 		_, err := Compile(policy.Policy{Name: "n", Identify: id, Rules: []policy.Rule{rule}})
 		switch {
 		case c.path == "" && err != nil:

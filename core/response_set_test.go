@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	var writer response.Writer // the tests that use it do not run in parallel
+	var writer response.Writer // tests that use this variable do not run in parallel
 	core.HeadersOf = func(p *core.Plan, d *core.Decision) core.Fields {
 		f := writer.Headers(p, d)
 		return core.Fields{Limit: f[response.FieldLimit], Remaining: f[response.FieldRemaining],

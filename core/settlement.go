@@ -48,15 +48,15 @@ func (r *rule) compileAfter(source *policy.Rule) {
 	a.retryAfter, a.retryJitter = source.RetryAfter, source.RetryJitter
 }
 
-// counts reports whether a request whose response has the status is charged: count_if is empty or
-// contains it, and refund_on does not.
-func (a *ruleAfter) counts(status int) bool {
+// countsStatus reports whether a request whose response has the status is charged: count_if is
+// empty or contains it, and refund_on does not.
+func (a *ruleAfter) countsStatus(status int) bool {
 	return (len(a.countIf) == 0 || policy.Covers(a.countIf, status)) && !policy.Covers(a.refundOn, status)
 }
 
 // Settlement adjusts the charges of an admitted request once its response is known, by a further
 // charge or a refund. It owns its memory, so it can outlive the plan, and it reuses its buffers.
-// The zero Settlement has nothing to do. It must not be used concurrently.
+// The zero Settlement has nothing to settle. It must not be used concurrently.
 //
 // The final charge, for each rule with cost_after, count_if or refund_on, is
 //
@@ -69,17 +69,17 @@ func (a *ruleAfter) counts(status int) bool {
 // A counter cannot always record this exactly: its debt is at most one window's count, and a refund
 // to a window that is over is dropped.
 type Settlement struct {
-	rules   []settling
+	rules   []settlingRule
 	charges []settledCharge
 	text    []byte // the keys of charges
-	shown   int32  // the charge that X-RateLimit-Cost shows, -1 for none
+	shown   int32  // the charge that X-RateLimit-Cost shows; -1 if there is none
 	paths   []string
 	names   []string
 	checks  []counter.Check
 }
 
-// settling is a rule whose charges will be settled when the response is known.
-type settling struct {
+// settlingRule is a rule whose charges will be settled when the response is known.
+type settlingRule struct {
 	_ slim.Incomparable
 
 	ruleset *Ruleset
@@ -108,11 +108,11 @@ func (s *Settlement) reset() {
 
 // Settlement fills in s for a request that was admitted, and reports whether anything needs to be
 // settled. Call it after Decide. If nothing needs to be settled, it does not allocate. After
-// Degrade that is always the case, because nothing is known about the charges.
+// Degrade there is never anything to settle, because nothing is known about the charges.
 func (p *Plan) Settlement(s *Settlement) bool {
 	s.reset()
 	for i := range p.uses {
-		if u := &p.uses[i]; u.rule.after.settles && !u.excused && chargedBy(p.outcomes[i].Outcome) {
+		if u := &p.uses[i]; u.rule.after.settles && !u.excused && mayHaveCharged(p.outcomes[i].Outcome) {
 			p.keepCharges(s, u, p.outcomes[i].Index)
 		}
 	}
@@ -120,20 +120,20 @@ func (p *Plan) Settlement(s *Settlement) bool {
 }
 
 // Expect fills in which parts of the response the settlement will need if the request is admitted,
-// and reports whether it will need any. It is for fronts that need this before Decide. Until
-// Settlement fills in the rest, only Paths, Headers and Awaits may be called.
+// and reports whether it will need any. It is meant for fronts that need to know this before
+// Decide. Until Settlement fills in the rest, only Paths, Headers and Awaits may be called.
 func (p *Plan) Expect(s *Settlement) bool {
 	s.reset()
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.after.settles && u.checks[0] < u.checks[1] {
-			s.rules = append(s.rules, settling{after: &u.rule.after})
+			s.rules = append(s.rules, settlingRule{after: &u.rule.after})
 		}
 	}
 	return len(s.rules) > 0
 }
 
-// chargedBy reports whether a rule with the outcome might have been charged.
-func chargedBy(o Outcome) bool {
+// mayHaveCharged reports whether a rule with the outcome might have been charged.
+func mayHaveCharged(o Outcome) bool {
 	switch o {
 	case OutcomeAllowed, OutcomeDelayed, OutcomeShadowDenied, OutcomeDegradedAllowed, OutcomeDegradedLocal:
 		return true
@@ -142,7 +142,7 @@ func chargedBy(o Outcome) bool {
 }
 
 // keepCharges copies the charges of a rule with the given index in its ruleset.
-func (p *Plan) keepCharges(s *Settlement, u *use, index int) {
+func (p *Plan) keepCharges(s *Settlement, u *ruleUse, index int) {
 	first, shown := int32(len(s.charges)), -1
 	for i := u.checks[0]; i < u.checks[1]; i++ {
 		c, result := &p.checks[i], &p.results[i]
@@ -165,7 +165,7 @@ func (p *Plan) keepCharges(s *Settlement, u *use, index int) {
 		s.charges = append(s.charges, charge)
 	}
 	if end := int32(len(s.charges)); end > first {
-		s.rules = append(s.rules, settling{ruleset: u.ruleset, index: int32(index), after: &u.rule.after,
+		s.rules = append(s.rules, settlingRule{ruleset: u.ruleset, index: int32(index), after: &u.rule.after,
 			charges: [2]int32{first, end}})
 	}
 }
@@ -173,7 +173,7 @@ func (p *Plan) keepCharges(s *Settlement, u *use, index int) {
 // shownCost returns the check whose cost an admitted request shows in X-RateLimit-Cost; -1 if there
 // is none.
 func (p *Plan) shownCost() int {
-	if shown := p.tightest(policy.HeadersX | policy.HeadersIETF | policy.HeadersNone); shown >= 0 && p.shows(shown, policy.HeadersX) {
+	if shown := p.tightest(policy.HeadersX | policy.HeadersIETF | policy.HeadersNone); shown >= 0 && p.showsCheck(shown, policy.HeadersX) {
 		return shown
 	}
 	return p.tightest(policy.HeadersX)
@@ -185,16 +185,16 @@ type Answer interface {
 	Status() int
 	// Header returns a response header by its canonical name.
 	Header(name string) (value string, ok bool)
-	// JSON returns the number at the path in the body, as it is written there. ok is false if there
-	// is none. If the body could not be read to its end, the value is [UnreadMark] followed by the
-	// number found so far, if any.
+	// JSON returns the number at the path in the body, as it is written there. The result ok is
+	// false if there is none. If the body could not be read to its end, the value is [UnreadMark]
+	// followed by the number found so far, if any.
 	JSON(path string) (value string, ok bool)
 }
 
-// UnreadMark marks a cost that might be wrong because the client might have prevented reading it.
-// It precedes the last number that was read, if any. Header also returns it if a field might have
-// been in trailers that were not read. If the status is 0, the mark means that the client did not
-// wait for the response.
+// UnreadMark marks a cost that might be wrong because the client might have prevented it from being
+// read. It precedes the last number that was read, if any. Header also returns it if a field might
+// have been in trailers that were not read. If the status is 0, the mark means that the client did
+// not wait for the response.
 const UnreadMark = ">"
 
 // Paths returns the paths in the body that the settlement needs; if there are none, the body need
@@ -226,7 +226,7 @@ func (s *Settlement) Headers() []string {
 func (s *Settlement) Awaits(a Answer) bool {
 	for i := range s.rules {
 		c := s.rules[i].after.costAfter
-		if c == nil || c.Header == "" || !s.rules[i].after.counts(a.Status()) {
+		if c == nil || c.Header == "" || !s.rules[i].after.countsStatus(a.Status()) {
 			continue
 		}
 		if _, ok := a.Header(c.Header); !ok {
@@ -237,8 +237,8 @@ func (s *Settlement) Awaits(a Answer) bool {
 }
 
 // CostNow returns the request's cost under the shown limit, if the response's header determines it.
-// It replaces the estimate in X-RateLimit-Cost. ok is false if the settlement does not change the
-// cost, or if the cost is in the body.
+// It replaces the estimate in X-RateLimit-Cost. The result ok is false if the settlement does not
+// change the cost, or if the cost is in the body.
 func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 	for i := range s.rules {
 		r := &s.rules[i]
@@ -249,10 +249,10 @@ func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 		switch {
 		case status == 0:
 			return 0, false
-		case after.costAfter != nil && after.costAfter.JSON != "" && after.counts(status):
+		case after.costAfter != nil && after.costAfter.JSON != "" && after.countsStatus(status):
 			return 0, false
 		}
-		cost, _ = after.final(a, s.charges[s.shown].granted)
+		cost, _ = after.finalCharge(a, s.charges[s.shown].granted)
 		return cost, true
 	}
 	return 0, false
@@ -272,26 +272,26 @@ func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
 		r := &s.rules[i]
 		first := r.charges[0]
 		if first == r.charges[1] {
-			continue // filled in by Expect: nothing is charged yet
+			continue // it was filled in by Expect, so nothing is charged yet
 		}
-		cost, said := r.after.final(a, s.charges[first].granted)
+		cost, said := r.after.finalCharge(a, s.charges[first].granted)
 		if !said {
 			unreadable++
 		}
 		for j := first; j < r.charges[1]; j++ {
-			s.settle(&s.charges[j], r.after.onError, cost)
+			s.settleCharge(&s.charges[j], r.after.onError, cost)
 		}
 	}
 	s.rules = s.rules[:0]
 	return s.checks, unreadable
 }
 
-// final returns the final charge of a request with the given reserved units, and whether the
+// finalCharge returns the final charge of a request with the given reserved units, and whether the
 // response had a valid cost if one was needed. It reads a cost only if the request counts.
-func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool) {
+func (a *ruleAfter) finalCharge(answer Answer, reserved int64) (cost int64, said bool) {
 	status := answer.Status()
 	switch {
-	case status != 0 && !a.counts(status):
+	case status != 0 && !a.countsStatus(status):
 		return 0, true
 	case a.costAfter == nil:
 		return reserved, true
@@ -319,9 +319,9 @@ func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool)
 	return a.costAfter.Default, false
 }
 
-// settle appends a check for the difference between a charge and its final cost. A charge without a
-// receipt might not have been made; its refund has no effect.
-func (s *Settlement) settle(c *settledCharge, onError counter.OnError, cost int64) {
+// settleCharge appends a check for the difference between a charge and its final cost. A charge
+// without a receipt might not have been made; its refund has no effect.
+func (s *Settlement) settleCharge(c *settledCharge, onError counter.OnError, cost int64) {
 	key := s.text[c.key[0]:c.key[1]:c.key[1]]
 	check := counter.Check{Key: key, ScopeLen: c.scopeLen, Limit: &c.limit, Refundable: true,
 		OnError: onError}

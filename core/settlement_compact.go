@@ -15,16 +15,17 @@ var errSettlement = errors.New("not a settlement in its compact form, or one of 
 // same ruleset. A front uses it to pass the settlement to another process, which keeps it until the
 // response is known. The result contains keys and receipts in plain text and is not authenticated,
 // so a front must encrypt it before sending it to an untrusted process. Charges of other rulesets
-// are omitted, so their reserved units remain charged. After Checks the settlement is empty.
+// are omitted, so their reserved units remain charged. After Checks the result describes an empty
+// settlement.
 func (s *Settlement) AppendCompact(dst []byte, rs *Ruleset) []byte {
-	kept := make([]settling, 0, len(s.rules))
+	kept := make([]settlingRule, 0, len(s.rules))
 	for _, r := range s.rules {
 		if r.ruleset == rs && r.charges[0] < r.charges[1] {
 			kept = append(kept, r)
 		}
 	}
 	c := codec.Coder{Data: dst}
-	codec.List(&c, &kept, func(c *codec.Coder, r *settling) { codeSettling(c, r, s) })
+	codec.List(&c, &kept, func(c *codec.Coder, r *settlingRule) { codeSettling(c, r, s) })
 	return c.Data
 }
 
@@ -34,7 +35,7 @@ func (s *Settlement) AppendCompact(dst []byte, rs *Ruleset) []byte {
 func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 	s.reset()
 	c := codec.Coder{Data: data, Reading: true}
-	codec.List(&c, &s.rules, func(c *codec.Coder, r *settling) {
+	codec.List(&c, &s.rules, func(c *codec.Coder, r *settlingRule) {
 		codeSettling(c, r, s)
 		if r.index < 0 || int(r.index) >= len(rs.rules) || !rs.rules[r.index].after.settles {
 			c.Fail()
@@ -51,7 +52,7 @@ func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 
 // codeSettling encodes or decodes a rule and its charges. Decoded charges are appended to those of
 // earlier rules.
-func codeSettling(c *codec.Coder, r *settling, s *Settlement) {
+func codeSettling(c *codec.Coder, r *settlingRule, s *Settlement) {
 	codec.Number(c, &r.index)
 	n := r.charges[1] - r.charges[0]
 	codec.Number(c, &n)

@@ -58,12 +58,12 @@ func TestCompactSettlementHoldsEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	got.checks, want.checks, want.paths = nil, nil, nil
-	if diff := cmp.Diff(*want, got, cmp.AllowUnexported(Settlement{}, settling{}, settledCharge{}, counter.Limit{}),
+	if diff := cmp.Diff(*want, got, cmp.AllowUnexported(Settlement{}, settlingRule{}, settledCharge{}, counter.Limit{}),
 		cmp.Comparer(func(a, b *Ruleset) bool { return a == b }), cmp.Comparer(func(a, b *ruleAfter) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	clear(data)
-	said := answer{status: 200, json: map[string]string{"a.n": "3"}}
+	said := testAnswer{status: 200, json: map[string]string{"a.n": "3"}}
 	a, _ := want.Checks(said)
 	b, _ := got.Checks(said)
 	if diff := cmp.Diff(a, b, cmp.AllowUnexported(counter.Limit{})); diff != "" || len(a) != 2 {
@@ -85,8 +85,8 @@ func TestCompactSettlementIsOfOnePolicy(t *testing.T) {
 		if err := ReadSettlement(&s, of, both.AppendCompact(nil, of)); err != nil {
 			t.Fatal(err)
 		}
-		alone, _ := settlementOf(t, of).Checks(answer{status: 500})
-		checks, _ := s.Checks(answer{status: 500})
+		alone, _ := settlementOf(t, of).Checks(testAnswer{status: 500})
+		checks, _ := s.Checks(testAnswer{status: 500})
 		if diff := cmp.Diff(alone, checks, cmp.AllowUnexported(counter.Limit{})); diff != "" {
 			t.Error(diff)
 		}
@@ -113,7 +113,7 @@ func FuzzReadSettlement(f *testing.F) {
 			t.Fatalf("%v\n%x\n%x", err, data, written)
 		}
 		for _, status := range []int{200, 500} {
-			if checks, _ := again.Checks(answer{status: status}); len(checks) > counter.ChecksMax {
+			if checks, _ := again.Checks(testAnswer{status: status}); len(checks) > counter.ChecksMax {
 				t.Fatalf("%d checks", len(checks))
 			}
 		}

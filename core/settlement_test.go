@@ -11,18 +11,19 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// answer is a response in a test.
-type answer struct {
+// testAnswer is a response in a test.
+type testAnswer struct {
 	status       int
 	header, json map[string]string
 }
 
-func (a answer) Status() int                       { return a.status }
-func (a answer) Header(name string) (string, bool) { v, ok := a.header[name]; return v, ok }
-func (a answer) JSON(path string) (string, bool)   { v, ok := a.json[path]; return v, ok }
+func (a testAnswer) Status() int                       { return a.status }
+func (a testAnswer) Header(name string) (string, bool) { v, ok := a.header[name]; return v, ok }
+func (a testAnswer) JSON(path string) (string, bool)   { v, ok := a.json[path]; return v, ok }
 
-// settle executes a settlement. It returns the checks and how many costs were unreadable.
-func (c *counters) settle(t *testing.T, s *Settlement, a Answer) ([]counter.Check, int) {
+// The method settle executes a settlement. It returns the checks and how many costs were
+// unreadable.
+func (c *mapStore) settle(t *testing.T, s *Settlement, a Answer) ([]counter.Check, int) {
 	t.Helper()
 	checks, unreadable := s.Checks(a)
 	results := make([]counter.Result, len(checks))
@@ -38,8 +39,8 @@ func (c *counters) settle(t *testing.T, s *Settlement, a Answer) ([]counter.Chec
 	return checks, unreadable
 }
 
-// used returns the number of units charged to a counter.
-func (c *counters) used(key string) int64 { return c.slots[key].State.Used }
+// unitsUsed returns the number of units charged to a counter.
+func (c *mapStore) unitsUsed(key string) int64 { return c.slots[key].State.Used }
 
 // ofKey returns the key for 192.0.2.1 under a rule of policy n with a fixed window of a minute.
 func ofKey(rule string) string { return "rl1:n:" + rule + ":{ip:192.0.2.1}:60s:fw" }
@@ -49,17 +50,17 @@ func TestSettlement(t *testing.T) {
 	one := func(n int) []policy.Statuses { return []policy.Statuses{{From: n, To: n}} }
 	said := &policy.CostAfter{Header: "x-cost", Estimate: 10, Default: 20, Max: 50}
 	inBody := &policy.CostAfter{JSON: "usage.total", Estimate: 10}
-	header := func(status int, cost string) answer {
-		return answer{status: status, header: map[string]string{"X-Cost": cost}}
+	header := func(status int, cost string) testAnswer {
+		return testAnswer{status: status, header: map[string]string{"X-Cost": cost}}
 	}
-	body := func(status int, cost string) answer {
-		return answer{status: status, json: map[string]string{"usage.total": cost}}
+	body := func(status int, cost string) testAnswer {
+		return testAnswer{status: status, json: map[string]string{"usage.total": cost}}
 	}
 	ten := []policy.Cost{{N: 10}}
 	for _, c := range []struct {
 		what       string
 		rule       policy.Rule
-		answer     answer
+		answer     testAnswer
 		want       int64
 		unreadable int
 	}{
@@ -73,19 +74,19 @@ func TestSettlement(t *testing.T) {
 		{"absurd: negative", policy.Rule{CostAfter: said}, header(200, "-3"), 20, 1},
 		{"unreadable", policy.Rule{CostAfter: said}, header(200, "many"), 20, 1},
 		{"unreadable: two", policy.Rule{CostAfter: said}, header(200, "3, 4"), 20, 1},
-		{"not said", policy.Rule{CostAfter: said}, answer{status: 200}, 20, 1},
-		{"not said, without a default", policy.Rule{CostAfter: inBody}, answer{status: 200}, 10, 1},
+		{"not said", policy.Rule{CostAfter: said}, testAnswer{status: 200}, 20, 1},
+		{"not said, without a default", policy.Rule{CostAfter: inBody}, testAnswer{status: 200}, 10, 1},
 		{"said in the body", policy.Rule{CostAfter: inBody}, body(200, "77"), 77, 0},
 		{"no response", policy.Rule{CostAfter: said}, header(0, "3"), 10, 0},
-		{"count_if: it counts", policy.Rule{Cost: ten, CountIf: one(401)}, answer{status: 401}, 10, 0},
-		{"count_if: it does not", policy.Rule{Cost: ten, CountIf: one(401)}, answer{status: 200}, 0, 0},
-		{"count_if: no response", policy.Rule{Cost: ten, CountIf: one(401)}, answer{}, 10, 0},
-		{"refund_on: it counts", policy.Rule{Cost: ten, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, answer{status: 499}, 10, 0},
-		{"refund_on: it does not", policy.Rule{Cost: ten, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, answer{status: 500}, 0, 0},
-		{"refund_on: no response", policy.Rule{Cost: ten, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, answer{}, 10, 0},
-		{"both: counts", policy.Rule{Cost: ten, CountIf: []policy.Statuses{{From: 400, To: 599}}, RefundOn: one(503)}, answer{status: 500}, 10, 0},
-		{"both: refunded", policy.Rule{Cost: ten, CountIf: []policy.Statuses{{From: 400, To: 599}}, RefundOn: one(503)}, answer{status: 503}, 0, 0},
-		{"both: not counted", policy.Rule{Cost: ten, CountIf: []policy.Statuses{{From: 400, To: 599}}, RefundOn: one(503)}, answer{status: 200}, 0, 0},
+		{"count_if: it counts", policy.Rule{Cost: ten, CountIf: one(401)}, testAnswer{status: 401}, 10, 0},
+		{"count_if: it does not", policy.Rule{Cost: ten, CountIf: one(401)}, testAnswer{status: 200}, 0, 0},
+		{"count_if: no response", policy.Rule{Cost: ten, CountIf: one(401)}, testAnswer{}, 10, 0},
+		{"refund_on: it counts", policy.Rule{Cost: ten, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, testAnswer{status: 499}, 10, 0},
+		{"refund_on: it does not", policy.Rule{Cost: ten, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, testAnswer{status: 500}, 0, 0},
+		{"refund_on: no response", policy.Rule{Cost: ten, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, testAnswer{}, 10, 0},
+		{"both: counts", policy.Rule{Cost: ten, CountIf: []policy.Statuses{{From: 400, To: 599}}, RefundOn: one(503)}, testAnswer{status: 500}, 10, 0},
+		{"both: refunded", policy.Rule{Cost: ten, CountIf: []policy.Statuses{{From: 400, To: 599}}, RefundOn: one(503)}, testAnswer{status: 503}, 0, 0},
+		{"both: not counted", policy.Rule{Cost: ten, CountIf: []policy.Statuses{{From: 400, To: 599}}, RefundOn: one(503)}, testAnswer{status: 200}, 0, 0},
 		{"all: refunded whatever it says", policy.Rule{CostAfter: said, RefundOn: one(500)}, header(500, "35"), 0, 0},
 		{"all: refunded, and nobody asks what it cost", policy.Rule{CostAfter: said, RefundOn: one(500)}, header(500, "many"), 0, 0},
 		{"all: counted as it says", policy.Rule{CostAfter: said, CountIf: one(200)}, header(200, "35"), 35, 0},
@@ -102,7 +103,7 @@ func TestSettlement(t *testing.T) {
 		plan.Reset() // the settlement owns its memory
 		plan.Add(rs, get("203.0.113.77", "/somewhere/else"))
 		_, unreadable := store.settle(t, &s, c.answer)
-		if got := store.used(ofKey("r")); got != c.want || unreadable != c.unreadable {
+		if got := store.unitsUsed(ofKey("r")); got != c.want || unreadable != c.unreadable {
 			t.Errorf("%s: %d charged, %d unreadable, want %d and %d", c.what, got, unreadable, c.want, c.unreadable)
 		}
 	}
@@ -125,14 +126,14 @@ func TestSettlementOfSeveralRules(t *testing.T) {
 	if diff := cmp.Diff([]string{"a.n", "b"}, s.Paths()); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)
 	}
-	checks, unreadable := store.settle(t, &s, answer{status: 200, json: map[string]string{"b": "3"}})
+	checks, unreadable := store.settle(t, &s, testAnswer{status: 200, json: map[string]string{"b": "3"}})
 	if len(checks) != 5 || unreadable != 1 {
 		t.Errorf("%d checks, %d unreadable", len(checks), unreadable)
 	}
 	for key, want := range map[string]int64{ofKey("plain"): 1, ofKey("two"): 8, "rl1:n:two:{ip:192.0.2.1}:3600s:fw": 8,
 		ofKey("other"): 3, ofKey("same"): 3, ofKey("login"): 0} {
-		if _, known := store.slots[key]; !known || store.used(key) != want {
-			t.Errorf("%s: %d charged, want %d", key, store.used(key), want)
+		if _, known := store.slots[key]; !known || store.unitsUsed(key) != want {
+			t.Errorf("%s: %d charged, want %d", key, store.unitsUsed(key), want)
 		}
 	}
 }
@@ -151,7 +152,7 @@ func TestExpect(t *testing.T) {
 	var s Settlement
 	var plan Plan
 	plan.Add(rs, get("192.0.2.1", "/plain"))
-	if plan.Expect(&s) || len(s.Paths()) != 0 || s.Awaits(answer{status: 200}) {
+	if plan.Expect(&s) || len(s.Paths()) != 0 || s.Awaits(testAnswer{status: 200}) {
 		t.Error("something is expected of a rule that settles nothing")
 	}
 	plan.Reset()
@@ -162,14 +163,14 @@ func TestExpect(t *testing.T) {
 	if names := s.Headers(); len(names) != 1 || names[0] != "X-Cost" {
 		t.Errorf("headers %q", names)
 	}
-	if !s.Awaits(answer{status: 200}) || s.Awaits(answer{status: 502}) ||
-		s.Awaits(answer{status: 200, header: map[string]string{"X-Cost": "many"}}) {
+	if !s.Awaits(testAnswer{status: 200}) || s.Awaits(testAnswer{status: 502}) ||
+		s.Awaits(testAnswer{status: 200, header: map[string]string{"X-Cost": "many"}}) {
 		t.Error("a field is awaited where the request counts and the field is not there yet")
 	}
-	if _, known := s.CostNow(answer{status: 200}); known {
+	if _, known := s.CostNow(testAnswer{status: 200}); known {
 		t.Error("a cost is known that nobody reserved")
 	}
-	if checks, _ := s.Checks(answer{status: 502}); len(checks) != 0 {
+	if checks, _ := s.Checks(testAnswer{status: 502}); len(checks) != 0 {
 		t.Errorf("%d checks about charges that were not made", len(checks))
 	}
 }
@@ -187,7 +188,7 @@ func TestNothingToSettle(t *testing.T) {
 	if plan.Settlement(&s) {
 		t.Error("due before it is decided")
 	}
-	store.take(plan.Checks(), plan.Results()) // the store charged it, but its answer was lost
+	store.take(plan.Checks(), plan.Results()) // the store charged the request, but its answer was lost
 	if plan.Degrade(); plan.Settlement(&s) {
 		t.Error("due after the store failed")
 	}
@@ -195,7 +196,7 @@ func TestNothingToSettle(t *testing.T) {
 	if due := plan.Settlement(&s); due || !d.Denied() {
 		t.Error("due after a denial")
 	}
-	if checks, _ := s.Checks(answer{status: 500}); len(checks) != 0 || len(s.Paths()) != 0 {
+	if checks, _ := s.Checks(testAnswer{status: 500}); len(checks) != 0 || len(s.Paths()) != 0 {
 		t.Errorf("%+v", checks)
 	}
 }
@@ -210,8 +211,8 @@ func TestLogOnlySettlesItsCharges(t *testing.T) {
 	plan, _ := store.ask(t, get("192.0.2.1", "/"), rs)
 	var s Settlement
 	plan.Settlement(&s)
-	checks, _ := store.settle(t, &s, answer{status: 500})
-	if len(checks) != 1 || store.used(ofKey("r")) != 1 || store.used(string(checks[0].Key)) != 1 {
+	checks, _ := store.settle(t, &s, testAnswer{status: 500})
+	if len(checks) != 1 || store.unitsUsed(ofKey("r")) != 1 || store.unitsUsed(string(checks[0].Key)) != 1 {
 		t.Errorf("%+v", checks)
 	}
 }
@@ -222,18 +223,18 @@ func TestCostNow(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		rule   policy.Rule
-		answer answer
+		answer testAnswer
 		want   int64
 		known  bool
 	}{
-		{"said", policy.Rule{CostAfter: inHeader}, answer{status: 200, header: map[string]string{"X-Cost": "35"}}, 35, true},
-		{"not said", policy.Rule{CostAfter: inHeader}, answer{status: 200}, 20, true},
-		{"no response", policy.Rule{CostAfter: inHeader}, answer{}, 0, false},
-		{"in the body", policy.Rule{CostAfter: &policy.CostAfter{JSON: "n", Estimate: 10}}, answer{status: 200}, 0, false},
+		{"said", policy.Rule{CostAfter: inHeader}, testAnswer{status: 200, header: map[string]string{"X-Cost": "35"}}, 35, true},
+		{"not said", policy.Rule{CostAfter: inHeader}, testAnswer{status: 200}, 20, true},
+		{"no response", policy.Rule{CostAfter: inHeader}, testAnswer{}, 0, false},
+		{"in the body", policy.Rule{CostAfter: &policy.CostAfter{JSON: "n", Estimate: 10}}, testAnswer{status: 200}, 0, false},
 		{"in the body, but refunded", policy.Rule{CostAfter: &policy.CostAfter{JSON: "n", Estimate: 10}, RefundOn: []policy.Statuses{{From: 500, To: 599}}},
-			answer{status: 502}, 0, true},
-		{"refunded", policy.Rule{Cost: []policy.Cost{{N: 3}}, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, answer{status: 502}, 0, true},
-		{"nothing is told of costs", policy.Rule{RefundOn: []policy.Statuses{{From: 500, To: 599}}}, answer{status: 502}, 0, false},
+			testAnswer{status: 502}, 0, true},
+		{"refunded", policy.Rule{Cost: []policy.Cost{{N: 3}}, RefundOn: []policy.Statuses{{From: 500, To: 599}}}, testAnswer{status: 502}, 0, true},
+		{"nothing is told of costs", policy.Rule{RefundOn: []policy.Statuses{{From: 500, To: 599}}}, testAnswer{status: 502}, 0, false},
 	} {
 		c.rule.Name, c.rule.Limits = "r", limittest.All(t, "100/1m fw", "500/1h fw")
 		plan, _ := newCounters().ask(t, get("192.0.2.1", "/"), mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{c.rule,
@@ -245,7 +246,7 @@ func TestCostNow(t *testing.T) {
 		}
 	}
 	var none Settlement
-	if _, known := none.CostNow(answer{status: 200}); known {
+	if _, known := none.CostNow(testAnswer{status: 200}); known {
 		t.Error("a settlement of nothing knows a cost")
 	}
 }
@@ -260,8 +261,8 @@ func TestLateRefundIsDropped(t *testing.T) {
 	plan.Settlement(&s)
 	store.now += counter.Minute
 	store.ask(t, get("192.0.2.1", "/"), rs)
-	if store.settle(t, &s, answer{status: 500}); store.used(ofKey("r")) != 4 {
-		t.Errorf("%d charged in the next window, want 4", store.used(ofKey("r")))
+	if store.settle(t, &s, testAnswer{status: 500}); store.unitsUsed(ofKey("r")) != 4 {
+		t.Errorf("%d charged in the next window, want 4", store.unitsUsed(ofKey("r")))
 	}
 }
 
@@ -279,9 +280,9 @@ func TestCalendarSettlement(t *testing.T) {
 	}
 	key := string(plan.Checks()[0].Key)
 	plan.Reset()
-	checks, _ := store.settle(t, &s, answer{status: 500})
-	if len(checks) != 1 || checks[0].Bounds == nil || store.used(key) != 0 {
-		t.Errorf("%+v: %d charged", checks, store.used(key))
+	checks, _ := store.settle(t, &s, testAnswer{status: 500})
+	if len(checks) != 1 || checks[0].Bounds == nil || store.unitsUsed(key) != 0 {
+		t.Errorf("%+v: %d charged", checks, store.unitsUsed(key))
 	}
 }
 
@@ -291,7 +292,7 @@ func TestSettlementDoesNotAllocate(t *testing.T) {
 		rule.Name, rule.Limits = "r", limittest.All(t, "1000/1m", "9000/1h tb")
 		plan, _ := newCounters().ask(t, get("192.0.2.1", "/"), mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{rule}}))
 		var s Settlement
-		var a Answer = answer{status: 500}
+		var a Answer = testAnswer{status: 500}
 		run := func() {
 			if plan.Settlement(&s) {
 				s.Paths()

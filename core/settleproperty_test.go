@@ -66,15 +66,15 @@ func randomAccountRules(t *testing.T, rng *rand.Rand) ([]accountRule, *Ruleset) 
 			rules, sources = append(rules, accountRule{r, reserved}), append(sources, r)
 		}
 		rs, err := Compile(policy.Policy{Name: "n", Rules: sources})
-		if err == nil { // without an error, every field has an effect
+		if err == nil { // if there is no error, every field has an effect
 			return rules, rs
 		}
 	}
 }
 
-func randomAnswer(rng *rand.Rand) answer {
+func randomAnswer(rng *rand.Rand) testAnswer {
 	texts := [...]string{"0", "7", "12.5", "31", "49", "50", "-1", "many", "1e1", "9e9", ""}
-	a := answer{status: [...]int{0, 200, 204, 302, 401, 403, 404, 500, 503}[rng.IntN(9)], header: map[string]string{},
+	a := testAnswer{status: [...]int{0, 200, 204, 302, 401, 403, 404, 500, 503}[rng.IntN(9)], header: map[string]string{},
 		json: map[string]string{}}
 	for _, name := range []string{"X-A", "X-B"} {
 		if rng.IntN(4) > 0 {
@@ -89,8 +89,8 @@ func randomAnswer(rng *rand.Rand) answer {
 	return a
 }
 
-// owed returns the charge that the rule above prescribes.
-func (r *accountRule) owed(a answer) (units int64, unreadable bool) {
+// owedCharge returns the charge that the rule above prescribes.
+func (r *accountRule) owedCharge(a testAnswer) (units int64, unreadable bool) {
 	in := func(list []policy.Statuses) bool {
 		for _, s := range list {
 			if s.From <= a.status && a.status <= s.To {
@@ -146,7 +146,7 @@ func TestSettlementKeepsTheAccount(t *testing.T) {
 			plan.Settlement(&s)
 			a, unreadable := randomAnswer(rng), 0
 			for i := range plan.uses {
-				units, bad := rules[i].owed(a)
+				units, bad := rules[i].owedCharge(a)
 				if bad {
 					unreadable++
 				}

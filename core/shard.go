@@ -17,31 +17,32 @@ import (
 // all processes it differs by at most M. When a request is denied for the first time, its shard has
 // received more requests than its part of the limit. Every other shard has received at most M fewer
 // requests than this shard. So at most M - 1 units are left in each of them, and (N-1)(M-1) in all.
-// They are not lost: after as many further requests, the whole limit is admitted.
+// These units are not lost: after that many further requests, the whole limit is admitted.
 //
 // The bound counts requests when they are sent to the store, so requests in flight can add to the
 // units left. It assumes that all shards start with the same number of units. A process that
 // reloads its policy restarts its rotation, and counts as one more process until the window ends.
 
-// sharding spreads the counters of a rule over shards, and chooses a shard for each request. It is
-// an interface so that a program that calls no store, such as the filter for Envoy, does not link
-// it. In such a program limits and results are never divided into shards.
+// The type sharding spreads the counters of a rule over shards, and chooses a shard for each
+// request. It is an interface so that a program that calls no store, such as the filter for Envoy,
+// does not link it. In such a program limits and results are never divided into shards.
 type sharding interface {
-	// own returns a client's own limits, as ownLimits.limitsFor does
+	// returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
-	// distribute spreads the limits of a set over shards
+	// spreads the limits of a set over shards
 	distribute(how shardSpec, limits []ruleLimit)
 	// selectShard selects the shard for the rule that was put in play last
-	selectShard(p *Plan, u *use)
-	// mark inserts the shard into the key, at that offset of the text
-	mark(p *Plan, at int, u *use)
+	selectShard(p *Plan, u *ruleUse)
+	// inserts the shard into the key, at that offset of the text
+	mark(p *Plan, at int, u *ruleUse)
 	// violation returns the violation number of a key
 	violation(p *Plan, key []byte) int64
-	// pass releases the turns of rules that charged nothing
+	// releases the turns of rules that charged nothing
 	pass(p *Plan)
 }
 
-// shardSpec describes how limits are divided into shards, after the region's part was taken.
+// shardSpec describes how limits are divided into shards, after the region's part of them was
+// taken.
 type shardSpec struct {
 	region  policy.InRegion
 	shards  uint64
@@ -58,7 +59,7 @@ type shard struct {
 	count int64         // the number of shards, 1 to ShardsMax
 }
 
-// shardsOf returns the number of shards that limits are spread over; 0 if they are not.
+// shardsOf returns the number of shards that limits are spread over; 0 if they are not spread.
 func shardsOf(limits []ruleLimit) uint64 {
 	if len(limits) == 0 || limits[0].shard == nil {
 		return 0
@@ -66,7 +67,8 @@ func shardsOf(limits []ruleLimit) uint64 {
 	return uint64(limits[0].shard.count)
 }
 
-// unsharded returns the limit as clients see it: the whole limit if it is spread over shards.
+// The method unsharded returns the limit as clients see it: the whole limit if it is spread over
+// shards.
 func (l *ruleLimit) unsharded() *counter.Limit {
 	if l.shard != nil {
 		return &l.shard.whole
@@ -81,7 +83,7 @@ func (p *Plan) AppendUnsharded(dst []counter.Result) []counter.Result {
 	dst = append(dst, p.Results()...)
 	for i := first; i < len(dst); i++ {
 		dst[i].Remaining = p.Remaining(i - first)
-		if granted := p.granted(i - first); granted > 0 {
+		if granted := p.grantedUnits(i - first); granted > 0 {
 			dst[i].Remaining = min(dst[i].Remaining, p.checks[i-first].Limit.Count()-granted)
 		}
 	}

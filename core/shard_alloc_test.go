@@ -15,7 +15,7 @@ import (
 func TestShardsDoNotAllocate(t *testing.T) {
 	rules := []policy.Rule{{Name: "all", PerNone: true, Shards: 4, Limits: limittest.All(t, "4/1m", "400/1h")},
 		{Name: "own", Shards: 64, Limits: limittest.All(t, "640/1m"), Cost: []policy.Cost{{N: 2}}}}
-	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: rules})
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strictPenalty(), Rules: rules})
 	var a policy.Attributes = get("192.0.2.1", "/")
 	var plan Plan
 	denied := []counter.Result{{}, {Denied: true, Wait: counter.Second}, {}, {}}

@@ -14,17 +14,17 @@ import (
 // shardRotation chooses the shards of a rule in rotation. It is safe for concurrent use.
 type shardRotation struct {
 	split shardSpec
-	// drawn makes each round start at a pseudo-random shard. It is set if the requests of one
-	// counter, or the expensive requests, could arrive in step with the rotation and always use the
-	// same shards.
+	// makes each round start at a pseudo-random shard. It is set if the requests of one counter, or
+	// the expensive requests, could arrive in step with the rotation and always use the same
+	// shards.
 	drawn bool
 	turn  atomic.Uint64
-	// others is the turn of requests under limits other than the rule's: a tier's, or a client's
-	// own. Such a request can be denied even though the rule's own limits would admit it. With a
-	// single rotation, such a client could alternate with other clients and leave them only half of
-	// the shards. These rounds always start at a pseudo-random shard.
+	// the turn of requests under limits other than the rule's: a tier's, or a client's own. Such a
+	// request can be denied even though the rule's own limits would admit it. With a single
+	// rotation, such a client could alternate with other clients and leave them only half of the
+	// shards. These rounds always start at a pseudo-random shard.
 	others atomic.Uint64
-	// back has one bit for each shard whose turn was released because another rule denied the
+	// a set with one bit for each shard whose turn was released because another rule denied the
 	// request. These shards are used next. Otherwise clients that alternate with denied requests
 	// would get only half of the shards.
 	back atomic.Uint64
@@ -32,7 +32,7 @@ type shardRotation struct {
 
 var _ sharding = (*shardRotation)(nil)
 
-// spread spreads the counters of the rules with shards.
+// The method spread distributes the counters of the rules with shards.
 func (rs *Ruleset) spread(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]
@@ -58,14 +58,14 @@ func (rs *Ruleset) spread(p *policy.Policy) {
 func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 	how := t.split
 	how.shared = !holdsClient
-	return o.apart(r, how, holdsClient)
+	return o.separateLimits(r, how, holdsClient)
 }
 
-// distribute spreads the limits of a set, all over the same number of shards, so that one request's
-// counters are in one slot. Validation ensures that the policy's limits can be divided. A client's
-// own limits might not divide evenly. They then have fewer shards, so that each limit loses at most
-// one hundredth, and so that the rule's costs fit into one shard, including as a debt of one
-// window's count.
+// The method distribute spreads the limits of a set, all of them over the same number of shards, so
+// that one request's counters are in one slot. Validation ensures that the policy's limits can be
+// divided. A client's own limits might not divide evenly. They then have fewer shards, so that each
+// limit loses at most one hundredth, and so that the rule's costs fit into one shard, including as
+// a debt of one window's count.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -85,9 +85,9 @@ func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 
 // overShared spreads a client's own limits if other clients with other limits share the counters.
 // Together the shards must admit as much as one counter would under the highest of these limits.
-// For that, no limit may give a shard more than the limit's part for all shards, or more than the
-// rule's costs need. So a limit that is too low for all shards uses only the first few shards, or
-// one, and division can lose units.
+// To ensure this, no limit may give one shard more than its part of the limit over all shards, or
+// than what the rule's costs need, if that is more. So a limit that is too low for all shards uses
+// only the first few shards, or one, and division can lose units.
 func (how shardSpec) overShared(limits []ruleLimit) {
 	all, settled := int64(how.shards), max(1, how.settled)
 	n, shards := all, make([]shard, len(limits))
@@ -135,7 +135,7 @@ func spreadOver(limits []ruleLimit, n int64) (ok bool) {
 
 // selectShard selects the shard for the rule that was put in play last. If a request has several
 // descriptors under the rule, all use the same shard.
-func (t *shardRotation) selectShard(p *Plan, u *use) {
+func (t *shardRotation) selectShard(p *Plan, u *ruleUse) {
 	p.rotation = t
 	for i := range p.uses[:len(p.uses)-1] {
 		if earlier := &p.uses[i]; earlier.rule == u.rule && earlier.shards > 0 {
@@ -144,14 +144,14 @@ func (t *shardRotation) selectShard(p *Plan, u *use) {
 		}
 	}
 	if u.whose != whoseRule {
-		u.turn = t.draw(t.others.Add(1) - 1)
+		u.turn = t.drawTurn(t.others.Add(1) - 1)
 		return
 	}
 	u.turn = t.next()
 }
 
-// next returns the next turn under the rule's limits. The shard is the turn modulo the number of
-// shards.
+// The method next returns the next turn under the rule's limits. The shard is the turn modulo the
+// number of shards.
 func (t *shardRotation) next() uint64 {
 	if !t.drawn {
 		for back := t.back.Load(); back != 0; back = t.back.Load() {
@@ -164,18 +164,18 @@ func (t *shardRotation) next() uint64 {
 	if !t.drawn {
 		return turn
 	}
-	return t.draw(turn)
+	return t.drawTurn(turn)
 }
 
-// draw adds an offset to a turn. The offset is a hash of the number of the turn's round.
-func (t *shardRotation) draw(turn uint64) uint64 {
+// drawTurn adds an offset to a turn. The offset is a hash of the number of the turn's round.
+func (t *shardRotation) drawTurn(turn uint64) uint64 {
 	hash := (turn/t.split.shards + 1) * 0x9E3779B97F4A7C15
 	hash = (hash ^ hash>>32) * 0xD6E8FEB86659FD93
 	return turn + hash>>33
 }
 
-// pass releases the turns of the plan's rules that charged nothing because the request is finally
-// denied.
+// The method pass releases the turns of the plan's rules that charged nothing because the request
+// is finally denied.
 func (*shardRotation) pass(p *Plan) {
 	for i := range p.uses {
 		u := &p.uses[i]
@@ -189,8 +189,8 @@ func (*shardRotation) pass(p *Plan) {
 	p.rotation = nil // once
 }
 
-// mark inserts the shard into the text at an offset.
-func (*shardRotation) mark(p *Plan, at int, u *use) {
+// The method mark inserts the shard into the text at an offset.
+func (*shardRotation) mark(p *Plan, at int, u *ruleUse) {
 	var scratch [4]byte
 	p.text = slices.Insert(p.text, at, counter.AppendShard(scratch[:0], u.turn%u.shards)...)
 }

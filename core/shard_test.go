@@ -17,7 +17,7 @@ import (
 // fleet is a set of processes that share a rule with shards and a store. It records the admitted
 // requests.
 type fleet struct {
-	*counters
+	*mapStore
 	t     *testing.T
 	nodes []*Ruleset
 	plan  Plan
@@ -27,7 +27,7 @@ type fleet struct {
 func newFleet(t *testing.T, nodes int, r policy.Rule) *fleet {
 	t.Helper()
 	r.Name, r.PerNone = "all", true
-	f := &fleet{counters: newCounters(), t: t, had: greedy{limit: r.Limits[0]}}
+	f := &fleet{mapStore: newCounters(), t: t, had: greedy{limit: r.Limits[0]}}
 	f.now = noon
 	for range nodes {
 		f.nodes = append(f.nodes, mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{r}}))
@@ -35,7 +35,7 @@ func newFleet(t *testing.T, nodes int, r policy.Rule) *fleet {
 	return f
 }
 
-// ask sends a request to a node and reports whether it is admitted.
+// The method ask sends a request to a node and reports whether it is admitted.
 func (f *fleet) ask(node int, a policy.Attributes) bool {
 	f.plan.Reset()
 	f.plan.Add(f.nodes[node], a)
@@ -47,8 +47,8 @@ func (f *fleet) ask(node int, a policy.Attributes) bool {
 	return true
 }
 
-// keeps fails the test if more units were admitted than the limit permits.
-func (f *fleet) keeps(text string) {
+// wantNeverOver fails the test if more units were admitted than the limit permits.
+func (f *fleet) wantNeverOver(text string) {
 	f.t.Helper()
 	l := &f.had.limit
 	if l.Algorithm() == counter.SlidingLog {
@@ -68,7 +68,7 @@ func (f *fleet) keeps(text string) {
 		units := int64(0)
 		for _, u := range f.had.used[i:] {
 			units += u.units
-			if refilled := flowsIn(l, u.at-f.had.used[i].at); units > l.Capacity()+refilled {
+			if refilled := tokensGained(l, u.at-f.had.used[i].at); units > l.Capacity()+refilled {
 				f.t.Fatalf("%s: %d units within %s", text, units, u.at-f.had.used[i].at)
 			}
 		}
@@ -101,7 +101,7 @@ func TestShardsNeverOver(t *testing.T) {
 				f.now += counter.Micros(rng.Int64N(int64(l.Window())/2)) / counter.Micros(1+rng.IntN(50))
 			}
 		}
-		f.keeps(fmt.Sprintf("%s over %d shards", &l, shards))
+		f.wantNeverOver(fmt.Sprintf("%s over %d shards", &l, shards))
 	}
 }
 
@@ -394,8 +394,8 @@ func TestShardsOfDescriptors(t *testing.T) {
 	rs := compiled(t, policy.Policy{Name: "n", Rules: []policy.Rule{r}})
 	for range 5 {
 		plan := new(Plan)
-		plan.AddDescriptors([]Descriptor{{Ruleset: rs, Attributes: entries("a", "x"), Hits: 1}, {Ruleset: rs, Attributes: entries("a", "x"), Hits: 3},
-			{Ruleset: rs, Attributes: entries("a", "y"), Hits: 1}})
+		plan.AddDescriptors([]Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "x"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("a", "x"), Hits: 3},
+			{Ruleset: rs, Attributes: entriesOnly("a", "y"), Hits: 1}})
 		checks := plan.Checks()
 		if len(checks) != 2 || checks[0].Cost != 3 {
 			t.Fatalf("%+v", checks)
@@ -415,8 +415,8 @@ func TestShardsSettle(t *testing.T) {
 	for _, cost := range []string{"35", "3", "100", "refund"} {
 		plan, d := store.ask(t, get("192.0.2.1", "/"), rs)
 		key := string(plan.Checks()[0].Key)
-		before := store.used(key) - 10
-		said, want := answer{status: 200, header: map[string]string{"X-Cost": cost}}, int64(0)
+		before := store.unitsUsed(key) - 10
+		said, want := testAnswer{status: 200, header: map[string]string{"X-Cost": cost}}, int64(0)
 		if cost == "refund" {
 			said.status = 503
 		} else {
@@ -427,8 +427,8 @@ func TestShardsSettle(t *testing.T) {
 			t.Fatalf("%s: %+v", cost, d)
 		}
 		checks, _ := store.settle(t, &s, said)
-		if len(checks) != 1 || string(checks[0].Key) != key || store.used(key) != before+want {
-			t.Errorf("%s: %s holds %d, want %d: %+v", cost, key, store.used(key), before+want, checks)
+		if len(checks) != 1 || string(checks[0].Key) != key || store.unitsUsed(key) != before+want {
+			t.Errorf("%s: %s holds %d, want %d: %+v", cost, key, store.unitsUsed(key), before+want, checks)
 		}
 	}
 }
@@ -457,10 +457,10 @@ func TestShardsAreLookedAt(t *testing.T) {
 		rules = append(rules, policy.Rule{Name: name, Shards: 64, Limits: limittest.All(t, "64/1m", "640/1h", "6400/day")})
 	}
 	rules = append(rules, policy.Rule{Name: "d", PerNone: true, Shards: 2, Limits: limittest.All(t, "6/1m")})
-	rs := mustCompile(t, policy.Policy{Name: "n", Rules: rules, Penalty: strict()})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: rules, Penalty: strictPenalty()})
 	a := get("192.0.2.1", "/")
 	a.now = noon
-	looks, pages := all(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) })
+	looks, pages := readAll(t, rs, func(p *Plan) iter.Seq[[]counter.Check] { return p.AllCounters(rs, a) })
 	slices.Sort(looks)
 	if want := 2 + 2*64*3 + 2; len(looks) != want || len(slices.Compact(looks)) != want || pages != 7 {
 		t.Errorf("%d looks on %d pages, want %d", len(looks), pages, want)

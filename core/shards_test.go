@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestCompileRejectsShards tests each mistake, with its place and remedy.
+// TestCompileRejectsShards tests that each mistake is reported with its place and a remedy.
 func TestCompileRejectsShards(t *testing.T) {
 	twelve := limittest.All(t, "12/1m")
 	for _, c := range []struct {

@@ -21,7 +21,7 @@ type LimitText struct {
 //
 //go:noinline
 func (p *Plan) Shown(check int, families policy.HeaderFamilies) *LimitText {
-	if !p.shows(check, families) {
+	if !p.showsCheck(check, families) {
 		return nil
 	}
 	return &p.asked[check].limit.text
@@ -36,7 +36,7 @@ func (p *Plan) ShownCheck(d *Decision, family policy.HeaderFamilies) int {
 	switch {
 	case d.Limit == nil:
 		return -1
-	case p.shows(d.shown, family):
+	case p.showsCheck(d.shown, family):
 		return d.shown
 	case d.Denied():
 		return -1
@@ -67,13 +67,13 @@ func (p *Plan) Cost(check int) int64 {
 	return p.checks[check].Cost
 }
 
-// tightest returns the shown limit that allows the fewest further requests like this one, among
-// policies with one of the header families. If several allow equally few, it returns the one that
-// resets last, or the first of these. The result is -1 if no limit is shown.
+// The method tightest returns the shown limit that allows the fewest further requests like this
+// one, among policies with one of the header families. If several allow equally few, it returns the
+// one that resets last, or the first of these. The result is -1 if no limit is shown.
 func (p *Plan) tightest(families policy.HeaderFamilies) int {
 	best, fewest := -1, int64(0)
 	for i := range p.asked {
-		if !p.shows(i, families) {
+		if !p.showsCheck(i, families) {
 			continue
 		}
 		left := p.Remaining(i) / max(1, p.checks[i].Cost)
@@ -84,9 +84,9 @@ func (p *Plan) tightest(families policy.HeaderFamilies) int {
 	return best
 }
 
-// shows reports whether a check's limit is shown to clients by a policy with one of the families. A
-// penalty has no limit to show.
-func (p *Plan) shows(check int, families policy.HeaderFamilies) bool {
+// showsCheck reports whether a check's limit is shown to clients by a policy with one of the
+// families. A penalty has no limit to show.
+func (p *Plan) showsCheck(check int, families policy.HeaderFamilies) bool {
 	u := &p.uses[p.asked[check].use]
 	return p.asked[check].limit != nil && !u.rule.hidden && u.ruleset.families&families != 0
 }

@@ -75,7 +75,7 @@ func TestShardsOfOwnLimitsNeverOver(t *testing.T) {
 			c.askAs(rng.IntN(len(as)), []string{"/", "/dear"}[rng.IntN(2)])
 		}
 		c.had.limit = limit(highest)
-		c.keeps(c.had.limit.String())
+		c.wantNeverOver(c.had.limit.String())
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 // port, as in RFC 9110, without percent-encoding, user information and IPv6 zone. ServesTarget
 // checks nothing else.
 //
-// A zone means something only on the machine that connects. Some proxies, such as Caddy, remove it
-// before they send the host on, and others, such as Envoy, do not.
+// A zone has a meaning only on the machine that connects. Some proxies, such as Caddy, remove it
+// before they forward the host, and others, such as Envoy, do not.
 func ServesTarget(method, path, host string) bool {
 	switch {
 	case strings.HasPrefix(path, "/"):
@@ -32,8 +32,8 @@ func ServesTarget(method, path, host string) bool {
 }
 
 // ServesTarget is like the function [ServesTarget], but allows any path if the policy does not
-// compare paths, and any host if it does not compare hosts. It is meant for a front to which
-// requests come with values of other kinds under the names of a path and a host.
+// compare paths, and any host if it does not compare hosts. It is meant for a front whose requests
+// can have other kinds of values in place of a path and a host.
 func (rs *Ruleset) ServesTarget(method, path, host string) bool {
 	if ServesTarget(method, path, host) {
 		return true

@@ -27,11 +27,11 @@ type ruleLimit struct {
 	part  limitRegion // set if limit is the part of one region that needs more than that; otherwise nil
 }
 
-// whose identifies the owner of the limits in use under a rule.
-type whose uint8
+// limitOwner identifies the owner of the limits in use under a rule.
+type limitOwner uint8
 
 const (
-	whoseRule whose = iota
+	whoseRule limitOwner = iota
 	whoseTier
 	whoseClient
 	whoseRecord
@@ -40,7 +40,7 @@ const (
 // limitsOf returns the client's limits under a rule, without its grants: those of its key or token,
 // else those of its record in the directory, else those of its tier, else the rule's. It allocates
 // only if the client's own limits are not compiled for the rule yet (see ownLimits).
-func (p *Plan) limitsOf(r *rule) (set limitSet, of whose) {
+func (p *Plan) limitsOf(r *rule) (set limitSet, of limitOwner) {
 	if o := p.who.Identity.Overrides; o != nil {
 		if own := ownLimitsOf(o).limitsFor(r, p.countsClient(r)); own != nil {
 			return *own, whoseClient
@@ -93,8 +93,8 @@ func compileLimits(rule string, sources []counter.Limit) []ruleLimit {
 	return limits
 }
 
-// policyItem returns a limit's item in RateLimit-Policy. It has no w if the window is not a whole
-// number of seconds.
+// policyItem returns a limit's item in RateLimit-Policy. The item has no parameter w if the window
+// is not a whole number of seconds.
 func policyItem(name string, l *counter.Limit) string {
 	item := `"` + name + `";q=` + strconv.FormatInt(l.Count(), 10)
 	if l.Calendar() == 0 && l.Window()%counter.Second == 0 {

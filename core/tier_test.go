@@ -25,7 +25,7 @@ func ofTier(tier string) *client {
 	return &client{peer: netip.MustParseAddr("192.0.2.1"), attr: map[string]string{"tier": tier}}
 }
 
-// own returns a client's own limits; "unlimited" alone means no limit.
+// The function own parses a client's own limits; "unlimited" alone means no limit.
 func own(tb testing.TB, byRule map[string]string) *policy.Overrides {
 	tb.Helper()
 	sets := map[string]policy.LimitSet{}
@@ -42,8 +42,8 @@ func own(tb testing.TB, byRule map[string]string) *policy.Overrides {
 	return o
 }
 
-// TestTierKeepsConsumption: of a limit, the key contains only window and algorithm. So a client
-// that changes its tier keeps its usage in the windows that both tiers have.
+// TestTierKeepsConsumption: a key contains only the window and the algorithm of a limit. So a
+// client that changes its tier keeps its usage in the windows that both tiers have.
 func TestTierKeepsConsumption(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Tier: tierOf, Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "2/1m"),
 		Tiers: map[string]policy.LimitSet{"gold": {Limits: limittest.All(t, "10/1m", "100/1h")}, "free": {Unlimited: true}}}}})

@@ -10,19 +10,19 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// hurried is a verifier that never has time.
-type hurried struct{ limits bool }
+// hurriedVerifier is a verifier that never has time.
+type hurriedVerifier struct{ limits bool }
 
-func (hurried) Verify(string) (*policy.Identity, policy.CredentialState) {
+func (hurriedVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
 	return nil, policy.CredentialInvalid
 }
 
-func (hurried) VerifyFor(a *policy.Asker, _ string) (*policy.Identity, policy.CredentialState) {
+func (hurriedVerifier) VerifyFor(a *policy.Asker, _ string) (*policy.Identity, policy.CredentialState) {
 	a.Unchecked = true
 	return nil, policy.CredentialInvalid
 }
 
-func (h hurried) SetsLimits() bool { return h.limits }
+func (h hurriedVerifier) SetsLimits() bool { return h.limits }
 
 // TestAnUncheckedCredential: a credential that was not verified in time does not count as absent if
 // rules depend on its owner. Otherwise a client could choose which rules apply to it.
@@ -34,7 +34,7 @@ func TestAnUncheckedCredential(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(p *policy.Policy)
 		limits bool
-		want   int // 0: counted by its address
+		want   int // a 0 means that the client is counted by its address
 	}{
 		"nothing of the client":   {change: func(*policy.Policy) {}},
 		"a rule that is disabled": {change: func(p *policy.Policy) { p.Rules[1].Match.Tier, p.Rules[1].Disabled = []string{"free"}, true }},
@@ -55,7 +55,7 @@ func TestAnUncheckedCredential(t *testing.T) {
 		"and on_invalid is deny":   {change: func(p *policy.Policy) { p.Identify[0].DenyInvalid, p.Rules[1].Match.Tier = true, []string{"a"} }, want: 503},
 		"on_invalid is deny alone": {change: func(p *policy.Policy) { p.Identify[0].DenyInvalid = true }, want: 401},
 	} {
-		p := policy.Policy{Name: "shop", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: hurried{c.limits}}, {Kind: policy.IdentifyIP}},
+		p := policy.Policy{Name: "shop", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: hurriedVerifier{c.limits}}, {Kind: policy.IdentifyIP}},
 			Rules: []policy.Rule{{Name: "all", Limits: []counter.Limit{limit}}, {Name: "other", Limits: []counter.Limit{limit}}}}
 		c.change(&p)
 		rs, err := Compile(p)

@@ -5,8 +5,8 @@ package core
 import "github.com/penstock/penstock/core/counter"
 
 // Units returns the units that the rule of an outcome charges the request, or would charge if it
-// had a limit for the client. outcome is an index of Outcomes. A part of the policy that is not a
-// rule charges nothing. What a front leases in addition is not included.
+// had a limit for the client. The argument outcome is an index of Outcomes. A part of the policy
+// that is not a rule charges nothing. Units that a front leases in addition are not included.
 func (p *Plan) Units(outcome int) int64 {
 	u := &p.uses[outcome]
 	if u.rule == &noRule {
@@ -18,8 +18,8 @@ func (p *Plan) Units(outcome int) int64 {
 	return u.rule.cost(&p.who.Request)
 }
 
-// Corrections calls yield with the units by which the final charge of each rule differs from what
-// was reserved, if it does. Call it before Checks.
+// Corrections calls yield for each rule whose final charge differs from the reserved units, with
+// the difference. Call it before Checks.
 func (s *Settlement) Corrections(a Answer, yield func(rs *Ruleset, rule int, units int64)) {
 	for i := range s.rules {
 		r := &s.rules[i]
@@ -27,7 +27,7 @@ func (s *Settlement) Corrections(a Answer, yield func(rs *Ruleset, rule int, uni
 			continue // filled in by Expect: nothing is charged yet
 		}
 		reserved := s.charges[r.charges[0]].granted
-		if cost, _ := r.after.final(a, reserved); cost != reserved {
+		if cost, _ := r.after.finalCharge(a, reserved); cost != reserved {
 			yield(r.ruleset, int(r.index), cost-reserved)
 		}
 	}

@@ -50,10 +50,10 @@ const abortCaddyfile = `{
 }
 `
 
-// abort is one way in which a client can abort a request.
+// The type abort is one way in which a client can abort a request.
 type abort struct {
 	name string
-	path string // "" runs the way on both paths
+	path string // the path; "" runs the way on both paths
 	text string // the HTTP/1 request; METHOD, PATH and ADDRESS are replaced
 	h2   bool   // send the request over HTTP/2 and reset its stream
 	then string // sent once the upstream has the request
@@ -86,7 +86,7 @@ func TestWhatAClientAbortsIsNotRefunded(t *testing.T) {
 // client has left.
 type abortUpstream struct {
 	count [1 << 8]atomic.Int64
-	more  [1 << 8]chan struct{} // holds a value when a request of the client has arrived
+	more  [1 << 8]chan struct{} // a channel that holds a value when a request of the client has arrived
 }
 
 func newAbortUpstream() *abortUpstream {

@@ -17,11 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hasty shortens the spans of the alert rules, so that a test sees within seconds what takes
-// minutes.
+// The variable hasty shortens the spans of the alert rules, so that a test sees within seconds what
+// takes minutes.
 var hasty = strings.NewReplacer("for: 2m", "for: 1s", "for: 1m", "for: 1s", "for: 10s", "for: 1s", "[15m]", "[15s]", "[5m]", "[15s]", "[1m]", "[15s]")
 
-// firing returns the names of the alerts that fire.
+// The method firing returns the names of the alerts that fire.
 func (m *monitor) firing() (names []string) {
 	m.t.Helper()
 	var data struct {
@@ -83,8 +83,8 @@ func alertNames(t *testing.T) (all []string) {
 	return all
 }
 
-// startAlerting is startWatched for a policy that reports denials, to a full disk, and that accepts
-// tokens of a signer.
+// startAlerting does what startWatched does, for a policy that reports denials to a full disk and
+// accepts tokens of a signer.
 func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, trusted *signer) *process {
 	t.Helper()
 	file, set := renamed(t, filepath.Join(t.TempDir(), "policy.yaml")), filepath.Join(t.TempDir(), "keys.json")
@@ -94,8 +94,8 @@ func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, truste
 		"POLICY="+file.path)
 }
 
-// provoked returns the alerts that TestAlertsFire provokes, first with and then without Redis. The
-// test fails unless they are all alerts.
+// The function provoked returns the alerts that TestAlertsFire provokes, first with and then
+// without Redis. The test fails unless these are all alerts.
 func provoked(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
@@ -165,7 +165,7 @@ func TestAlertsFire(t *testing.T) {
 		}
 		refused.Close()
 		_ = redis.Client().Set(t.Context(), "evicted", "by the next", time.Minute)
-		for range 40 { // more than one address may spend processor time on
+		for range 40 { // these are more tokens than one address may have verified
 			caddy.ask(t.Context(), http.MethodGet, "/wide", "Authorization", "Bearer "+forgeries[0].token(random))
 		}
 		_ = redis.Client().Do(t.Context(), "client", "pause", 30, "all")

@@ -25,7 +25,7 @@ var abortAttacks = []attack{
 }
 
 // repeatedFields makes the upstream repeat a field until Envoy no longer accepts its response.
-// Caddy does, so the status of the upstream counts there.
+// Caddy accepts it, so in Caddy the status of the upstream counts.
 func repeatedFields(a *attackRun) {
 	for range 12 {
 		a.each(a.request(http.MethodGet, a.attack.path, "X-Repeat: x\r\nConnection: close\r\n"))
@@ -39,9 +39,9 @@ func unfinishedStreams(a *attackRun) {
 			for _, leave := range []func(s *streams){
 				func(s *streams) { _ = s.framer.WriteRSTStream(1, http2.ErrCodeCancel) },
 				func(s *streams) { _ = s.framer.WriteRSTStream(1, http2.ErrCodeNo) },
-				func(s *streams) { _ = s.framer.WriteData(1, true, nil) }, // the body has another length
+				func(s *streams) { _ = s.framer.WriteData(1, true, nil) }, // here the body has another length
 				func(s *streams) { _ = s.framer.WriteGoAway(0, http2.ErrCodeInternal, nil) },
-				func(s *streams) { _ = s.framer.WriteWindowUpdate(1, 1<<31-1) }, // an error of the stream
+				func(s *streams) { _ = s.framer.WriteWindowUpdate(1, 1<<31-1) }, // this is an error of the stream
 				func(s *streams) { _ = s.framer.WriteRawFrame(http2.FrameData, 0x8, 1, []byte{0xff, 'x'}) },
 				func(s *streams) {}, // the connection is closed
 			} {

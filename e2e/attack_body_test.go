@@ -16,8 +16,8 @@ import (
 var bodyAttacks = []attack{
 	{name: "unfinished bodies under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: wholeBody},
 	{name: "unfinished bodies under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: wholeBody},
-	// The limit counts units: two complete streams use it up. One more is admitted if it is decided
-	// before the previous one is settled.
+	// The limit counts units: two complete streams use it up. One more stream is admitted if it is
+	// decided before the previous one is settled.
 	{name: "streams that are left before their cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: leaveStreams},
 	{name: "streams in a coding that is not read", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: func(a *attackRun) {
 		for range 12 {
@@ -77,7 +77,8 @@ func oddNames(yield func(string) bool) {
 	}
 }
 
-// send writes text, and closes the connection after a while whether or not it was answered.
+// The method send writes text, and closes the connection after a while whether or not it was
+// answered.
 func (a *attackRun) send(text string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()
@@ -95,7 +96,7 @@ func unfinishedBodies(a *attackRun) {
 	for range 12 {
 		unfinishedBody(a)
 	}
-	for range 12 { // without a length, abandoned in the middle of a chunk
+	for range 12 { // this body has no length, and is abandoned in the middle of a chunk
 		a.send(a.request(http.MethodPost, a.attack.path, "Transfer-Encoding: chunked\r\n")+"a\r\nabc", 20*time.Millisecond)
 	}
 }
@@ -138,12 +139,13 @@ func leaveStreams(a *attackRun) {
 			_, _ = io.ReadFull(response.Body, make([]byte, 64))
 		}
 		c.Close()
-		// The proxy settles the charge when it sees that the client is gone.
+		// The proxy settles the charge when it notices that the client has disconnected.
 		<-time.After(30 * time.Millisecond)
 	}
 }
 
-// smuggle sends requests that two parsers might split into different numbers of requests.
+// The function smuggle sends requests that two parsers might split into different numbers of
+// requests.
 func smuggle(a *attackRun) {
 	hidden := "GET /each HTTP/1.1\r\nHost: attacked.example\r\n\r\n"
 	length := fmt.Sprint("Content-Length: ", len(hidden), "\r\n")

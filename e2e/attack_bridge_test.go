@@ -64,13 +64,13 @@ func startAttackedBridge(t *testing.T, policy, token string, rpc bool) *attacked
 	return b
 }
 
-// write stores text in the file and returns its path.
+// The method write stores text in the file and returns its path.
 func (f *policyFile) write(text string) string {
 	f.edit(text)
 	return f.path
 }
 
-// post sends a body to the bridge and returns the answer.
+// The method post sends a body to the bridge and returns the answer.
 func (b *attackedBridge) post(kind string, body []byte) (status int, answer []byte, err error) {
 	request, err := http.NewRequest(http.MethodPost, "http://"+b.address+"/v1/check", bytes.NewReader(body))
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *attackedBridge) checkJSON(t *testing.T, path string) (remaining int, ve
 	return said.Remaining, said.Version
 }
 
-// call sends items as one binary call, as a filter does, and returns the answers.
+// The method call sends items as one binary call, as a filter does, and returns the answers.
 func (b *attackedBridge) call(version string, items ...wire.Item) (answers []wire.Answer, err error) {
 	body := wire.AppendCall(nil, version)
 	for i := range items {
@@ -135,8 +135,8 @@ func zeroCost(receipt string) wire.Item {
 		Numbers: []wire.Field{{Name: "usage.total", Text: "0"}}}}
 }
 
-// TestAttacksOnReceipts: a receipt refunds what its request reserved, once. An altered receipt
-// refunds nothing.
+// TestAttacksOnReceipts: a receipt refunds the units that its request reserved, once. An altered
+// receipt refunds nothing.
 func TestAttacksOnReceipts(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)
@@ -164,7 +164,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 		}
 	}
 	var group sync.WaitGroup
-	for range 16 { // the genuine receipt, from many goroutines
+	for range 16 { // here many goroutines send the genuine receipt
 		group.Go(func() {
 			for range many(10, 200) {
 				if _, err := b.call(version, zeroCost(receipt), zeroCost(receipt)); err != nil {
@@ -176,7 +176,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 	group.Wait()
 	eventually.Until(t, patience, "what was reserved once is given back once", func() bool {
 		var left int
-		left, version = b.checkJSON(t, "/ai") // this check reserves ten units itself, each time
+		left, version = b.checkJSON(t, "/ai") // this check itself reserves ten units each time
 		before -= 10
 		return left == before-10
 	})
@@ -246,7 +246,8 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	b.mustRun()
 }
 
-// checks requests the health over gRPC, or /readyz on the port that has it, over a new connection.
+// The method checks requests the health over gRPC, or /readyz on the port that has it,
+// over a new connection.
 func (b *attackedBridge) checks(address string) bool {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)

@@ -16,7 +16,7 @@ import (
 // quicFronts lists the fronts that serve HTTP/3.
 var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
-// bursts send many requests of one client at the same time.
+// The variable bursts send many requests of one client at the same time.
 var bursts = []attack{
 	{name: "burst of 1", path: "/each", limit: 5, long: true, run: connecting(1)},
 	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: connecting(10)},
@@ -44,7 +44,7 @@ var bursts = []attack{
 	}},
 }
 
-// many returns short under make test, and long under make attack.
+// The function many returns short under make test, and long under make attack.
 func many(short, long int) int {
 	if *allAttacks {
 		return long
@@ -52,8 +52,8 @@ func many(short, long int) int {
 	return short
 }
 
-// connecting returns an attack with n connections that send one request each. It uses fewer if the
-// limit on open files requires it.
+// The function connecting returns an attack with n connections that send one request each. It uses
+// fewer if the limit on open files requires it.
 func connecting(n int) func(a *attackRun) {
 	return func(a *attackRun) {
 		var files syscall.Rlimit
@@ -75,7 +75,7 @@ func streaming(connections, each int) func(a *attackRun) {
 	return func(a *attackRun) { a.streamBurst(connections, each, nil) }
 }
 
-// pipeline writes all requests of a connection before it reads an answer.
+// The method pipeline writes all requests of a connection before it reads an answer.
 func (a *attackRun) pipeline(connections, n int) {
 	var group sync.WaitGroup
 	text := a.request(http.MethodGet, a.attack.path, "")

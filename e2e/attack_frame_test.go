@@ -46,7 +46,7 @@ func (a *attackRun) resetStreams(connections, each int) {
 			block := s.block(http.MethodGet, a.attack.path, a.host)
 			for range each {
 				// After the first block, the fields are in HPACK's dynamic table, so each block is
-				// encoded anew.
+				// encoded separately.
 				stream, err := s.open(block)
 				if err == nil {
 					err = s.framer.WriteRSTStream(stream, http2.ErrCodeCancel)
@@ -151,8 +151,8 @@ func (a *attackRun) oddFields() {
 	}
 }
 
-// hold opens n connections that start with text, sends one more byte over each of them several
-// times, and closes them.
+// The method hold opens n connections that start with text, sends one more byte over each of them
+// several times, and closes them.
 func (a *attackRun) hold(n int, text string) {
 	var held []net.Conn
 	for range n {

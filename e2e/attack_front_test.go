@@ -38,24 +38,24 @@ const (
 	filterHostile = "Envoy filter over a hostile Redis"
 )
 
-// limiters lists the fronts that a row attacks by default.
+// The variable limiters lists the fronts that a row attacks by default.
 var limiters = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule, envoyRLS, bridgeJSON}
 
-// settling lists the limiters that see responses.
+// The variable settling lists the limiters that see responses.
 var settling = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
 // front is a proxy under attack and the processes that it consists of.
 type front struct {
 	name    string
 	address string // serves HTTP/1.1 and HTTP/2 without TLS
-	strict  string // the same under strictPolicy; "" if there is none
+	strict  string // the same under strictPolicy; "" if there is no such site
 	quic    string // serves HTTP/3; "" if there is none
-	bare    bool   // has no limiter, to show how a proxy without one behaves under load
+	bare    bool   // whether it has no limiter, to show how a proxy without one behaves under load
 	parts   map[string]*server
-	hostile *hostileRedis // stands in front of Redis; nil for none
+	hostile *hostileRedis // the proxy in front of Redis; nil if there is none
 }
 
-// resident returns the resident memory of each process, in KB.
+// The method resident returns the resident memory of each process, in KB.
 func (f *front) resident() map[string]int {
 	all := map[string]int{}
 	for name, s := range f.parts {
@@ -64,7 +64,7 @@ func (f *front) resident() map[string]int {
 	return all
 }
 
-// ended names the processes that have ended.
+// The method ended names the processes that have ended.
 func (f *front) ended() (names []string) {
 	for name, s := range f.parts {
 		select {
@@ -76,7 +76,7 @@ func (f *front) ended() (names []string) {
 	return names
 }
 
-// logged returns the logs of Penstock's processes, without Envoy's own.
+// The method logged returns the logs of Penstock's processes, without those of Envoy itself.
 func (f *front) logged() string {
 	var text strings.Builder
 	for _, name := range []string{"Caddy", "bridge", moduleProcess} {
@@ -145,7 +145,7 @@ func writeAttackFiles(t testing.TB) (texts attackFiles) {
 		}
 		return file
 	}
-	keys := map[string]string{} // one key for the ID of each row
+	keys := map[string]string{} // the file has one key for the ID of each row
 	for n := range 2_000 {
 		keys[fmt.Sprint("id-", n)] = ""
 	}

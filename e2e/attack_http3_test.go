@@ -76,12 +76,13 @@ func (a *attackRun) dialRaw() (*rawConnection, error) {
 		return nil, err
 	}
 	if control, err := connection.OpenUniStream(); err == nil {
-		_, _ = control.Write(append([]byte{0}, frameOf(frameSettings, nil)...)) // type 0: the control stream
+		_, _ = control.Write(append([]byte{0}, frameOf(frameSettings, nil)...)) // type 0 is the control stream
 	}
 	return &rawConnection{connection, func() { _ = connection.CloseWithError(0, ""); closeAll() }}, nil
 }
 
-// raw sends frames on one stream of a new connection, ends the stream, and reads its answer.
+// The method raw sends frames on one stream of a new connection, ends the stream, and reads its
+// answer.
 func (a *attackRun) raw(frames ...[]byte) {
 	a.rawStream(func(_ *rawConnection, s *quic.Stream) {
 		_ = s.Close()
@@ -135,7 +136,7 @@ func frameOf(kind uint64, payload []byte) []byte {
 
 // headersOf returns a HEADERS frame of names and values in turn, each as a literal.
 func headersOf(fields ...string) []byte {
-	block := []byte{0, 0} // no dynamic table
+	block := []byte{0, 0} // these bytes state that there is no dynamic table
 	for i, text := range fields {
 		bits, first := 3, byte(0x20) // a literal name, without Huffman coding
 		if i%2 == 1 {

@@ -52,7 +52,7 @@ func (g *memoryWatch) sample() {
 	}
 }
 
-// stop returns the maximum of each process.
+// The method stop returns the maximum of each process.
 func (g *memoryWatch) stop() map[string]int {
 	g.once.Do(func() { close(g.end) })
 	g.group.Wait()

@@ -40,12 +40,12 @@ type otherClient struct {
 type experience struct {
 	took                      []time.Duration
 	denied, uncounted, failed int
-	first                     string // describes the first answer that was not a counted 200
+	first                     string // a description of the first answer that was not a counted 200
 }
 
 // newOtherClient returns a client with the given address, once the front decides. A previous row
 // might have opened circuit breakers, and each Envoy worker has its own, so the check uses several
-// connections. The client is then connected, so that only requests are measured.
+// connections. The client is connected at that point, so that only requests are measured.
 func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -65,7 +65,7 @@ func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	return b
 }
 
-// start sends requests until stop.
+// The method start sends requests until stop.
 func (b *otherClient) start() {
 	b.group.Go(func() {
 		pace := time.NewTicker(otherClientPause)
@@ -81,7 +81,7 @@ func (b *otherClient) start() {
 	})
 }
 
-// stop ends the requests and returns the client's experience since start.
+// The method stop ends the requests and returns the client's experience since start.
 func (b *otherClient) stop() experience {
 	close(b.end)
 	b.group.Wait()
@@ -116,8 +116,8 @@ func (b *otherClient) ask(c *experience) {
 	}
 }
 
-// once sends one request. The request was counted if the answer has limit headers, because a
-// decision by on_error has none.
+// The method once sends one request. The request was counted if the answer has limit headers,
+// because a decision by on_error has none.
 func (b *otherClient) once() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+otherClientPath, nil)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c experience) String() string {
 		len(c.took), c.denied, c.uncounted, c.failed)
 }
 
-// assert checks the promises to the other client.
+// The method assert checks the promises to the other client.
 func (c experience) assert(report func(format string, args ...any), when string, soon bool) {
 	if c.denied+c.failed > 0 || c.uncounted > max(otherUncountedMax, len(c.took)*otherUncountedMax/100) {
 		report("%s, of %d requests of another client %d were denied, %d let through uncounted and %d not served; first: %s", when,

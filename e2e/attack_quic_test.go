@@ -36,7 +36,7 @@ const quicListener = `  - {name: quic, address: {socket_address: {protocol: UDP,
         http_filters: [FILTER, {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}
 `
 
-// startEnvoyWithQUIC is [startEnvoy] with one more listener, for HTTP/3.
+// startEnvoyWithQUIC does what [startEnvoy] does, with an additional listener for HTTP/3.
 func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites ...*site) *envoy {
 	t.Helper()
 	program, dir := wasm(t), t.TempDir()
@@ -67,7 +67,7 @@ func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites .
 	return e
 }
 
-// quicClient returns an HTTP/3 client at the attacker's address, with connections of its own.
+// quicClient returns an HTTP/3 client at the attacker's address, with its own connections.
 func (a *attackRun) quicClient() *http3.Transport {
 	a.Helper()
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(a.from)})

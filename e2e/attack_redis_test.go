@@ -80,7 +80,7 @@ func startHostileRedis(t testing.TB) *hostileRedis {
 func (r *hostileRedis) url() string         { return "redis://" + r.listener.Addr().String() }
 func (r *hostileRedis) setMode(mode string) { r.mode.Store(&mode) }
 
-// serve forwards a client's commands and replies to them.
+// The method serve forwards a client's commands and replies to them.
 func (r *hostileRedis) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", r.server.Addr)
@@ -113,7 +113,7 @@ func (r *hostileRedis) serve(client net.Conn) {
 	}
 }
 
-// reply returns the bytes to send instead of a genuine reply.
+// The method reply returns the bytes to send instead of a genuine reply.
 func (r *hostileRedis) reply(truth []byte) []byte {
 	mode := *r.mode.Load()
 	if mode == "too late" {

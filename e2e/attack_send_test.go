@@ -19,17 +19,17 @@ import (
 
 // Bounds of the attacker's waits.
 const (
-	// dialWithin bounds a connect. Large bursts need many at a time.
+	// dialWithin bounds a connect. Large bursts need many connections at a time.
 	dialWithin = 20 * time.Second
-	// exchangeWithin bounds a request that is answered. oddWithin bounds a request that the proxy
-	// might consider unfinished.
+	// exchangeWithin bounds a request that is answered. The constant oddWithin bounds a request
+	// that the proxy might consider unfinished.
 	exchangeWithin = 10 * time.Second
 	oddWithin      = 500 * time.Millisecond
 	// streamsWithin bounds the answers to a burst.
 	streamsWithin = 60 * time.Second
 )
 
-// dial connects to the front from the attacker's address.
+// The method dial connects to the front from the attacker's address.
 func (a *attackRun) dial() (net.Conn, error) { return connectFrom(a.from, a.site()) }
 
 func connectFrom(from, to string) (net.Conn, error) {
@@ -41,8 +41,8 @@ func connectFrom(from, to string) (net.Conn, error) {
 	return connection, err
 }
 
-// exchange sends text over a new connection and returns the final status of the first answer; 0
-// means none.
+// The method exchange sends text over a new connection and returns the final status of the first
+// answer; 0 means none.
 func (a *attackRun) exchange(text string) (status int, header http.Header) {
 	return a.exchangeWithin(text, exchangeWithin)
 }
@@ -80,14 +80,14 @@ func (a *attackRun) request(method, target, fields string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: " + a.host + "\r\n" + fields + "\r\n"
 }
 
-// each sends every request over a new connection, one after the other.
+// The method each sends every request over a new connection, one after the other.
 func (a *attackRun) each(requests ...string) {
 	for _, r := range requests {
 		a.exchangeWithin(r, oddWithin)
 	}
 }
 
-// burst opens n connections, then sends one request over each of them at the same time.
+// The method burst opens n connections, then sends one request over each of them at the same time.
 func (a *attackRun) burst(n int, text func(i int) string) {
 	connections := make([]net.Conn, n)
 	var dialing sync.WaitGroup
@@ -128,8 +128,8 @@ func (a *attackRun) burst(n int, text func(i int) string) {
 	group.Wait()
 }
 
-// streams is an HTTP/2 connection that the test frames itself. One goroutine opens streams while
-// another one reads.
+// The type streams is an HTTP/2 connection that the test frames itself. One goroutine opens streams
+// while another one reads.
 type streams struct {
 	net.Conn
 	framer  *http2.Framer
@@ -153,7 +153,8 @@ func (a *attackRun) newStreams() (*streams, error) {
 	return s, s.framer.WriteSettings()
 }
 
-// block returns an encoded header block: the pseudo fields, then names and values in turn.
+// The method block returns an encoded header block: the pseudo fields, then names and values in
+// turn.
 func (s *streams) block(method, target, host string, fields ...string) []byte {
 	s.fields.Reset()
 	all := append([]string{":method", method, ":scheme", "http", ":authority", host, ":path", target}, fields...)
@@ -163,7 +164,7 @@ func (s *streams) block(method, target, host string, fields ...string) []byte {
 	return s.fields.Bytes()
 }
 
-// open sends a request without a body and returns the id of its stream.
+// The method open sends a request without a body and returns the id of its stream.
 func (s *streams) open(block []byte) (stream uint32, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -172,14 +173,14 @@ func (s *streams) open(block []byte) (stream uint32, err error) {
 	return stream, s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true, EndStream: true})
 }
 
-// write calls frame under the lock that serializes writes.
+// The method write calls frame under the lock that serializes writes.
 func (s *streams) write(frame func()) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	frame()
 }
 
-// finish reads until n streams or the connection have ended.
+// The method finish reads until n streams or the connection have ended.
 func (s *streams) finish(n int) (ended int) {
 	for ended < n {
 		frame, err := s.framer.ReadFrame()

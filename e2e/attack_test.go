@@ -20,21 +20,21 @@ import (
 // allAttacks is set by make attack.
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// attack is one attempt to exceed a limit. It is a row of
+// The type attack is one attempt to exceed a limit. It is a row of
 // docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
 	// path is what the attacker requests. The test's policy admits limit requests to it.
 	path  string
 	limit int
-	// run performs the attack. Every request that the upstream receives during it is the
-	// attacker's, except those of the other client.
+	// The function run performs the attack. Every request that the upstream receives during it is
+	// the attacker's, except those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
-	// long rows are run only by make attack.
+	// Rows with long set are run only by make attack.
 	long bool
-	// strict rows are run against the site with strictPolicy.
+	// Rows with strict set are run against the site with strictPolicy.
 	strict bool
 	// loses reports whether the attacker can lose units of its own limit, because requests are
 	// charged that never reach the upstream. Otherwise exactly the limit is admitted in the end.
@@ -48,10 +48,11 @@ type attack struct {
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests during it.
 	outage bool
-	// admits reports whether the upstream would serve a request as the limited resource; nil means
-	// always.
+	// The function admits reports whether the upstream would serve a request as the limited
+	// resource; nil means always.
 	admits func(r *http.Request) bool
-	// plain sends one ordinary request, to use up the rest of the limit; nil sends a GET to path.
+	// The function plain sends one ordinary request, to use up the rest of the limit; nil sends a
+	// GET to path.
 	plain func(a *attackRun) int
 }
 
@@ -64,8 +65,9 @@ const (
 	// waitMax bounds every single answer, even during large bursts. It only detects requests that
 	// hang.
 	waitMax = 20 * time.Second
-	// growthMax bounds the memory growth of a process during one row. growthPerRequest is added for
-	// each request in flight: it covers goroutines and the buffers of a connection or stream.
+	// growthMax bounds the memory growth of a process during one row. The constant growthPerRequest
+	// is added for each request in flight: it covers goroutines and the buffers of a connection or
+	// stream.
 	growthMax        = 128 << 10 // KB
 	growthPerRequest = 96        // KB
 	// requestsAfter is the number of requests that the other client sends after each row.
@@ -85,10 +87,10 @@ type attackRun struct {
 	number int
 	random *rand.Rand
 	sent   int
-	said   []string // remarks for the table
+	said   []string // the remarks for the table
 }
 
-// site returns the address under attack.
+// The method site returns the address under attack.
 func (a *attackRun) site() string {
 	if a.attack.strict {
 		return a.front.strict
@@ -96,7 +98,7 @@ func (a *attackRun) site() string {
 	return a.front.address
 }
 
-// note adds a remark to the row of the table.
+// The method note adds a remark to the row of the table.
 func (a *attackRun) note(format string, args ...any) {
 	a.said = append(a.said, fmt.Sprintf(format, args...))
 }
@@ -106,11 +108,11 @@ type outcome struct {
 	attack         *attack
 	front          string
 	sent           int
-	admitted       int // by the attack itself
-	total          int // including the plain requests that used up the rest
+	admitted       int // the requests of the attack itself
+	total          int // the admitted requests, including the plain requests that used up the rest
 	denied         bool
 	during, after  experience
-	growthKB       map[string]int // maximum growth by process
+	growthKB       map[string]int // the maximum growth of memory by process
 	ended          []string       // names of processes
 	took           time.Duration
 	said           []string
@@ -120,7 +122,7 @@ type outcome struct {
 	broken         int // assertions that failed
 }
 
-// attacks lists all rows.
+// The variable attacks lists all rows.
 var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
 
 // TestAttacks runs every attack against every front, one row at a time. After each row, the
@@ -171,7 +173,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 			}
 		}
 		if len(later) == 0 {
-			continue // not part of this run
+			continue // this row is not part of this run
 		}
 		slices.Sort(later)
 		by := later[len(later)/2]
@@ -182,7 +184,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// on reports whether this run of the tests includes the row on front f.
+// The method on reports whether this run of the tests includes the row on front f.
 func (row *attack) on(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
@@ -224,14 +226,15 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	return o
 }
 
-// attackers counts the rows run so far. Each attacker and each other client has its own address, so
-// that rows share processes but not counters.
+// The variable attackers counts the rows run so far. Each attacker and each other client has its
+// own address, so that rows share processes but not counters.
 var attackers int
 
-// loopback returns the n-th address of a part of 127.0.0.0/8 that only this test connects from.
+// The function loopback returns the n-th address of a part of 127.0.0.0/8 that only this test
+// connects from.
 func loopback(n int) string { return fmt.Sprintf("127.77.%d.%d", n/250, n%250+1) }
 
-// exhaust sends plain requests until the attacker is denied several times in a row.
+// The method exhaust sends plain requests until the attacker is denied several times in a row.
 func (a *attackRun) exhaust(o *outcome) {
 	const inARow = 5
 	ask := a.attack.plain
@@ -255,7 +258,7 @@ func (a *attackRun) sendPlain() int {
 	return status
 }
 
-// assert checks what must hold after any attack.
+// The method assert checks the conditions that must hold after any attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.text())
@@ -328,7 +331,7 @@ func attackTable(table []outcome) string {
 	return text.String()
 }
 
-// discard reads a body to its end and closes it.
+// The function discard reads a body to its end and closes it.
 func discard(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, body)
 	_ = body.Close()

@@ -39,21 +39,21 @@ func startCountingUpstream(t testing.TB) *countingUpstream {
 	return u
 }
 
-// begin resets the counts before a row.
+// The method begin resets the counts before a row.
 func (u *countingUpstream) begin(admits func(r *http.Request) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.admits, u.count, u.targets = admits, 0, nil
 }
 
-// admitted returns how many requests of the attacker have arrived since begin.
+// The method admitted returns how many requests of the attacker have arrived since begin.
 func (u *countingUpstream) admitted() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.count
 }
 
-// remember records a description of the request, for the message of a row that fails.
+// The method remember records a description of the request, for the message of a row that fails.
 func (u *countingUpstream) remember(r *http.Request) {
 	const most, length = 24, 120
 	if len(u.targets) < most {
@@ -67,7 +67,7 @@ func (u *countingUpstream) remember(r *http.Request) {
 	}
 }
 
-// seen returns the descriptions of the first requests.
+// The method seen returns the descriptions of the first requests.
 func (u *countingUpstream) seen() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -94,7 +94,7 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answerOddly(w, r, rest)
 	case "refund", "count":
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			return // the body was incomplete
+			return // whether the body was incomplete
 		}
 		repeat(w, r, first == "count")
 		_, _ = io.WriteString(w, "ok")
@@ -181,14 +181,14 @@ func manyFields(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// announced announces a trailer and never sends it.
+// The function announced announces a trailer and never sends it.
 func announced(w http.ResponseWriter) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "ok")
 }
 
-// repeat repeats a field of the client in more fields than Envoy accepts, so that Envoy answers 502
-// in place of the upstream. fails makes the status 401.
+// The function repeat repeats a field of the client in more fields than Envoy accepts, so that
+// Envoy answers 502 in place of the upstream. The argument fails makes the status 401.
 func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
 	text := r.Header.Get("X-Repeat")
 	if text == "" {

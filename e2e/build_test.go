@@ -19,7 +19,7 @@ import (
 // build leaves them in bin/.
 const builtVariable = "PENSTOCK_BIN"
 
-// built is the folder of the programs that this run builds. It is temporary.
+// The variable built is the folder of the programs that this run builds. It is temporary.
 var built string
 
 // parallelDefault is the number of tests that run at a time unless -parallel is given. Most tests
@@ -55,7 +55,7 @@ func missingPrograms() (missing []string) {
 		if _, err := exec.LookPath(name); err == nil {
 			continue
 		}
-		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // not in every user's search path
+		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // this program is not in every user's search path
 			continue
 		}
 		missing = append(missing, filepath.Base(name))
@@ -92,8 +92,8 @@ var (
 	})
 )
 
-// program returns the path of a program: in the folder that the environment names, or otherwise as
-// built by build.
+// program returns the path of a program: either in the folder that the environment names, or as
+// built by the function build.
 func program(name string, build func() (string, error)) (string, error) {
 	folder := os.Getenv(builtVariable)
 	if folder == "" {
@@ -133,7 +133,7 @@ func compileModule(name string, flags ...string) (string, error) {
 	return path, run(exec.Command("go", append(args, "../envoy-module")...))
 }
 
-// run runs a build. The error contains the output of the build.
+// The function run runs a build. The error contains the output of the build.
 func run(command *exec.Cmd) error {
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", command.Args, err, out)
@@ -147,7 +147,7 @@ func caddyProgram(t testing.TB) string { return mustBuild(t, buildCaddy) }
 // penstockProgram returns the path of the penstock command.
 func penstockProgram(t testing.TB) string { return mustBuild(t, buildPenstock) }
 
-// wasm returns the path of the filter that users load.
+// The function wasm returns the path of the filter that users load.
 func wasm(t testing.TB) string { return mustBuild(t, buildWasm) }
 
 // module returns the path of the native module that users load.

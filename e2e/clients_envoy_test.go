@@ -51,7 +51,7 @@ func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *dir
 	return d
 }
 
-// start starts the bridge. It waits until a client with a limit has an answer from it.
+// The method start starts the bridge. It waits until a client with a limit has an answer from it.
 func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
 	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}
@@ -98,13 +98,13 @@ func TestDirectoryBehindEnvoy(t *testing.T) {
 	}
 }
 
-// edit changes the record of a client.
+// The method edit changes the record of a client.
 func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	t.Helper()
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// anew sends a request over a new connection, which any worker may get.
+// The method anew sends a request over a new connection, which any worker may receive.
 func (d *directedEnvoy) anew(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
@@ -119,9 +119,9 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	return a.status
 }
 
-// holds sends requests of a user, so that denials are remembered, until one is answered with a
-// status, and logs the time. The promise is one second, but a busy machine may take longer. Then it
-// holds.
+// The method holds sends requests of a user, so that denials are remembered, until one is answered
+// with a status, and logs the time. The promise is one second, but a busy machine may take longer.
+// After that, the status remains.
 func (d *directedEnvoy) holds(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()

@@ -98,7 +98,7 @@ func TestTheDirectoryIsExportedAndImported(t *testing.T) {
 	penstock(t, "client", "export", "--control", "http://127.0.0.1:1").mustFail(t, "leave out --control")
 }
 
-// rejectedImports returns files that are wrong, with what the command says about each.
+// rejectedImports returns files that are wrong, with the message of the command for each file.
 func rejectedImports(t *testing.T, exported string) map[string]struct{ text, says string } {
 	t.Helper()
 	lines := strings.SplitAfter(exported, "\n")
@@ -149,7 +149,8 @@ func TestALargeDirectoryIsImported(t *testing.T) {
 			t.Fatalf("%v: %s", err, said.String())
 		}
 		usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
-		// The kernel reports at least the peak of the process that started the command: this one.
+		// The kernel reports at least the peak of the process that started the command, which is
+		// this process.
 		var own syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// directed is a Caddyfile with a directory of clients.
+// The constant directed is a Caddyfile with a directory of clients.
 const directed = `{
 	admin ADMIN
 	penstock {
@@ -67,8 +67,8 @@ func TestClientsAsData(t *testing.T) {
 		penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--actor", "ops")...).mustSucceed(t)
 	}
 	at := func(node *process) []string { return []string{"--admin", node.admin} }
-	// holds waits until every node answers a client with a status. The promise is a second, but the
-	// machine can be busy.
+	// The function holds waits until every node answers a client with a status. The promise is a
+	// second, but the machine can be busy.
 	holds := func(what, user string, status int) {
 		t.Helper()
 		began := time.Now()

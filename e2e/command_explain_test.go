@@ -29,7 +29,7 @@ const explainedHead = `	admin ADMIN
 	}
 `
 
-// explained is a Caddy over Redis. The explain command must predict its decisions.
+// The type explained is a Caddy over Redis. The explain command must predict its decisions.
 type explained struct {
 	*process
 	t     *testing.T
@@ -37,7 +37,7 @@ type explained struct {
 	// matchers reports whether penstock directives have Caddy matchers, which a policy cannot
 	// express.
 	matchers bool
-	region   string // of the process, if the policy has regions
+	region   string // the region of the process, if the policy has regions
 }
 
 // request is a request to explain and then to send.
@@ -70,7 +70,7 @@ func (e *explanation) keys() (keys []string) {
 	return keys
 }
 
-// explain runs the explain command for a request under a policy file.
+// The method explain runs the explain command for a request under a policy file.
 func (e *explained) explain(file, name string, r request) (reported explanation) {
 	e.t.Helper()
 	args := []string{"explain", "--json", "--policy", file, "--redis", e.redis.URL(), "--method", r.method,
@@ -88,7 +88,7 @@ func (e *explained) explain(file, name string, r request) (reported explanation)
 	return reported
 }
 
-// send sends the request and returns the status of the answer.
+// The method send sends the request and returns the status of the answer.
 func (e *explained) send(r request) int {
 	e.t.Helper()
 	asked, err := http.NewRequestWithContext(e.t.Context(), r.method, "http://"+e.address+r.path, nil)
@@ -108,7 +108,8 @@ func (e *explained) send(r request) int {
 	return response.StatusCode
 }
 
-// dump returns all counters in Redis by key. It omits the sum that is stored for each sliding log.
+// The method dump returns all counters in Redis by key. It omits the sum that is stored for each
+// sliding log.
 func (e *explained) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
@@ -120,8 +121,8 @@ func (e *explained) dump() map[string]string {
 	return all
 }
 
-// compare explains a request under the policy files, sends it, and compares keys and answers. It
-// returns the number of keys.
+// The method compare explains a request under the policy files, sends it, and compares keys and
+// answers. It returns the number of keys.
 func (e *explained) compare(name string, r request, files ...string) int {
 	e.t.Helper()
 	want, status := e.predict(name, r, files)
@@ -147,9 +148,9 @@ func (e *explained) compare(name string, r request, files ...string) int {
 	return len(keys)
 }
 
-// predict explains a request while Redis is empty, and checks that explain wrote nothing. It
-// repeats this if the previous request is settled in the meantime; keys written by explain itself
-// would appear each time.
+// The method predict explains a request while Redis is empty, and checks that explain wrote
+// nothing. It repeats this if the previous request is settled in the meantime; keys written by
+// explain itself would appear each time.
 func (e *explained) predict(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -247,7 +248,7 @@ func (e *explained) explainCharged(file string, r request) {
 	for i, rule := range fresh.Rules {
 		for j, check := range rule.Checks {
 			if strings.Contains(check.Key, ":1s:") {
-				continue // its window might have ended since the charge
+				continue // because its window might have ended since the charge
 			}
 			if got := charged.Rules[i].Checks[j].Remaining; got >= check.Remaining {
 				e.t.Errorf("%s: %d left of the fresh counter, %d of the charged one", check.Key, check.Remaining, got)
@@ -256,7 +257,7 @@ func (e *explained) explainCharged(file string, r request) {
 	}
 }
 
-// read returns the Caddyfile.
+// The method read returns the Caddyfile.
 func (p *process) read() string {
 	p.t.Helper()
 	text, err := os.ReadFile(p.file)

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// list is a policy field with one value or several.
+// The type list is a policy field with one value or several.
 type list []string
 
 func (l *list) UnmarshalJSON(text []byte) error {
@@ -25,7 +25,8 @@ func (l *list) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(l))
 }
 
-// first returns a text that the first pattern matches, or without if the list is empty.
+// The method first returns a text that the first pattern matches, or the text without if the list
+// is empty.
 func (l list) first(without string) string {
 	if len(l) == 0 {
 		return without
@@ -64,7 +65,7 @@ func (reported *rulesReport) matchingRequests() (requests []request) {
 	return requests
 }
 
-// reference returns the text of all pages in docs/reference.
+// The function reference returns the text of all pages in docs/reference.
 func reference(t *testing.T) string {
 	t.Helper()
 	pages, err := filepath.Glob("../docs/reference/*.md")

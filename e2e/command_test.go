@@ -19,7 +19,7 @@ type commandResult struct {
 	status           int
 }
 
-// penstock runs the penstock command.
+// The function penstock runs the penstock command.
 func penstock(t testing.TB, args ...string) commandResult {
 	t.Helper()
 	var out, diagnostics bytes.Buffer
@@ -53,7 +53,7 @@ func (s commandResult) mustFail(t testing.TB, wants ...string) {
 	s.endsWith(t, 1, wants...)
 }
 
-// endsWith is mustFail for any exit status.
+// endsWith does what mustFail does, for any exit status.
 func (s commandResult) endsWith(t testing.TB, status int, wants ...string) {
 	t.Helper()
 	if s.status != status || s.out != "" || !strings.HasPrefix(s.diagnostics, "penstock: ") || strings.Count(s.diagnostics, "\n") != 1 {
@@ -66,7 +66,7 @@ func (s commandResult) endsWith(t testing.TB, status int, wants ...string) {
 	}
 }
 
-// read decodes the JSON that a command printed.
+// The method read decodes the JSON that a command printed.
 func (s commandResult) read(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(s.mustSucceed(t)), into); err != nil {

@@ -45,7 +45,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 		if _, excepted := s.Except["envoy"]; excepted {
 			continue
 		}
-		// the machine is busy with the load of the tests
+		// because the machine is busy with the load of the tests
 		f.sites[s.Place] = &site{set: "deadline: 5s\n"}
 		sites, reported = append(sites, f.sites[s.Place]), append(reported, s)
 	}
@@ -53,7 +53,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	set := conformance.Setting{Now: time.Now(), KeySetURL: conformance.ServeKeySet(t),
 		Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}
 	for _, s := range reported {
-		document, err := policyfile.Load(s.Write(t, t.TempDir(), set)) // the file does not change
+		document, err := policyfile.Load(s.Write(t, t.TempDir(), set)) // because the file does not change
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ const siteMax = 48
 // story.
 type groupedFront struct {
 	t      testing.TB
-	name   string // of the front in the corpus
+	name   string // the name of the front in the corpus
 	redis  *redistest.Server
 	absent string // the URL of a Redis that does not exist
 	groups []storyGroup
@@ -33,17 +33,17 @@ type groupedFront struct {
 	addresses []string
 }
 
-// storyGroup is a sequence of stories that share a process. Either all of them have a Redis, or
-// none has. No two of them share a namespace.
+// storyGroup is a sequence of stories that share a process. Either all stories of a group have a
+// Redis, or none of them has one. No two of them share a namespace.
 type storyGroup struct {
 	away     bool
 	policies []string       // the files of their policies
-	index    map[string]int // of the policies, by the file and line of the story
+	index    map[string]int // the addresses of the policies, by the file and line of the story
 	names    map[string]bool
 }
 
-// newGroupedFront divides the stories into groups. attrs are the front's names of the attributes in
-// the stories.
+// newGroupedFront divides the stories into groups. The argument attrs contains the front's names of
+// the attributes in the stories.
 func newGroupedFront(t testing.TB, name string, attrs map[string]string, stories []conformance.Story) *groupedFront {
 	t.Helper()
 	f := &groupedFront{t: t, name: name, redis: redistest.Start(t), absent: "unix://" + filepath.Join(t.TempDir(), "nobody.sock")}
@@ -104,7 +104,7 @@ func (f *groupedFront) begin(_ testing.TB, s *conformance.Story) conformance.Ask
 	}
 }
 
-// runConformance runs the conformance corpus against a front, which start starts.
+// runConformance runs the conformance corpus against a front, which the function start starts.
 func runConformance(t *testing.T, name string, attrs map[string]string, start func(redis string, policies []string) (*server, []string)) {
 	t.Helper()
 	stories, wrong := conformance.Load(t), conformance.LoadWrong(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestConformanceOfCaddy runs the conformance corpus against Caddy. The deadline is long, because
-// only stories without Redis test its absence, and there connecting fails at once.
+// only stories without Redis test its absence, and in these the connection fails at once.
 func TestConformanceOfCaddy(t *testing.T) {
 	t.Parallel()
 	upstream := startUpstream(t, conformance.Upstream())

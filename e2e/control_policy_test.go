@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// publishedKey is where Redis has the policy shop.
+// publishedKey is the key at which Redis has the policy shop.
 const publishedKey = "rl1:~policy:{~policy}:shop"
 
 // shopLimit returns the policy shop with a limit. The rule named no also denies requests while
@@ -49,7 +49,7 @@ func startPolicies(t *testing.T) *policyPlane {
 	return p
 }
 
-// policy runs penstock control policy.
+// The method policy runs penstock control policy.
 func (p *policyPlane) policy(args ...string) commandResult {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "token")
@@ -57,7 +57,7 @@ func (p *policyPlane) policy(args ...string) commandResult {
 	return penstock(p.t, append(append([]string{"control", "policy"}, args...), "--control", "http://"+p.address, "--control-token-file", file)...)
 }
 
-// put writes a revision.
+// The method put writes a revision.
 func (p *policyPlane) put(text string) string {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "shop.yaml")
@@ -65,7 +65,7 @@ func (p *policyPlane) put(text string) string {
 	return p.policy("put", file, "--reason", "a test").mustSucceed(p.t)
 }
 
-// caddyfile is the Caddyfile of a node.
+// The method caddyfile is the Caddyfile of a node.
 func (p *policyPlane) caddyfile(node string) string {
 	return `{
 	admin ADMIN
@@ -174,7 +174,8 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.withstands(nodes)
 }
 
-// explains explains a request of a client that has a limit of its own in the directory.
+// The method explains explains a request of a client that has its own limit in the
+// directory.
 func (p *policyPlane) explains() {
 	t := p.t
 	t.Helper()
@@ -192,12 +193,12 @@ func (p *policyPlane) explains() {
 	}
 }
 
-// withstands forges the policy in Redis, and starts a node without Redis.
+// The method withstands forges the policy in Redis, and starts a node without Redis.
 func (p *policyPlane) withstands(nodes []*process) {
 	t := p.t
 	t.Helper()
 	text := p.redis.Client().Get(t.Context(), publishedKey).Val()
-	p.kill() // it would replace a forged policy within two seconds
+	p.kill() // the control plane would replace a forged policy within two seconds
 	refused := nodes[0].edits("shop", "refused")
 	forged := strings.Replace(text, `"generation":1`, `"generation":2`, 1)
 	if forged == text {
@@ -234,7 +235,7 @@ func TestACandidateWithdrawsItself(t *testing.T) {
 	p.put(shopLimit("1000/1h"))
 	p.policy("publish", "--all", "--reason", "a test").mustSucceed(t)
 	eventually.Until(t, controlPatience, "the policy is in Redis", func() bool { return p.redis.Client().Exists(t.Context(), publishedKey).Val() == 1 })
-	names := map[bool]string{} // of a node in a share of half the nodes, and of one that is not
+	names := map[bool]string{} // the name of a node in a share of half the nodes, and of one outside that share
 	for i := 0; len(names) < 2; i++ {
 		name := fmt.Sprintf("node-%d", i)
 		names[published.Place("shop", name) < 5000] = name

@@ -31,14 +31,14 @@ type controlPlane struct {
 }
 
 // startControl starts a process over a database and a Redis, which is "" if args name regions. A
-// token of the database may be given; otherwise the process makes the first one. args are further
-// flags.
+// token of the database may be given; otherwise the process makes the first one. The argument args
+// contains further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	return startControlAt(t, freeport.Address(t), database, redis, token, args...)
 }
 
-// startControlAt is startControl with an address.
+// startControlAt does what startControl does, at a given address.
 func startControlAt(t *testing.T, address, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	c := &controlPlane{address: address, token: token}
@@ -68,7 +68,7 @@ func startControlAt(t *testing.T, address, database, redis, token string, args .
 // readiness is the answer of /readyz.
 type readiness struct{ Database, Schema, Redis, Publisher string }
 
-// ready asks /readyz. The status is 0 if there is no answer.
+// The method ready asks /readyz. The status is 0 if there is no answer.
 func (c *controlPlane) ready() (status int, r readiness) {
 	response, err := http.Get("http://" + c.address + "/readyz")
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *controlPlane) ready() (status int, r readiness) {
 	return response.StatusCode, r
 }
 
-// send sends a request with the token, and returns the status and the body.
+// The method send sends a request with the token, and returns the status and the body.
 func (c *controlPlane) send(method, path, body string) (status int, text string) {
 	c.t.Helper()
 	r, err := http.NewRequest(method, "http://"+c.address+path, strings.NewReader(body))
@@ -100,7 +100,7 @@ func (c *controlPlane) send(method, path, body string) (status int, text string)
 	return response.StatusCode, string(answer)
 }
 
-// edit makes an edit of a client.
+// The method edit makes an edit of a client.
 func (c *controlPlane) edit(client, action string) {
 	c.t.Helper()
 	path := "/v1/clients/" + url.PathEscape(client) + "/edits"
@@ -210,6 +210,10 @@ func (c *controlPlane) checkCommands(node *process) {
 	}
 	eventually.Until(t, controlPatience, "limits that the command sets apply", func() bool {
 		return node.ask(node.t.Context(), "GET", "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "1000"
+	})
+	c.client("grant", "header.x-user:cid", "api", "7", "--reason", "a test").mustSucceed(t)
+	eventually.Until(t, controlPatience, "a grant of the command applies", func() bool {
+		return node.ask(node.t.Context(), "GET", "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "1007"
 	})
 	if out := c.client("history", "header.x-user:cid").mustSucceed(t); !strings.Contains(out, "admin  set-limit api 1000/31d fixed_window until") {
 		t.Error(out)

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// nodeToken makes a token for nodes, and returns the file that has it.
+// nodeToken makes a token for nodes, and returns the file that contains it.
 func (c *controlPlane) nodeToken() (file string) {
 	c.t.Helper()
 	status, text := c.send("POST", "/v1/tokens", `{"name":"nodes","role":"node","expires_at":"`+inAnHour()+`","reason":"a test"}`)
@@ -102,8 +102,8 @@ const tellingCaddyfile = `{
 }
 `
 
-// TestUsageIsExactInPostgreSQL tests that what a Caddy admitted and denied is in PostgreSQL,
-// exactly, although the control plane, PostgreSQL and the Caddy are killed in turn.
+// TestUsageIsExactInPostgreSQL tests that PostgreSQL has exactly the requests that a Caddy admitted
+// and denied, although the control plane, PostgreSQL and the Caddy are killed in turn.
 func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Start(t), redistest.Start(t)
@@ -111,14 +111,14 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	spool := filepath.Join(t.TempDir(), "spool")
 	caddyfile := strings.NewReplacer("CONTROL", "http://"+control.address, "TOKEN", control.nodeToken(), "SPOOL", spool).Replace(tellingCaddyfile)
 	node := startCaddy(t, caddyfile)
-	node.statuses("ann", 10) // 2 of them are admitted, with 2 units each
+	node.statuses("ann", 10) // 2 of the requests are admitted, with 2 units each
 	control.awaitUsage("api", usedRow{Admitted: 2, Denied: 8, Units: 4})
 	if rows := control.usage("client=header.x-user:ann"); len(rows) != 1 || rows[0] != (usedRow{"header.x-user:ann", "shop", "api", "", 2, 8, 4}) {
 		t.Errorf("the usage of a client is %+v", rows)
 	}
 
 	node.write(strings.Replace(caddyfile, "events", "events {\n\t\t\tip none\n\t\t}", 1))
-	if err := node.reload(); err != nil { // the previous configuration still has the spool open
+	if err := node.reload(); err != nil { // because the previous configuration still has the spool open
 		t.Fatal(err)
 	}
 	for range 4 {
@@ -246,8 +246,8 @@ func TestABridgeTellsAControlPlane(t *testing.T) {
 	control.awaitUsage("api", usedRow{Admitted: admitted, Denied: requests - admitted, Units: admitted})
 }
 
-// TestATokenOfANodeOnlySends tests that the token of a node can read and change nothing. Other
-// tokens cannot send events or usage, and an invalid batch changes nothing.
+// TestATokenOfANodeOnlySends tests that the token of a node can neither read nor change anything.
+// Other tokens cannot send events or usage, and an invalid batch changes nothing.
 func TestATokenOfANodeOnlySends(t *testing.T) {
 	t.Parallel()
 	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "")
@@ -283,7 +283,8 @@ func TestATokenOfANodeOnlySends(t *testing.T) {
 // inAnHour returns an instant as the API expects it.
 func inAnHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// ungzipped returns the text of a compressed file; "" if it has just been sent and removed.
+// The function ungzipped returns the text of a compressed file; the result is "" if the file has
+// just been sent and removed.
 func ungzipped(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)

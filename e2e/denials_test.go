@@ -74,7 +74,7 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 }
 
 // TestAResetTakesEffect: a reset takes effect at once in the Caddy that made it, and within a
-// second in another one. Looking at a counter changes neither.
+// second in another one. Looking at a counter has no effect on this.
 func TestAResetTakesEffect(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -102,7 +102,7 @@ func TestAResetTakesEffect(t *testing.T) {
 	t.Logf("the other one felt it %v after, of %v at most", time.Since(start), rememberedMax)
 }
 
-// operate runs an operator's command for the client with an address.
+// The method operate runs an operator's command for the client with an address.
 func (p *process) operate(t *testing.T, command, address string) (reported clientReport) {
 	t.Helper()
 	penstock(t, command, "--json", "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)

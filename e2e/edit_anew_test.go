@@ -16,7 +16,7 @@ type anewEdit struct {
 	what string
 	text string // the policy without its name
 	says string // the logged changes
-	anew string // the logged counters that start anew; "" if none do
+	anew string // the logged counters that start anew; "" if there are none
 }
 
 // anewEdits is a sequence of edits. After each of them, the test requests /a from 127.0.0.1 as user
@@ -81,7 +81,7 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	}
 }
 
-// follows makes the edit and checks the line that Caddy logs.
+// The method follows makes the edit and checks the line that Caddy logs.
 func (p *process) follows(t *testing.T, file *policyFile, edit anewEdit, nth int) {
 	t.Helper()
 	file.edit("name: shop\n" + edit.text)

@@ -21,7 +21,7 @@ type policyFile struct {
 	remove func()
 }
 
-// renamed returns a file that edits replace by another file, as editors do.
+// The function renamed returns a file that edits replace by another file, as editors do.
 func renamed(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	f.edit = func(text string) {
@@ -32,14 +32,14 @@ func renamed(t testing.TB, path string) *policyFile {
 	return f
 }
 
-// overwritten returns a file that edits truncate and write again, as shells do.
+// The function overwritten returns a file that edits truncate and write again, as shells do.
 func overwritten(t testing.TB, path string) *policyFile {
 	f := renamed(t, path)
 	f.edit = func(text string) { f.must(os.WriteFile(path, []byte(text), 0o600)) }
 	return f
 }
 
-// alternating returns a file that edits replace and overwrite in turn.
+// The function alternating returns a file that edits replace and overwrite in turn.
 func alternating(t testing.TB, path string) *policyFile {
 	ways, n := [2]*policyFile{renamed(t, path), overwritten(t, path)}, 0
 	f := renamed(t, path)
@@ -50,8 +50,9 @@ func alternating(t testing.TB, path string) *policyFile {
 	return f
 }
 
-// mounted returns a file as Kubernetes mounts it: policy.yaml links to ..data/policy.yaml, and
-// ..data to a dated folder. An edit links ..data to a new folder and removes the previous one.
+// The function mounted returns a file as Kubernetes mounts it: policy.yaml links to
+// ..data/policy.yaml, and ..data to a dated folder. An edit links ..data to a new folder and
+// removes the previous one.
 func mounted(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	volume, file := filepath.Split(path)
@@ -71,7 +72,7 @@ func mounted(t testing.TB, path string) *policyFile {
 	f.edit = func(text string) {
 		swap(func(folder string) { f.must(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)) })
 	}
-	f.remove = func() { swap(func(string) {}) } // the ConfigMap no longer has the key
+	f.remove = func() { swap(func(string) {}) } // here the ConfigMap no longer has the key
 	f.must(os.Symlink(filepath.Join("..data", file), path))
 	return f
 }
@@ -118,10 +119,11 @@ func (p *process) version(policy string) string {
 	return found[0][1]
 }
 
-// edits returns the number of edits of the policy with the given result, according to the metrics.
+// The method edits returns the number of edits of the policy with the given result, according to
+// the metrics.
 func (p *process) edits(policy, result string) int {
 	return int(p.metric(fmt.Sprintf("penstock_policy_reloads_total{policy=%q,result=%q}", policy, result)))
 }
 
-// oversized is larger than a policy may be.
+// The variable oversized is larger than a policy may be.
 var oversized = string(bytes.Repeat([]byte("# nothing\n"), 1<<19))

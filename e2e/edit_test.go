@@ -33,7 +33,7 @@ const editedCaddyfile = `{
 }
 `
 
-// trio is three Caddys over one Redis. Each has a separate file with the same policy.
+// The type trio is three Caddys over one Redis. Each has a separate file with the same policy.
 type trio struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -54,14 +54,15 @@ func startTrio(t *testing.T, text string) *trio {
 	return f
 }
 
-// edit writes text to all files.
+// The method edit writes text to all files.
 func (f *trio) edit(text string) {
 	for _, file := range f.files {
 		file.edit(text)
 	}
 }
 
-// follow waits until all nodes report the same version, different from before, and returns it.
+// The method follow waits until all nodes report the same version, different from before, and
+// returns it.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
 	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {
@@ -71,8 +72,9 @@ func (f *trio) follow(before string) (version string) {
 	return version
 }
 
-// load sends requests for /windowed and /bursty to every node until done is closed. The pace does
-// not overload the machine, but newly granted units are still used up within a few milliseconds.
+// The method load sends requests for /windowed and /bursty to every node until done is closed. The
+// pace does not overload the machine, but newly granted units are still used up within a few
+// milliseconds.
 func (f *trio) load(done <-chan struct{}) *sync.WaitGroup {
 	const connections, pace = 3, 10 * time.Millisecond
 	group := new(sync.WaitGroup)
@@ -98,7 +100,7 @@ func (f *trio) load(done <-chan struct{}) *sync.WaitGroup {
 	return group
 }
 
-// revision is the state that the edits change.
+// The type revision is the state that the edits change.
 type revision struct {
 	number       int
 	count, burst int
@@ -120,8 +122,8 @@ func (e *revision) text() string {
 	return fmt.Sprintf("# revision %d\nname: shop\nrules:\n  - %s\n", e.number, strings.Join(rules, "\n  - "))
 }
 
-// next moves to the next revision. Every third one lowers the limits; the others raise them above
-// all previous ones.
+// The method next moves to the next revision. Every third one lowers the limits; the others raise
+// them above all previous ones.
 func (e *revision) next() (raised bool) {
 	e.number++
 	if e.number%3 == 0 {
@@ -169,10 +171,10 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		text = e.text()
 		f.edit(text)
 		switch {
-		// nine edits at a time, faster than they are read
+		// nine edits are made at a time, faster than they are read
 		case e.number > experience && e.number%9 != 5:
 			continue
-		case e.number%7 == 0: // the same policy with another comment
+		case e.number%7 == 0: // this is the same policy with another comment
 			version = f.follow(version)
 			f.edit(text + "# nothing else\n")
 		default:
@@ -201,7 +203,7 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		f.windowed.refused.Load(), f.bursty.refused.Load(), time.Duration(f.windowed.slowest.Load()))
 }
 
-// rejects makes a wrong edit and waits until every node has logged its mistake.
+// The method rejects makes a wrong edit and waits until every node has logged its mistake.
 func (f *trio) rejects(text, wants, version string) {
 	f.t.Helper()
 	var before []int
@@ -238,7 +240,7 @@ func (f *trio) awaitRule(rule string) (version string) {
 			lines := node.logLines(editInForce)
 			last := lines[len(lines)-1]
 			version = last.Version
-			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // it may be the only change
+			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // because it may be the only change
 		})
 		if got := node.version("shop"); got != version || version != f.nodes[0].version("shop") {
 			f.t.Errorf("the metric of node %d tells of version %s, its log of %s", i, got, version)

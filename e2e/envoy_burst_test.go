@@ -20,7 +20,7 @@ import (
 // noFilter replaces the filter and does nothing.
 const noFilter = `{name: envoy.filters.http.cors, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}`
 
-// served counts the requests that reach an upstream, by client.
+// The type served counts the requests that reach an upstream, by client.
 type served struct{ byClient sync.Map }
 
 func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func (s *served) of(client string) int64 {
 	return n.(*atomic.Int64).Load()
 }
 
-// h2c returns an HTTP/2 client with one connection that is open already.
+// h2c returns an HTTP/2 client with one connection that is already open.
 func h2c(t testing.TB, address string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -50,8 +50,8 @@ func h2c(t testing.TB, address string) *http.Client {
 	return client
 }
 
-// burst sends many requests of one client at once. It returns how many answers had each status; 0
-// means no answer.
+// The function burst sends many requests of one client at once. It returns how many answers had
+// each status; 0 means no answer.
 func burst(t testing.TB, address, client string, connections, each int) map[int]int {
 	t.Helper()
 	var clients []*http.Client
@@ -84,8 +84,8 @@ func burst(t testing.TB, address, client string, connections, each int) map[int]
 
 // laterMax bounds how much longer another client waits during a burst than during the same burst at
 // a proxy without a limiter. The difference of its median waits is computed for each size of burst,
-// and the median over all sizes is compared. On an idle machine it is at most 10 ms; a limiter that
-// makes other clients wait for a burst would cost seconds.
+// and the median over all sizes is compared with this bound. On an idle machine it is at most 10
+// ms; a limiter that makes other clients wait for a burst would cost seconds.
 const laterMax = 100 * time.Millisecond
 
 // uncountedMax bounds the requests of other clients that are admitted uncounted during one burst,
@@ -140,7 +140,7 @@ func TestEnvoyBursts(t *testing.T) {
 	e := startEnvoy(t, wasm(t), up, s, plain)
 	b := s.startBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"header:X-Client\"], unverified: true, limit: %d/31d}]\n", limit), "--redis", redis.URL())
 	s.awaitDecided(t)
-	var later []time.Duration // difference of the medians for each size
+	var later []time.Duration // the difference of the medians for each size
 	sizes := []struct{ connections, each int }{{1, 1}, {1, 20}, {1, 200}, {4, 500}, {4, 1000}, {10, 1000}}
 	for _, c := range sizes {
 		all := c.connections * c.each
@@ -176,7 +176,7 @@ func TestEnvoyBursts(t *testing.T) {
 	}
 	t.Run("without a bridge", func(t *testing.T) {
 		b.kill()
-		// creates the client's record
+		// this request creates the client's record
 		if _, err := ask(http.DefaultClient, "http://"+s.address+"/", "X-Client", "alone"); err != nil {
 			t.Fatal(err)
 		}

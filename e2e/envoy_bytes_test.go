@@ -46,7 +46,7 @@ func TestEnvoySendsBytes(t *testing.T) {
 	b.listen = s.bridge
 	b.run(t)
 	eventually.Until(t, patience, "Envoy has reached the service", func() bool {
-		s.get(t, "/warm", "User-Agent", "") // no User-Agent, since that would be counted
+		s.get(t, "/warm", "User-Agent", "") // the request has no User-Agent, since that would be counted
 		return s.envoy.stat("cluster.upstream.ratelimit.ok") > 0
 	})
 	asked := 0
@@ -68,7 +68,7 @@ func TestEnvoySendsBytes(t *testing.T) {
 		}
 		failed, passed, refused := failures()-before, 3, times-3
 		t.Logf("%s: %d of %d passed at a limit of 3, %d errors", c.name, statuses[http.StatusOK], times, failed)
-		if c.name == "path over HTTP/2, several bytes" { // shares the counter of the previous case
+		if c.name == "path over HTTP/2, several bytes" { // this case shares the counter of the previous one
 			passed, refused = 0, times
 		}
 		asked += times
@@ -88,7 +88,7 @@ func TestEnvoySendsBytes(t *testing.T) {
 	}
 }
 
-// metrics returns the bridge's metrics.
+// The method metrics returns the bridge's metrics.
 func (b *bridge) metrics(t *testing.T) string {
 	t.Helper()
 	a, err := ask(&http.Client{Transport: b.transport()}, "http://penstock/metrics", "Authorization", "Bearer "+bridgeToken)

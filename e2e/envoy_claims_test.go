@@ -51,7 +51,7 @@ func TestEnvoyClaims(t *testing.T) {
 		{token: alice, limit: 3, remaining: 2, status: http.StatusOK},
 		{token: bob, limit: 2, remaining: 1, status: http.StatusOK},
 		{token: alice, limit: 3, remaining: 1, status: http.StatusOK}, {limit: 2, remaining: 1, status: http.StatusOK},
-		{token: forged, limit: 2, status: http.StatusOK}, // counted by address, as without a token
+		{token: forged, limit: 2, status: http.StatusOK}, // this request is counted by address, as without a token
 		{limit: 2, status: http.StatusTooManyRequests}, {token: forged, limit: 2, status: http.StatusTooManyRequests},
 		{token: alice, limit: 3, status: http.StatusOK}, {token: alice, limit: 3, status: http.StatusTooManyRequests},
 		{token: bob, limit: 2, status: http.StatusOK},

@@ -21,8 +21,8 @@ const watchedFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// watched returns a site whose filter configuration is a file, and a function that writes it. Each
-// version makes Envoy create a new plugin in each worker.
+// The function watched returns a site whose filter configuration is a file, and a function that
+// writes it. Each version makes Envoy create a new plugin in each worker.
 func watched(t *testing.T) (s *site, write func(version int)) {
 	t.Helper()
 	folder := t.TempDir()
@@ -45,7 +45,8 @@ func watched(t *testing.T) (s *site, write func(version int)) {
 	return &site{filter: strings.ReplaceAll(watchedFilter, "FOLDER", folder)}, write
 }
 
-// updates returns the number of times that Envoy has loaded a new configuration of the filter.
+// The method updates returns the number of times that Envoy has loaded a new configuration of the
+// filter.
 func (e *envoy) updates() int {
 	return e.stat("extension_config_discovery.http_filter.penstock.config_reload")
 }
@@ -116,7 +117,7 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	admitted, used, lost, experience := int(got.admitted.Load()), 0, 0, time.Now()
 	eventually.Until(t, patience, "what was not used is back", func() bool {
 		// While other workers hold units, OpLook reports too many remaining units, because it
-		// reports the view of one worker. The gauge can lag behind.
+		// reports the view of one worker. The gauge of held units can lag behind.
 		if s.counter("units_in_hand") > 0 {
 			experience = time.Now()
 		}

@@ -36,7 +36,7 @@ func runExample(t *testing.T, front string) {
 	x := newCheckout(t)
 	run := exec.Command("tools/run-envoy.sh", front)
 	run.Dir, run.Env = x.folder, append(os.Environ(), "LC_ALL=C")
-	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to the whole process group
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is sent to the whole process group
 	s := startServer(t, run)
 	t.Cleanup(func() { _ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL) })
 	eventually.Until(t, envoyPatience, "it says what to try", func() bool {
@@ -83,7 +83,7 @@ func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 	for i, address := range x.addresses {
 		l, err := net.Listen("tcp", address)
 		x.must(t, err)
-		go func() { // a server that is not Redis
+		go func() { // this is a server that is not Redis
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 				c.Close()
 			}
@@ -118,13 +118,13 @@ func (x *checkout) isOnlyHere(t *testing.T) {
 // checkout is a folder with the files that the example needs.
 type checkout struct {
 	folder    string
-	addresses []string // of Redis, Envoy, and Envoy's admin endpoint
+	addresses []string // the ports of Redis, Envoy, and Envoy's admin endpoint
 }
 
 func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	x := &checkout{folder: t.TempDir()}
-	envoyCommand(t, "") // fails the test if Envoy is missing
+	envoyCommand(t, "") // this fails the test if Envoy is missing
 	for name, target := range map[string]string{"bin/penstock": penstockProgram(t), "bin/penstock.wasm": wasm(t),
 		"bin/libpenstock.so": module(t), ".cache": "../.cache"} {
 		x.must(t, os.MkdirAll(filepath.Join(x.folder, "bin"), 0o700))
@@ -139,7 +139,7 @@ func newCheckout(t *testing.T) *checkout {
 		x.must(t, os.MkdirAll(filepath.Dir(filepath.Join(x.folder, file)), 0o700))
 		x.must(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
 	}
-	edits := []string{"deadline: 50ms", longDeadline, "timeout: 50ms", "timeout: 5s"} // the machine also runs other tests
+	edits := []string{"deadline: 50ms", longDeadline, "timeout: 50ms", "timeout: 5s"} // because the machine also runs other tests
 	for _, port := range []string{"6379", "8090", "9901"} {
 		x.addresses = append(x.addresses, freeport.Address(t))
 		edits = append(edits, port, portOf(x.addresses[len(x.addresses)-1]))
@@ -167,7 +167,7 @@ func (x *checkout) isFree(t *testing.T, network, address string) {
 	}
 }
 
-// get requests a path that the policy limits.
+// The method get requests a path that the policy limits.
 func (x *checkout) get(t *testing.T, header ...string) answer {
 	t.Helper()
 	const envoy = 1

@@ -76,8 +76,8 @@ func (s *site) followsDiscovery(t *testing.T) {
 }
 
 // pollAll sends requests over eight connections, and edits the policy, until each connection has
-// seen the new limit. No connection may close and no request may fail. It returns how long that
-// took after the edit.
+// seen the new limit. No connection may close and no request may fail. It returns the time that
+// this took after the edit.
 func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	t.Helper()
 	const connections, threads = 8, 3
@@ -133,7 +133,7 @@ rules:
 	})
 	for i := range 5 {
 		a, want := s.get(t, "/api/orders?page=1"), http.StatusOK
-		if i >= 2 { // one unit was used above
+		if i >= 2 { // because one unit was used above
 			want = http.StatusTooManyRequests
 		}
 		if remaining := strconv.Itoa(max(0, 1-i)); a.status != want || a.header.Get("X-RateLimit-Remaining") != remaining {

@@ -31,7 +31,7 @@ rules:
 `
 
 // growthByClientMax bounds the bytes by which Envoy may grow for each invented client. A record of
-// a client would take more. Without one, Envoy grows by at most a megabyte.
+// a client would take more. Without a record, Envoy grows by at most a megabyte.
 const growthByClientMax = 100
 
 // unknownClients returns the number of clients to invent.
@@ -66,7 +66,7 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 	e.awaitPolicyLoad(t, func() { b.run(t) })
 	s.awaitDecided(t)
-	// First send enough requests to fill all bounded caches.
+	// First the test sends enough requests to fill all bounded caches.
 	const warm = 60_000
 	s.visit(t, 0, warm)
 	before, bridgeBefore := e.residentKB(), b.residentKB()
@@ -79,8 +79,8 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// visit sends one request for each client number in the range. Every client has its own address,
-// device and key.
+// The method visit sends one request for each client number in the range. Every client has its own
+// address, device and key.
 func (s *site) visit(t *testing.T, first, last int) {
 	t.Helper()
 	const connections = 32

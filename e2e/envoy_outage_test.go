@@ -23,7 +23,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 	for _, c := range []struct {
 		name    string
-		counter string // must grow; "" if the outage might be too short to be counted
+		counter string // the counter that must grow; "" if the outage might be too short to be counted
 		fail    func(wait func())
 	}{
 		{"bridge killed", "bridge_unreachable", func(wait func()) { b.kill(); wait(); b.run(t) }},
@@ -36,7 +36,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 }
 
-// survives sends requests before, during and after a failure.
+// The method survives sends requests before, during and after a failure.
 func (s *site) survives(t *testing.T, word, counter string, fail func(wait func())) {
 	const outage = 1500 * time.Millisecond
 	before := s.envoy.counter("penstock." + counter)

@@ -40,7 +40,7 @@ rules:
   - {name: upstream, match: {path: /merged}, limit: 4/31d}
 `
 
-// same lists the requests in order.
+// The variable same lists the requests in order.
 var same = []struct {
 	method, path, from string
 	header             []string
@@ -88,7 +88,7 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// speaking is an upstream with its own rate limit under /merged.
+// The function speaking is an upstream with its own rate limit under /merged.
 func speaking(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
@@ -101,8 +101,8 @@ func speaking(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// TestCaddyAndEnvoyAnswerAlike sends the same requests to both, each with its own Redis. Status,
-// header and body must be equal.
+// TestCaddyAndEnvoyAnswerAlike sends the same requests to Caddy and to Envoy, each with its own
+// Redis. Status, header and body must be equal.
 func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	t.Parallel()
 	keys, err := os.ReadFile("../examples/keys.toml")
@@ -144,7 +144,7 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	}
 }
 
-// alike is an answer without the proxy's own fields and without times.
+// The type alike is an answer without the proxy's own fields and without times.
 type alike struct {
 	Status int
 	Header map[string][]string

@@ -23,7 +23,7 @@ rules:
   - {name: other, match: {path: /other}, limit: 1000/31d fixed_window}
 `
 
-// ownLimits is what a client sees of its limits.
+// ownLimits holds the limits that a client sees.
 type ownLimits struct {
 	Client, Identity, Tier, Tenant string
 	Limits                         []struct {
@@ -32,9 +32,9 @@ type ownLimits struct {
 	}
 }
 
-// TestEnvoyClientsSeeTheirLimits: with the route of the guide, each client sees what its next
-// request finds, however it is identified, and is not charged. An address that a client sends
-// itself has no effect.
+// TestEnvoyClientsSeeTheirLimits: with the route of the guide, each client sees the limits that its
+// next request will meet, however it is identified, and is not charged. An address that a client
+// sends itself has no effect.
 func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	t.Parallel()
 	const key, token = "pk_of_the_test_of_own_limits", "0123456789abcdef0"
@@ -64,7 +64,7 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 		}
 		s.startBridge(t, strings.ReplaceAll(statusPolicy, "KEYS", keys), args...)
 		for _, c := range []struct {
-			client string // identity:client, tier
+			client string // the identity and client, and the tier
 			limit  int
 			fields []string
 		}{

@@ -32,8 +32,8 @@ var envoyProgram = either(os.Getenv(envoyVariable), "../.cache/envoy/bin/envoy")
 // busy.
 const envoyPatience = 3 * time.Minute
 
-// site is a listener of an Envoy, with the filter in front of the upstream. Starting Envoy takes
-// seconds, so one Envoy has many sites. Each site has its own bridge.
+// The type site is a listener of an Envoy, with the filter in front of the upstream. Starting Envoy
+// takes seconds, so one Envoy has many sites. Each site has its own bridge.
 type site struct {
 	// set is additional lines of the filter's configuration, after the cluster and the poll
 	// interval.
@@ -43,7 +43,7 @@ type site struct {
 	// cluster is the bridge's cluster in YAML, with NAME for its name and SOCKET for the bridge's
 	// socket; "" is bridgeCluster.
 	cluster string
-	// named is the cluster that the filter calls; "" is the bridge's.
+	// The field named is the cluster that the filter calls; "" means the bridge's cluster.
 	named string
 	// filter is the filter in YAML. In it, WASM_CONFIG stands for the configuration of the .wasm,
 	// and RPC_CLUSTER for the cluster of the bridge's gRPC service. "" means wasmFilter.
@@ -64,8 +64,8 @@ type site struct {
 	limited string
 
 	envoy   *envoy
-	name    string // prefix of its statistics
-	address string // of the listener
+	name    string // the prefix of its statistics
+	address string // the address of the listener
 	bridge  string // the socket that the bridge must listen on
 	grpc    string // the socket for gRPC, if filter is set
 }
@@ -113,13 +113,13 @@ type envoy struct {
 }
 
 // startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with handler
-// upstream; nil answers 200 and "ok". The path of the filter is wasm.
+// upstream; nil answers 200 and "ok". The argument wasm is the path of the filter.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)
 }
 
-// startEnvoyIn is startEnvoy with further environment variables.
+// startEnvoyIn does what startEnvoy does, with further environment variables.
 func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	e := &envoy{admin: freeport.Address(t)}
@@ -200,7 +200,7 @@ func upstreamOf(two bool) string {
 // bridgeName returns the cluster of the site's bridge.
 func (s *site) bridgeName() string { return strings.Replace(s.name, "site", "bridge", 1) }
 
-// settings returns the filter's configuration in YAML.
+// The method settings returns the filter's configuration in YAML.
 func (s *site) settings() string {
 	lines := append([]string{"cluster: " + either(s.named, s.bridgeName())}, strings.Split(strings.TrimSpace(s.set), "\n")...)
 	if !strings.Contains(s.set, "poll: ") {
@@ -221,7 +221,7 @@ func (s *site) settings() string {
 	return `{"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(text) + "}"
 }
 
-// socket returns a path for a socket, which does not exist yet.
+// The function socket returns a path for a socket, which does not exist yet.
 func socket(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "bridge") // not t.TempDir: a socket's path is at most 107 bytes
@@ -261,7 +261,7 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 // counter returns a counter of the filter. It counts for all sites of an Envoy.
 func (e *envoy) counter(name string) int { return e.stat("wasmcustom." + name) }
 
-// stat returns one of Envoy's statistics, or 0 if it does not exist.
+// The method stat returns one of Envoy's statistics, or 0 if it does not exist.
 func (e *envoy) stat(name string) int {
 	e.t.Helper()
 	for line := range strings.Lines(e.read("/stats?filter=^" + name + "$")) {
@@ -276,7 +276,7 @@ func (e *envoy) stat(name string) int {
 	return 0
 }
 
-// read requests a page of the admin endpoint.
+// The method read requests a page of the admin endpoint.
 func (e *envoy) read(path string) string {
 	e.t.Helper()
 	response, err := http.Get("http://" + e.admin + path)
@@ -303,7 +303,7 @@ func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	})
 }
 
-// get sends a GET to the site. The test fails without an answer.
+// The method get sends a GET to the site. The test fails without an answer.
 func (s *site) get(t testing.TB, path string, header ...string) answer {
 	t.Helper()
 	a, err := ask(http.DefaultClient, "http://"+s.address+path, header...)
@@ -313,7 +313,7 @@ func (s *site) get(t testing.TB, path string, header ...string) answer {
 	return a
 }
 
-// ask sends a GET with header fields: names and values in turn.
+// The function ask sends a GET with header fields: names and values in turn.
 func ask(client *http.Client, url string, header ...string) (answer, error) {
 	request, err := http.NewRequest("GET", url, nil)
 	if err != nil {
@@ -337,12 +337,12 @@ type bridge struct {
 	policy  *policyFile
 	args    []string
 	listen  string
-	program string // "" is the program that this run builds
+	program string // the program; "" is the one that this run builds
 	env     []string
 }
 
-// startBridge runs a bridge for the site until the test ends; args are further flags. When it
-// returns, the bridge answers and the filter has the policy.
+// startBridge runs a bridge for the site until the test ends; the argument args contains further
+// flags. When it returns, the bridge answers and the filter has the policy.
 func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
 	b := newBridge(t, policy, args...)
@@ -359,20 +359,21 @@ func newBridge(t testing.TB, policy string, args ...string) *bridge {
 	return b
 }
 
-// transport connects every request to the bridge, whatever its host.
+// The method transport connects every request to the bridge, whatever its host.
 func (b *bridge) transport() http.RoundTripper {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", b.listen)
 	}}
 }
 
-// run starts the process.
+// The method run starts the process.
 func (b *bridge) run(t testing.TB) {
 	t.Helper()
 	b.runAt(t, "unix", b.listen)
 }
 
-// runAt starts the process and waits at the given address, for args with another --listen.
+// runAt starts the process and waits until it answers at the given address, for arguments with
+// another --listen.
 func (b *bridge) runAt(t testing.TB, network, address string) {
 	t.Helper()
 	command := exec.Command(either(b.program, penstockProgram(t)), append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
@@ -421,7 +422,7 @@ func startServer(t testing.TB, command *exec.Cmd) *server {
 	return s
 }
 
-// tail returns the end of the process's log.
+// The method tail returns the end of the process's log.
 func (s *server) tail() string {
 	const most = 8 << 10
 	text := s.log.String()
@@ -440,7 +441,7 @@ func (s *server) mustRun() {
 
 func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
 
-// freeze stops the process. When it returns, none of its threads runs any more.
+// The method freeze stops the process. When it returns, none of its threads runs any more.
 func (s *server) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -456,7 +457,7 @@ func (s *server) freeze() {
 	})
 }
 
-// kill ends the process like a crash.
+// The method kill ends the process like a crash.
 func (s *server) kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.done

@@ -72,7 +72,7 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 // that Envoy permits by default. Each is admitted in turn or denied in time. Other requests are
 // decided as usual.
 func (s *site) decidesBesideThrottled(t *testing.T, word string) {
-	// long enough for all requests to arrive before the first is denied
+	// this is long enough for all requests to arrive before the first is denied
 	const waiting, maxDelay = 1200, 10 * time.Second
 	// All calls arrive at once. Calls that a busy bridge has not read yet count towards
 	// --calls-max.
@@ -112,7 +112,7 @@ func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 // call.
 func (s *site) keepsDeadlinesAfterSilence(t *testing.T, word string) {
 	const deadline, later, connections = 4 * time.Second, 500 * time.Millisecond, 8
-	// two consecutive calls, on a busy Envoy
+	// this takes two consecutive calls on a busy Envoy
 	const most = 2*(deadline+time.Second) + 500*time.Millisecond
 	b := s.startBridge(t, renamedPolicy(onError(word)))
 	s.awaitDecided(t)

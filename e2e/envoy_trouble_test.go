@@ -25,18 +25,18 @@ const longDeadline = "deadline: 10s"
 // than 50 ms.
 const relaxedDeadline = "deadline: 500ms"
 
-// trouble is a failure of the bridge or of the connection to it.
+// The type trouble is a failure of the bridge or of the connection to it.
 type trouble struct {
 	name string
 	site site
-	held bool   // put the policy into the filter's configuration
-	only string // the on_error mode to test; "" is both, unless the test is slow
+	held bool   // whether to put the policy into the filter's configuration
+	only string // the on_error mode to test; "" means both, unless the test is slow
 	run  func(s *site, t *testing.T, word string)
 }
 
-// troubles are tested under both on_error modes. Each group has its own Envoy, and the groups run
-// in parallel. The troubles of a group are tested one after the other, because Envoy's statistics
-// are for all sites together.
+// The variable troubles are tested under both on_error modes. Each group has its own Envoy, and the
+// groups run in parallel. The troubles of a group are tested one after the other, because Envoy's
+// statistics are for all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -78,7 +78,7 @@ var troubles = []struct {
 	}},
 }
 
-// Clusters through which no call succeeds.
+// These are clusters through which no call succeeds.
 const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
 
 var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "16384", "0"), strings.ReplaceAll(http2Cluster, "16384", "0")
@@ -99,7 +99,7 @@ func TestEnvoyTroubles(t *testing.T) {
 }
 
 // tryTroubles starts an Envoy and tests the troubles one after the other. Some filters are
-// configured with a policy; held has these policies, by on_error mode.
+// configured with a policy; The variable held has these policies, by on_error mode.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {
@@ -122,7 +122,7 @@ func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	}
 }
 
-// words returns the on_error modes to test.
+// The function words returns the on_error modes to test.
 func words(only string) []string {
 	if only != "" {
 		return []string{only}
@@ -325,8 +325,8 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	}
 }
 
-// redirecting is an upstream that redirects /redirected/N to /redirected/N-1, which Envoy follows,
-// and answers all other requests.
+// The function redirecting is an upstream that redirects /redirected/N to /redirected/N-1, which
+// Envoy follows, and answers all other requests.
 func redirecting(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/redirected/"))
 	if err != nil || n == 0 {
@@ -357,7 +357,7 @@ func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
 	}
 }
 
-// limits tests the site without any trouble.
+// The method limits tests the site without any trouble.
 func (s *site) limits(t *testing.T, word string) {
 	s.startBridge(t, renamedPolicy(onError(word)))
 	s.awaitLimit(t)

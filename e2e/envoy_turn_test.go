@@ -75,7 +75,7 @@ func TestThousandsInOneTurn(t *testing.T) {
 		}
 		group.Wait()
 	}
-	speak("/free", func(int) int { return http.StatusOK }) // assigns each connection to a worker
+	speak("/free", func(int) int { return http.StatusOK }) // this assigns each connection to a worker
 	speak("", func(i int) int { return kinds[i%len(kinds)].status })
 	s.awaitDecided(t)
 	if log := s.envoy.log.String(); strings.Contains(log, "RangeError") {

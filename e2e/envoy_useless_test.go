@@ -17,10 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// late lists the counters for answers that can miss the deadline on a busy machine.
+// The variable late lists the counters for answers that can miss the deadline on a busy machine.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
-// useless lists answers that decide nothing, and the counters of which one must grow.
+// The variable useless lists answers that decide nothing, and for each the counters, of which one
+// must grow.
 var useless = []struct {
 	name     string
 	counters []string
@@ -59,7 +60,7 @@ var useless = []struct {
 
 // fakeBridge forwards to a genuine bridge, unless a test replaces its answers.
 type fakeBridge struct {
-	answer, policy atomic.Pointer[http.HandlerFunc] // nil forwards to the genuine bridge
+	answer, policy atomic.Pointer[http.HandlerFunc] // the handler; nil forwards to the genuine bridge
 	true           http.Handler
 }
 
@@ -132,8 +133,8 @@ func (s *site) survivesUselessAnswers(t *testing.T, word string) {
 	s.rejectsUselessPolicies(t, f)
 }
 
-// rejectsUselessPolicies: if the bridge sends a policy that is not one, the previous policy stays
-// in force.
+// rejectsUselessPolicies: if the bridge sends something that is not a policy, the previous policy
+// stays in force.
 func (s *site) rejectsUselessPolicies(t *testing.T, f *fakeBridge) {
 	t.Helper()
 	for tag, body := range map[string][]byte{`"garbage"`: []byte("\xff\x00<html>"), `"empty"`: nil, `"zeros"`: make([]byte, 1<<20)} {
@@ -146,6 +147,6 @@ func (s *site) rejectsUselessPolicies(t *testing.T, f *fakeBridge) {
 		eventually.Until(t, patience, "the policy is refused: "+tag, func() bool {
 			return s.envoy.counter("penstock.policy_refused") >= refused+3
 		})
-		s.awaitLimit(t) // by the previous policy
+		s.awaitLimit(t) // these are decided by the previous policy
 	}
 }

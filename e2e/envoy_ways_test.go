@@ -86,8 +86,8 @@ func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 	}
 }
 
-// echoing is an upstream that upgrades to an echo. For other requests it reports the body that it
-// has read.
+// The function echoing is an upstream that upgrades to an echo. For other requests it reports the
+// body that it has read.
 func echoing(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") == "" {
 		sum := sha256.New()
@@ -104,13 +104,13 @@ func echoing(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(connection, buffered)
 }
 
-// raw is a connection that the test writes itself.
+// The type raw is a connection that the test writes itself.
 type raw struct {
 	net.Conn
 	reader *bufio.Reader
 }
 
-// opens sends a request head and returns the response.
+// The method opens sends a request head and returns the response.
 func (s *site) opens(t *testing.T, head string) (*raw, *http.Response) {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)
@@ -131,7 +131,7 @@ func (s *site) opens(t *testing.T, head string) (*raw, *http.Response) {
 	return c, response
 }
 
-// echoes sends a text and reads it back.
+// The method echoes sends a text and reads it back.
 func (c *raw) echoes(t *testing.T, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -232,7 +232,7 @@ func (s *site) passesBodiesWhile(t *testing.T, stop, resume func()) {
 			client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}}
 			client.Transport.(*http.Transport).Protocols.SetHTTP1(!two)
 			client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(two)
-			// hides the length
+			// this hides the length
 			request, err := http.NewRequest("POST", "http://"+s.address+"/body", io.MultiReader(strings.NewReader(string(body))))
 			if err != nil {
 				t.Fatal(err)

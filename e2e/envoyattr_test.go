@@ -22,7 +22,7 @@ func TestEnvoyAttributesAreBytes(t *testing.T) {
 	startEnvoy(t, wasm(t), nil, s)
 	s.startBridge(t, attrPolicy)
 	for _, agent := range []string{"BadBot/1.0", "BadBot/1.0\tx", "BadBot/1.0 \xff", "BadBot/\xc3\x28\x80",
-		"BadBot\tx", "BadBot\x80\x81"} { // two of 8 bytes, as numbers have
+		"BadBot\tx", "BadBot\x80\x81"} { // two values have 8 bytes, like numbers
 		statuses := map[int]int{}
 		for range 8 {
 			statuses[s.sendsOne(t, fmt.Sprintf("GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: %s\r\n\r\n", agent))]++

@@ -27,13 +27,13 @@ rules:
   - {name: quiet, match: {path: /quiet*}, limit: 1/31d}
 `
 
-// followed is a running penstock events --follow.
+// The type followed is a running penstock events --follow.
 type followed struct {
 	t       *testing.T
 	command *exec.Cmd
 	mu      sync.Mutex
 	out     bytes.Buffer
-	said    bytes.Buffer // the standard error
+	said    bytes.Buffer // its standard error
 }
 
 // lockedBuffer is a buffer that a command writes to while a test reads it.
@@ -48,7 +48,7 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 	return b.into.Write(text)
 }
 
-// follow starts the command and waits until it reports from all nodes.
+// The function follow starts the command and waits until it reports from all nodes.
 func follow(t *testing.T, nodes int, args ...string) *followed {
 	t.Helper()
 	f := &followed{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
@@ -65,7 +65,7 @@ func follow(t *testing.T, nodes int, args ...string) *followed {
 	return f
 }
 
-// counts returns the number of denials by rule and client.
+// The method counts returns the number of denials by rule and client.
 func (f *followed) counts() map[string]int {
 	f.t.Helper()
 	f.mu.Lock()
@@ -82,7 +82,7 @@ func (f *followed) counts() map[string]int {
 	return counts
 }
 
-// until waits until the counts are those of want.
+// The method until waits until the counts are those of want.
 func (f *followed) until(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
@@ -97,7 +97,7 @@ func (f *followed) until(want map[string]int) {
 	})
 }
 
-// interrupt ends the command as Ctrl-C does.
+// The method interrupt ends the command as Ctrl-C does.
 func (f *followed) interrupt() {
 	f.t.Helper()
 	if err := f.command.Process.Signal(syscall.SIGINT); err != nil {
@@ -108,8 +108,9 @@ func (f *followed) interrupt() {
 	}
 }
 
-// TestEventsAreFollowed: the denials of every node reach those who follow them, through a node or
-// through Redis, each once; only those of the rules that report, and only those that are selected.
+// TestEventsAreFollowed: the denials of every node reach each follower exactly once, through a node
+// or through Redis. Only denials of rules that report them, and that the follower selects, are
+// shown.
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -126,7 +127,7 @@ func TestEventsAreFollowed(t *testing.T) {
 		}
 	}
 	const ann, bob = "denied api header.x-user:ann", "denied api header.x-user:bob"
-	deny(nodes[0], "/api", "ann", 3) // 2 of them are denied, before anybody follows
+	deny(nodes[0], "/api", "ann", 3) // 2 of the requests are denied before the command follows
 	all := follow(t, 2, "--admin", nodes[1].admin)
 	one := follow(t, 2, "--redis", server.URL(), "--client", "header.x-user:bob", "--rule", "api")
 	here := follow(t, 1, "--admin", nodes[1].admin, "--this-node", "-n", "0")

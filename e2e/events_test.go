@@ -185,7 +185,7 @@ func TestEnvoyReportsDenials(t *testing.T) {
 			}
 		}
 		for range denials {
-			s.get(t, "/closed") // which Envoy's own filter answers 429 as well
+			s.get(t, "/closed") // Envoy's own filter answers this with 429 as well
 		}
 	}
 	if e.counter("penstock.remembered") == 0 {
@@ -199,7 +199,7 @@ func TestEnvoyReportsDenials(t *testing.T) {
 		}
 		method := "GET"
 		if strings.HasSuffix(path, ".rls") {
-			method = "" // no descriptor has it
+			method = "" // no descriptor contains this value
 		}
 		want := map[string]int{"api denied 5/31d /api/* ip:127.0.0.1 " + method: denials, "closed blocked  /closed ip:127.0.0.1 " + method: denials}
 		if !maps.Equal(counts, want) {

@@ -79,7 +79,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			p.awaitLimit(t)
 			if name != "flushed" {
 				eventually.Until(t, patience, "the log tells the end of the outage", func() bool {
-					p.get("/") // the first answer after an outage ends it
+					p.get("/") // the first answer after an outage ends the outage
 					return strings.Contains(p.log.String(), "the store answers again")
 				})
 			}

@@ -19,8 +19,8 @@ type clockToxic struct {
 
 func init() { toxics.Register("clock", new(clockToxic)) }
 
-// unpinned is the beginning of a plan that leaves the time to Redis, after the length of its bulk
-// string.
+// The variable unpinned is the beginning of a plan that leaves the time to Redis, after the length
+// of its bulk string.
 var unpinned = append([]byte("\r\n"), make([]byte, 8)...)
 
 // Pipe implements [toxics.Toxic]. It relies on each call arriving in one piece, as it does from a
@@ -41,7 +41,7 @@ func (c *clockToxic) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// pin writes an instant into each plan of the chunk.
+// The method pin writes an instant into each plan of the chunk.
 func (c *clockToxic) pin(chunk *stream.StreamChunk) {
 	bits := math.Float64bits(float64(time.Now().Add(time.Duration(c.AheadSeconds) * time.Second).UnixMicro()))
 	var instant []byte

@@ -22,7 +22,7 @@ import (
 const (
 	floodClients      = 1_000_000
 	floodClientsTried = 2_000
-	floodConnections  = 8 // at each node; one under make test
+	floodConnections  = 8 // the number of connections at each node; one under make test
 	// floodMemoryMax bounds the growth of a process: its tables of clients are bounded, and Go's
 	// heap is twice as large.
 	floodMemoryMax = 96 << 10 // KB
@@ -36,8 +36,8 @@ func floodPolicy(policy, words string) string {
 	return "trusted_hops: 1\n" + policy + strings.Replace(floodRule, "WORDS", words, 1)
 }
 
-// flood sends one request for each of many clients with random addresses. It edits the policy
-// halfway.
+// The method flood sends one request for each of many clients with random addresses. It edits the
+// policy halfway.
 func (g *nodeGroup) flood() {
 	g.t.Helper()
 	clients, connections := int64(floodClientsTried), 1
@@ -83,7 +83,7 @@ func (g *nodeGroup) editAt(clients int64, asked *atomic.Int64) {
 	g.edit("", lateRule)
 }
 
-// resident returns the resident memory of each process of the nodes, in KB.
+// The method resident returns the resident memory of each process of the nodes, in KB.
 func (g *nodeGroup) resident() (kb []int) {
 	for _, s := range g.running {
 		kb = append(kb, s.residentKB())
@@ -91,8 +91,8 @@ func (g *nodeGroup) resident() (kb []int) {
 	return kb
 }
 
-// flood sends requests over one connection until the clients are used up. It writes them itself,
-// since net/http's client would take most of the time.
+// The function flood sends requests over one connection until the clients are used up. It writes
+// them itself, since net/http's client would take most of the time.
 func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, undecided *atomic.Int64) error {
 	connection, err := net.Dial("tcp", node)
 	if err != nil {

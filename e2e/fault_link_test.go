@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// link is the network between one node and Redis. It can be cut, slowed or narrowed.
+// The type link is the network between one node and Redis. It can be cut, slowed or narrowed.
 type link struct {
 	t     testing.TB
 	proxy *toxiproxy.Proxy
@@ -23,7 +23,7 @@ type link struct {
 // newLink forwards to an address until the test ends.
 func newLink(t testing.TB, upstream string) *link {
 	t.Helper()
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics have a logger of their own
+	zerolog.SetGlobalLevel(zerolog.Disabled) // because toxics have their own logger
 	quiet := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	l := &link{t: t, proxy: toxiproxy.NewProxy(quiet, "redis", freeport.Address(t), upstream)}
 	l.reconnect()
@@ -33,10 +33,10 @@ func newLink(t testing.TB, upstream string) *link {
 
 func (l *link) url() string { return "redis://" + l.proxy.Listen }
 
-// cut closes all connections and accepts no new ones.
+// The method cut closes all connections and accepts no new ones.
 func (l *link) cut() { l.proxy.Stop() }
 
-// reconnect undoes cut.
+// The method reconnect undoes cut.
 func (l *link) reconnect() {
 	l.t.Helper()
 	if err := l.proxy.Start(); err != nil {
@@ -56,8 +56,8 @@ func (l *link) addToxic(kind string, attributes map[string]int) {
 	l.addToxicOneWay(kind, attributes, toRedis, fromRedis)
 }
 
-// hold stops all data in one direction, including the end of a connection. When the link heals,
-// everything arrives at once, because TCP retransmits lost data.
+// The method hold stops all data in one direction, including the end of a connection. When the link
+// heals, everything arrives at once, because TCP retransmits lost data.
 func (l *link) hold(direction string) {
 	l.t.Helper()
 	l.addToxicOneWay("latency", map[string]int{"latency": 3_600_000}, direction)
@@ -76,5 +76,5 @@ func (l *link) addToxicOneWay(kind string, attributes map[string]int, directions
 	}
 }
 
-// heal removes all toxics.
+// The method heal removes all toxics.
 func (l *link) heal() { l.proxy.Toxics.ResetToxics(context.Background()) }

@@ -12,10 +12,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// fault is a row of docs/explanation/faults.md.
+// The type fault is a row of docs/explanation/faults.md.
 type fault struct {
 	name string
-	// group starts the nodes' Redis; nil means one server.
+	// The function group starts the nodes' Redis; nil means one server.
 	group func(t testing.TB) *nodeGroup
 	// begin starts the fault and end undoes it. An instantaneous fault has no end.
 	begin, end func(g *nodeGroup)
@@ -34,7 +34,7 @@ type fault struct {
 	policy func(policy, words string) string
 }
 
-// redis starts the fault's Redis.
+// The method redis starts the fault's Redis.
 func (f *fault) redis(t testing.TB) *nodeGroup {
 	t.Helper()
 	if f.group == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// kind classifies an answer.
+// The type kind classifies an answer.
 type kind uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	broken                  // no answer, or another status
 )
 
-// exchange is one request and its answer, as seen by a client.
+// The type exchange is one request and its answer, as seen by a client.
 type exchange struct {
 	node  int
 	path  string
@@ -34,10 +34,10 @@ type exchange struct {
 	took  time.Duration
 }
 
-// decided reports whether the store decided the request.
+// The method decided reports whether the store decided the request.
 func (e exchange) decided() bool { return e.kind == counted || e.kind == refused }
 
-// traffic is a steady load on all nodes of a group.
+// The type traffic is a steady load on all nodes of a group.
 type traffic struct {
 	mu   sync.Mutex
 	seen []exchange
@@ -114,7 +114,7 @@ func (l *traffic) soFar() []exchange {
 	return slices.Clone(l.seen)
 }
 
-// end stops the load and returns all exchanges.
+// The method end stops the load and returns all exchanges.
 func (l *traffic) end() []exchange {
 	close(l.stop)
 	l.all.Wait()

@@ -19,7 +19,7 @@ import (
 // resolver. All nodes share the real ones.
 type machine struct {
 	t     testing.TB
-	clock string // path of a file with the seconds by which its clock is ahead
+	clock string // the path of a file with the seconds by which the machine's clock is ahead
 	env   []string
 }
 
@@ -38,7 +38,8 @@ func newMachine(t testing.TB, resolver string) *machine {
 	return m
 }
 
-// jump sets the clock. Processes map the file into memory, so it must never be truncated.
+// The method jump sets the clock. Processes map the file into memory, so it must never be
+// truncated.
 func (m *machine) jump(ahead time.Duration) {
 	m.t.Helper()
 	seconds := make([]byte, 8)
@@ -118,8 +119,8 @@ var (
 	machineOverlay = sync.OnceValues(func() (string, error) { return writeOverlay(built) })
 )
 
-// patched returns a function that builds a program once and returns its path. The last of the
-// arguments is its package, and the path is inserted before it.
+// The function patched returns a function that builds a program once and returns its path. The last
+// of the arguments is its package, and the path is inserted before it.
 func patched(name string, args ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		overlay, err := machineOverlay()

@@ -16,13 +16,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// groupNodes is how many nodes of one front share a Redis.
+// groupNodes is the number of nodes of one front that share a Redis.
 const groupNodes = 2
 
 // The limits: equal on both paths, except for requests that the store does not answer.
 const (
-	allowPath = "/open" // on_error: allow
-	denyPath  = "/shut" // on_error: deny
+	allowPath = "/open" // the path under on_error: allow
+	denyPath  = "/shut" // the path under on_error: deny
 )
 
 // faultLimit is the limit of both paths. It is large enough that the load does not use it up before
@@ -63,20 +63,20 @@ const faultCaddyfile = `{
 type nodeGroup struct {
 	t        testing.TB
 	redis    *redistest.Server   // one server, which each node reaches over its own link
-	links    []*link             // one per node
-	sentinel *redistest.Sentinel // alternatively, a master that sentinels watch
+	links    []*link             // the links, one for each node
+	sentinel *redistest.Sentinel // alternatively, a master that is watched by sentinels
 	cluster  *redistest.Cluster  // alternatively, a cluster
 	stores   []string            // per node, the store in Caddyfile syntax
 	flags    [][]string          // per node, the store as flags of a bridge
-	resolver *dnstest.Server     // resolves the name by which the nodes address the server
-	replica  *redistest.Server   // replica of the server, which can take over its name
-	machines []*machine          // per node; nil means the real machine
+	resolver *dnstest.Server     // the resolver of the name by which the nodes address the server
+	replica  *redistest.Server   // the replica of the server, which can take over its name
+	machines []*machine          // the machine of each node; nil means the real machine
 	nodes    []string            // addresses
 	policies []*policyFile
 	policy   string
 	running  []*server // all processes of the nodes
 	said     string    // remark about the fault in addition to the clients' observations
-	// crash kills a node and starts it again.
+	// The function crash kills a node and starts it again.
 	crash func(node int)
 }
 
@@ -94,7 +94,7 @@ func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
 	return g
 }
 
-// at sets the URL of the next node's store.
+// The method at sets the URL of the next node's store.
 func (g *nodeGroup) at(url string) {
 	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
 }
@@ -127,8 +127,8 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// count sets the store of all nodes. Each of words is a field name of the store with its values;
-// the bridge has flags with the same names.
+// The method count sets the store of all nodes. Each of words is a field name of the store with its
+// values; the bridge has flags with the same names.
 func (g *nodeGroup) count(words ...[]string) {
 	store, flags := "{\n", []string{}
 	for _, word := range words {
@@ -140,15 +140,16 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// edit edits the policy of all nodes. It puts fields at the beginning of each rule, and more at the
-// end of the policy.
+// The method edit edits the policy of all nodes. It inserts the text fields at the beginning of
+// each rule, and the text more at the end of the policy.
 func (f *nodeGroup) edit(words, more string) {
 	for _, file := range f.policies {
 		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
 	}
 }
 
-// A rule that an edit adds. It shows whether a node has the edit, even while nothing is decided.
+// This is a rule that an edit adds. It shows whether a node has the edit, even while nothing is
+// decided.
 const (
 	latePath = "/late"
 	lateRule = "  - {name: late, match: {path: /late}, per: [], limit: 3000/31d, expose: true, on_error: deny}\n"
@@ -184,8 +185,8 @@ func (f *nodeGroup) program(node int, build func() (string, error)) (path string
 type column struct {
 	name  string
 	words string // further fields of the policy's rules
-	// prepare starts what all faults share. It returns a function that starts the nodes of a group
-	// for the fault with the given number.
+	// The function prepare starts the processes that all faults share. It returns a
+	// function that starts the nodes of a group for the fault with the given number.
 	prepare func(t testing.TB, faults int) (start func(f *nodeGroup, number int, policy string))
 }
 
@@ -203,7 +204,7 @@ func (c *column) policy() string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
 }
 
-// caddies runs a Caddy for each node.
+// The function caddies runs a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
@@ -222,7 +223,7 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	}
 }
 
-// envoys runs nodes as [envoysWith] does, with the filter's deadline of the example.
+// The function envoys runs nodes as [envoysWith] does, with the filter's deadline of the example.
 func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
 	return envoysWith(t, faults, "")
 }

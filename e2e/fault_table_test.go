@@ -64,7 +64,7 @@ func writeFaults(t *testing.T, table []cell, edited bool) {
 
 // seenOn describes the run that a table is from.
 func seenOn() string {
-	// "" outside of a checkout
+	// the commit is "" outside of a checkout
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	return fmt.Sprintf("\nSeen on %s at commit `%s`, %d cores, %s/%s.\n\n", time.Now().UTC().Format("2006-01-02"),
 		strings.TrimSpace(string(commit)), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
@@ -101,7 +101,7 @@ func cellOf(table []cell, fault, column string, edited bool) string {
 	return ""
 }
 
-// words summarizes the cell for users.
+// The method words summarizes the cell for users.
 func (c *cell) words() string {
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -116,7 +116,7 @@ func (c *cell) words() string {
 	return strings.Join(parts, "; ")
 }
 
-// share returns the share of the requests that were not decided.
+// The function share returns the share of the requests that were not decided.
 func share(undecided, decided, broken int, what string) string {
 	all := undecided + decided + broken
 	if all == 0 {

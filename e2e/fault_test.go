@@ -118,7 +118,7 @@ func (c *column) runAll(t *testing.T, tried []fault, edited bool) (table []cell)
 	return table
 }
 
-// run runs the fault under load.
+// The method run runs the fault under load.
 func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	load := startTraffic(on.nodes, faultPaths)
 	load.awaitDecided(t, time.Now(), len(on.nodes), faultPaths)
@@ -138,9 +138,9 @@ func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	return c
 }
 
-// apply begins the fault, waits while it lasts, and ends it. It returns the time of the end. If
-// edited is set, it also edits the policy; the edit is in force before the end, unless the fault
-// ends by itself.
+// The method apply begins the fault, waits while it lasts, and ends it. It returns the time of the
+// end. If edited is set, it also edits the policy. The edit is in force before the end, unless the
+// fault ends by itself.
 func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
 	if f.end == nil {
 		if edited {
@@ -163,10 +163,10 @@ func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool
 	return time.Now()
 }
 
-// pass waits while the fault lasts.
+// The function pass waits while the fault lasts.
 func pass(span time.Duration) { <-time.After(span) }
 
-// exhaust sends requests to each path of all nodes until the limits are used up.
+// The method exhaust sends requests to each path of all nodes until the limits are used up.
 func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 	t.Helper()
 	for _, path := range faultPaths {
@@ -186,7 +186,7 @@ func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 	return seen
 }
 
-// count fills in the counts from the exchanges.
+// The method count fills in the counts from the exchanges.
 func (c *cell) count(seen []exchange, begin, end time.Time) {
 	c.Decided, c.Uncounted, c.Unavailable, c.Broken = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	c.Overloaded = map[string]int{}
@@ -232,7 +232,7 @@ func (c *cell) count(seen []exchange, begin, end time.Time) {
 	}
 }
 
-// check asserts the promises that apply during any fault.
+// The method check asserts the promises that apply during any fault.
 func (c *cell) check(t *testing.T, f *fault, on *column) {
 	t.Helper()
 	within := answerWithin

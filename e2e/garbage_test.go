@@ -78,7 +78,7 @@ func newRSA4096(t *testing.T, name string) *signer {
 	return &signer{keys.RSA(t, name, 4096, ""), jwt.SigningMethodRS512}
 }
 
-// forgery is a kind of token with an invalid signature.
+// The type forgery is a kind of token with an invalid signature.
 type forgery struct {
 	name      string
 	algorithm string
@@ -88,8 +88,8 @@ type forgery struct {
 	header    int // extra bytes in the header
 }
 
-// forgeries are the most expensive tokens that an attacker can create. The last kind is not
-// verified, so only its length has a cost.
+// The variable forgeries are the most expensive tokens that an attacker can create. The last kind
+// is not verified, so only its length has a cost.
 var forgeries = []forgery{
 	{name: "ES384", algorithm: "ES384", kid: "ec", signature: 96},
 	{name: "RS512 by 4096 bits", algorithm: "RS512", kid: "rsa", signature: 512},
@@ -104,7 +104,7 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 	text := base64.RawURLEncoding.EncodeToString
 	signature := make([]byte, f.signature)
 	_, _ = random.Read(signature)
-	signature[0] &= 0x7f // below the order of the curve, and below the modulus
+	signature[0] &= 0x7f // the numbers are below the order of the curve, and below the modulus
 	kid := f.kid
 	if kid == "RANDOM" {
 		kid = fmt.Sprint(random.Uint64())
@@ -117,13 +117,13 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 // attackedFront is a front under attack.
 type attackedFront struct {
 	name, address string
-	keys          []*signer     // signers that the front trusts
-	scrape        func() string // returns the metrics
+	keys          []*signer     // the signers that the front trusts
+	scrape        func() string // a function that returns the metrics
 	kinds         int           // how many kinds of forgeries to try
-	part          byte          // part of the addresses that were used last
+	part          byte          // the part of the addresses that was used last
 }
 
-// tokens returns the number of tokens with the given state.
+// The method tokens returns the number of tokens with the given state.
 func (a *attackedFront) tokens(t *testing.T, state string) (n int) {
 	t.Helper()
 	series := `penstock_credentials_total{method="jwt",policy="shop",state="` + state + `"} `
@@ -137,7 +137,7 @@ func (a *attackedFront) tokens(t *testing.T, state string) (n int) {
 	return n
 }
 
-// visit records the answers to a client that sends requests at a steady pace.
+// The type visit records the answers to a client that sends requests at a steady pace.
 type visit struct {
 	took     []time.Duration
 	statuses map[int]int
@@ -174,9 +174,9 @@ func dialFrom(from, to string) (*caller, error) {
 // decision by on_error has none.
 const statusUncounted = -1
 
-// ask sends a request with a token, or without one if it is "", and returns the status of the
-// answer. It returns 503 for the 429 by which the rate limit service denies a request that no limit
-// denies.
+// The method ask sends a request with a token, or without one if it is "", and returns the status
+// of the answer. It returns 503 for the 429 by which the rate limit service denies a request that
+// no limit denies.
 func (l *caller) ask(token string) (status int, err error) {
 	text := "GET /a HTTP/1.1\r\nHost: shop\r\n"
 	if token != "" {
@@ -201,8 +201,8 @@ func (l *caller) ask(token string) (status int, err error) {
 	return response.StatusCode, err
 }
 
-// visits sends requests from an address at a steady pace until done, each with the token that next
-// returns.
+// The method visits sends requests from an address at a steady pace until done, each with the token
+// that next returns.
 func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, done <-chan struct{}, next func() string) *visit {
 	v := &visit{statuses: map[int]int{}}
 	l, err := dialFrom(from, a.address)
@@ -229,25 +229,26 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 	}
 }
 
-// flooded is the result of a flood.
+// The type flooded is the result of a flood.
 type flooded struct {
 	front, name                  string
 	attackers, requests          int
-	statuses                     map[int]int   // of the flood
-	lasting, took                time.Duration // as long as it lasts on an idle machine, and as it took
+	statuses                     map[int]int   // the number of requests of the flood
+	lasting, took                time.Duration // the duration of the flood on an idle machine, and its actual duration
 	remembered, fresh, anonymous *visit
 	verified, unchecked          int // tokens that did not verify
 }
 
 const (
 	garbageConnections = 200
-	// requests a second: more than two processors can verify, far less than they can deny
+	// requests a second: more tokens than two processors can verify, but far fewer than they can
+	// deny
 	garbagePace = 3_000
 )
 
-// flood sends requests over many connections and from several addresses, each with a different
-// token. Three other clients send requests meanwhile: one with a known token, one with a new token
-// each time, and one without a token.
+// The method flood sends requests over many connections and from several addresses, each with a
+// different token. Three other clients send requests meanwhile: one with a known token, one with a
+// new token each time, and one without a token.
 func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *flooded {
 	t.Helper()
 	a.part++
@@ -276,10 +277,10 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting 
 // charged for more time than it takes, and no address may need more than 100 ms a second.
 const freshEvery = 40 * time.Millisecond
 
-// from returns an address that no other client uses.
+// The method from returns an address that no other client uses.
 func (a *attackedFront) from(client int) string { return fmt.Sprintf("127.0.%d.%d", a.part, client) }
 
-// attack sends the requests of a flood at a steady pace.
+// The method attack sends the requests of a flood at a steady pace.
 func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.ChaCha8) string) {
 	const every = garbageConnections * time.Second / garbagePace
 	var left atomic.Int64
@@ -301,7 +302,7 @@ func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.Ch
 				if ahead := time.Until(next); ahead > 0 {
 					<-time.After(ahead)
 				} else {
-					next = time.Now() // do not catch up on missed requests
+					next = time.Now() // this does not catch up on missed requests
 				}
 				status, err := l.ask(token(random))
 				if err != nil {
@@ -335,14 +336,15 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 
 // The machine has no time for the test if the median wait of the client whose token is known
 // exceeds starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine,
-// they are 5 ms and 1.2. Then it is not asserted how many requests are denied for lack of time.
+// these values are 5 ms and 1.2. In that case the test does not assert how many requests are denied
+// for lack of time.
 const (
 	starvedWait  = 100 * time.Millisecond
 	starvedTimes = 3
 )
 
-// check verifies that the limit was enforced for the attackers and for the client without a token,
-// and that clients with valid tokens were served.
+// The method check verifies that the limit was enforced for the attackers and for the client
+// without a token, and that clients with valid tokens were served.
 func (f *flooded) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s, %s: %d requests in %v: %v, %d tokens verified in vain and %d not verified; known token: %v; fresh tokens: %v; no token: %v", f.front,
@@ -359,8 +361,8 @@ func (f *flooded) check(t *testing.T) {
 		t.Errorf("%s: a client without a token got %v, want %d admitted", f.name, f.anonymous.statuses, garbageLimit)
 	}
 	for who, v := range map[string]*visit{"a known token": f.remembered, "fresh tokens": f.fresh} {
-		// On a busy machine, a token may wait too long for a processor. The request is then denied
-		// with 503. It is never counted by address, and never let through uncounted.
+		// On a busy machine, a token may wait too long for a processor. In that case the request is
+		// denied with 503. It is never counted by address, and never let through uncounted.
 		served, late := v.statuses[200], v.statuses[503]
 		if served == 0 || served+late != len(v.took) || late > max(2, len(v.took)/10) && !starved {
 			t.Errorf("%s: a client with %s got %v, want all admitted", f.name, who, v.statuses)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestGrants: a client that has used up its limit is granted units. Two nodes together admit
+// TestGrants: a client that has used up its limit gets a grant of units. Two nodes together admit
 // exactly that many more requests, and the commands show the grant separately from the limit.
 func TestGrants(t *testing.T) {
 	t.Parallel()

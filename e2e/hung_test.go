@@ -37,7 +37,7 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 		redis.Resume()
 		t.Logf("in %v: %d healthy, %d hung", span, healthy, hung)
 	}
-	// A denial shows that requests are counted again: the limit was used up before.
+	// A denial shows that requests are counted again, because the limit had been used up before.
 	refused := got.refused.Load()
 	eventually.Until(t, patience, "limits hold again", func() bool { return got.refused.Load() > refused+100 })
 	close(done)

@@ -47,7 +47,7 @@ func newIdleConns(t *testing.T) *idleConns {
 	return c
 }
 
-// add opens n connections between two addresses.
+// The method add opens n connections between two addresses.
 func (c *idleConns) add(n int, from, to string) {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	for range n {
@@ -68,7 +68,7 @@ func (c *idleConns) add(n int, from, to string) {
 	}
 }
 
-// stay answers frames until the connection is closed.
+// The method stay answers frames until the connection is closed.
 func (c *idleConns) stay(conn net.Conn) {
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return
@@ -118,7 +118,7 @@ func TestPrefacesFillNoPort(t *testing.T) {
 			end, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
-				pace := time.NewTicker(2 * time.Millisecond) // places that become free are taken again
+				pace := time.NewTicker(2 * time.Millisecond) // connection slots that become free are used again
 				defer pace.Stop()
 				for {
 					select {
@@ -176,7 +176,8 @@ func asksService(t *testing.T, from, to string) error {
 	return err
 }
 
-// connects returns an error unless a connection receives the server's part of the handshake.
+// The function connects returns an error unless a connection receives the server's part of the
+// handshake.
 func connects(from, to string) error {
 	conn, err := dialerFrom(from)(context.Background(), to)
 	if err != nil {

@@ -27,7 +27,7 @@ rules:
   - {name: api, limit: 50/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
-// keyed are Caddys that share a Redis, with API keys in its directory.
+// The type keyed are Caddys that share a Redis, with API keys in its directory.
 type keyed struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -65,7 +65,7 @@ type keysMade struct {
 	}
 }
 
-// run runs "penstock key" at a node, or over Redis for nil.
+// The method run runs "penstock key" at a node, or over Redis for nil.
 func (k *keyed) run(node *process, args ...string) commandResult {
 	args = append([]string{"key"}, args...)
 	if node == nil {
@@ -74,15 +74,15 @@ func (k *keyed) run(node *process, args ...string) commandResult {
 	return penstock(k.t, append(args, "--admin", node.admin)...)
 }
 
-// change is run for a change that must succeed.
+// The method change is run for a change that must succeed.
 func (k *keyed) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)
 	return shown
 }
 
-// holds waits until every node answers a key with a status. The promise is one second, but a busy
-// machine may take longer.
+// The method holds waits until every node answers a key with a status. The promise is one second,
+// but a busy machine may take longer.
 func (k *keyed) holds(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
@@ -155,7 +155,7 @@ func (k *keyed) holdsNoKey(keys ...string) {
 	}
 }
 
-// operates checks the output of the commands, and the arguments that they reject.
+// The method operates checks the output of the commands, and the arguments that they reject.
 func (k *keyed) operates() {
 	t := k.t
 	var page keysMade

@@ -42,7 +42,7 @@ func (d *directedEnvoy) key(t *testing.T, args ...string) (shown keysMade) {
 	return shown
 }
 
-// limited waits until the response to a client shows a limit.
+// The method limited waits until the response to a client shows a limit.
 func (d *directedEnvoy) limited(t *testing.T, what, key, limit string) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool {

@@ -54,8 +54,8 @@ func (p *process) awaitReturned() {
 	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
-// finish sends requests until the limit is used up, after unused units were returned. It returns
-// how many requests were admitted in total.
+// The function finish sends requests until the limit is used up, after unused units were returned.
+// It returns how many requests were admitted in total.
 func finish(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {
@@ -212,7 +212,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 	}
 }
 
-// until returns a function that reports true until done is closed.
+// The function until returns a function that reports true until done is closed.
 func until(done <-chan struct{}) func() bool {
 	return func() bool {
 		select {

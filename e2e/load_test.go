@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// tally counts the answers to a load.
+// The type tally counts the answers to a load.
 type tally struct {
 	admitted, refused, broken atomic.Int64
 	serverErrors              atomic.Int64
@@ -27,7 +27,7 @@ type tally struct {
 	other map[string]int
 }
 
-// patience is how long a test waits for events that happen quickly on an idle machine.
+// The constant patience is how long a test waits for events that happen quickly on an idle machine.
 const patience = 30 * time.Second
 
 // answerWithin bounds every answer, whatever happens to Redis and the bridge. It far exceeds the
@@ -80,7 +80,7 @@ func (got *tally) eachIsAnswered(t testing.TB) {
 	}
 }
 
-// times returns a function that reports true n times.
+// The function times returns a function that reports true n times.
 func times(n int64) func() bool {
 	var left atomic.Int64
 	left.Store(n)
@@ -114,7 +114,7 @@ func (got *tally) ask(client *http.Client, url string) {
 	}
 }
 
-// note counts an answer that was neither admitted nor denied.
+// The method note counts an answer that was neither admitted nor denied.
 func (got *tally) note(what string) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -124,7 +124,7 @@ func (got *tally) note(what string) {
 	got.other[what]++
 }
 
-// others returns the noted answers and how often each occurred.
+// The method others returns the noted answers and how often each occurred.
 func (got *tally) others() string {
 	got.mu.Lock()
 	defer got.mu.Unlock()

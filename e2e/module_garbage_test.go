@@ -40,7 +40,7 @@ func TestModuleMakesNoGarbage(t *testing.T) {
 	})
 }
 
-// collections returns how many collections of garbage Go has reported in the log.
+// The method collections returns how many collections of garbage Go has reported in the log.
 func (e *envoy) collections() (n int) {
 	for line := range strings.Lines(e.log.String()) {
 		if strings.HasPrefix(line, "gc ") {
@@ -50,8 +50,8 @@ func (e *envoy) collections() (n int) {
 	return n
 }
 
-// asks sends requests over each connection, one at a time. It writes them itself, since net/http's
-// client would take most of the time.
+// The method asks sends requests over each connection, one at a time. It writes them itself, since
+// net/http's client would take most of the time.
 func (s *site) asks(t *testing.T, connections, each int) {
 	t.Helper()
 	var group sync.WaitGroup

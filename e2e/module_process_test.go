@@ -29,7 +29,7 @@ func startModuleWith(t testing.TB, s *site, upstream http.Handler, flags ...stri
 	return e
 }
 
-// run starts the process of an Envoy with the module, and waits until it is ready.
+// The method run starts the process of an Envoy with the module, and waits until it is ready.
 func (e *envoy) run(t testing.TB, file string, flags ...string) {
 	t.Helper()
 	command := exec.Command(envoyProgram, slices.Concat([]string{"-c", file, "--log-level", "warning"}, flags)...)

@@ -190,7 +190,8 @@ func envoyRejects(t testing.TB, settings string) string {
 	return rejected(t, &site{filter: moduleFilter(settings)})
 }
 
-// rejected returns the log of an Envoy that does not start with a site with the module.
+// The function rejected returns the log of an Envoy that does not start with a site with the
+// module.
 func rejected(t testing.TB, s *site) string {
 	t.Helper()
 	e := &envoy{admin: "127.0.0.1:0"}

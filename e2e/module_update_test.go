@@ -23,7 +23,7 @@ const discoveredModule = `{name: NAME, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// discovered is a site whose module is configured by a file.
+// The type discovered is a site whose module is configured by a file.
 type discovered struct {
 	*site
 	name, folder string
@@ -39,7 +39,7 @@ func newDiscovered(t testing.TB, name, settings string) *discovered {
 	return d
 }
 
-// write replaces the settings.
+// The method write replaces the settings.
 func (d *discovered) write(t testing.TB, settings string) {
 	t.Helper()
 	d.version++
@@ -56,7 +56,8 @@ func (d *discovered) write(t testing.TB, settings string) {
 	}
 }
 
-// loaded returns how many versions Envoy has loaded, and rejected how many it has rejected.
+// The method loaded returns how many versions Envoy has loaded, and rejected how many it has
+// rejected.
 func (d *discovered) loaded() int   { return d.stat("config_reload") }
 func (d *discovered) rejected() int { return d.stat("config_fail") }
 
@@ -103,7 +104,7 @@ func TestModuleUpdates(t *testing.T) {
 	}
 }
 
-// stop ends Envoy with SIGTERM.
+// The method stop ends Envoy with SIGTERM.
 func (e *envoy) stop(t testing.TB) {
 	t.Helper()
 	e.endBy(t, syscall.SIGTERM)
@@ -175,7 +176,7 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	})
 }
 
-// updatable is a site whose module gets other settings while Envoy runs.
+// The type updatable is a site whose module gets other settings while Envoy runs.
 type updatable interface {
 	write(t testing.TB, settings string)
 	loaded() int
@@ -217,7 +218,7 @@ func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatab
 	e.mustRun()
 }
 
-// listening is a site whose listener is configured by a file.
+// The type listening is a site whose listener is configured by a file.
 type listening struct {
 	*site
 	folder, settings, listener string
@@ -244,7 +245,7 @@ func startListening(t testing.TB, settings string) *listening {
 	return l
 }
 
-// write replaces the listener by one whose module has other settings.
+// The method write replaces the listener by one whose module has other settings.
 func (l *listening) write(t testing.TB, settings string) {
 	t.Helper()
 	l.version++
@@ -254,5 +255,5 @@ func (l *listening) write(t testing.TB, settings string) {
 	renamed(t, filepath.Join(l.folder, "listener.yaml")).edit(text)
 }
 
-// loaded returns how many versions of the listener Envoy has loaded.
+// The method loaded returns how many versions of the listener Envoy has loaded.
 func (l *listening) loaded() int { return l.envoy.stat("listener_manager.lds.update_success") }

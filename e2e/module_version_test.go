@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// loader is a program that loads a module as Envoy does, and has none of Envoy's functions.
+// The constant loader is a program that loads a module as Envoy does, and has none of Envoy's
+// functions.
 const loader = `#include <dlfcn.h>
 #include <stdio.h>
 int main(int count, char **arguments) {

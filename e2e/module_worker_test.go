@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sticking is a filter behind the module. A request with the header X-Stuck blocks its worker until
-// another process opens PIPE for writing.
+// The constant sticking is a filter behind the module. A request with the header X-Stuck blocks its
+// worker until another process opens PIPE for writing.
 const sticking = `{name: sticking, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua,
         default_source_code: {inline_string: "function envoy_on_request(h) if h:headers():get('x-stuck') then io.open('PIPE'):close() end end"}}}`
 
@@ -97,7 +97,8 @@ func loadAll(counters []*atomic.Int64) (now []int64) {
 	return now
 }
 
-// spread returns the least and the greatest difference between the values before and after.
+// The function spread returns the least and the greatest difference between the values before and
+// after.
 func spread(before, after []int64) (least, most int64) {
 	least = after[0] - before[0]
 	for i := range after {
@@ -106,7 +107,7 @@ func spread(before, after []int64) (least, most int64) {
 	return least, most
 }
 
-// release opens a pipe for writing, which ends the wait of its reader.
+// The function release opens a pipe for writing, which ends the wait of its reader.
 func release(t testing.TB, pipe string) {
 	t.Helper()
 	eventually.Until(t, patience, "the worker waits for the pipe", func() bool {

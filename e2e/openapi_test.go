@@ -146,8 +146,8 @@ func (d *description) describesBridge(t *testing.T) {
 	d.answers("/readyz", d.request("GET", "http://"+away+"/readyz", nil), 503)
 }
 
-// posting returns a function that compares the answer to a POST with the document, and the body as
-// well if the answer is a success.
+// The method posting returns a function that compares the answer to a POST with the document, and
+// the body as well if the answer is a success.
 func (d *description) posting(server string) func(path, body string, status int) {
 	return func(path, body string, status int) {
 		d.t.Helper()
@@ -236,7 +236,7 @@ func (d *description) describesEvents(p *process) {
 	get("?client=nobody", 422)
 }
 
-// reply is an answer with the method and the body of the exchange.
+// The type reply is an answer with the method and the body of the exchange.
 type reply struct {
 	*http.Response
 	method, body string
@@ -291,7 +291,7 @@ func (d *description) read(method string, response *http.Response) reply {
 	return reply{response, strings.ToLower(method), string(body)}
 }
 
-// answers compares an answer with the description of its path, method and status.
+// The method answers compares an answer with the description of its path, method and status.
 func (d *description) answers(path string, r reply, status int) {
 	d.t.Helper()
 	d.answersMethod(r.method, path, r, status)

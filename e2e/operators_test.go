@@ -63,14 +63,14 @@ func startAllFronts(t *testing.T, policy string) *allFronts {
 	return f
 }
 
-// ask runs a command against a target.
+// The method ask runs a command against a target.
 func (f *allFronts) ask(target string, args ...string) commandResult {
 	f.t.Helper()
 	return penstock(f.t, append(args, f.targets[target]...)...)
 }
 
-// same runs a command against every target, and fails the test unless the answers are equal except
-// for the times in them.
+// The method same runs a command against every target, and fails the test unless the answers are
+// equal except for the times in them.
 func (f *allFronts) same(args ...string) (answer map[string]any) {
 	f.t.Helper()
 	var of string
@@ -105,7 +105,7 @@ func dropTimes(value any) {
 	}
 }
 
-// remaining returns what is left of the first counter in a report.
+// The function remaining returns what is left of the first counter in a report.
 func remaining(report map[string]any) any {
 	counters, _ := report["counters"].([]any)
 	if len(counters) == 0 {

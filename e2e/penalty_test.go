@@ -17,14 +17,15 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// penalized is a client's penalty as the command prints it.
+// The type penalized is a client's penalty as the command prints it.
 type penalized struct {
 	Violations int64 `json:"violations"`
 	InForce    bool  `json:"in_force"`
 	WaitMs     int64 `json:"wait_ms"`
 }
 
-// penstock runs an operator's command about a client and returns the penalty in its output.
+// The method penstock runs an operator's command about a client and returns the penalty in its
+// output.
 func (p *process) penstock(verb, client string) penalized {
 	p.t.Helper()
 	out, err := exec.Command(penstockProgram(p.t), verb, "--json", "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
@@ -82,7 +83,8 @@ func (c client) get(node int, path string) answer {
 	return c.nodes[node].ask(context.Background(), http.MethodGet, path, "X-API-Key", keyOf(c.name))
 }
 
-// burst sends n requests at once, to both nodes, and returns how many answers had each status.
+// The method burst sends n requests at once, to both nodes, and returns how many answers had each
+// status.
 func (c client) burst(n int, path string) map[int]int {
 	var mu sync.Mutex
 	var group sync.WaitGroup

@@ -31,8 +31,8 @@ rules: [{name: all, limit: 30/31d fixed_window}]
 // roundTripMillis is the time between two regions and back.
 const roundTripMillis = 200
 
-// lending is three regions, each with a Redis, a Caddy and an agent. Agents reach each other over
-// links with a delay.
+// The type lending is three regions, each with a Redis, a Caddy and an agent. Agents reach each
+// other over links with a delay.
 type lending struct {
 	t      *testing.T
 	policy string
@@ -98,7 +98,7 @@ func (l *lending) startAgentAt(name, listen, admin string) *server {
 	return s
 }
 
-// take sends a client's request to a region, and reports whether it is admitted.
+// The method take sends a client's request to a region, and reports whether it is admitted.
 func (l *lending) take(region, user string) bool {
 	l.t.Helper()
 	a, err := ask(http.DefaultClient, "http://"+l.sites[region]+"/", "X-User", user)
@@ -108,7 +108,7 @@ func (l *lending) take(region, user string) bool {
 	return a.status == http.StatusOK
 }
 
-// all sends a client's requests to a region until n were admitted.
+// The method all sends a client's requests to a region until n were admitted.
 func (l *lending) all(region, user string, n int) {
 	l.t.Helper()
 	admitted := 0
@@ -123,7 +123,7 @@ func (l *lending) all(region, user string, n int) {
 	})
 }
 
-// nothing checks that a client gets nothing in any region.
+// The method nothing checks that a client gets nothing in any region.
 func (l *lending) nothing(user string) {
 	l.t.Helper()
 	for range 3 {
@@ -135,7 +135,7 @@ func (l *lending) nothing(user string) {
 	}
 }
 
-// cut cuts all links, or restores them.
+// The method cut cuts all links, or restores them.
 func (l *lending) cut(cut bool) {
 	for _, way := range l.links {
 		if cut {
@@ -218,7 +218,7 @@ func TestRegionAgentIsClosed(t *testing.T) {
 	}
 }
 
-// trusting returns a configuration that trusts the authority and has no certificate.
+// The function trusting returns a configuration that trusts the authority and has no certificate.
 func trusting(t *testing.T, folder string) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))

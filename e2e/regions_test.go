@@ -191,7 +191,7 @@ func TestRegionsAreNamed(t *testing.T) {
 	}
 }
 
-// rejects checks that validate rejects a policy and says why.
+// The function rejects checks that validate rejects a policy and says why.
 func rejects(t *testing.T, path, why string) {
 	t.Helper()
 	if r := penstock(t, "validate", path); r.status != 1 || !strings.Contains(r.out, why) {

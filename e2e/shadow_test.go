@@ -68,8 +68,8 @@ func startTrial(t *testing.T) *trial {
 	return tr
 }
 
-// ask sends n requests for each path from several connections to both nodes. It returns how many
-// were admitted, by path.
+// The method ask sends n requests for each path from several connections to both nodes. It returns
+// how many were admitted, by path.
 func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	t.Helper()
 	const connections = 8
@@ -97,7 +97,7 @@ func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	return admitted
 }
 
-// decided returns the sum of a shadow metric over both nodes.
+// The method decided returns the sum of a shadow metric over both nodes.
 func (tr *trial) decided(present, candidate string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="trial.shadow",present=%q}`, candidate, present)))

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// night is a story with a Prometheus that scrapes the Caddys.
+// The type night is a story with a Prometheus that scrapes the Caddys.
 type night struct {
 	*story
 	monitor *monitor
@@ -43,7 +43,7 @@ func TestTheStoryOfTheNight(t *testing.T) {
 	n.theStoreIsTheCause()
 }
 
-// alerts returns the names of the alerts that fire, but not those about a busy machine.
+// The method alerts returns the names of the alerts that fire, but not those about a busy machine.
 func (n *night) alerts() []string {
 	n.t.Helper()
 	fired := slices.DeleteFunc(n.monitor.firing(), func(name string) bool { return strings.HasPrefix(name, "PenstockCheckSlow") })
@@ -79,7 +79,7 @@ func (n *night) event(kind, part string) (e eventLine) {
 	return e
 }
 
-// send sends a request of a user to each front.
+// The method send sends a request of a user to each front.
 func (n *night) send(user string) {
 	n.t.Helper()
 	for _, front := range n.fronts {
@@ -87,7 +87,7 @@ func (n *night) send(user string) {
 	}
 }
 
-// visit sends one request to each front, on behalf of a user that no front has seen.
+// The method visit sends one request to each front, on behalf of a user that no front has seen.
 func (n *night) visit() {
 	n.t.Helper()
 	n.users++

@@ -80,8 +80,8 @@ func friday(now time.Time) string {
 	return day.Format(time.DateOnly)
 }
 
-// counters returns the lines of counters in the output of the command usage, without the time that
-// is left.
+// The function counters returns the lines of counters in the output of the command usage, without
+// the time that is left.
 func counters(told string) (text string) {
 	for line := range strings.Lines(told) {
 		if strings.HasPrefix(line, "shop ") {

@@ -79,23 +79,23 @@ func (s *story) startEnvoy() {
 	s.fronts = append(s.fronts, storyFront{"envoy with the filter", filter.address}, storyFront{"envoy with the module", native.address})
 }
 
-// tell adds a paragraph to the transcript.
+// The method tell adds a paragraph to the transcript.
 func (s *story) tell(format string, args ...any) {
 	text := strings.NewReplacer(s.names...).Replace(fmt.Sprintf(format, args...))
 	s.told.WriteString(strings.TrimRight(text, "\n") + "\n")
 }
 
-// print logs the transcript.
+// The method print logs the transcript.
 func (s *story) print() { s.t.Logf("the transcript:\n%s", s.told.String()) }
 
-// run runs a command against a target, and writes it and its output to the transcript.
+// The method run runs a command against a target, and writes it and its output to the transcript.
 func (s *story) run(target string, args ...string) (out string) {
 	s.t.Helper()
 	out, _ = s.timed(target, args...)
 	return out
 }
 
-// timed is run, and returns when the command had ended.
+// The method timed is run, and returns when the command had ended.
 func (s *story) timed(target string, args ...string) (out string, ended time.Time) {
 	s.t.Helper()
 	args = append(args, s.targets[target]...)
@@ -113,7 +113,8 @@ func (s *story) timed(target string, args ...string) (out string, ended time.Tim
 	return out, ended
 }
 
-// ask sends a request of a user over a new connection, which any worker of Envoy may get.
+// The method ask sends a request of a user over a new connection, which any worker of Envoy may
+// get.
 func (s *story) ask(front storyFront, path, user string) answer {
 	s.t.Helper()
 	a, err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+front.address+path, "X-User", user)
@@ -130,8 +131,8 @@ const (
 	heldInARow = 10 // answers, so that each worker of an Envoy has given some
 )
 
-// change runs a command, and waits until every front answers a user with a status, and keeps doing
-// so. It writes to the transcript since when.
+// The method change runs a command, and waits until every front answers a user with a status, and
+// keeps doing so. It writes to the transcript since when.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.timed(target, args...)
@@ -164,7 +165,7 @@ func (s *story) change(path, user string, status int, target string, args ...str
 	s.tell("# %s for %s: %d, after the end of the command at %s\n", user, path, status, strings.Join(since, ", "))
 }
 
-// exhaust sends requests of a user until every front answers 429.
+// The method exhaust sends requests of a user until every front answers 429.
 func (s *story) exhaust(path, user string) {
 	s.t.Helper()
 	for _, front := range s.fronts {

@@ -74,8 +74,8 @@ func (p *process) awaitExit(t *testing.T, patience time.Duration) {
 	}
 }
 
-// remaining returns the number of units that a Caddy reports as left before this request, which
-// reserves 100 of them.
+// The method remaining returns the number of units that a Caddy reports as left before this
+// request, which reserves 100 of them.
 func (m *metered) remaining(t *testing.T, p *process) int64 {
 	t.Helper()
 	return p.ask(t.Context(), http.MethodHead, "/tokens/next", "X-Forwarded-For", "192.0.2.7").number("X-RateLimit-Remaining") + 100

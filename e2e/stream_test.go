@@ -47,15 +47,15 @@ func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc
 	}
 }
 
-// trailing is an upstream that reports the cost in a trailer.
+// The function trailing is an upstream that reports the cost in a trailer.
 func trailing(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "some text")
 	w.Header().Set("X-Cost", "44")
 }
 
-// encodes is an upstream that compresses with brotli if the client accepts that. The reported cost
-// depends on the accepted encodings.
+// The function encodes is an upstream that compresses with brotli if the client accepts that. The
+// reported cost depends on the accepted encodings.
 func encodes(w http.ResponseWriter, r *http.Request) {
 	asked := r.Header.Get("Accept-Encoding")
 	cost := map[string]string{"zstd;q=0.5": "46", "identity": "47"}[asked]
@@ -82,7 +82,7 @@ type meteredCase struct {
 	charged  int64
 }
 
-// mib is how much of a body is read to find its cost.
+// The constant mib is how much of a body is read to find its cost.
 const mib = 1 << 20
 
 func meteredCases() []meteredCase {
@@ -158,7 +158,7 @@ func TestCostsOfResponses(t *testing.T) {
 
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
-// costs sends one request and waits for its charge.
+// The method costs sends one request and waits for its charge.
 func (m *metered) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
 	if method == "" {

@@ -72,7 +72,7 @@ const meteredCaddyfile = `{
 }
 `
 
-// metered is a Caddy with meteredCaddyfile, an upstream and a Redis.
+// The type metered is a Caddy with meteredCaddyfile, an upstream and a Redis.
 type metered struct {
 	*process
 	redis    *redistest.Server
@@ -86,12 +86,13 @@ func startMetered(t *testing.T, h http.Handler, env ...string) *metered {
 	return m
 }
 
-// another starts another Caddy with the same Redis and upstream.
+// The method another starts another Caddy with the same Redis and upstream.
 func (m *metered) another(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
-// charged returns the number of units that a rule has charged to the client with an address.
+// The method charged returns the number of units that a rule has charged to the client with an
+// address.
 func (m *metered) charged(t *testing.T, rule, address string) int64 {
 	t.Helper()
 	return sum(used(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))
@@ -100,7 +101,7 @@ func (m *metered) charged(t *testing.T, rule, address string) int64 {
 // asIs is a client that does not decompress bodies.
 var asIs = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}}
 
-// open sends a request and returns the response as soon as its header arrives.
+// The method open sends a request and returns the response as soon as its header arrives.
 func (m *metered) open(ctx context.Context, p *process, method, path, address string, fields ...string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
@@ -113,7 +114,8 @@ func (m *metered) open(ctx context.Context, p *process, method, path, address st
 	return asIs.Do(r)
 }
 
-// stepwise is an upstream that sends an event only when the client has confirmed the previous one.
+// The type stepwise is an upstream that sends an event only when the client has confirmed the
+// previous one.
 type stepwise struct {
 	events  []string
 	kind    string // content type

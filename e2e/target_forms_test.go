@@ -54,14 +54,14 @@ func hostForms() (forms []requestForm) {
 	return append(forms, requestForm{"CONNECT", "admin.example:80", "h"})
 }
 
-// blocked returns the same form for /blocked/x.
+// The method blocked returns the same form for /blocked/x.
 func (f requestForm) blocked() requestForm {
 	f.target = strings.NewReplacer("admin/", "blocked/", "%61dmin/", "%62locked/").Replace(f.target)
 	return f
 }
 
-// patience bounds the wait for an answer. A tunnel through a proxy stays open, but its upstream
-// answers at once.
+// The method patience bounds the wait for an answer. A tunnel through a proxy stays open, but its
+// upstream answers at once.
 func (f requestForm) patience() time.Duration {
 	if f.method == "CONNECT" {
 		return 500 * time.Millisecond

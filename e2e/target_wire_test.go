@@ -30,8 +30,8 @@ func http2To(to string) targetSender {
 	}
 }
 
-// fields returns the header fields of the request in HTTP/2 and HTTP/3. The first line of the host
-// is :authority; each further line is a field named host.
+// The method fields returns the header fields of the request in HTTP/2 and HTTP/3. The first line
+// of the host is :authority; each further line is a field named host.
 func (f requestForm) fields(address, upstream string) (fields [][2]string) {
 	fields = append(fields, [2]string{":method", f.method})
 	if f.method != "CONNECT" {

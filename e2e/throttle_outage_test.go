@@ -64,7 +64,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// degraded returns the number of requests admitted so far because Redis did not answer.
+// The method degraded returns the number of requests admitted so far because Redis did not answer.
 func (q *queue) degraded() (n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// throttled returns a Caddyfile whose requests are throttled to limit. Rule audit never denies; it
-// counts the charges. Rule hard denies, on its own path.
+// The function throttled returns a Caddyfile whose requests are throttled to limit. Rule audit
+// never denies; it counts the charges. Rule hard denies, on its own path.
 func throttled(head, limit string) string {
 	return head + `:SITE {
 	penstock {
@@ -51,7 +51,7 @@ type waiter struct {
 	ordinal int64 // its position in that window, from 1
 }
 
-// queue is a sequence of requests in the order of their arrival.
+// The type queue is a sequence of requests in the order of their arrival.
 type queue struct {
 	t     *testing.T
 	p     *process
@@ -63,8 +63,8 @@ type queue struct {
 	ended int
 }
 
-// join sends a request and waits until it is answered or in the throttle queue, so that it precedes
-// the next request.
+// The method join sends a request and waits until it is answered or in the throttle queue, so that
+// it precedes the next request.
 func (q *queue) join(name, path string) *waiter {
 	q.t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
@@ -92,8 +92,9 @@ func (q *queue) join(name, path string) *waiter {
 
 func (q *queue) waiting() int { return int(q.p.metric("penstock_waiting ")) }
 
-// order returns the names of the requests admitted to path /, in the order in which they were
-// charged. That order follows from their windows and from the remaining units in their answers.
+// The method order returns the names of the requests admitted to path /, in the order in which they
+// were charged. That order follows from their windows and from the remaining units in their
+// answers.
 func (q *queue) order() string {
 	q.t.Helper()
 	q.group.Wait()

@@ -89,7 +89,7 @@ events: {}
 rules: [{name: api, match: {path: /api/*}, limit: 1/31d fixed_window}]
 `
 
-// traced makes an Envoy trace every request; COLLECTOR is the collector's address.
+// The constant traced makes an Envoy trace every request; COLLECTOR is the collector's address.
 const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100}, provider: {name: envoy.tracers.opentelemetry, typed_config: {
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
@@ -100,7 +100,7 @@ const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
       header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}}`
 
-// tracing returns a site whose Envoy sends its spans to the collector.
+// The function tracing returns a site whose Envoy sends its spans to the collector.
 func tracing(collector *otlptest.Receiver, name, filter string) *site {
 	address := strings.TrimPrefix(collector.HTTP, "http://")
 	return &site{filter: filter, set: relaxedDeadline, manager: strings.NewReplacer("COLLECTOR", collector.HTTP, "NAME", name).Replace(traced),

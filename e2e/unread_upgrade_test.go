@@ -76,7 +76,7 @@ func TestUpgradesCostUnread(t *testing.T) {
 	}
 }
 
-// upgraded sends a request as a client, and returns the status of the response.
+// The function upgraded sends a request as a client, and returns the status of the response.
 func upgraded(t *testing.T, address, head, client string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", address)

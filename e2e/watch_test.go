@@ -29,7 +29,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// deployed is the folder of the dashboard and of the alert rules.
+// The constant deployed is the folder of the dashboard and of the alert rules.
 const deployed = "../deploy/"
 
 // scrapePause is how long tests wait before they query Prometheus again, which scrapes every
@@ -66,7 +66,7 @@ const watchedCaddyfile = `{
 }
 `
 
-// monitor is a running Prometheus.
+// The type monitor is a running Prometheus.
 type monitor struct {
 	*server
 	address string
@@ -118,7 +118,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// read decodes the data of an answer of Prometheus' HTTP interface.
+// The method read decodes the data of an answer of Prometheus' HTTP interface.
 func (m *monitor) read(path string, into any) {
 	m.t.Helper()
 	response, err := http.Get("http://" + m.address + path)
@@ -135,7 +135,7 @@ func (m *monitor) read(path string, into any) {
 	}
 }
 
-// answers reports whether a query has a result that is a number.
+// The method answers reports whether a query has a result that is a number.
 func (m *monitor) answers(query string) bool {
 	m.t.Helper()
 	var data struct{ Result []struct{ Value []any } }
@@ -162,7 +162,7 @@ func startWatchedBridge(t *testing.T, policy string, args ...string) *watchedBri
 	return &watchedBridge{b, address}
 }
 
-// call sends a request to the bridge, and returns the body of the answer.
+// The method call sends a request to the bridge, and returns the body of the answer.
 func (b *watchedBridge) call(method, path, body string) string {
 	b.t.Helper()
 	request, err := http.NewRequest(method, "http://"+b.address+path, strings.NewReader(body))

@@ -19,7 +19,7 @@ import (
 	keys "github.com/penstock/penstock/internal/test/signer"
 )
 
-// signer is a key of an issuer of tokens.
+// The type signer is a key of an issuer of tokens.
 type signer struct {
 	keys.Key
 	method jwt.SigningMethod
@@ -76,7 +76,7 @@ func (i *issuer) publish(keys ...*signer) {
 	i.set.Store(&text)
 }
 
-// failures are the ways in which an issuer fails, in turn.
+// The variable failures are the ways in which an issuer fails, in turn.
 var failures = []http.HandlerFunc{
 	func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 	func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) },
@@ -121,15 +121,15 @@ func byToken(i *issuer) string {
 `
 }
 
-// seen records the result of a request with a token.
+// The type seen records the result of a request with a token.
 type seen struct {
 	signed      *signer
 	sent, ended time.Time
 	identified  bool
 }
 
-// presents sends tokens of one key until done: usually the same token, but every tenth time a new
-// one.
+// The function presents sends tokens of one key until done: usually the same token, but every tenth
+// time a new one.
 func presents(p *process, s *signer, done <-chan struct{}, kept chan<- []seen) {
 	var all []seen
 	user := "user-of-" + s.Name
@@ -206,7 +206,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// rotation records when an issuer changed its keys.
+// The type rotation records when an issuer changed its keys.
 type rotation struct {
 	old, fresh   *signer
 	added, taken time.Time

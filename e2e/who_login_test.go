@@ -56,7 +56,8 @@ func (l *loginPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const failedLoginsMax = 5
 
-// logins returns a Caddyfile that limits failed logins. The head has the store and its deadline.
+// The function logins returns a Caddyfile that limits failed logins. The head has the store and its
+// deadline.
 func logins(l *loginPage, head string) string {
 	return head + `:SITE {
 	penstock {
@@ -146,7 +147,7 @@ func TestRightLoginsCostNothing(t *testing.T) {
 	}
 }
 
-// open is the head of a Caddyfile with on_error: allow.
+// The variable open is the head of a Caddyfile with on_error: allow.
 var open = strings.NewReplacer("deny", "allow", " {\n\t\t\ttimeout 5s\n\t\t}", "").Replace(shared)
 
 // TestRedisFailsWithLoginsOpen: if Redis is down when the service answers, clients are not

@@ -18,14 +18,15 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// asking is the HTTP client of tests with many simultaneous users: it keeps many idle connections.
+// The variable asking is the HTTP client of tests with many simultaneous users: it keeps many idle
+// connections.
 var asking = &http.Client{
 	Timeout:   30 * time.Second,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
 }
 
-// ask sends a request with header fields: names and values in turn. Several goroutines may call it.
-// A request without an answer has status 0.
+// The method ask sends a request with header fields: names and values in turn. Several goroutines
+// may call it. A request without an answer has status 0.
 func (p *process) ask(ctx context.Context, method, path string, fields ...string) answer {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
@@ -87,8 +88,8 @@ func fleet(t testing.TB, n int, redis *redistest.Server, caddyfile string) []*pr
 	return all
 }
 
-// shared is the head of a Caddyfile whose counters are in Redis. The deadline is long because the
-// load runs on the same machine, and these tests are not about outages.
+// The constant shared is the head of a Caddyfile whose counters are in Redis. The deadline is long
+// because the load runs on the same machine, and these tests are not about outages.
 const shared = `{
 	admin ADMIN
 	penstock {
@@ -101,7 +102,7 @@ const shared = `{
 }
 `
 
-// used returns the units charged in the counters that match the pattern, by key.
+// The function used returns the units charged in the counters that match the pattern, by key.
 func used(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
 	t.Helper()
 	keys, err := redis.Client().Keys(context.Background(), pattern).Result()
@@ -158,7 +159,7 @@ func (f *keysFile) edit(entries map[string]string) {
 	f.write(text.String())
 }
 
-// write overwrites the file in place, as some editors do.
+// The method write overwrites the file in place, as some editors do.
 func (f *keysFile) write(text string) {
 	f.t.Helper()
 	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {

@@ -25,7 +25,7 @@ import (
 // TestAdapter tests the behavior that depends on the adapter, in the shipped .wasm.
 func TestAdapter(t *testing.T) {
 	shipped := load(t)
-	for name, test := range map[string]func(*testing.T, *rig){
+	for name, test := range map[string]func(*testing.T, *filterRig){
 		"a request and its response":  aRequestAndItsResponse,
 		"a refusal":                   aDenial,
 		"a refusal by gRPC-Web":       aDenialByGRPCWeb,
@@ -43,12 +43,12 @@ func TestAdapter(t *testing.T) {
 		"properties of several kinds": propertiesOfSeveralKinds,
 		"the pace of ticks":           thePaceOfTicks,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, &rig{vm: shipped}) })
+		t.Run(name, func(t *testing.T) { test(t, &filterRig{vm: shipped}) })
 	}
 }
 
-// rig is the filter in an emulator, with a bridge whose answers the test chooses.
-type rig struct {
+// filterRig is the filter in an emulator, with a bridge whose answers the test chooses.
+type filterRig struct {
 	*emulator
 	vm      types.VMContext
 	policy  policy.Policy
@@ -58,8 +58,8 @@ type rig struct {
 	status  int           // status of the next answers, if not 200
 }
 
-// start starts the filter and gives it the policy.
-func (r *rig) start(t *testing.T, settings string) {
+// The method start starts the filter and gives it the policy.
+func (r *filterRig) start(t *testing.T, settings string) {
 	t.Helper()
 	if len(r.policy.Rules) == 0 {
 		limit, err := corecounter.ParseLimit("100/1m")
@@ -86,7 +86,7 @@ func (r *rig) start(t *testing.T, settings string) {
 }
 
 // ServeHTTP is the bridge.
-func (r *rig) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+func (r *filterRig) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if r.status != 0 {
 		w.WriteHeader(r.status)
 		return
@@ -116,8 +116,8 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_, _ = w.Write(reply)
 }
 
-// send sends the headers of a request through the filter.
-func (r *rig) send(path string, fields ...string) (id uint32, action types.Action) {
+// The method send sends the headers of a request through the filter.
+func (r *filterRig) send(path string, fields ...string) (id uint32, action types.Action) {
 	headers := [][2]string{{":method", "GET"}, {":path", path}, {":authority", "example.com"}}
 	for i := 0; i < len(fields); i += 2 {
 		headers = append(headers, [2]string{fields[i], fields[i+1]})
@@ -127,8 +127,8 @@ func (r *rig) send(path string, fields ...string) (id uint32, action types.Actio
 	return id, r.host.CallOnRequestHeaders(id, headers, true)
 }
 
-// asked sends a request and checks that the filter calls the bridge.
-func (r *rig) asked(t *testing.T, path string, fields ...string) (id uint32) {
+// sendAsked sends a request and checks that the filter calls the bridge.
+func (r *filterRig) sendAsked(t *testing.T, path string, fields ...string) (id uint32) {
 	t.Helper()
 	id, action := r.send(path, fields...)
 	if action != types.ActionPause {
@@ -137,10 +137,10 @@ func (r *rig) asked(t *testing.T, path string, fields ...string) (id uint32) {
 	return id
 }
 
-// admitted sends a request that the bridge admits.
-func (r *rig) admitted(t *testing.T, path string, fields ...string) (id uint32) {
+// sendAdmitted sends a request that the bridge admits.
+func (r *filterRig) sendAdmitted(t *testing.T, path string, fields ...string) (id uint32) {
 	t.Helper()
-	id = r.asked(t, path, fields...)
+	id = r.sendAsked(t, path, fields...)
 	r.answerCalls(t)
 	if r.host.GetCurrentHttpStreamAction(id) != types.ActionContinue || r.host.GetSentLocalResponse(id) != nil {
 		t.Fatal("not let go on")
@@ -148,7 +148,7 @@ func (r *rig) admitted(t *testing.T, path string, fields ...string) (id uint32) 
 	return id
 }
 
-func (r *rig) count(t *testing.T, name string) uint64 {
+func (r *filterRig) count(t *testing.T, name string) uint64 {
 	t.Helper()
 	n, err := r.host.GetCounterMetric("penstock." + name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (r *rig) count(t *testing.T, name string) uint64 {
 	return n
 }
 
-func (r *rig) equal(t *testing.T, what string, got, want any) {
+func (r *filterRig) equal(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if gotN, ok := got.(uint64); ok {
 		got = int(gotN)
@@ -169,10 +169,10 @@ func (r *rig) equal(t *testing.T, what string, got, want any) {
 
 var text200 = [][2]string{{":status", "200"}, {"content-type", "text/plain"}, {"content-length", "2"}}
 
-func aRequestAndItsResponse(t *testing.T, r *rig) {
+func aRequestAndItsResponse(t *testing.T, r *filterRig) {
 	r.policy.TrustedHops = 1
 	r.start(t, "token: secret")
-	id := r.admitted(t, "/api/x?q=1", "x-forwarded-for", "1.1.1.1, 192.0.2.7", "x-other", "x")
+	id := r.sendAdmitted(t, "/api/x?q=1", "x-forwarded-for", "1.1.1.1, 192.0.2.7", "x-other", "x")
 	ask := r.items[0].Ask
 	r.equal(t, "asked", []string{ask.Path, ask.Method, ask.Host, ask.Peer.String(), ask.Headers[0].Text},
 		[]string{"/api/x", "GET", "example.com", "192.0.2.7", "1.1.1.1"})
@@ -195,10 +195,10 @@ func deniedResult() wire.Answer {
 	return wire.Answer{Results: []corecounter.Result{{At: corecounter.Second, Denied: true, Wait: 30 * corecounter.Second, Reset: corecounter.Minute}}}
 }
 
-func aDenial(t *testing.T, r *rig) {
+func aDenial(t *testing.T, r *filterRig) {
 	r.start(t, "")
 	r.answers = []wire.Answer{deniedResult()}
-	id := r.asked(t, "/api/x")
+	id := r.sendAsked(t, "/api/x")
 	r.answerCalls(t)
 	local := r.host.GetSentLocalResponse(id)
 	if local == nil {
@@ -212,10 +212,10 @@ func aDenial(t *testing.T, r *rig) {
 	r.equal(t, "denied", r.count(t, "denied"), 1)
 }
 
-func aDenialByGRPCWeb(t *testing.T, r *rig) {
+func aDenialByGRPCWeb(t *testing.T, r *filterRig) {
 	r.start(t, "")
 	r.answers = []wire.Answer{deniedResult()}
-	id := r.asked(t, "/api/x", "content-type", "application/grpc-web+proto")
+	id := r.sendAsked(t, "/api/x", "content-type", "application/grpc-web+proto")
 	r.answerCalls(t)
 	local := r.host.GetSentLocalResponse(id)
 	r.host.CallOnResponseHeaders(id, append([][2]string{{":status", "200"}}, local.Headers...), true)
@@ -223,11 +223,11 @@ func aDenialByGRPCWeb(t *testing.T, r *rig) {
 	r.equal(t, "answered", []string{got.Get("Content-Type"), got.Get("Grpc-Status")}, []string{"application/grpc-web", "8"})
 }
 
-func callsAreShared(t *testing.T, r *rig) {
+func callsAreShared(t *testing.T, r *filterRig) {
 	r.start(t, "")
-	first := r.asked(t, "/api/1")
+	first := r.sendAsked(t, "/api/1")
 	r.worker.wake(t) // its call is in flight
-	rest := []uint32{r.asked(t, "/api/2"), r.asked(t, "/api/3"), r.asked(t, "/api/4")}
+	rest := []uint32{r.sendAsked(t, "/api/2"), r.sendAsked(t, "/api/3"), r.sendAsked(t, "/api/4")}
 	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, deniedResult()}
 	r.answerCalls(t)
 	r.equal(t, "calls", r.calls, []int{1, 3})
@@ -242,8 +242,8 @@ func callsAreShared(t *testing.T, r *rig) {
 	r.equal(t, "store unavailable", r.count(t, "store_unavailable"), 1)
 }
 
-// reserves starts the filter with a rule whose cost depends on the response.
-func (r *rig) reserves(t *testing.T, cost policy.CostAfter) (id uint32) {
+// startReserving starts the filter with a rule whose cost depends on the response.
+func (r *filterRig) startReserving(t *testing.T, cost policy.CostAfter) (id uint32) {
 	t.Helper()
 	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
@@ -252,13 +252,13 @@ func (r *rig) reserves(t *testing.T, cost policy.CostAfter) (id uint32) {
 	r.policy = policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "llm", Limits: []corecounter.Limit{limit}, CostAfter: &cost}}}
 	r.start(t, "")
 	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 10, Remaining: 90}}, Receipt: "sealed"}}
-	id = r.admitted(t, "/v1/chat")
+	id = r.sendAdmitted(t, "/v1/chat")
 	r.items = nil
 	return id
 }
 
-// settled checks the settlement that the bridge receives.
-func (r *rig) settled(t *testing.T, want wire.Settle) {
+// wantSettled checks the settlement that the bridge receives.
+func (r *filterRig) wantSettled(t *testing.T, want wire.Settle) {
 	t.Helper()
 	r.answerCalls(t)
 	if len(r.items) != 1 || r.items[0].Kind != wire.KindSettle {
@@ -268,8 +268,8 @@ func (r *rig) settled(t *testing.T, want wire.Settle) {
 	r.equal(t, "settled", r.items[0].Settle, want)
 }
 
-func aCostInTheBody(t *testing.T, r *rig) {
-	id := r.reserves(t, policy.CostAfter{JSON: "usage.total_tokens", Estimate: 10})
+func aCostInTheBody(t *testing.T, r *filterRig) {
+	id := r.startReserving(t, policy.CostAfter{JSON: "usage.total_tokens", Estimate: 10})
 	r.host.CallOnResponseHeaders(id, [][2]string{{":status", "200"}, {"content-type", "application/json"}}, false)
 	for i, piece := range []string{`{"usage":{"tot`, `al_tokens":`, `7}}`} {
 		if r.host.CallOnResponseBody(id, []byte(piece), i == 2) != types.ActionContinue {
@@ -279,32 +279,32 @@ func aCostInTheBody(t *testing.T, r *rig) {
 			t.Errorf("%q is sent on instead of %q", got, piece)
 		}
 	}
-	r.settled(t, wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "7"}}})
+	r.wantSettled(t, wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "7"}}})
 	r.host.CompleteHttpContext(id)
 	r.answerCalls(t)
 	r.equal(t, "told", len(r.items), 1)
 }
 
-func aCostInATrailer(t *testing.T, r *rig) {
-	id := r.reserves(t, policy.CostAfter{Header: "X-Cost", Estimate: 10})
+func aCostInATrailer(t *testing.T, r *filterRig) {
+	id := r.startReserving(t, policy.CostAfter{Header: "X-Cost", Estimate: 10})
 	r.host.CallOnResponseHeaders(id, [][2]string{{":status", "200"}}, false)
 	r.host.CallOnResponseBody(id, []byte("ok"), false)
 	r.host.CallOnResponseTrailers(id, [][2]string{{"x-cost", "4"}})
-	r.settled(t, wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}})
+	r.wantSettled(t, wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}})
 }
 
-func aResponseWithoutACost(t *testing.T, r *rig) {
-	id := r.reserves(t, policy.CostAfter{Header: "X-Cost", Estimate: 10, Default: 20})
+func aResponseWithoutACost(t *testing.T, r *filterRig) {
+	id := r.startReserving(t, policy.CostAfter{Header: "X-Cost", Estimate: 10, Default: 20})
 	r.host.CallOnResponseHeaders(id, text200, false)
 	got := headerOf(r.host.GetCurrentResponseHeaders(id))
 	r.equal(t, "the cost", got.Get("X-RateLimit-Cost"), "20")
-	r.settled(t, wire.Settle{Status: 200})
+	r.wantSettled(t, wire.Settle{Status: 200})
 	r.equal(t, "unreadable", r.count(t, "unreadable_costs"), 1)
 }
 
 // throttledRequest: the second call belongs to the plugin although another request was resumed just
 // before, so its answer arrives.
-func throttledRequest(t *testing.T, r *rig) {
+func throttledRequest(t *testing.T, r *filterRig) {
 	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
 		t.Fatal(err)
@@ -312,9 +312,9 @@ func throttledRequest(t *testing.T, r *rig) {
 	r.policy = policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "slow", Limits: []corecounter.Limit{limit}, Action: policy.ActionThrottle,
 		Throttle: &policy.Throttle{MaxDelay: corecounter.Second, MaxWaiting: 9}}}}
 	r.start(t, "")
-	first := r.asked(t, "/1")
+	first := r.sendAsked(t, "/1")
 	r.worker.wake(t)
-	second, third := r.asked(t, "/2"), r.asked(t, "/3")
+	second, third := r.sendAsked(t, "/2"), r.sendAsked(t, "/3")
 	wait := wire.Answer{Results: []corecounter.Result{{Denied: true, Wait: corecounter.Second}}}
 	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1}}}, {Results: []corecounter.Result{{Granted: 1}}}, wait}
 	r.answerCalls(t)
@@ -329,18 +329,18 @@ func throttledRequest(t *testing.T, r *rig) {
 	r.equal(t, "delayed", r.count(t, "delayed"), 1)
 }
 
-func aStreamThatIsGone(t *testing.T, r *rig) {
+func aStreamThatIsGone(t *testing.T, r *filterRig) {
 	r.start(t, "")
-	gone := r.asked(t, "/api/1")
+	gone := r.sendAsked(t, "/api/1")
 	r.worker.wake(t)
 	r.host.CompleteHttpContext(gone)
-	r.admitted(t, "/api/2")
+	r.sendAdmitted(t, "/api/2")
 	r.equal(t, "allowed", r.count(t, "allowed"), 1)
 }
 
-func aDeadline(t *testing.T, r *rig) {
+func aDeadline(t *testing.T, r *filterRig) {
 	r.start(t, "deadline: 1ms")
-	id := r.asked(t, "/api/1")
+	id := r.sendAsked(t, "/api/1")
 	r.worker.wake(t)
 	for end := time.Now().Add(10 * time.Second); r.host.GetCurrentHttpStreamAction(id) == types.ActionPause; r.host.Tick() {
 		if time.Now().After(end) {
@@ -352,9 +352,9 @@ func aDeadline(t *testing.T, r *rig) {
 	r.equal(t, "ticks every", int(r.host.GetTickPeriod()), 10)
 }
 
-func anInternalRedirect(t *testing.T, r *rig) {
+func anInternalRedirect(t *testing.T, r *filterRig) {
 	r.start(t, "")
-	first := r.admitted(t, "/api/1", "x-request-id", "a")
+	first := r.sendAdmitted(t, "/api/1", "x-request-id", "a")
 	r.host.CompleteHttpContext(first)
 	r.set(t, "1", "filter_state", "num_internal_redirects")
 	id, action := r.send("/api/2", "x-request-id", "a")
@@ -365,19 +365,19 @@ func anInternalRedirect(t *testing.T, r *rig) {
 	r.equal(t, "told", headerOf(r.host.GetCurrentResponseHeaders(id)).Get("X-RateLimit-Remaining"), "9")
 }
 
-func answersThatAreNone(t *testing.T, r *rig) {
+func answersThatAreNone(t *testing.T, r *filterRig) {
 	r.start(t, "")
 	for status, counter := range map[int]string{500: "bridge_unanswered", 503: "bridge_unreachable", 504: "bridge_unreachable"} {
 		before := r.count(t, counter)
 		r.status = status
-		r.admitted(t, "/api/x")
+		r.sendAdmitted(t, "/api/x")
 		r.status = 0
 		r.equal(t, strconv.Itoa(status), r.count(t, counter)-before, 1)
-		r.admitted(t, "/api/x")
+		r.sendAdmitted(t, "/api/x")
 	}
 }
 
-func policies(t *testing.T, r *rig) {
+func policies(t *testing.T, r *filterRig) {
 	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +388,7 @@ func policies(t *testing.T, r *rig) {
 	}
 	r.policy.Name = "large"
 	r.start(t, "poll: 100ms")
-	r.admitted(t, "/"+strings.Repeat("long/", 10)+"4999")
+	r.sendAdmitted(t, "/"+strings.Repeat("long/", 10)+"4999")
 	for end := time.Now().Add(10 * time.Second); r.called < 3; r.answerCalls(t) {
 		if time.Now().After(end) {
 			t.Fatal("it does not ask for another policy")
@@ -402,7 +402,7 @@ func policies(t *testing.T, r *rig) {
 
 // configurations: an invalid configuration is rejected with a message, and an empty one is the
 // default.
-func configurations(t *testing.T, r *rig) {
+func configurations(t *testing.T, r *filterRig) {
 	for settings, want := range map[string]types.OnPluginStartStatus{"": types.OnPluginStartStatusOK,
 		`{"cluster": "b", "deadline": "1s"}`: types.OnPluginStartStatusOK, "deadlin: 1s": types.OnPluginStartStatusFailed,
 		"policy: AAAA": types.OnPluginStartStatusFailed} {
@@ -418,12 +418,12 @@ func configurations(t *testing.T, r *rig) {
 	}
 }
 
-func propertiesOfSeveralKinds(t *testing.T, r *rig) {
+func propertiesOfSeveralKinds(t *testing.T, r *filterRig) {
 	r.policy.Identify = []policy.Identify{{Kind: policy.IdentifyAttr, Name: "connection.id"},
 		{Kind: policy.IdentifyAttr, Name: "connection.mtls"}, {Kind: policy.IdentifyAttr, Name: "missing"}}
 	r.start(t, "")
 	r.set(t, "\x07\x00\x00\x00\x00\x00\x00\x00", "connection", "id")
 	r.set(t, "\x01", "connection", "mtls")
-	r.admitted(t, "/api/x")
+	r.sendAdmitted(t, "/api/x")
 	r.equal(t, "attributes", r.items[0].Ask.Attrs, []wire.Value{{Text: "7", Given: true}, {Text: "true", Given: true}, {}})
 }

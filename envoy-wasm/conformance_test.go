@@ -19,7 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// load compiles the filter as it is shipped, with further flags for go build, and loads it.
+// The function load compiles the filter as it is shipped, with further flags for go build, and
+// loads it.
 func load(t testing.TB, flags ...string) proxytest.WasmVMContext {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.wasm")
@@ -71,7 +72,7 @@ func newWasmFront(t testing.TB) *wasmFront {
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 
-// begin starts the bridge and the filter, which fetches the policy.
+// The method begin starts the bridge and the filter, which fetches the policy.
 func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker {
 	t.Helper()
 	f.store.SetAway(s.Away)

@@ -16,5 +16,5 @@
 //
 // # When not to use it
 //
-// It is useful only in Envoy.
+// This program is useful only in Envoy.
 package main

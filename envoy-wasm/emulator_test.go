@@ -56,7 +56,7 @@ func (w *worker) OnQueueReady(queue uint32) {
 	}
 }
 
-// wake notifies the filter of its ready queues.
+// The method wake notifies the filter of its ready queues.
 func (w *worker) wake(t testing.TB) {
 	t.Helper()
 	for len(w.ready) > 0 {
@@ -69,7 +69,7 @@ func (w *worker) wake(t testing.TB) {
 	}
 }
 
-// emulate starts the filter in an emulator, in front of a bridge.
+// The function emulate starts the filter in an emulator, in front of a bridge.
 func emulate(t testing.TB, vm types.VMContext, bridge http.Handler) *emulator {
 	t.Helper()
 	log.SetOutput(io.Discard) // the emulator logs every call
@@ -122,7 +122,7 @@ func pseudo(headers [][2]string, name string) string {
 	return ""
 }
 
-// ask sends a request and the upstream's response through the filter.
+// The method ask sends a request and the upstream's response through the filter.
 func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answer) {
 	t.Helper()
 	a.Since = time.Now().Unix()
@@ -142,7 +142,7 @@ func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answ
 	case local != nil:
 		e.localReply(&a, id, r, local)
 	case action == types.ActionContinue:
-		e.passed(&a, id, r)
+		e.passResponse(&a, id, r)
 	default:
 		t.Fatalf("the request waits for ever: %q", e.host.GetErrorLogs())
 	}
@@ -152,7 +152,7 @@ func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answ
 	return a
 }
 
-// set sets a property. The value "" removes it, for which the emulator has no function.
+// The method set sets a property. The value "" removes it, for which the emulator has no function.
 func (e *emulator) set(t testing.TB, value string, path ...string) {
 	t.Helper()
 	if value != "" {
@@ -183,8 +183,8 @@ func requestHeaders(r *conformance.Request) [][2]string {
 	return append(headers, [2]string{"x-forwarded-for", strings.Join(append(forwarded, "127.0.0.1"), ",")})
 }
 
-// passed sends the upstream's response through the filter.
-func (e *emulator) passed(a *conformance.Answer, id uint32, r *conformance.Request) {
+// passResponse sends the upstream's response through the filter.
+func (e *emulator) passResponse(a *conformance.Answer, id uint32, r *conformance.Request) {
 	says := &r.Says
 	bodied := r.Method != http.MethodHead && says.Status != http.StatusNoContent && says.Status != http.StatusNotModified
 	headers := [][2]string{{":status", strconv.Itoa(says.Status)}}

@@ -25,8 +25,8 @@ type host struct {
 	answered map[uint32]func(filter.Reply) // the callbacks of the calls that are not answered, by their numbers
 }
 
-// started is the start time of the VM. It is not a field, because the linker keeps all methods of
-// types that are reachable from an interface.
+// The variable started is the start time of the VM. It is not a field, because the linker keeps all
+// methods of types that are reachable from an interface.
 var started = abi.Elapsed()
 
 func newHost(plugin uint32) *host {
@@ -52,14 +52,14 @@ func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 	return nil
 }
 
-// called passes on the answer to a call.
+// The method called passes on the answer to a call.
 func (h *host) called(call uint32, bodyBytes int) {
 	answered := h.answered[call]
 	delete(h.answered, call)
 	answered(h.reply(bodyBytes))
 }
 
-// reply reads the answer to a call. An answer that cannot be read has status 0.
+// The method reply reads the answer to a call. An answer that cannot be read has status 0.
 func (h *host) reply(bodyBytes int) (r filter.Reply) {
 	defer func() {
 		if recover() != nil {

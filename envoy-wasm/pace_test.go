@@ -10,7 +10,7 @@ import (
 
 // thePaceOfTicks: ticks are slow while nothing waits, and fast as soon as a request waits for a
 // call.
-func thePaceOfTicks(t *testing.T, r *rig) {
+func thePaceOfTicks(t *testing.T, r *filterRig) {
 	r.start(t, "poll: 60m")
 	r.equal(t, "milliseconds at first", r.host.GetTickPeriod(), uint32(filter.TickMillis))
 	idle := func() {
@@ -20,7 +20,7 @@ func thePaceOfTicks(t *testing.T, r *rig) {
 		r.equal(t, "milliseconds without requests", r.host.GetTickPeriod(), uint32(1000))
 	}
 	idle()
-	r.admitted(t, "/api/x")
+	r.sendAdmitted(t, "/api/x")
 	r.equal(t, "milliseconds with a request", r.host.GetTickPeriod(), uint32(filter.TickMillis))
 	idle()
 }

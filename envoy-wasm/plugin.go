@@ -14,7 +14,7 @@ import (
 
 func init() { abi.Register(new(vm)) }
 
-// vm runs in one worker, with the plugins of all configurations that have the same vm_id.
+// The type vm runs in one worker, with the plugins of all configurations that have the same vm_id.
 type vm struct {
 	plugins []*plugin // plugins that have started
 }
@@ -70,7 +70,7 @@ func (p *plugin) Start() (valid bool) {
 func (p *plugin) Done() {
 	p.vm.plugins = slices.DeleteFunc(p.vm.plugins, func(other *plugin) bool { return other == p })
 	if p.filter == nil {
-		return // its configuration was rejected
+		return // this plugin's configuration was rejected
 	}
 	p.filter.End()
 	for i := len(p.vm.plugins) - 1; i >= 0 && !p.vm.plugins[i].filter.Inherit(p.filter); i-- {

@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
-// provoked returns a host that panics once, in the method that a request's header X-Provoke names:
-// property, wake, call, resume or respond. The method name fatal causes an error from which Go
-// cannot recover. If the cluster is named panic, the host panics at the start.
+// The function provoked returns a host that panics once, in the method that a request's header
+// X-Provoke names: property, wake, call, resume or respond. The method name fatal causes an error
+// from which Go cannot recover. If the cluster is named panic, the host panics at the start.
 func provoked(h *host) filter.Host { return &provocation{host: h} }
 
 type provocation struct {
@@ -26,7 +26,7 @@ func (p *provocation) at(here string) {
 	}
 }
 
-// TickEvery implements [filter.Host]. The filter calls it at the start.
+// TickEvery implements [filter.Host]. The filter calls this method at the start.
 func (p *provocation) TickEvery(millis uint32) error {
 	if p.cluster == "panic" {
 		p.at(p.next)

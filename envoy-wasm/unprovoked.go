@@ -6,6 +6,6 @@ package main
 
 import "github.com/penstock/penstock/envoy-wasm/filter"
 
-// provoked returns the host unchanged. If the filter is built with the tag provoke, for tests,
-// requests can make the host panic.
+// The function provoked returns the host unchanged. If the filter is built with the tag provoke,
+// for tests, requests can make the host panic.
 func provoked(h *host) filter.Host { return h }

@@ -5,8 +5,9 @@
 --
 -- The functions of all files pass tables that combine counter.Slot and counter.Limit. Their fields:
 -- key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at, used, aux,
--- leased (nil: no units), rest (the dips as stored, nil: none), unit (parts per unit), room (units
--- available), write, text (the counter before the call), age (nil: the check is not for a lease).
+-- leased (nil if no units are leased), rest (the dips as stored, nil if there are none), unit
+-- (parts per unit), room (units available), write, text (the counter before the call), age (nil:
+-- the check is not for a lease).
 
 local call, format, match = redis.call, string.format, string.match
 
@@ -18,8 +19,8 @@ local function corrupt(key, why)
   error(redis.error_reply('CORRUPT counter of "' .. rule .. '": ' .. why), 0)
 end
 
--- read_counter reads at, used, aux, leased, rest and text. text is part of the reply, and includes
--- the dips only for a refund. A counter that does not exist is read as a new one.
+-- read_counter reads at, used, aux, leased, rest and text. The field text is part of the reply, and
+-- includes the dips only for a refund. A counter that does not exist is read as a new one.
 local function read_counter(s)
   local text = call('GET', s.key)
   if not text then

@@ -18,14 +18,14 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// parts are the files of the script, each before the files that use its functions.
+// parts holds the files of the script. Each file comes before those that use its functions.
 var parts = []string{"intmath.lua", "counter.lua", "refund.lua", "lease.lua", "fixed_window.lua",
 	"sliding_window.lua", "token_bucket.lua", "sliding_log.lua", "calendar.lua", "penalty.lua", "take.lua"}
 
-// Take is the script: the concatenated parts.
+// Take is the script: the concatenation of its parts.
 var Take = assemble()
 
-// TakeSHA is the name of Take for EVALSHA.
+// TakeSHA is the SHA-1 by which EVALSHA calls Take.
 var TakeSHA = func() string {
 	sum := sha1.Sum([]byte(Take)) //nolint:gosec // see above
 	return hex.EncodeToString(sum[:])

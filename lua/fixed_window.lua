@@ -19,7 +19,8 @@ local function roll_window(s, now, sliding)
   s.room = s.count - s.used
 end
 
--- uncount refunds units to the window in which they were charged, and returns their number.
+-- The function uncount refunds units to the window in which they were charged, and returns their
+-- number.
 local function uncount(s, receipt, n, sliding)
   if receipt == s.at then
     n = math.min(n, s.used)

@@ -1,18 +1,18 @@
 -- Leased units are charged at once and used at most an age later. Mirrors core/counter/lease.go,
 -- which explains the rules.
 --
--- leasing returns its functions in a table, so that a call without leases does not pay for creating
--- them.
+-- The function leasing returns the functions below in a table, so that a call without leases does
+-- not pay for creating them.
 local function leasing()
   local lease = {}
 
-  -- brings returns the greatest number of parts that a token bucket refills in a span of the given
-  -- length.
+  -- The function brings returns the greatest number of parts that a token bucket refills in a span
+  -- of the given length.
   local function brings(s, span)
     return math.ceil(span / s.tick) * s.refill
   end
 
-  -- roll advances leased to the slot's instant. It is nil if no units are leased any more.
+  -- roll advances leased to the slot's instant. The result is nil if no units are leased any more.
   function lease.roll(s)
     if s.leased <= s.now then
       s.leased = nil
@@ -31,8 +31,8 @@ local function leasing()
     return math.min(s.room, (left - left % s.unit) / s.unit)
   end
 
-  -- grant prepares the counter for the charge of a lease. It returns the parts that a token bucket
-  -- must lack until the lease has ended.
+  -- The function grant prepares the counter for the charge of a lease. It returns the parts that a
+  -- token bucket must lack until the lease has ended.
   function lease.grant(s)
     s.leased = math.max(s.leased or 0, s.now + s.age)
     if not s.tick then
@@ -46,8 +46,8 @@ local function leasing()
     return clip
   end
 
-  -- left returns how many of the units refunded to a token bucket have not been refilled in the
-  -- meantime.
+  -- The function left returns how many of the units refunded to a token bucket have not been
+  -- refilled in the meantime.
   function lease.left(s)
     local meanwhile = math.max(s.now, (s.leased or 0) - s.age) - s.receipt
     if meanwhile >= math.ceil(s.burst * s.unit / s.refill) * s.tick then

@@ -3,13 +3,13 @@
 -- second key, "KEY:until", holds the end of the penalty in force; an admitted call reads nothing
 -- else. Mirrors core/counter/penalty.go.
 --
--- penalties returns the functions that every call with penalties needs. Creating functions costs as
--- much as reading a counter, so penalty_records creates the others only for a call that is denied
--- or does more than take.
+-- The function penalties returns the functions that every call with penalties needs. Creating
+-- functions costs as much as reading a counter, so penalty_records creates the others only for a
+-- call that is denied, or that has checks with other operations than take.
 
 local function penalty_records()
   local most = 1000 -- counter.ViolationsMax
-  -- Repeated from take.lua, because passing them would slow down every call.
+  -- These are repeated from take.lua, because passing them would slow down every call.
   local SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 2, 3, 4
   local TAKE, UP_TO, RESET = 0, 1, 5
 
@@ -29,7 +29,7 @@ local function penalty_records()
     return format('%016d-%016d-%016d', at, until_at, id)
   end
 
-  -- gather moves future violations to now, and drops expired ones.
+  -- The function gather moves future violations to now, and drops expired ones.
   local function gather(s, now)
     local members, known = {}, {}
     for _, text in ipairs(call('ZRANGE', s.key, 0, -1)) do
@@ -47,7 +47,7 @@ local function penalty_records()
     s.members = members
   end
 
-  -- remember counts the violations that have not expired.
+  -- The function remember counts the violations that have not expired.
   local function remember(s, now)
     local newest = call('ZRANGE', s.key, -1, -1)[1]
     if not newest then
@@ -63,8 +63,8 @@ local function penalty_records()
     end
   end
 
-  -- chunk returns the members with the ranks first to last, where rank 0 is the newest. The newest
-  -- member comes last.
+  -- The function chunk returns the members with the ranks first to last, where rank 0 is the
+  -- newest. The newest member comes last.
   local function chunk(s, first, last)
     if not s.members then
       return call('ZRANGE', s.key, -1 - last, -1 - first)
@@ -76,9 +76,10 @@ local function penalty_records()
     return part
   end
 
-  -- suppress removes from fresh (by ID; pending counts them) the violations that are already stored
-  -- and whose wait has not ended. It starts with the newest, because that is where the violations
-  -- of a client that is denied repeatedly are.
+  -- The function suppress removes from fresh the violations that are already stored and whose wait
+  -- has not ended. The table fresh is indexed by ID, and pending is its number of entries. It
+  -- starts with the newest, because that is where the violations of a client that is denied
+  -- repeatedly are.
   local function suppress(s, now, fresh, pending)
     local first, size, horizon = 0, 4, now - s.window
     while pending > 0 do
@@ -102,8 +103,8 @@ local function penalty_records()
     end
   end
 
-  -- fades returns the first instant, in the window that begins at start, at which the weighted
-  -- previous window is at most room, or nil.
+  -- The function fades returns the first instant, in the window that begins at start, at which the
+  -- weighted previous window is at most room, or nil.
   local function fades(s, start, previous, room)
     if room < 0 then
       return nil
@@ -133,8 +134,8 @@ local function penalty_records()
     return s.ends or s.at + s.window
   end
 
-  -- record stores the violations of a denied call, and imposes a penalty if they reach the
-  -- threshold.
+  -- The function record stores the violations of a denied call, and imposes a penalty if they reach
+  -- the threshold.
   local function record(p, number, slots, now)
     local fresh, order, longest = {}, {}, 0
     for _, s in ipairs(slots) do
@@ -163,8 +164,8 @@ local function penalty_records()
     end
   end
 
-  -- judge reads the violations that the call's penalties need. It runs after the call was admitted,
-  -- denied by its checks, or denied by a penalty (penalized).
+  -- The function judge reads the violations that the call's penalties need. The function runs after
+  -- the call was admitted, denied by its checks, or denied by a penalty (penalized).
   local function judge(slots, now, admitted, penalized)
     for number, p in ipairs(slots) do
       if p.steps and not (admitted and p.op == TAKE) then
@@ -224,9 +225,9 @@ local function penalties()
   local penalty = {}
   local plain = true -- the call has only takes, and no penalty is in force
 
-  -- enforce sets whether a penalty is in force. It shortens a penalty that is longer than the
-  -- policy allows. The next write deletes a penalty that has ended, so that it does not return if
-  -- the clock goes back.
+  -- The function enforce determines whether a penalty is in force. The function also shortens a
+  -- penalty that is longer than the policy allows. The next write deletes a penalty that has ended,
+  -- so that it does not return if the clock goes back.
   function penalty.enforce(s, now)
     local text = call('GET', s.until_key)
     s.until_at, s.violations = 0, 0

@@ -2,8 +2,8 @@
 -- order of time, or nil if no charge is refundable. Mirrors core/counter/refund.go, which explains
 -- the rules.
 --
--- refunds returns its functions in a table, so that a call about other counters does not pay for
--- creating them.
+-- The function refunds returns the functions below in a table, so that a call about other counters
+-- does not pay for creating them.
 local made_refunds
 
 local function refunds()
@@ -13,7 +13,7 @@ local function refunds()
   local refund, dips_max = {}, 8 -- counter.DipsMax
   made_refunds = refund
 
-  -- parse reads the pairs AT MISSING, which follow LEASED.
+  -- The function parse reads the pairs AT MISSING, which follow LEASED.
   function refund.parse(s)
     local dips, length, text = {}, 0, s.rest
     for at, missing in string.gmatch(text, ' (%d+) (%d+)') do
@@ -31,7 +31,7 @@ local function refunds()
     s.dips = dips
   end
 
-  -- text returns the dips as they are stored.
+  -- The function text returns the dips as they are stored.
   function refund.text(dips)
     local parts = {}
     for i, d in ipairs(dips) do
@@ -40,22 +40,23 @@ local function refunds()
     return table.concat(parts)
   end
 
-  -- convert converts the dips to parts of this limit's unit, rounded against the client.
+  -- The function convert converts the dips to parts of this limit's unit, rounded against the
+  -- client.
   function refund.convert(s, deepest)
     for _, d in ipairs(s.dips) do
       d.missing = math.min(deepest, (mul_div(d.missing, s.unit, s.aux)))
     end
   end
 
-  -- rewind moves future dips to now.
+  -- The function rewind moves future dips to now.
   function refund.rewind(s, now)
     for _, d in ipairs(s.dips) do
       d.at = math.min(d.at, now)
     end
   end
 
-  -- dip adds a dip with the parts that are missing now, minus beyond, the parts that are missing
-  -- because of a lease.
+  -- The function dip adds a dip with the parts that are missing now. It subtracts beyond, the parts
+  -- that are missing because of a lease.
   function refund.dip(s, beyond)
     local missing, at, kept = s.used - beyond, s.now, {}
     if s.at ~= s.now then
@@ -93,8 +94,8 @@ local function refunds()
     s.dips = kept
   end
 
-  -- give refunds the parts that the bucket still lacks because of the charge, and returns the
-  -- number of tokens, rounded up, that they belong to.
+  -- The function give refunds the parts that the bucket still lacks because of the charge. It
+  -- returns the corresponding number of tokens, rounded up.
   function refund.give(s, receipt, n)
     local parts, known = math.min(n * s.unit, s.used), false
     for _, d in ipairs(s.dips or {}) do

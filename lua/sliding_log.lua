@@ -1,7 +1,7 @@
 -- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged,
 -- with score INSTANT and member "INSTANT:UNITS". A second key, "KEY:n", holds the sum of the units.
 -- So a decision reads only the marks that expire and the marks whose expiry a denied request must
--- wait for. A lost sum is computed again. Mirrors core/counter/sliding_log.go.
+-- wait for. If the sum is lost, it is computed again. Mirrors core/counter/sliding_log.go.
 --
 -- sliding_log returns its functions in a table, so that a call without logs does not pay for
 -- creating them.
@@ -37,8 +37,9 @@ local function sliding_log()
     return sum + 0
   end
 
-  -- walk calls visit with each mark, beginning with the oldest or the newest, until visit returns
-  -- true. It reads the marks in growing chunks: most decisions need one mark, a long wait many.
+  -- The function walk calls visit with each mark, beginning with the oldest or the newest, until
+  -- visit returns true. It reads the marks in growing chunks: most decisions need one mark, a long
+  -- wait many.
   local function walk(s, newest_first, visit)
     local first, size = 0, 2
     while true do
@@ -59,11 +60,11 @@ local function sliding_log()
     end
   end
 
-  -- scan subtracts expired marks from the sum (gone counts them) and finds the oldest mark that
-  -- stays. It also computes passes_at, the instant at which enough of the oldest marks will have
-  -- expired to admit the cost; 0 if it is admitted now or never. scan starts at the end of the log
-  -- from which fewer units must be read, so that a denial by a limit that was lowered does not read
-  -- all marks.
+  -- The function scan subtracts expired marks from the sum and finds the oldest mark that stays.
+  -- The variable gone counts the expired marks. It also computes passes_at, the instant at which
+  -- enough of the oldest marks will have expired to admit the cost; 0 if the cost is admitted now
+  -- or never. The scan starts at the end of the log from which fewer units must be read, so that a
+  -- denial by a limit that was lowered does not read all marks.
   local function scan(s)
     local horizon, lacking, keeps = s.now - s.window, 0, s.count - s.need
     walk(s, false, function(at, units)
@@ -102,9 +103,9 @@ local function sliding_log()
     end
   end
 
-  -- roll reads everything that the decision can need. newest_at and newest_units are the newest
-  -- mark. If the clock went back by more than a window (gathered), all future marks count as one
-  -- mark at now.
+  -- The function roll reads everything that the decision can need. The variables newest_at and
+  -- newest_units hold the newest mark. If the clock went back by more than a window (gathered), all
+  -- future marks count as one mark at now.
   function log.roll(s, now)
     s.used, s.gone, s.oldest, s.passes_at, s.newest_at = 0, 0, 0, 0, 0
     local newest = call('ZRANGE', s.key, -1, -1)[1]
@@ -123,7 +124,8 @@ local function sliding_log()
     s.room = s.count - s.used
   end
 
-  -- find reads the mark that a receipt names. It must be called before anything is written.
+  -- The function find reads the mark that a receipt names. It must be called before anything is
+  -- written.
   function log.find(s, receipt)
     s.found_at, s.found_units = receipt, 0
     if s.oldest == 0 or receipt < s.oldest or receipt > s.newest_at then
@@ -141,7 +143,7 @@ local function sliding_log()
     end
   end
 
-  -- mark charges n units at the slot's instant.
+  -- The function mark charges n units at the slot's instant.
   function log.mark(s, n)
     if s.oldest == 0 then
       s.oldest, s.newest_at = s.now, 0
@@ -154,7 +156,8 @@ local function sliding_log()
     s.used, s.marked = s.used + n, true
   end
 
-  -- unmark refunds units to the mark that find has read, and returns the number of units.
+  -- The function unmark refunds units to the mark that find has read, and returns the number of
+  -- units.
   function log.unmark(s, n)
     n = math.min(n, s.found_units)
     s.used, s.found_left = s.used - n, s.found_units - n
@@ -193,7 +196,7 @@ local function sliding_log()
     end
   end
 
-  -- forget deletes the log and returns its reply.
+  -- The function forget deletes the log and returns its reply.
   function log.forget(s, now)
     call('DEL', s.key, s.sum_key)
     return format('%d %d 0 0 0', now, s.used)

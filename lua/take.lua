@@ -1,5 +1,5 @@
--- take decides many checks of many counters in one step: it charges all of them or none. Mirrors
--- core/counter/decide.go.
+-- This script decides many checks of many counters in one step: it charges all of them or none.
+-- Mirrors core/counter/decide.go.
 --
 --  KEYS     for each check its key. A sliding log has two: the log and its sum. A penalty has two:
 --           its violations and its end. A denial by another server has none.

@@ -1,8 +1,8 @@
 -- Token bucket: at is the last refill, used is the number of parts that the bucket lacks, and aux
 -- is the number of parts per token when used was written. Mirrors core/counter/token_bucket.go.
 
--- convert returns used in parts of this limit, rounded against the client. It limits a debt to one
--- window's tokens.
+-- The function convert returns used in parts of this limit, rounded against the client. It limits a
+-- debt to one window's tokens.
 local function convert(s)
   local used, deepest = s.used, (s.burst + s.count) * s.unit
   if s.aux ~= s.unit then
@@ -59,7 +59,8 @@ local function roll_bucket(s, now)
 end
 
 -- drain takes n tokens out. If the bucket lacks less than a tick's refill, the part of the tick
--- that has passed is forfeited. beyond is the number of parts that are missing because of a lease.
+-- that has passed is forfeited. The argument beyond is the number of parts that are missing because
+-- of a lease.
 local function drain(s, n, beyond)
   if s.used < s.refill then
     s.at = s.now
@@ -70,8 +71,8 @@ local function drain(s, n, beyond)
   s.used = s.used + n * s.unit
 end
 
--- refund restores tokens to the bucket and returns their number. If the bucket has been full since
--- the charge, it restores none.
+-- The function refund restores tokens to the bucket and returns their number. If the bucket has
+-- been full since the charge, it restores none.
 local function refund(s, receipt, n)
   if s.now - receipt >= math.ceil(s.burst * s.unit / s.refill) * s.tick then
     return 0
@@ -84,8 +85,8 @@ local function refund(s, receipt, n)
   return n
 end
 
--- write_bucket stores the bucket for twice its time to fill; a bucket in debt until it is full,
--- plus one time to fill.
+-- write_bucket stores the bucket for twice its time to fill; a bucket in debt is stored until it is
+-- full, plus one time to fill.
 local function write_bucket(s, ttl)
   if s.used > s.burst * s.unit then
     local to_full = math.ceil(s.used / s.refill) * s.tick

@@ -41,8 +41,8 @@ func init() {
 
 func main() { caddycmd.Main() }
 
-// headers is the baseline: it decides nothing, and sets the headers that Penstock sets. Their
-// values change from request to request, like Penstock's.
+// The type headers is the baseline: it decides nothing, and sets the headers that Penstock sets.
+// Their values change from request to request, like Penstock's.
 type headers struct{ count int64 }
 
 func (headers) CaddyModule() caddy.ModuleInfo {

@@ -22,8 +22,8 @@ import (
 
 func main() {}
 
-// read is the number of bytes of all headers. Without this use of them, the compiler could remove
-// the code that reads them.
+// The variable read is the number of bytes of all headers. Without this use of them, the compiler
+// could remove the code that reads them.
 var read atomic.Int64
 
 //export benchInit

@@ -139,7 +139,7 @@ func (s *stream) note(name string, took time.Duration, times int) {
 	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
 }
 
-// each measures one run of do.
+// The method each measures one run of do.
 func (s *stream) each(name string, do func()) {
 	begin := time.Now()
 	for range rounds {
@@ -178,7 +178,7 @@ func (s *stream) RequestHeaders(bool) abi.Action {
 	return abi.Continue
 }
 
-// ask waits for an answer of the bridge if the mode requires it.
+// The method ask waits for an answer of the bridge if the mode requires it.
 func (s *stream) ask() abi.Action {
 	if s.plugin.mode != modeAsks {
 		return abi.Continue
@@ -195,7 +195,7 @@ func (s *stream) ask() abi.Action {
 	return abi.Pause
 }
 
-// work measures the filter's parts, with a batch of requests at a time.
+// The method work measures the filter's parts, with a batch of requests at a time.
 func (s *stream) work(headers [][2]string) {
 	f, h := s.plugin.filter, s.plugin.host
 	reply := wire.AppendReply(nil)

@@ -33,8 +33,8 @@ func adminCommands() []*cobra.Command {
 	return commands
 }
 
-// show asks the target for what is at a path, and prints the reply: as it is if asJSON is true, and
-// otherwise by people, as text for people.
+// The method show asks the target for what is at a path, and prints the reply: as it is if asJSON
+// is true, and otherwise by people, as text for people.
 func (a *admin) show(cmd *cobra.Command, path string, query url.Values, asJSON bool, people func(io.Writer, []byte) error) error {
 	reply, err := a.ask(cmd.Context(), http.MethodGet, path, query)
 	if err != nil {

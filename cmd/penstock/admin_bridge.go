@@ -35,7 +35,7 @@ func (b *bridgeTarget) register(flags *pflag.FlagSet) {
 	flags.StringVar(&b.key, "bridge-key", "", "a PEM `FILE` with its key")
 }
 
-// check returns an error if flags are given that have no effect.
+// The method check returns an error if flags are given that have no effect.
 func (b *bridgeTarget) check() error {
 	if b.url == "" && (b.tokenFile != "" || b.ca != "" || b.cert != "" || b.key != "") {
 		return errors.New("the flags --bridge-… need --bridge, which is missing; write --bridge http://127.0.0.1:8442")
@@ -82,7 +82,7 @@ func (b *bridgeTarget) token() (string, error) {
 	return token, nil
 }
 
-// tls returns the TLS configuration of connections to the bridge.
+// The method tls returns the TLS configuration of connections to the bridge.
 func (b *bridgeTarget) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if b.ca != "" {

@@ -126,8 +126,8 @@ func newBridge() *cobra.Command {
 	return cmd
 }
 
-// negative rejects bounds below 0. Some packages would read them as the default, others would
-// ignore them.
+// The method negative rejects bounds below 0. Some packages would read them as the default, others
+// would ignore them.
 func (f *bridgeFlags) negative() error {
 	var problems []error
 	for _, bound := range []struct {
@@ -149,7 +149,7 @@ func (f *bridgeFlags) negative() error {
 	return errors.Join(problems...)
 }
 
-// run serves until ctx ends.
+// The method run serves until ctx ends.
 func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	if err := f.negative(); err != nil {
 		return err

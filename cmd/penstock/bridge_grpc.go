@@ -53,21 +53,21 @@ const requestsOfCall = 4
 // overGRPC holds the functions that stop the gRPC servers for Envoy.
 type overGRPC struct{ leaves, drains, stops []func() }
 
-// stop ends the servers and all running requests.
+// The method stop ends the servers and all running requests.
 func (o *overGRPC) stop() {
 	for _, stop := range o.stops {
 		stop()
 	}
 }
 
-// leave announces that the bridge will stop, and continues to answer.
+// The method leave announces that the bridge will stop, and continues to answer.
 func (o *overGRPC) leave() {
 	for _, leave := range o.leaves {
 		leave()
 	}
 }
 
-// drain waits until running requests are answered, and ends the servers.
+// The method drain waits until running requests are answered, and ends the servers.
 func (o *overGRPC) drain() {
 	var ending sync.WaitGroup
 	for _, drain := range o.drains {
@@ -153,8 +153,9 @@ type grpcGuard struct {
 	logger    *slog.Logger
 }
 
-// enter rejects a request without the token before it reads more than the head. Health.Check needs
-// no token; Health.Watch does. A request that does not arrive in time is cancelled.
+// The method enter rejects a request without the token before it reads more than the head.
+// Health.Check needs no token; Health.Watch does. A request that does not arrive in time is
+// cancelled.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	patience, v := g.patience, connOf(ctx)
 	if g.token != "" && !shows(info.Header, g.token) {
@@ -193,11 +194,11 @@ func connOf(ctx context.Context) *listen.Conn {
 	return nil
 }
 
-// lateness is the key of a timer in a stream's context, which ends the stream if its request does
-// not arrive in time.
+// The type lateness is the key of a timer in a stream's context, which ends the stream if its
+// request does not arrive in time.
 type lateness struct{}
 
-// arriving is a stream whose request has not arrived yet.
+// The type arriving is a stream whose request has not arrived yet.
 type arriving struct{ grpc.ServerStream }
 
 // RecvMsg implements [grpc.ServerStream].
@@ -209,13 +210,15 @@ func (a arriving) RecvMsg(m any) error {
 	return err
 }
 
-// shows reports whether the header contains the token. Its time depends only on the token's length.
+// The function shows reports whether the header contains the token. Its time depends only on the
+// token's length.
 func shows(header metadata.MD, token string) bool {
 	shown := header.Get("authorization")
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
 }
 
-// unary recovers from a panic, which would otherwise end the process and all its requests.
+// The method unary recovers from a panic, which would otherwise end the process and all its
+// requests.
 func (g *grpcGuard) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (response any, err error) {
 	defer g.rescue(&err)
 	return next(ctx, request)
@@ -227,7 +230,7 @@ func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServer
 	return next(server, arriving{s})
 }
 
-// rescue recovers from a panic and turns it into an error. It must be deferred.
+// The method rescue recovers from a panic and turns it into an error. It must be deferred.
 func (g *grpcGuard) rescue(err *error) {
 	if reason := recover(); reason != nil {
 		g.logger.Error("a request has panicked", "reason", reason, "stack", string(debug.Stack()))

@@ -44,7 +44,7 @@ func (r *running) overGRPC(what string) (address string, conn *grpc.ClientConn) 
 	return address, conn
 }
 
-// descriptors returns a request of Envoy for a client.
+// The function descriptors returns a request of Envoy for a client.
 func descriptors(client string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "default", Descriptors: []*ratelimit.RateLimitDescriptor{{
 		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: client}}}}}

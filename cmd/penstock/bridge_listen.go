@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// entrances are the addresses that the bridge will listen on, with their certificates.
+// The type entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
 	http, rls, xds listen.Address // the zero value if it is not used
 	admin          listen.Address
@@ -21,8 +21,8 @@ type entrances struct {
 	guarded        bool        // callers must present a token or a certificate
 }
 
-// entrances returns the addresses to listen on. It rejects addresses that other machines could use
-// without a token or certificate.
+// The method entrances returns the addresses to listen on. It rejects addresses that other machines
+// could use without a token or certificate.
 func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances, err error) {
 	if e.tls, err = f.certificates.config(); err != nil {
 		return e, err
@@ -61,7 +61,7 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	return e, nil
 }
 
-// certified reports whether callers must present certificates.
+// The method certified reports whether callers must present certificates.
 func (e *entrances) certified() bool {
 	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
 }
@@ -76,7 +76,7 @@ const (
 	grpcConnectionsMax = 1 << 12
 )
 
-// open listens, and limits the number of open connections.
+// The method open listens, and limits the number of open connections.
 func (e *entrances) open(at listen.Address, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
 	listener, err := listen.On(at, e.mode)
 	if err != nil {

@@ -40,7 +40,7 @@ func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	return token, err
 }
 
-// guarded reports whether operators must send a token.
+// The method guarded reports whether operators must send a token.
 func (f *operatorFlags) guarded() bool { return f.token != "" || f.tokenFile != "" }
 
 // entrance adds the address for operators, and reports whether other machines can reach it.

@@ -30,7 +30,7 @@ func (f *publishedFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.node, "policy-node", "", "with --policy redis:NAME, the `NAME` of this node for shares of the nodes (the name of the host)")
 }
 
-// check returns an error if a flag does not apply to the policy.
+// The method check returns an error if a flag does not apply to the policy.
 func (f *publishedFlags) check(policy string) error {
 	if !strings.HasPrefix(policy, publishedPrefix) && len(f.keys)+len(f.folder)+len(f.node) > 0 {
 		return errors.New("--policy-key, --policy-dir and --policy-node go with --policy redis:NAME: give that, or leave them out")

@@ -43,7 +43,7 @@ const (
 	pongTime = 10 * time.Second
 )
 
-// served holds the arguments of serve besides the bridge itself.
+// The type served holds the arguments of serve besides the bridge itself.
 type served struct {
 	store    counter.Store
 	metrics  *metrics.Metrics
@@ -55,7 +55,7 @@ type served struct {
 	entrances
 }
 
-// serve serves until ctx ends.
+// The method serve serves until ctx ends.
 func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -99,8 +99,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	return drain(hurry, b, server, envoy)
 }
 
-// drain waits until running calls are answered, but ends them if that takes too long or hurry is
-// done.
+// The function drain waits until running calls are answered, but ends them if that takes too long
+// or hurry is done.
 func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *overGRPC) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(hurry, drainTime)
@@ -119,7 +119,7 @@ func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *
 	return err
 }
 
-// reloads reads the policy file at each SIGHUP, until end is called.
+// The function reloads reads the policy file at each SIGHUP, until end is called.
 func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

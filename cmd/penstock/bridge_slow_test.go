@@ -100,7 +100,7 @@ func (r *running) halfOne(t *testing.T, text, want string, ended *atomic.Int64) 
 	}
 }
 
-// pipes is a listener for connections within one process.
+// The type pipes is a listener for connections within one process.
 type pipes struct {
 	came   chan net.Conn
 	closed chan struct{}
@@ -205,7 +205,8 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// waiting makes a call that waits to be admitted, and returns the reply's status and size.
+// The function waiting makes a call that waits to be admitted, and returns the reply's status and
+// size.
 func waiting(t *testing.T, client *http.Client) (status, bytes int) {
 	t.Helper()
 	known, err := client.Get("http://bridge/v1/policy")

@@ -62,7 +62,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 	return opened, nil
 }
 
-// misplaced returns an error if flags are given that do not apply to the kind of store.
+// The method misplaced returns an error if flags are given that do not apply to the kind of store.
 func (f *bridgeFlags) misplaced() error {
 	switch redis := inRedis(&f.redis); {
 	case redis && (f.countersMax != 0 || f.bytesMax != 0):

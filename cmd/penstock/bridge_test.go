@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// running is a bridge in this process.
+// The type running is a bridge in this process.
 type running struct {
 	t       *testing.T
 	said    *eventually.Journal
@@ -28,7 +28,8 @@ type running struct {
 	address string
 }
 
-// bridging starts a bridge on a free port of this machine, or on the addresses in args.
+// The function bridging starts a bridge on a free port of this machine, or on the addresses in
+// args.
 func bridging(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -51,7 +52,7 @@ func bridging(t *testing.T, args ...string) *running {
 	return r
 }
 
-// eventually waits until the bridge has logged the given text.
+// The method eventually waits until the bridge has logged the given text.
 func (r *running) eventually(what string) {
 	r.t.Helper()
 	pattern := regexp.MustCompile(what)
@@ -84,7 +85,7 @@ func (r *running) do(client *http.Client, method, path, body string) (int, strin
 	return response.StatusCode, response.Proto + " " + string(text)
 }
 
-// speaking returns a client for one version of HTTP.
+// The function speaking returns a client for one version of HTTP.
 func speaking(two bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!two)

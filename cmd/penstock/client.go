@@ -55,8 +55,8 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 	}
 }
 
-// edit returns the command of an action. arguments is the number of arguments after the client; -1
-// stands for any number. If ends is true, the change may have an end.
+// The method edit returns the command of an action. arguments is the number of arguments after the
+// client; -1 stands for any number. If ends is true, the change may have an end.
 func (c *clientEdits) edit(action directory.Action, use, short string, arguments int, ends bool) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(1)}
 	if arguments >= 0 {
@@ -86,12 +86,17 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 		if err != nil {
 			return err
 		}
-		return c.print(cmd.OutOrStdout(), change, func(w io.Writer) { writeRecord(w, change.Client, change.After) })
+		return c.print(cmd.OutOrStdout(), change, func(w io.Writer) {
+			writeRecord(w, change.Client, change.After)
+			if change.Keys > 0 {
+				fmt.Fprintf(w, "%d API keys of the client were removed\n", change.Keys)
+			}
+		})
 	}
 	return cmd
 }
 
-// fill sets the fields of an edit from the arguments that follow the client.
+// The function fill sets the fields of an edit from the arguments that follow the client.
 func fill(edit *directory.Edit, args []string) error {
 	switch edit.Action {
 	case directory.ActionSetTier:
@@ -118,7 +123,7 @@ func fill(edit *directory.Edit, args []string) error {
 	return nil
 }
 
-// apply makes an edit, through the control plane if one is named.
+// The method apply makes an edit, through the control plane if one is named.
 func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	if c.control.given() {
 		return c.control.apply(ctx, edit)
@@ -141,7 +146,7 @@ func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operat
 	return decoded[operator.ClientEntry](c.admin.ask(ctx, http.MethodGet, "record", query))
 }
 
-// show returns the command that prints a client's record.
+// The method show returns the command that prints a client's record.
 func (c *clientEdits) show() *cobra.Command {
 	return &cobra.Command{Use: "show CLIENT", Short: "Print a client's record in the directory", Args: cobra.ExactArgs(1),
 		Example: "  penstock client show user:u_42",
@@ -184,7 +189,7 @@ func (c *clientEdits) history() *cobra.Command {
 	return cmd
 }
 
-// print prints a value as JSON, or calls people to print it as text.
+// The method print prints a value as JSON, or calls people to print it as text.
 func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) error {
 	if !c.asJSON {
 		people(w)

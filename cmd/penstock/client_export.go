@@ -42,7 +42,7 @@ const exportVersion = 1
 // seenNames are names of records, by the beginning of their SHA-256, with the lines that name them.
 type seenNames map[[16]byte]int32
 
-// add adds a name, and returns the line that has it already, or 0.
+// The method add adds a name, and returns the line that has it already, or 0.
 func (s seenNames) add(name string, line int) (before int) {
 	sum := sha256.Sum256([]byte(name))
 	short := [16]byte(sum[:16])
@@ -53,7 +53,7 @@ func (s seenNames) add(name string, line int) (before int) {
 	return 0
 }
 
-// export returns the command that prints all records.
+// The method export returns the command that prints all records.
 func (c *clientEdits) export() *cobra.Command {
 	return &cobra.Command{Use: "export", Short: "Print all records of the directory, clients and API keys, one JSON object a line", Args: noArgs,
 		Long: "Print all records of the directory, of clients and of API keys, one JSON object a line, for penstock client import. The last\n" +
@@ -79,7 +79,7 @@ func (c *clientEdits) export() *cobra.Command {
 		}}
 }
 
-// exporting is one run of the export.
+// The type exporting is one run of the export.
 type exporting struct {
 	c       *clientEdits
 	out     io.Writer
@@ -119,7 +119,7 @@ func (e *exporting) line(value any) error {
 	return err
 }
 
-// clients prints the records of all clients.
+// The method clients prints the records of all clients.
 func (e *exporting) clients(ctx context.Context) error {
 	query := directory.ListQuery{Most: directory.ListMax}
 	for {
@@ -166,7 +166,7 @@ func (e *exporting) problem(name, why string) {
 	fmt.Fprintf(e.err, "left out: %s: %s\n", printable(name), printable(why))
 }
 
-// keys prints the records of all keys.
+// The method keys prints the records of all keys.
 func (e *exporting) keys(ctx context.Context) error {
 	query := url.Values{"n": {fmt.Sprint(directory.KeyPageMax)}}
 	for {

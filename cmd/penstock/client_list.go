@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// list returns the command that prints the clients that have a record.
+// The method list returns the command that prints the clients that have a record.
 func (c *clientEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the clients that have a record in the directory, page by page", Args: noArgs,
 		Long: "Print the clients that have a record in the directory, page by page. Redis keeps the records in no order, so the pages have\n" +
@@ -42,8 +42,8 @@ func (c *clientEdits) list() *cobra.Command {
 	return cmd
 }
 
-// collect returns a page. If Redis has few records among many other keys, that takes several calls,
-// each with its own deadline.
+// The method collect returns a page. If Redis has few records among many other keys, that takes
+// several calls, each with its own deadline.
 func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	all, most := &directory.Listing{Clients: []directory.Listed{}}, query.Most
 	for {
@@ -81,7 +81,7 @@ func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*dir
 	return decoded[directory.Listing](c.admin.ask(ctx, http.MethodGet, "records", values))
 }
 
-// list returns a page of the clients in the database of a control plane.
+// The method list returns a page of the clients in the database of a control plane.
 func (c *controlClient) list(ctx context.Context, query url.Values) (*directory.Listing, error) {
 	var found struct {
 		Clients []ledger.Client
@@ -120,7 +120,7 @@ func writeListing(w io.Writer, all *directory.Listing, now time.Time) {
 	}
 }
 
-// marked returns a mark for people: until when, and why.
+// The function marked returns a mark for people: until when, and why.
 func marked(m *directory.Mark, now time.Time) string {
 	if m == nil {
 		return "-"

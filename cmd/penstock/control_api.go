@@ -94,9 +94,6 @@ func (c *controlClient) token() (string, error) {
 
 // apply makes an edit.
 func (c *controlClient) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
-	if edit.Action == directory.ActionGrant || edit.Action == directory.ActionUngrant {
-		return nil, errors.New("a control plane does not keep grants: write penstock client set-limit with --until instead")
-	}
 	body := struct {
 		directory.Edit
 		Client *struct{} `json:"client,omitempty"` // the path names the client

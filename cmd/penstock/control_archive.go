@@ -43,7 +43,7 @@ func (f *archiveFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.usage, "keep-usage", keepUsageDefault, "how long usage and daily sums are kept in the database, at least 31d")
 }
 
-// keep returns how long rows are kept.
+// The method keep returns how long rows are kept.
 func (f *archiveFlags) keep() (k retain.Keep, err error) {
 	for _, flag := range []struct {
 		name, text string
@@ -70,8 +70,8 @@ func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	return archive.OpenBucket(f.place)
 }
 
-// archiving is a command of the archive. It uses the database and the bucket directly, without the
-// API.
+// The type archiving is a command of the archive. It uses the database and the bucket directly,
+// without the API.
 type archiving struct {
 	controlFlags
 	asJSON bool
@@ -84,7 +84,7 @@ func newArchiving() *archiving {
 	return c
 }
 
-// with runs do with the archive. needed says whether there must be a bucket.
+// The method with runs do with the archive. needed says whether there must be a bucket.
 func (c *archiving) with(ctx context.Context, needed bool, do func(*archive.Archiver) error) error {
 	bucket, err := c.archive.bucket()
 	if err != nil {

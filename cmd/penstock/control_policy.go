@@ -112,7 +112,7 @@ func newPolicyPut() *cobra.Command {
 	return cmd
 }
 
-// head returns the latest revision, or 0 if there is no policy.
+// The method head returns the latest revision, or 0 if there is no policy.
 func (p *policyCommand) head(ctx context.Context, path string) (int64, error) {
 	var found struct{ Head int64 }
 	status, err := p.send(ctx, http.MethodGet, path, nil, &found)
@@ -310,7 +310,7 @@ func newPolicyPublish() *cobra.Command {
 	return cmd
 }
 
-// publish makes a step of a publication, and prints the result.
+// The method publish makes a step of a publication, and prints the result.
 func (p *policyCommand) publish(cmd *cobra.Command, path string, body map[string]any) error {
 	var after ledger.Policy
 	if _, err := p.sendJSON(cmd.Context(), http.MethodPost, path+"/publication", body, &after); err != nil {

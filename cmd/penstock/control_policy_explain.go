@@ -31,7 +31,7 @@ func newPolicyExplain() *cobra.Command {
 	return cmd
 }
 
-// controlled is the control plane that has the policy and the records of clients.
+// The type controlled is the control plane that has the policy and the records of clients.
 type controlled struct {
 	*policyCommand
 	revision int64

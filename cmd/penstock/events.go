@@ -33,7 +33,7 @@ const (
 	retryWithin = time.Minute
 )
 
-// follower prints the events of a node or of all nodes.
+// The type follower prints the events of a node or of all nodes.
 type follower struct {
 	admin    *admin
 	query    url.Values
@@ -90,7 +90,7 @@ func (a *admin) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// run prints events until it is interrupted, or only those that nodes remember.
+// The method run prints events until it is interrupted, or only those that nodes remember.
 func (f *follower) run(ctx context.Context) error {
 	done, err := f.admin.keepOpen(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (f *follower) run(ctx context.Context) error {
 	return nil
 }
 
-// ended returns an error, or nil if the command was interrupted.
+// The function ended returns an error, or nil if the command was interrupted.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -131,7 +131,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// pause waits, and reports false if the command is interrupted.
+// The function pause waits, and reports false if the command is interrupted.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -141,12 +141,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask asks for the next events.
+// The method ask asks for the next events.
 func (f *follower) ask(ctx context.Context) (*eventsReply, error) {
 	return decoded[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
 }
 
-// begin returns the events that nodes remember, once all nodes have sent theirs.
+// The method begin returns the events that nodes remember, once all nodes have sent theirs.
 func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 	for began := time.Now(); ; {
 		if page, err = f.ask(ctx); err != nil {
@@ -158,7 +158,7 @@ func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 	}
 }
 
-// print prints the events of a page, and notes about it.
+// The method print prints the events of a page, and notes about it.
 func (f *follower) print(page *eventsReply) error {
 	f.query.Set("after", page.After)
 	f.query.Set("wait", fmt.Sprint(operator.WaitMax))
@@ -205,7 +205,7 @@ func (f *follower) printNotes(page *eventsReply) {
 	}
 }
 
-// note prints a line for people, once.
+// The method note prints a line for people, once.
 func (f *follower) note(line string) {
 	if !f.told[line] {
 		f.told[line] = true
@@ -231,7 +231,8 @@ func (f *follower) printEvent(e *events.Event) error {
 	return err
 }
 
-// rest returns the last column: the request, or the text of an event that is not about a request.
+// The method rest returns the last column: the request, or the text of an event that is not about a
+// request.
 func (f *follower) rest(e *events.Event) string {
 	parts := []string{e.Method, e.Path}
 	if e.Kind != events.KindDenied && e.Kind != events.KindAdmitted {

@@ -67,7 +67,7 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// register registers the flags that describe the request.
+// The method register registers the flags that describe the request.
 func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
@@ -156,7 +156,8 @@ func (q *question) document(cmd *cobra.Command) (*policyfile.Document, error) {
 	return readPolicy(q.policy, cmd.InOrStdin())
 }
 
-// verifiers opens the verifiers of the policy. If the client is named, they need no credential.
+// The method verifiers opens the verifiers of the policy. If the client is named, they need no
+// credential.
 func (q *question) verifiers(cmd *cobra.Command, d *policyfile.Document, a *asked, now time.Time) ([]policy.Verifier, io.Closer, error) {
 	if q.named != (operator.Words{}) {
 		return q.assert(cmd, d, a)
@@ -165,7 +166,7 @@ func (q *question) verifiers(cmd *cobra.Command, d *policyfile.Document, a *aske
 		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
 }
 
-// patient is a token verifier that waits for its keys.
+// The type patient is a token verifier that waits for its keys.
 type patient struct{ *credential.JWT }
 
 func (p patient) Verify(credential string) (*policy.Identity, policy.CredentialState) {
@@ -182,7 +183,7 @@ func (p patient) VerifyFor(_ *policy.Asker, credential string) (*policy.Identity
 	return p.Verify(credential)
 }
 
-// reasoning is a verifier of API keys that records why a key is no longer valid.
+// The type reasoning is a verifier of API keys that records why a key is no longer valid.
 type reasoning struct {
 	*credential.Keys
 	reason *string
@@ -194,7 +195,7 @@ func (r reasoning) VerifyFor(asker *policy.Asker, credential string) (*policy.Id
 	return r.Keys.VerifyFor(asker, credential)
 }
 
-// read converts the flags to a request.
+// The method read converts the flags to a request.
 func (q *question) read() (*asked, time.Time, error) {
 	now := time.Now()
 	if q.now != "" {
@@ -246,7 +247,7 @@ func (q *question) read() (*asked, time.Time, error) {
 	return a, now, nil
 }
 
-// asked is the request that the flags describe, in the form that core reads.
+// The type asked is the request that the flags describe, in the form that core reads.
 type asked struct {
 	method, path, query, host string
 	headers                   http.Header

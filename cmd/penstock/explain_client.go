@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// assert makes the request come from the named client. It returns verifiers that accept any
-// credential as the client's. The caller closes the closer.
+// The method assert makes the request come from the named client. It returns verifiers that accept
+// any credential as the client's. The caller closes the closer.
 func (q *question) assert(cmd *cobra.Command, d *policyfile.Document, a *asked) ([]policy.Verifier, io.Closer, error) {
 	if q.named.Client == "" {
 		return nil, nil, errors.New("--user, --tier and --tenant are those of a --client; write --client user:u_42 too")
@@ -69,7 +69,7 @@ func (q *question) assertIn(cmd *cobra.Command, p *operator.Policy, client *oper
 	return verifiers, q.claim(client, a)
 }
 
-// asserting is a verifier that accepts any credential as that of one client.
+// The type asserting is a verifier that accepts any credential as that of one client.
 type asserting struct{ client *operator.Profile }
 
 // Verify returns the client, or the state of its API key if that is not valid.
@@ -84,7 +84,7 @@ func (v asserting) Verify(string) (*policy.Identity, policy.CredentialState) {
 // assertedCredential stands for the credential of a named client.
 const assertedCredential = "of-the-named-client"
 
-// carry adds a credential to the request where an entry of identify looks for it.
+// The method carry adds a credential to the request where an entry of identify looks for it.
 func (a *asked) carry(entry *policyfile.Identify) error {
 	var header, cookie, query string
 	if entry.JWT != nil {
@@ -113,7 +113,7 @@ func (a *asked) carry(entry *policyfile.Identify) error {
 	return nil
 }
 
-// claim adds the properties to the request that identify a client without a credential.
+// The method claim adds the properties to the request that identify a client without a credential.
 func (q *question) claim(client *operator.Client, a *asked) error {
 	kind, id, _ := strings.Cut(client.String(), ":")
 	word, name, _ := strings.Cut(kind, ".")

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// answer is the output of explain. Programs read its JSON, so fields may be added and never
-// removed.
+// The type answer is the output of explain. Programs read its JSON, so fields may be added and
+// never removed.
 type answer struct {
 	Policy   string         `json:"policy"`
 	Disabled bool           `json:"disabled,omitempty"`
@@ -89,8 +89,8 @@ type decisionAnswer struct {
 var actionWords = map[policy.Action]string{policy.ActionReject: "reject", policy.ActionLogOnly: "log_only", policy.ActionAllow: "allow",
 	policy.ActionBlock: "block", policy.ActionThrottle: "throttle"}
 
-// millis rounds up, so that a client that waits that long has waited long enough. It returns nil
-// for never.
+// The function millis rounds up, so that a client that waits that long has waited long enough. It
+// returns nil for never.
 func millis(span counter.Micros) *int64 {
 	if span == counter.Never {
 		return nil
@@ -102,7 +102,7 @@ func millis(span counter.Micros) *int64 {
 	return &n
 }
 
-// tell assembles the answer about a request under one policy.
+// The function tell assembles the answer about a request under one policy.
 func tell(e *core.Explanation, d *core.Decision, store string) *answer {
 	a := &answer{Policy: e.Policy, Disabled: e.Disabled, Methods: []methodAnswer{}, Address: e.Address, Listed: e.Listed,
 		Rules: []ruleAnswer{}, Store: store,

@@ -15,8 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// plan plans a request with the records of clients and keys: those of the control plane, or, if the
-// policy needs a directory, those in Redis. unread is true if no Redis is named for them.
+// The method plan plans a request with the records of clients and keys: those of the control plane,
+// or, if the policy needs a directory, those in Redis. unread is true if no Redis is named for
+// them.
 func (q *question) plan(ctx context.Context, d *policyfile.Document, store *lookedAt, plan *core.Plan, add func()) (unread bool, err error) {
 	needed := d.Directory || d.KeysInDirectory()
 	source := new(failingSource)

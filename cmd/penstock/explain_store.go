@@ -23,7 +23,7 @@ type lookedAt struct {
 	Close func() error
 }
 
-// open returns the store that the flags select, or an empty one whose clock is at now.
+// The method open returns the store that the flags select, or an empty one whose clock is at now.
 func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if !f.given() {
 		if !f.IsZero() {
@@ -47,7 +47,8 @@ func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	return &lookedAt{Store: store, name: store.String(), redis: store, Close: store.Close}, nil
 }
 
-// look evaluates the plan's checks, and those of all shards, without charging anything.
+// The function look evaluates the plan's checks, and those of all shards, without charging
+// anything.
 func look(ctx context.Context, store counter.Store, plan *core.Plan) error {
 	looks := plan.Looks()
 	results := make([]counter.Result, len(looks))

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// print prints the answer for people.
+// The method print prints the answer for people.
 func (a *answer) print(out io.Writer) error {
 	var text strings.Builder
 	line := func(label, format string, args ...any) {
@@ -114,7 +114,7 @@ func (r *ruleAnswer) print(out io.Writer, looked bool) {
 	}
 }
 
-// turns describes the shards of a rule's counters, and their decisions.
+// The method turns describes the shards of a rule's counters, and their decisions.
 func (r *ruleAnswer) turns(looked bool) string {
 	text := fmt.Sprintf("%d shards, used in rotation", r.Shards)
 	switch {
@@ -184,7 +184,7 @@ func (c *clientAnswer) String() string {
 	return text
 }
 
-// span formats milliseconds as a duration.
+// The function span formats milliseconds as a duration.
 func span(millis *int64) string {
 	if millis == nil {
 		return "never"

@@ -36,12 +36,14 @@ func newKey() *cobra.Command {
 	for _, cmd := range parent.Commands() {
 		flags := cmd.Flags()
 		k.admin.registerTargets(flags)
+		k.control.register(flags)
+		cmd.PreRunE = func(*cobra.Command, []string) error { return k.control.check(flags) }
 		flags.BoolVar(&k.asJSON, "json", false, "print JSON")
 	}
 	return parent
 }
 
-// why adds the flags for the actor and the reason in the history.
+// The function why adds the flags for the actor and the reason in the history.
 func why(cmd *cobra.Command, edit *directory.KeyEdit) {
 	cmd.Flags().StringVar(&edit.Reason, "reason", "", "why, for the history; required")
 	cmd.Flags().StringVar(&edit.Actor, "actor", currentUser(), "who makes the change, for the history")
@@ -60,7 +62,7 @@ func (o *newKeyOptions) register(cmd *cobra.Command) {
 	flags.StringVar(&o.span, "for", "", "when the key ends, as a span from now, such as 12h or 90d")
 }
 
-// end returns when the key ends, or the zero time.
+// The method end returns when the key ends, or the zero time.
 func (o *newKeyOptions) end() (time.Time, error) {
 	if o.expiresAt != "" && o.span != "" {
 		return time.Time{}, errors.New("--expires-at and --for both state the end; keep one")
@@ -71,7 +73,7 @@ func (o *newKeyOptions) end() (time.Time, error) {
 	return endOf("", o.span, time.Now())
 }
 
-// make returns a key and its SHA-256.
+// The method make returns a key and its SHA-256.
 func (o *newKeyOptions) make(in io.Reader) (key, hash string, err error) {
 	key = credential.GenerateKey()
 	if o.given {
@@ -83,7 +85,7 @@ func (o *newKeyOptions) make(in io.Reader) (key, hash string, err error) {
 	return key, credential.Digits(hash), err
 }
 
-// create returns the command that makes a key.
+// The method create returns the command that makes a key.
 func (k *keyEdits) create() *cobra.Command {
 	edit := directory.KeyEdit{Action: directory.KeyCreate, Record: new(directory.KeyRecord)}
 	var options newKeyOptions
@@ -124,7 +126,7 @@ func (k *keyEdits) create() *cobra.Command {
 	return cmd
 }
 
-// rotate returns the command that replaces a key.
+// The method rotate returns the command that replaces a key.
 func (k *keyEdits) rotate() *cobra.Command {
 	edit := directory.KeyEdit{Action: directory.KeyRotate}
 	var options newKeyOptions
@@ -155,13 +157,13 @@ func (k *keyEdits) rotate() *cobra.Command {
 	return cmd
 }
 
-// made is the result of a command that makes a key.
+// The type made is the result of a command that makes a key.
 type made struct {
 	Key string `json:"key"`
 	*directory.KeysShown
 }
 
-// make makes a key, and prints it once its record is written.
+// The method make makes a key, and prints it once its record is written.
 func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *newKeyOptions) error {
 	key, hash, err := options.make(cmd.InOrStdin())
 	if err != nil {
@@ -178,13 +180,13 @@ func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *new
 	})
 }
 
-// plain returns the command of an action that takes a name only.
+// The method plain returns the command of an action that takes a name only.
 func (k *keyEdits) plain(action directory.KeyAction, use, short string) *cobra.Command {
 	edit := &directory.KeyEdit{Action: action}
 	return k.change(edit, use, short)
 }
 
-// revoke returns the command that revokes keys.
+// The method revoke returns the command that revokes keys.
 func (k *keyEdits) revoke() *cobra.Command {
 	edit := &directory.KeyEdit{Action: directory.KeyRevoke}
 	cmd := k.change(edit, "revoke NAME", "Withdraw the keys of a name for good: they are denied with 401")
@@ -192,7 +194,7 @@ func (k *keyEdits) revoke() *cobra.Command {
 	return cmd
 }
 
-// change returns the command for an edit that changes the keys of a name.
+// The method change returns the command for an edit that changes the keys of a name.
 func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	why(cmd, edit)
@@ -207,7 +209,7 @@ func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Com
 	return cmd
 }
 
-// show returns the command that prints the keys of a name.
+// The method show returns the command that prints the keys of a name.
 func (k *keyEdits) show() *cobra.Command {
 	return &cobra.Command{Use: "show NAME", Short: "Print the keys of a name in the directory, without the keys themselves",
 		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
@@ -219,7 +221,7 @@ func (k *keyEdits) show() *cobra.Command {
 		}}
 }
 
-// list returns the command that prints a page of all keys, or of the keys of one client.
+// The method list returns the command that prints a page of all keys, or of the keys of one client.
 func (k *keyEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the keys of the directory by name, page by page", Args: noArgs}
 	var query directory.KeyQuery
@@ -264,11 +266,17 @@ func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*direc
 			return nil, err
 		}
 	}
+	if k.control.given() {
+		return k.control.applyKey(ctx, edit)
+	}
 	return decoded[directory.KeysShown](k.admin.post(ctx, "key", edit))
 }
 
 // lookUpKeys returns the keys of a name, or a page of those that the query selects.
 func (k *keyEdits) lookUpKeys(ctx context.Context, name string, page directory.KeyQuery) (*directory.KeysShown, error) {
+	if k.control.given() {
+		return k.control.keys(ctx, name, page)
+	}
 	query := url.Values{}
 	for word, value := range map[string]string{"name": name, "client": page.Client, "after": page.After} {
 		if value != "" {

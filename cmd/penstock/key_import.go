@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// imported is the result of an import.
+// The type imported is the result of an import.
 type imported struct {
 	Imported int `json:"imported"`
 	Known    int `json:"known"` // entries that were in the directory already, with the same record

@@ -12,10 +12,10 @@ import (
 	"strconv"
 )
 
-// certificates are the paths of PEM files.
+// The type certificates are the paths of PEM files.
 type certificates struct{ cert, key, clientCA string }
 
-// config returns the TLS configuration, or nil for no TLS.
+// The method config returns the TLS configuration, or nil for no TLS.
 func (c *certificates) config() (*tls.Config, error) {
 	switch {
 	case (c.cert == "") != (c.key == ""):

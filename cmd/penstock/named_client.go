@@ -58,7 +58,7 @@ func warnOfUnknown(out io.Writer, client string, of *operator.Profile) {
 	}
 }
 
-// closers closes several verifiers.
+// The type closers closes several verifiers.
 type closers []io.Closer
 
 // Close closes all verifiers, which never fails.
@@ -69,7 +69,7 @@ func (c closers) Close() error {
 	return nil
 }
 
-// unable is a verifier for entries whose credentials this program does not have.
+// The type unable is a verifier for entries whose credentials this program does not have.
 type unable struct{}
 
 // Verify returns that the credential is unknown.

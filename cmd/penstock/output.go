@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// printable quotes a text from the network if it contains control characters, which a terminal
-// would obey.
+// The function printable quotes a text from the network if it contains control characters, which a
+// terminal would obey.
 func printable(text string) string {
 	if text == "" {
 		return "-"

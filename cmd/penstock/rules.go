@@ -80,7 +80,7 @@ func printRules(out io.Writer, reply []byte) error {
 	return rules.Flush()
 }
 
-// action returns what the rule does.
+// The method action returns what the rule does.
 func (r *shownRule) action() string {
 	if r.Enabled != nil && !*r.Enabled {
 		return "off"
@@ -88,7 +88,7 @@ func (r *shownRule) action() string {
 	return cmp.Or(r.Action, "reject")
 }
 
-// matches returns the conditions of the rule, or "" if it applies to every request.
+// The method matches returns the conditions of the rule, or "" if it applies to every request.
 func (r *shownRule) matches() string {
 	var all []string
 	for _, field := range slices.Sorted(maps.Keys(r.Match)) {

@@ -62,8 +62,8 @@ func (a *admin) usageCommand() *cobra.Command {
 	return cmd
 }
 
-// print prints the counters as a table. Below, it prints a line for each penalty in force, the
-// properties of the client and their origin, its last denials, and its record.
+// The method print prints the counters as a table. Below, it prints a line for each penalty in
+// force, the properties of the client and their origin, its last denials, and its record.
 func (r *usageReport) print(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
 		fmt.Fprintf(out, "no limit counts %s\n", printable(r.Client))
@@ -151,8 +151,8 @@ func (r *usageReport) printOrigin(out io.Writer) {
 	}
 }
 
-// resets returns when the whole limit is available again, and when the next unit is admitted if
-// none is admitted now.
+// The function resets returns when the whole limit is available again, and when the next unit is
+// admitted if none is admitted now.
 func resets(c *operator.Counter, now time.Time) string {
 	if c.Used == 0 {
 		return "-"
@@ -164,7 +164,8 @@ func resets(c *operator.Counter, now time.Time) string {
 	return text + ")"
 }
 
-// wait formats a span for people. It rounds up, so that the displayed span is never too short.
+// The function wait formats a span for people. It rounds up, so that the displayed span is never
+// too short.
 func wait(ms int64) string {
 	span := time.Duration(ms) * time.Millisecond
 	unit := time.Millisecond
@@ -174,7 +175,7 @@ func wait(ms int64) string {
 	return (span + unit - 1).Truncate(unit).String()
 }
 
-// unsharded returns the counters, with the shards of each limit combined into one.
+// The function unsharded returns the counters, with the shards of each limit combined into one.
 func unsharded(counters []operator.Counter) (all []operator.Counter) {
 	for _, c := range counters {
 		if c.ShardOf == "" {

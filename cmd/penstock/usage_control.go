@@ -39,7 +39,7 @@ func (b *billing) register(cmd *cobra.Command) {
 	flags.StringVar(&b.format, "format", "table", "with --control: table, csv or ndjson")
 }
 
-// check returns an error if the flags contradict each other.
+// The method check returns an error if the flags contradict each other.
 func (b *billing) check(cmd *cobra.Command, args []string) error {
 	if err := b.control.check(cmd.Flags()); err != nil {
 		return err
@@ -63,7 +63,8 @@ func (b *billing) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// print prints the usage of a month, page by page. query has the client, the policy and the rule.
+// The method print prints the usage of a month, page by page. query has the client, the policy and
+// the rule.
 func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) error {
 	w, err := newUsageWriter(b.format, out)
 	if err != nil {
@@ -138,7 +139,7 @@ func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
 	return nil, fmt.Errorf("there is no --format %q: write table, csv or ndjson", format)
 }
 
-// inert puts an apostrophe before a field that a spreadsheet would take for a formula.
+// The function inert puts an apostrophe before a field that a spreadsheet would take for a formula.
 func inert(fields []string) []string {
 	for i, field := range fields {
 		if field != "" {

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// filled sets every exported field of a policy, at every depth, to a nonzero value that differs
-// from the previous one.
-func filled(t *testing.T, v reflect.Value, n *int) {
+// fillPolicy sets every exported field of a policy, at every depth, to a nonzero value. Each value
+// differs from the previous one.
+func fillPolicy(t *testing.T, v reflect.Value, n *int) {
 	t.Helper()
 	*n++
 	switch value := v.Addr().Interface().(type) {
@@ -42,27 +42,27 @@ func filled(t *testing.T, v reflect.Value, n *int) {
 		v.SetUint(uint64(*n%255 + 1))
 	case reflect.Array:
 		for i := range v.Len() {
-			filled(t, v.Index(i), n)
+			fillPolicy(t, v.Index(i), n)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		for i := range 2 {
-			filled(t, v.Index(i), n)
+			fillPolicy(t, v.Index(i), n)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		filled(t, v.Elem(), n)
+		fillPolicy(t, v.Elem(), n)
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		for range 3 {
 			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-			filled(t, key, n)
-			filled(t, value, n)
+			fillPolicy(t, key, n)
+			fillPolicy(t, value, n)
 			v.SetMapIndex(key, value)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			filled(t, v.Field(i), n)
+			fillPolicy(t, v.Field(i), n)
 		}
 	default:
 		t.Fatalf("a policy has a %s: say how it is filled in", v.Type())
@@ -81,7 +81,7 @@ func TestFiltersWithoutDirectories(t *testing.T) {
 	}
 }
 
-// TestOlderFilters: a policy without newer fields is written in the form that filters of the
+// TestOlderFilters: a policy that uses no new fields is written in the form that filters of the
 // previous release can read. A policy with newer fields has a different head, so older filters
 // reject it and keep the policy that they have.
 func TestOlderFilters(t *testing.T) {
@@ -96,12 +96,12 @@ func TestOlderFilters(t *testing.T) {
 	}
 }
 
-// TestCompactHoldsEveryField: a field that the compact form omits would be a limit that only some
-// proxies enforce.
+// TestCompactHoldsEveryField: the compact form omits no field, because only some proxies would then
+// enforce it.
 func TestCompactHoldsEveryField(t *testing.T) {
 	var p policy.Policy
 	n := 0
-	filled(t, reflect.ValueOf(&p).Elem(), &n)
+	fillPolicy(t, reflect.ValueOf(&p).Elem(), &n)
 	data := AppendPolicy([]byte("before"), &p, "v1")
 	got, version, err := ReadPolicy(data[len("before"):])
 	if err != nil || version != "v1" || !bytes.HasPrefix(data, []byte("before")) {
@@ -115,7 +115,7 @@ func TestCompactHoldsEveryField(t *testing.T) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		r.Quota = false // the compact form omits it: filters have no descriptors
-		r.Region = nil  // nor regions: the bridge divides
+		r.Region = nil  // filters have no regions either: the bridge divides the limits
 	}
 	if diff := cmp.Diff(p, got, cmp.AllowUnexported(counter.Limit{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)

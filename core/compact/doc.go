@@ -4,9 +4,9 @@
 //
 // # Promise
 //
-// Each Read function decodes the output of its Append function, from this release or the previous
-// one. The output contains no secret: for credentials, it describes only where requests carry them.
-// Damaged input causes an error, never a panic.
+// Each Read function decodes the output of the corresponding Append function of this release or the
+// previous one. The output contains no secret: for credentials, it describes only where requests
+// carry them. Damaged input causes an error, never a panic.
 //
 // # Price
 //
@@ -14,6 +14,6 @@
 //
 // # When not to use it
 //
-// Do not use it for data that people read or that outlives a release. Keep policies in YAML, TOML
-// or JSON.
+// Do not use it for data that people read or that must outlive a release. Keep policies in YAML,
+// TOML or JSON.
 package compact

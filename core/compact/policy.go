@@ -17,24 +17,24 @@ import (
 // written in the older form, so that filters of the previous release can read it.
 const (
 	compactHead       = "penstock policy 4\n"
-	compactHeadUnread = "penstock policy 5\n" // with CostAfter.Unread
+	compactHeadUnread = "penstock policy 5\n" // for a policy that sets CostAfter.Unread
 	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not
-	// know it would decide without the records of clients.
+	// know this head would decide without the records of clients.
 	compactHeadDirected = "penstock policy 6\n"
 	// compactHeadTraced is for a policy with Traced, and records whether the policy has a
-	// Directory. A filter that does not know it would send no traces.
+	// Directory. A filter that does not know this head would send no traces.
 	compactHeadTraced = "penstock policy 7\n"
 )
 
-// PolicyBytesMax is the greatest length of a compact policy, enough for 100,000 rules of 160 bytes
-// each.
+// PolicyBytesMax is the greatest length of a compact policy, which suffices for 100,000 rules of
+// 160 bytes each.
 const PolicyBytesMax = 16 << 20
 
 // AppendPolicy appends the policy and its version in compact form. The result contains no secret:
 // for tokens and API keys it describes where requests carry them, and it omits
 // [policy.Identify.Verifier]. It also omits Timezone, which only a process with a store needs.
 func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
-	c := codec.Coder{Unread: p.Directory || p.Traced || saysUnread(p)}
+	c := codec.Coder{Unread: p.Directory || p.Traced || setsUnread(p)}
 	switch {
 	case p.Traced:
 		c.Data = append(dst, compactHeadTraced...)
@@ -58,7 +58,7 @@ func ReadPolicy(data []byte) (p policy.Policy, version string, err error) {
 	if end < len(compactHead) || len(data) > PolicyBytesMax {
 		return policy.Policy{}, "", codec.ErrMalformed
 	}
-	const digit = len(compactHead) - len("4\n") // its place in every head
+	const digit = len(compactHead) - len("4\n") // the position of the version letter in every head
 	form := data[digit]
 	if string(data[:digit]) != compactHead[:digit] || form < compactHead[digit] || form > compactHeadTraced[digit] ||
 		data[digit+1] != '\n' || string(checksum(data[:end])) != string(data[end:]) {
@@ -217,8 +217,8 @@ func codeCostAfter(c *codec.Coder, a *policy.CostAfter) {
 	}
 }
 
-// saysUnread reports whether a rule of the policy sets CostAfter.Unread.
-func saysUnread(p *policy.Policy) bool {
+// setsUnread reports whether a rule of the policy sets CostAfter.Unread.
+func setsUnread(p *policy.Policy) bool {
 	for i := range p.Rules {
 		if c := p.Rules[i].CostAfter; c != nil && c.Unread != 0 {
 			return true

@@ -10,16 +10,16 @@ import (
 )
 
 // usage records how many units a client used at an instant. Refunded units are subtracted from it;
-// for a bucket, the refund is recorded as negative usage instead.
+// for a token bucket, the refund is recorded as negative usage instead.
 type usage struct {
 	at      Micros
 	units   int64
 	receipt Micros
 }
 
-// greedy is a client that takes as many units as it can from one counter, at the instants that suit
-// it best.
-type greedy struct {
+// greedyClient is a client that takes as many units as it can from one counter, at the instants
+// that suit it best.
+type greedyClient struct {
 	rng   *rand.Rand
 	limit Limit
 	slot  []Slot
@@ -29,11 +29,11 @@ type greedy struct {
 
 const noon Micros = 1_700_049_600 * Second
 
-func newGreedy(rng *rand.Rand, l Limit) *greedy {
-	return &greedy{rng: rng, limit: l, slot: make([]Slot, 1), now: noon + Micros(rng.Int64N(int64(l.window)))}
+func newGreedy(rng *rand.Rand, l Limit) *greedyClient {
+	return &greedyClient{rng: rng, limit: l, slot: make([]Slot, 1), now: noon + Micros(rng.Int64N(int64(l.window)))}
 }
 
-func (g *greedy) ask(op Op, cost int64, receipt Micros) Result {
+func (g *greedyClient) ask(op Op, cost int64, receipt Micros) Result {
 	var r [1]Result
 	c := Check{Limit: &g.limit, Op: op, Cost: cost, Receipt: receipt}
 	if op == OpUpTo {
@@ -50,9 +50,9 @@ func (g *greedy) ask(op Op, cost int64, receipt Micros) Result {
 	return r[0]
 }
 
-// step sends a request and then waits, usually until the time at which the result promises more
-// units.
-func (g *greedy) step() {
+// The method step sends a request and then waits, usually until the time at which the result
+// promises more units.
+func (g *greedyClient) step() {
 	cost := min(g.limit.burst, []int64{1, 2, g.rng.Int64N(g.limit.burst) + 1, g.limit.burst, g.limit.burst/2 + 1}[g.rng.IntN(5)])
 	r := g.ask([]Op{OpTake, OpTake, OpUpTo}[g.rng.IntN(3)], cost, 0)
 	if g.rng.IntN(8) == 0 && len(g.used) > 0 {
@@ -73,8 +73,8 @@ func (g *greedy) step() {
 	}
 }
 
-// refund refunds part of a usage, at most as much as was used.
-func (g *greedy) refund(u *usage) {
+// The method refund refunds part of a usage, at most as much as was used.
+func (g *greedyClient) refund(u *usage) {
 	if u.units <= 0 || u.receipt == 0 {
 		return
 	}
@@ -88,7 +88,7 @@ func (g *greedy) refund(u *usage) {
 }
 
 // perWindow returns the units used in each aligned window.
-func (g *greedy) perWindow() map[Micros]int64 {
+func (g *greedyClient) perWindow() map[Micros]int64 {
 	units := map[Micros]int64{}
 	for _, u := range g.used {
 		units[u.at-u.at%g.limit.window] += u.units
@@ -97,7 +97,7 @@ func (g *greedy) perWindow() map[Micros]int64 {
 }
 
 // mostInSpan returns the greatest number of units used in any span as long as a window.
-func (g *greedy) mostInSpan() (most int64) {
+func (g *greedyClient) mostInSpan() (most int64) {
 	for i := range g.used {
 		units := int64(0)
 		for _, u := range g.used[i:] {
@@ -112,7 +112,7 @@ func (g *greedy) mostInSpan() (most int64) {
 }
 
 // greedyTraffic runs greedy traffic under many limits and calls check after each run.
-func greedyTraffic(t *testing.T, a Algorithm, check func(t *testing.T, g *greedy)) {
+func greedyTraffic(t *testing.T, a Algorithm, check func(t *testing.T, g *greedyClient)) {
 	rng := seed.Random(t)
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour, WindowMax}
 	for range 300 {
@@ -137,7 +137,7 @@ func greedyTraffic(t *testing.T, a Algorithm, check func(t *testing.T, g *greedy
 }
 
 // windowPromise checks the promise of both algorithms that count by windows.
-func windowPromise(t *testing.T, g *greedy) {
+func windowPromise(t *testing.T, g *greedyClient) {
 	for at, units := range g.perWindow() {
 		if units > g.limit.count {
 			t.Fatalf("%s: %d units in the window from %d", g.limit, units, at)
@@ -153,7 +153,7 @@ func TestFixedWindowPromise(t *testing.T) { greedyTraffic(t, FixedWindow, window
 func TestSlidingWindowPromise(t *testing.T) { greedyTraffic(t, SlidingWindow, windowPromise) }
 
 func TestSlidingLogPromise(t *testing.T) {
-	greedyTraffic(t, SlidingLog, func(t *testing.T, g *greedy) {
+	greedyTraffic(t, SlidingLog, func(t *testing.T, g *greedyClient) {
 		if most := g.mostInSpan(); most > g.limit.count {
 			t.Fatalf("%s: %d units in a span of a window", g.limit, most)
 		}
@@ -161,7 +161,7 @@ func TestSlidingLogPromise(t *testing.T) {
 }
 
 func TestTokenBucketPromise(t *testing.T) {
-	greedyTraffic(t, TokenBucket, func(t *testing.T, g *greedy) {
+	greedyTraffic(t, TokenBucket, func(t *testing.T, g *greedyClient) {
 		for i := range g.used {
 			units := int64(0)
 			for _, u := range g.used[i:] {
@@ -175,9 +175,9 @@ func TestTokenBucketPromise(t *testing.T) {
 	})
 }
 
-// patient returns a client that has taken units one by one for several windows, each as soon as it
-// was allowed.
-func patient(t *testing.T, l Limit, windows int) *greedy {
+// patientClient returns a client that has taken units one by one for several windows, each as soon
+// as it was allowed.
+func patientClient(t *testing.T, l Limit, windows int) *greedyClient {
 	t.Helper()
 	g := newGreedy(rand.New(rand.NewPCG(1, 1)), l)
 	g.now = noon - noon%l.window
@@ -203,7 +203,7 @@ func TestTheWholeLimitCanBeUsedInEveryWindow(t *testing.T) {
 				// end of the next.
 				continue
 			}
-			g := patient(t, l, windows)
+			g := patientClient(t, l, windows)
 			used := g.perWindow()
 			if l.algorithm == TokenBucket {
 				// The burst is available in addition. The client does not wait for the token due at
@@ -268,7 +268,7 @@ func TestTokenBucketSustainsItsRateWithASmallBurst(t *testing.T) {
 	for range 2_000 {
 		count, window := 1+rng.Int64N(1<<rng.IntN(41)), WindowMin+Micros(rng.Int64N(int64(WindowMax)>>rng.IntN(30)))
 		window = min(window, WindowMax)
-		// A thousand times the clock's resolution.
+		// This is a thousand times the clock's resolution.
 		burst := max(1, mulDiv(count, 1000, int64(window))+rng.Int64N(1+count>>rng.IntN(41)))
 		l, err := NewLimit(TokenBucket, count, window, min(burst, count))
 		if err != nil {

@@ -101,7 +101,8 @@ func (b *Bounds) period(now Micros) int {
 	}
 }
 
-// ascending reports whether the boundaries ascend and are all instants that a store can represent.
+// The method ascending reports whether the boundaries ascend and are all instants that a store can
+// represent.
 func (b *Bounds) ascending() bool {
 	return 0 < b[0] && b[0] < b[1] && b[1] < b[2] && b[2] < b[3] && int64(b[3]) <= exactMax/2
 }
@@ -138,7 +139,7 @@ func Stale(now Micros, checks []Check) error {
 // one has moved the counter to a later period, the counter stays there. In all other cases the time
 // zone was different or a clock was wrong, so the counter moves to the current period with its
 // usage. Otherwise an edit of the time zone would grant a fresh allowance. While only one of two
-// nodes has loaded the edit, every switch between the nodes would grant another.
+// nodes has loaded the edit, every switch between the nodes would grant another allowance.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {

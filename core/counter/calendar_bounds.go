@@ -17,8 +17,8 @@ func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 		loc = time.UTC
 	}
 	year, month, day := time.UnixMicro(int64(now)).In(loc).Date()
-	// If the clocks go back across midnight, they show yesterday's date again after today has
-	// begun. The current period is still today's.
+	// If the clocks go back across midnight, they show the date of the day before again after the
+	// new day has begun. The current period is still that of the new day.
 	ahead := 1
 	for u.start(year, month, day, ahead, loc) > now {
 		ahead--
@@ -35,8 +35,8 @@ func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	return b
 }
 
-// start returns the first instant of the period that contains the date or, if ahead is positive, of
-// the period that comes that many periods later.
+// The method start returns the first instant of a period: of the one that contains the date if
+// ahead is 0, otherwise of the one that comes ahead periods later.
 func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *time.Location) Micros {
 	switch u {
 	case CalendarDay:
@@ -64,7 +64,7 @@ const (
 )
 
 // dateBegins returns the first instant at which the clocks of loc show the given midnight or later.
-// The argument is the local date and time, stored as if it were UTC. dateBegins only compares UTC
+// The argument is the local date and time, stored as if it were UTC. The function only compares UTC
 // offsets: time.Date does not specify which of two midnights it returns, and on the last day of a
 // leap year Time.ZoneBounds returns spans in the past for a zone whose rules extend beyond its
 // table.

@@ -100,8 +100,8 @@ func texts(b Bounds, zone *time.Location) (out [4]string) {
 	return out
 }
 
-// TestCalendarBoundsGoOn follows the boundaries over 60 years in zones with an unusual history.
-// Each instant belongs to exactly one period, and the last microsecond of a period still has the
+// TestCalendarBoundsGoOn checks the boundaries over 60 years in zones with an unusual history. Each
+// instant belongs to exactly one period, and the last microsecond of a period still has the
 // period's bounds.
 func TestCalendarBoundsGoOn(t *testing.T) {
 	rng := seed.Random(t)
@@ -129,9 +129,9 @@ func TestCalendarBoundsGoOn(t *testing.T) {
 	}
 }
 
-// dailyAt performs a check with a daily limit, at the given times of the caller's clock and of the
-// store's clock.
-func dailyAt(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
+// checkDaily performs a check with a daily limit, at the given times of the caller's clock and of
+// the store's clock.
+func checkDaily(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
 	l, _ := NewCalendarLimit(3, CalendarDay)
 	b := CalendarDay.Bounds(caller, time.UTC)
 	var r [1]Result
@@ -139,18 +139,18 @@ func dailyAt(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
 	return r[0]
 }
 
-// midnight is the start of the day that contains noon.
+// The constant midnight is the start of the day that contains noon.
 const midnight = noon - 12*Hour
 
 func TestCalendarWindowIsChosenByTheStore(t *testing.T) {
-	for late := range Micros(3) { // how many days the caller's clock is behind
+	for late := range Micros(3) { // by how many days the caller's clock is behind
 		var s [1]Slot
 		now := midnight + late*Day + Hour
-		r := dailyAt(&s, OpTake, 2, midnight, now)
+		r := checkDaily(&s, OpTake, 2, midnight, now)
 		if r.Granted != 2 || r.Remaining != 1 || r.Receipt != midnight+late*Day || r.Reset != 23*Hour || r.Next != r.Reset {
 			t.Errorf("%d days behind: %+v", late, r)
 		}
-		if r := dailyAt(&s, OpTake, 2, midnight, now); !r.Denied || r.Wait != 23*Hour {
+		if r := checkDaily(&s, OpTake, 2, midnight, now); !r.Denied || r.Wait != 23*Hour {
 			t.Errorf("%d days behind, over the limit: %+v", late, r)
 		}
 		l, _ := NewCalendarLimit(3, CalendarDay)
@@ -163,7 +163,7 @@ func TestCalendarWindowIsChosenByTheStore(t *testing.T) {
 func TestCalendarWindowAheadOfTheClock(t *testing.T) {
 	for ahead := Micros(1); ahead <= 3; ahead++ {
 		s := [1]Slot{{State: State{At: midnight + ahead*Day, Used: 2}}}
-		r := dailyAt(&s, OpTake, 2, midnight, noon)
+		r := checkDaily(&s, OpTake, 2, midnight, noon)
 		if !r.Denied || r.Wait != 12*Hour+ahead*Day || s[0].Write || s[0].State.At != midnight+ahead*Day {
 			t.Errorf("%d days ahead: %+v, %+v; want it kept", ahead, r, s[0])
 		}
@@ -171,14 +171,14 @@ func TestCalendarWindowAheadOfTheClock(t *testing.T) {
 	for _, at := range []Micros{midnight + 4*Day, midnight + Day + 1, noon + 1, noon - Hour, midnight + 1, midnight - 1,
 		midnight - 12*Hour + 1} {
 		s := [1]Slot{{State: State{At: at, Used: 2}}}
-		r := dailyAt(&s, OpLook, 2, midnight, noon)
+		r := checkDaily(&s, OpLook, 2, midnight, noon)
 		if r.Remaining != 1 || r.Reset != 12*Hour || !s[0].Write || s[0].State != (State{At: midnight, Used: 2}) {
 			t.Errorf("begun at %d: %+v, %+v; want it moved to today with its count", at-midnight, r, s[0])
 		}
 	}
 	for _, at := range []Micros{midnight - 12*Hour, midnight - Day} {
 		s := [1]Slot{{State: State{At: at, Used: 2}}}
-		if r := dailyAt(&s, OpTake, 3, midnight, noon); r.Granted != 3 {
+		if r := checkDaily(&s, OpTake, 3, midnight, noon); r.Granted != 3 {
 			t.Errorf("begun at %d: %+v, want a new day", at-midnight, r)
 		}
 	}
@@ -187,7 +187,7 @@ func TestCalendarWindowAheadOfTheClock(t *testing.T) {
 func TestCalendarGiveBackGoesToItsWindow(t *testing.T) {
 	l, _ := NewCalendarLimit(3, CalendarDay)
 	var s [1]Slot
-	receipt := dailyAt(&s, OpTake, 3, midnight, noon).Receipt
+	receipt := checkDaily(&s, OpTake, 3, midnight, noon).Receipt
 	back := func(now Micros) int64 {
 		b, r := CalendarDay.Bounds(now, time.UTC), [1]Result{}
 		Decide(now, []Check{{Limit: &l, Op: OpRefund, Cost: 2, Receipt: receipt, Bounds: &b}}, s[:], r[:])

@@ -13,8 +13,8 @@ type Op uint8
 
 // The operations of a check.
 const (
-	// OpTake charges Cost if every OpTake and OpUpTo check of the call passes. Otherwise none of
-	// them is charged. A Cost of 0 only reads the counter.
+	// OpTake charges Cost if every OpTake and OpUpTo check of the call passes. If any of them
+	// fails, none is charged. A Cost of 0 only reads the counter.
 	OpTake Op = iota
 	// OpUpTo charges between Min and Max units. If fewer than Min units are available, it charges
 	// nothing and denies the call. Otherwise it charges min(available, Cost) plus the fraction
@@ -40,7 +40,7 @@ const (
 // Check is one operation on one counter.
 type Check struct {
 	// Key names the counter. The caller may change its bytes after Take, so a store copies the keys
-	// that it keeps. The keys of one call are distinct.
+	// that it keeps. The keys within one call must be distinct.
 	Key []byte
 	// ScopeLen is the length of the prefix of Key that names the rule rather than the client. A
 	// store that is full counts all new clients of a scope together.
@@ -69,17 +69,18 @@ type Check struct {
 	// OnError selects what happens if the store cannot answer. Stores ignore it; a fallback uses
 	// it.
 	OnError OnError
-	// Source identifies where the call comes from, as far as the client's address allows. It is 0
-	// if unknown. It does not select a counter. A busy store uses it to serve the sources in turn.
+	// Source identifies where the call comes from, as far as the client's address reveals it. It is
+	// 0 if unknown. It does not select a counter. A busy store uses it to serve the sources in
+	// turn.
 	Source uint32
 	Cost   int64 // units, 0 to CountMax + 1; for OpUpTo, the units needed
 	Min    int64 // OpUpTo: the smallest useful charge, 1 to Cost (1 if Cost is 0)
 	Max    int64 // OpUpTo: the greatest charge, at least Cost
-	// ShareMille is the share of the units left beyond Cost that OpUpTo may take, in thousandths, 0
-	// to 1000.
+	// ShareMille is the part of the units left beyond Cost that an OpUpTo may take in addition, in
+	// thousandths from 0 to 1000.
 	ShareMille int64
-	// Receipt, of an OpRefund, is the receipt of the charge. A refund whose receipt is not positive
-	// has no effect in a store.
+	// Receipt is used by an OpRefund: it is the receipt of the charge. A refund whose receipt is
+	// not positive has no effect in any store.
 	Receipt Micros
 	// Age makes the check part of a lease. It is 1 to the limit's window, or 0 for no lease.
 	//
@@ -100,8 +101,8 @@ type Check struct {
 	// penalty, the check records the violations and might impose a penalty.
 	Penalty *Penalty
 	// Guard is the number of the penalty check, counted from 1, that records a denial by this check
-	// as a violation. It is 0 if a denial is not a violation. Violation, 1 to ViolationMax,
-	// identifies this counter among those of the client.
+	// as a violation. It is 0 if a denial is not a violation. Violation, between 1 and
+	// ViolationMax, identifies this counter among those of the client.
 	Guard     int
 	Violation int64
 }
@@ -109,8 +110,8 @@ type Check struct {
 // ViolationMax is the greatest value of [Check.Violation]. A Lua number can represent it exactly.
 const ViolationMax int64 = 1<<52 - 1
 
-// ViolationsMax is the greatest number of violations remembered per client. Beyond it, the oldest
-// are forgotten.
+// ViolationsMax is the greatest number of violations remembered per client. Beyond that number, the
+// oldest violations are forgotten.
 const ViolationsMax = 1000
 
 // Bounds are the consecutive boundaries of three periods of a calendar unit. The caller's clock may
@@ -119,13 +120,13 @@ const ViolationsMax = 1000
 // [ErrStale].
 type Bounds [4]Micros
 
-// Result is a store's answer to one [Check]. Its spans start at At.
+// Result is a store's answer to one [Check]. Its spans of time start at At.
 type Result struct {
 	At        Micros // the store's clock at the decision
 	Granted   int64  // units charged, refunded or recorded; 0 if the call was denied
 	Remaining int64  // units left after this call, never negative
-	// Denied reports whether this check by itself would deny the request. A check with a Cost of 0,
-	// an OpRefund or an OpForce never denies.
+	// Denied reports whether this check alone would deny the request. A check with a Cost of 0, an
+	// OpRefund or an OpForce never denies.
 	Denied bool
 	// Wait is the time until this check would pass: 0 if it would pass now, [Never] if the cost
 	// exceeds the limit's capacity. An OpUpTo passes once Min units are available. With a Cost of
@@ -147,18 +148,18 @@ type Result struct {
 	// Overflow reports whether the store was full and answered from a counter shared with other
 	// clients.
 	Overflow bool
-	// Local reports whether this process made the decision. That is the case if the store could not
-	// answer. It is also the case if the store admitted the call, but this process denied it
-	// because of units that the process had admitted on its own before. Under on_error: local the
-	// process enforces its share of the limit; otherwise it enforces the whole limit. Only Denied
-	// and Wait are then set. If the check is Refundable and the call was admitted, Granted is set
-	// too, and so is Receipt, to a negative number, if the units can be refunded. Such a receipt is
-	// valid only in this process.
+	// Local reports whether this process made the decision. Local is set if the store could not
+	// answer. It is also set if the store admitted the call, but this process denied it because of
+	// units that the process had admitted on its own before. Under on_error: local the process
+	// enforces its share of the limit; otherwise it enforces the whole limit. Only Denied and Wait
+	// are then set. If the check is Refundable and the call was admitted, Granted is set too, and
+	// so is Receipt, to a negative number, if the units can be refunded. Such a receipt is valid
+	// only in this process.
 	Local bool
-	// Violations is, for a check of a penalty, the number of violations remembered after this call.
-	// It is 0 for an OpTake in an admitted call, which does not read the violations. For a penalty,
-	// Wait is its remaining time. Denied reports whether it is in force, even if this call imposed
-	// it.
+	// Violations is used for a check of a penalty: it is the number of violations remembered after
+	// this call. It is 0 for an OpTake in an admitted call, which does not read the violations. For
+	// a check of a penalty, Wait is the remaining time of the penalty. Its Denied reports whether
+	// the penalty is in force, even if this call imposed it.
 	Violations int64
 }
 
@@ -167,8 +168,8 @@ type Result struct {
 var ErrUnavailable = errors.New("store unavailable")
 
 // ErrOverloaded is wrapped by every error for a store that works but has too many calls to answer.
-// Clients can cause it, so the request is denied and on_error does not apply. An error that wraps
-// ErrOverloaded does not wrap [ErrUnavailable].
+// Clients can cause this state, so the request is denied and on_error does not apply. An error that
+// wraps ErrOverloaded does not wrap [ErrUnavailable].
 var ErrOverloaded = errors.New("store overloaded")
 
 // ErrStale reports that the store's clock is outside the boundaries of a calendar window, because
@@ -187,11 +188,11 @@ func (c *Check) Include(other *Check) {
 	}
 }
 
-// OnError is the action to take when the store cannot answer.
+// OnError is the action for requests that the store cannot answer.
 type OnError uint8
 
-// The actions when the store cannot answer. Of the limits that apply to a request, the strictest
-// decides.
+// The actions when the store cannot answer. Of the actions of the limits that apply to a request,
+// the strictest decides.
 const (
 	OnErrorInherit OnError = iota // in a rule: the policy's setting; in a policy: allow
 	OnErrorAllow

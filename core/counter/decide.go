@@ -53,10 +53,10 @@ type Slot struct {
 	ends Micros // calendar windows: when the window of State ends
 	// calendar windows: an instant at which that window has certainly ended, if ends is an estimate
 	over Micros
-	// beyond reports whether the bucket lacked more parts than this limit can take, because another
-	// limit of the same counter took them. State has then been reduced to the most that this limit
-	// can take.
-	beyond bool
+	// beyondLimit reports whether the bucket lacked more parts than this limit can take, because
+	// the same counter was also charged under another limit. State has then been reduced to the
+	// most that this limit can take.
+	beyondLimit bool
 }
 
 // Decide answers checks[i] from slots[i] in results[i] at the instant now. It is [Store.Take]
@@ -72,12 +72,12 @@ func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 		if c.Penalty != nil {
 			penalties = true
 			s.Write = false
-			c.Penalty.enforce(s, r, now)
+			c.Penalty.applyPenalty(s, r, now)
 		} else {
 			s.Write = c.roll(s, now)
 			evaluate(c, s, r, now)
 		}
-		if c.denies(r) {
+		if c.denyCall(r) {
 			admitted = false
 			penalized = penalized || c.Penalty != nil
 		}
@@ -92,17 +92,17 @@ func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 	}
 	for i := range checks {
 		if checks[i].Penalty != nil {
-			punish(now, i+1, checks, slots, results, admitted, !admitted && !penalized)
+			completePenalty(now, i+1, checks, slots, results, admitted, !admitted && !penalized)
 		}
 	}
 }
 
-// denies reports whether the result of the check denies the call.
-func (c *Check) denies(r *Result) bool {
+// denyCall reports whether the result of the check denies the call.
+func (c *Check) denyCall(r *Result) bool {
 	return r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo)
 }
 
-// finish performs an evaluated check and fills in its result from the new state.
+// The function finish performs an evaluated check and fills in its result from the new state.
 func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	settle(c, s, r, now, admitted)
 	remaining, reset, next := c.Limit.describe(s)
@@ -115,8 +115,8 @@ func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	}
 }
 
-// evaluate sets Denied and Wait of the result. For OpUpTo it sets Granted to the units that the
-// check would charge.
+// The function evaluate sets Denied and Wait of the result. For OpUpTo it sets Granted to the units
+// that the check would charge.
 func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 	var need int64
 	switch c.Op {
@@ -145,14 +145,15 @@ func (c *Check) upTo(available, leasable int64) int64 {
 	return granted
 }
 
-// settle charges, records or refunds units once it is known whether the call is admitted.
+// The function settle charges, records or refunds units once it is known whether the call is
+// admitted.
 func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	amount := int64(0)
 	switch c.Op {
 	case OpLook:
 		return
 	case OpRefund:
-		if s.beyond { // the refund would restore units that the other limit took
+		if s.beyondLimit { // the refund would restore units that the other limit took
 			return
 		}
 		r.Granted = c.refund(s)
@@ -164,7 +165,7 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 		c.roll(s, now)
 		return
 	case OpForce:
-		if s.beyond { // the debt is at its maximum, and the other limit's debt must be kept
+		if s.beyondLimit { // the debt is at its maximum, and the other limit's debt must be kept
 			break
 		}
 		amount = min(c.Cost, max(0, c.Limit.debtRoom(s)))
@@ -193,8 +194,8 @@ func sinceNow(at, now Micros) Micros {
 	return max(0, at-now)
 }
 
-// roll advances the slot to the instant now. It reports whether the slot must be stored even if
-// nothing is charged.
+// The method roll advances the slot to the instant now. It reports whether the slot must be stored
+// even if nothing is charged.
 //
 // The clock can go back. A counter that is then at most one window ahead continues at its own
 // instant. A counter further ahead would deny its clients until the clock reaches that instant, so
@@ -203,7 +204,7 @@ func sinceNow(at, now Micros) Micros {
 // Leased units remain leased when a window ends, because the node that holds them might not know
 // yet that it has ended.
 func (c *Check) roll(s *Slot, now Micros) (store bool) {
-	s.now, s.beyond = now, false
+	s.now, s.beyondLimit = now, false
 	l, leased := c.Limit, s.State.Leased
 	switch {
 	case l.calendar != 0:
@@ -216,7 +217,7 @@ func (c *Check) roll(s *Slot, now Micros) (store bool) {
 		store = l.rollWindow(s)
 	}
 	if leased != 0 {
-		s.State.Leased = l.leased(leased, s.now)
+		s.State.Leased = l.leasedUntil(leased, s.now)
 	}
 	return store
 }
@@ -229,16 +230,16 @@ func (l *Limit) windowEnds(s *Slot) Micros {
 	return s.State.At + l.window
 }
 
-// room returns the available units. It is negative if the counter is in debt.
+// The method room returns the available units. It is negative if the counter is in debt.
 func (l *Limit) room(s *Slot) int64 {
 	if l.algorithm == TokenBucket {
 		return floorDiv(l.burst*l.unit-s.State.Used, l.unit)
 	}
-	return l.count - l.used(s)
+	return l.count - l.usedUnits(s)
 }
 
-// used returns the units that count against the limit at the slot's instant.
-func (l *Limit) used(s *Slot) int64 {
+// usedUnits returns the units that count against the limit at the slot's instant.
+func (l *Limit) usedUnits(s *Slot) int64 {
 	if l.algorithm == SlidingWindow {
 		return l.weighted(s) + s.State.Used
 	}
@@ -258,9 +259,9 @@ func (l *Limit) passesAt(s *Slot, cost int64) Micros {
 	case TokenBucket:
 		return l.bucketHas(s, cost)
 	case SlidingLog:
-		return l.logHas(s, cost)
+		return l.logPassesAt(s, cost)
 	case SlidingWindow:
-		return l.slidingHas(s, cost)
+		return l.slidingPassesAt(s, cost)
 	default:
 		if s.State.Used+cost <= l.count {
 			return 0
@@ -269,7 +270,8 @@ func (l *Limit) passesAt(s *Slot, cost int64) Micros {
 	}
 }
 
-// describe returns the available units (negative in debt) and the instants for Reset and Next.
+// The method describe returns the available units (negative in debt) and the instants for Reset and
+// Next.
 func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 	remaining = l.room(s)
 	switch l.algorithm {
@@ -286,7 +288,7 @@ func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 	return remaining, reset, reset
 }
 
-// charge adds n units and returns the receipt.
+// The method charge adds n units and returns the receipt.
 func (c *Check) charge(s *Slot, n int64) Micros {
 	l, beyond := c.Limit, int64(0)
 	if c.Age > 0 && n > c.Cost {
@@ -303,8 +305,8 @@ func (c *Check) charge(s *Slot, n int64) Micros {
 	}
 }
 
-// refund refunds up to Cost units of the charge that Receipt names. It returns the number of
-// units refunded.
+// The method refund refunds up to Cost units of the charge that Receipt names. It returns the
+// number of units refunded.
 func (c *Check) refund(s *Slot) int64 {
 	if c.Receipt <= 0 {
 		return 0
@@ -315,7 +317,7 @@ func (c *Check) refund(s *Slot) int64 {
 	case SlidingLog:
 		return l.unmark(s, c.Receipt, c.Cost)
 	default:
-		return l.uncount(s, c.Receipt, c.Cost)
+		return l.refundFixed(s, c.Receipt, c.Cost)
 	}
 }
 

@@ -87,8 +87,8 @@ func TestFullBucketAheadOfTheClockIsNotFresh(t *testing.T) {
 	}
 }
 
-// look performs the check on a copy of the slot, so that the slot does not advance.
-func (g *greedy) look() Result {
+// The method look performs the check on a copy of the slot, so that the slot does not advance.
+func (g *greedyClient) look() Result {
 	copied := *g
 	copied.slot = []Slot{{State: g.slot[0].State, Marks: append([]Mark(nil), g.slot[0].Marks...)}}
 	return copied.ask(OpLook, 1, 0)

@@ -20,8 +20,8 @@ func (l *Limit) rollWindow(s *Slot) (store bool) {
 	return false
 }
 
-// uncount refunds units to the window in which they were charged.
-func (l *Limit) uncount(s *Slot, receipt Micros, n int64) int64 {
+// refundFixed refunds units to the window in which they were charged.
+func (l *Limit) refundFixed(s *Slot, receipt Micros, n int64) int64 {
 	count := &s.State.Used
 	switch {
 	case receipt == s.State.At:

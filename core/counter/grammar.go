@@ -72,8 +72,8 @@ func (l Limit) String() string {
 	}
 }
 
-// SameCounter returns the index of the first limit before limits[i] that would share its counter,
-// or -1 if there is none.
+// SameCounter returns the index of the first limit before limits[i] that would share a counter with
+// it, or -1 if there is none.
 func SameCounter(limits []Limit, i int) int {
 	tail := KeyTail(&limits[i])
 	for j := range i {

@@ -50,7 +50,8 @@ func TestParseLimitReads(t *testing.T) {
 	}
 }
 
-// TestParseLimitRejects tests every mistake, and that the message states what to write instead.
+// TestParseLimitRejects tests that every mistake is rejected with a message that states what to
+// write instead.
 func TestParseLimitRejects(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", "write COUNT/WINDOW"},
@@ -144,7 +145,8 @@ func TestParseLimitRejectsLeadingZeros(t *testing.T) {
 	}
 }
 
-// rejectsLimit fails the test unless the text is rejected with a message that contains says.
+// rejectsLimit fails the test unless the text is rejected with a message that contains the text
+// says.
 func rejectsLimit(t *testing.T, text, says string) {
 	t.Helper()
 	l, err := counter.ParseLimit(text)

@@ -19,8 +19,8 @@ func anyNumber(rng *rand.Rand) int64 {
 	return int64(rng.Uint64() >> (1 + rng.IntN(63)))
 }
 
-// saturated returns n, limited to the greatest int64.
-func saturated(n *big.Int) int64 {
+// saturatedInt returns n, limited to the greatest int64.
+func saturatedInt(n *big.Int) int64 {
 	if !n.IsInt64() {
 		return math.MaxInt64
 	}
@@ -33,17 +33,17 @@ func TestExactAgainstBig(t *testing.T) {
 		a, b, c, d := anyNumber(rng), anyNumber(rng), max(1, anyNumber(rng)), anyNumber(rng)
 		product := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
 		divisor := big.NewInt(c)
-		if got, want := mulDiv(a, b, c), saturated(new(big.Int).Div(product, divisor)); got != want {
+		if got, want := mulDiv(a, b, c), saturatedInt(new(big.Int).Div(product, divisor)); got != want {
 			t.Fatalf("mulDiv(%d, %d, %d) = %d, want %d", a, b, c, got, want)
 		}
 		if less := new(big.Int).Sub(product, big.NewInt(d)); less.Sign() >= 0 {
-			if got, want := mulSubDiv(a, b, d, c), saturated(less.Div(less, divisor)); got != want {
+			if got, want := mulSubDiv(a, b, d, c), saturatedInt(less.Div(less, divisor)); got != want {
 				t.Fatalf("mulSubDiv(%d, %d, %d, %d) = %d, want %d", a, b, d, c, got, want)
 			}
 		}
 		if b > 0 {
 			up := new(big.Int).Add(product, new(big.Int).Sub(divisor, big.NewInt(1)))
-			if got, want := mulDivUp(a, b, c, d), min(d, saturated(up.Div(up, divisor))); got != want {
+			if got, want := mulDivUp(a, b, c, d), min(d, saturatedInt(up.Div(up, divisor))); got != want {
 				t.Fatalf("mulDivUp(%d, %d, %d, %d) = %d, want %d", a, b, c, d, got, want)
 			}
 		}

@@ -11,7 +11,7 @@ package counter
 // counters only record the end of the last lease.
 //
 // A token bucket guarantees at most burst + rate·T in any span T. A leased unit can be used until
-// an age A after it left the bucket, and the bucket refills in the meantime. Two rules keep the
+// an age A after it left the bucket, and the bucket refills in the meantime. Two rules preserve the
 // guarantee:
 //
 //   - A lease is granted only from a bucket that lacks at least rate·A. A bucket that lacks less is
@@ -23,10 +23,10 @@ package counter
 // Ages can differ, because processes far from the store need longer ones.
 //
 // A charge whose units are used at once needs no clip. Its unused units are refunded with an Age of
-// one microsecond. Such a charge is a lease of no duration, since units are used before their age
-// has passed. A settlement refunds without an Age, even leased units: it restores what the bucket
-// still lacks because of the charge. At any grant, the sum of these refunds is at most what the
-// bucket lacks beyond the clip (see [Dip]). So the sum can be added to T below.
+// one microsecond. Such a charge counts as a lease of no duration, since a leased unit is used
+// before its age has passed. A settlement refunds without an Age, even leased units: it restores
+// what the bucket still lacks because of the charge. At any grant, the sum of these refunds is at
+// most what the bucket lacks beyond the clip (see [Dip]). So the sum can be added to T below.
 //
 // Proof. Let A be the age minus one microsecond: a unit that is used before the age has passed is
 // used within A. Consider a grant at g. Let T be the tokens in the bucket after the clip and before
@@ -48,7 +48,7 @@ package counter
 // The refill of a lease is rounded against the caller, and a clip forfeits the elapsed part of a
 // tick, as [Limit.drain] does.
 
-// unclipped is the result of leaseRoom for a limit without a clip.
+// The constant unclipped is the result of leaseRoom for a limit that needs no clip.
 const unclipped = int64(Never)
 
 // leaseRoom returns the greatest number of units that a counter can lease at the given age, 0 for
@@ -57,17 +57,17 @@ func (l *Limit) leaseRoom(age Micros) int64 {
 	if age == 0 || l.algorithm != TokenBucket {
 		return unclipped
 	}
-	return floorDiv(l.burst*l.unit-l.brings(age), l.unit)
+	return floorDiv(l.burst*l.unit-l.refillIn(age), l.unit)
 }
 
-// lease prepares the counter for the charge of a lease. It returns the number of parts that a token
-// bucket lacks because of the clip.
+// The method lease prepares the counter for the charge of a lease. It returns the number of parts
+// that a token bucket lacks because of the clip.
 func (l *Limit) lease(s *Slot, age Micros) (clip int64) {
 	s.State.Leased = max(s.State.Leased, s.now+age)
 	if l.algorithm != TokenBucket {
 		return 0
 	}
-	clip = l.brings(age)
+	clip = l.refillIn(age)
 	if s.State.Used < clip+l.refill {
 		s.State.At = s.now
 	}
@@ -75,18 +75,18 @@ func (l *Limit) lease(s *Slot, age Micros) (clip int64) {
 	return clip
 }
 
-// leased returns the end of the last lease, given the recorded instant. No lease is longer than a
-// window, so a later instant was recorded by a clock that was ahead.
-func (l *Limit) leased(until, now Micros) Micros {
+// leasedUntil returns the end of the last lease, given the recorded instant. No lease is longer
+// than a window, so a clock that was ahead must have recorded any later instant.
+func (l *Limit) leasedUntil(until, now Micros) Micros {
 	if until <= now {
 		return 0
 	}
 	return min(until, now+l.window)
 }
 
-// brings returns the greatest number of parts that a bucket refills in a span of the given length.
-// The span is at most a window or the bucket's fill time, so the product fits.
-func (l *Limit) brings(span Micros) int64 {
+// refillIn returns the greatest number of parts that a bucket refills in a span of the given
+// length. The span is at most a window or the bucket's fill time, so the product fits.
+func (l *Limit) refillIn(span Micros) int64 {
 	return ceilDiv(int64(span), int64(l.tick)) * l.refill
 }
 

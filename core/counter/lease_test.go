@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// lessees are clients of one token bucket that lease units, use them and return them, at the
-// instants that suit them best.
+// The type lessees are clients of one token bucket that lease units, use them and return them, at
+// the instants that suit them best.
 type lessees struct {
 	rng    *rand.Rand
 	limit  Limit
@@ -20,7 +20,7 @@ type lessees struct {
 	now    Micros
 	leases []leaseHeld
 	used   []usage
-	// without names a rule to disable, for the tests that show why the rule is needed.
+	// the rule to disable, for the tests that show why the rule is needed
 	without string
 	// refundable: used units may be refunded
 	refundable bool
@@ -60,12 +60,12 @@ func (c *lessees) ask(check Check) Result {
 	}
 	dips := c.slot[0].State.Dips
 	Decide(c.now, []Check{check}, c.slot, r[:])
-	c.undip(&check, &dips)
+	c.removeDips(&check, &dips)
 	return r[0]
 }
 
-// undip removes what the disabled rule contributed to the dips.
-func (c *lessees) undip(check *Check, before *[DipsMax]Dip) {
+// removeDips removes what the disabled rule contributed to the dips.
+func (c *lessees) removeDips(check *Check, before *[DipsMax]Dip) {
 	s := &c.slot[0].State
 	switch {
 	case c.without == "dips lowered by refunds" && check.Op == OpRefund:
@@ -85,15 +85,15 @@ func (c *lessees) undip(check *Check, before *[DipsMax]Dip) {
 	}
 }
 
-// use records units of a charge that are used now.
-func (c *lessees) use(units int64, receipt Micros) {
+// useUnits records units of a charge that are used now.
+func (c *lessees) useUnits(units int64, receipt Micros) {
 	if units > 0 {
 		c.used = append(c.used, usage{at: c.now, units: units, receipt: receipt})
 	}
 }
 
-// some returns a random number of units of at most most, often exactly that.
-func (c *lessees) some(most int64) int64 {
+// someOf returns a random number of units of at most most, often exactly that.
+func (c *lessees) someOf(most int64) int64 {
 	if most <= 0 {
 		return 0
 	}
@@ -103,17 +103,17 @@ func (c *lessees) some(most int64) int64 {
 func (c *lessees) step() {
 	switch c.rng.IntN(6) {
 	case 0:
-		n := c.some(c.limit.burst)
+		n := c.someOf(c.limit.burst)
 		r := c.ask(Check{Op: OpUpTo, Cost: n, Min: 1, Max: n})
-		c.use(r.Granted, r.Receipt)
+		c.useUnits(r.Granted, r.Receipt)
 	case 1, 2:
 		c.lease()
 	case 3:
-		c.spend()
+		c.spendHeld()
 	case 4:
 		c.refund()
 	default: // charged but not used
-		r := c.ask(Check{Op: OpTake, Cost: c.some(c.limit.burst)})
+		r := c.ask(Check{Op: OpTake, Cost: c.someOf(c.limit.burst)})
 		if c.rng.IntN(2) == 0 {
 			c.ask(Check{Op: OpRefund, Cost: r.Granted, Receipt: r.Receipt})
 		} else if r.Granted > 0 {
@@ -123,47 +123,48 @@ func (c *lessees) step() {
 	c.move()
 }
 
-// lease takes units, uses some of them and holds the rest.
+// The method lease takes units, uses some of them and holds the rest.
 func (c *lessees) lease() {
 	need := int64(c.rng.IntN(3))
 	age := c.ages[c.rng.IntN(len(c.ages))]
-	r := c.ask(Check{Op: OpUpTo, Cost: need, Min: 1, Max: need + c.some(c.limit.burst), Age: age,
+	r := c.ask(Check{Op: OpUpTo, Cost: need, Min: 1, Max: need + c.someOf(c.limit.burst), Age: age,
 		ShareMille: []int64{500, 1000}[c.rng.IntN(2)]})
-	c.use(min(need, r.Granted), r.Receipt)
+	c.useUnits(min(need, r.Granted), r.Receipt)
 	if extra := r.Granted - need; extra > 0 {
 		c.leases = append(c.leases, leaseHeld{granted: r.Receipt, age: age, units: extra})
 	}
 }
 
-// spend uses units of leases that have not ended.
-func (c *lessees) spend() {
+// spendHeld uses units of leases that have not ended.
+func (c *lessees) spendHeld() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.granted+l.age > c.now && c.rng.IntN(2) == 0 {
-			n := c.some(l.units)
+			n := c.someOf(l.units)
 			l.units -= n
-			c.use(n, l.granted)
+			c.useUnits(n, l.granted)
 		}
 	}
 }
 
-// refund returns units of leases, whether they have ended or not. Units that the bucket does not
-// take are lost.
+// The method refund returns units of leases, whether they have ended or not. Units that the bucket
+// does not take are lost.
 func (c *lessees) refund() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {
-			n := c.some(l.units)
+			n := c.someOf(l.units)
 			l.units -= n
 			c.ask(Check{Op: OpRefund, Cost: n, Receipt: l.granted, Age: l.age})
 		}
 	}
 }
 
-// move advances the clock to a relevant instant: the end of a lease, the next token, a full bucket.
+// The method move advances the clock to an instant that matters: the end of a lease, the next
+// token, a full bucket.
 func (c *lessees) move() {
 	c.leases = c.leases[max(0, len(c.leases)-8):]
 	look := c.ask(Check{Op: OpLook})
 	switch c.rng.IntN(9) {
-	case 0, 1, 2: // stay at the same instant
+	case 0, 1, 2: // the clock stays at the same instant
 	case 8:
 		c.now += 1 + Micros(c.rng.Int64N(int64(c.limit.tick)))
 	case 3:
@@ -180,7 +181,7 @@ func (c *lessees) move() {
 	}
 }
 
-// excess returns the number of units by which usage exceeds the limit in the worst span.
+// The method excess returns the number of units by which usage exceeds the limit in the worst span.
 func (c *lessees) excess() (most int64, span Micros) {
 	for i := range c.used {
 		units := int64(0)
@@ -200,7 +201,7 @@ func (c *lessees) excess() (most int64, span Micros) {
 const leasedRuns = 12_000
 
 // lesseeTraffic runs random traffic with one rule disabled, on several limits, until clients get
-// too many units. It returns a description of how they did, or "".
+// too many units. It returns a description of how the clients exceeded the limit, or "".
 func lesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
 	for range runs {

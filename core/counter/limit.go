@@ -58,18 +58,18 @@ type Limit struct {
 	burst     int64  // token bucket: capacity in units; otherwise count
 	window    Micros // between WindowMin and WindowMax; for a calendar unit, its typical length
 
-	// Token bucket arithmetic: a token has unit parts, and a tick adds refill parts. unit and
-	// refill are count/window divided by the greatest common divisor. The tick is coarsened or the
-	// refill rounded down until (burst+count)·unit fits in 2^53.
+	// Token bucket arithmetic: a token has unit parts, and a tick adds refill parts. The fields
+	// unit and refill are count/window divided by the greatest common divisor. The tick is
+	// coarsened or the refill rounded down until (burst+count)·unit fits in 2^53.
 	unit   int64
 	refill int64
 	tick   Micros
 	fill   Micros // the time to fill from empty
 }
 
-// NewLimit returns a limit of count units per window. burst is the capacity of a token bucket,
-// where 0 means count. For every other algorithm it must be 0. The error names the number that is
-// out of bounds and states the bounds.
+// NewLimit returns a limit of count units per window. The argument burst is the capacity of a token
+// bucket, where 0 means count. For every other algorithm it must be 0. The error names the number
+// that is out of bounds and states the bounds.
 func NewLimit(a Algorithm, count int64, window Micros, burst int64) (Limit, error) {
 	l := Limit{algorithm: a, count: count, window: window, burst: burst}
 	if burst == 0 {
@@ -114,12 +114,12 @@ func countOutOfBounds(a Algorithm, count, most int64) error {
 //go:noinline
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// reduce divides a token into the fewest parts for which a tick refills a whole number of parts. If
-// the numbers are too large, reduce makes the tick coarser. That rounds the window up and the rate
-// down, so a bucket never grants more than count per window. A full bucket loses up to the refill
-// of one tick, so a coarser tick must refill less than a thousandth of the burst. If it would
-// refill more, reduce rounds the rate instead. In both cases the rate is exact to one part in a
-// thousand.
+// The method reduce divides a token into the fewest parts for which a tick refills a whole number
+// of parts. If the numbers are too large, reduce makes the tick coarser. That rounds the window up
+// and the rate down, so a bucket never grants more than count per window. A full bucket loses up to
+// the refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If it
+// would refill more, reduce rounds the rate instead. In both cases the rate is exact to one part in
+// a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
@@ -127,8 +127,8 @@ func (l *Limit) reduce() error {
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
-		// The burst is less than the count here, because one tick refills a smaller part of a
-		// larger burst. So refill is more than 1,600.
+		// At this point the burst is less than the count, because of a larger burst one tick would
+		// refill a smaller part. So refill is more than 1,600.
 		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
 		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}
@@ -140,9 +140,9 @@ func (l *Limit) reduce() error {
 // divided by lossMax.
 const lossMax = 1000
 
-// coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the bucket's
-// numbers fit. It also returns the parts of a token and the parts that a tick adds. Counts and
-// bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
+// The method coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the
+// bucket's numbers fit. It also returns the parts of a token and the parts that a tick adds. Counts
+// and bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
 func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 	for decade := Micros(1); ; decade *= 10 {
 		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {
@@ -228,8 +228,8 @@ func (l *Limit) ReceiptAt(at Micros, b *Bounds) Micros {
 // [FillMax].
 func (l *Limit) Fillable(count int64) int64 { return mulDiv(int64(FillMax), count, int64(l.window)) }
 
-// Resized returns the limit with another count. burst replaces the burst of a token bucket; other
-// algorithms ignore it.
+// Resized returns the limit with another count. The argument burst replaces the burst of a token
+// bucket; other algorithms ignore it.
 func (l *Limit) Resized(count, burst int64) (Limit, error) {
 	if l.calendar != 0 {
 		return NewCalendarLimit(count, l.calendar)

@@ -89,7 +89,7 @@ func parseCalendar(count int64, unit CalendarUnit, words []string) (Limit, error
 	return NewCalendarLimit(count, unit)
 }
 
-// parseOptions parses [burst N] [ALGORITHM]. burst is 0 if it is absent.
+// parseOptions parses [burst N] [ALGORITHM]. The result burst is 0 if the option is absent.
 func parseOptions(words []string) (a Algorithm, burst int64, err error) {
 	a = SlidingWindow
 	if len(words) > 0 && words[0] == "burst" {
@@ -120,9 +120,10 @@ func parseOptions(words []string) (a Algorithm, burst int64, err error) {
 	return a, burst, nil
 }
 
-// unpadded returns the number without leading zeros. padded reports whether there were any. It is
-// false for text that is not a number, and for zero, which another error reports as out of bounds.
-func unpadded(number string) (digits string, padded bool) {
+// withoutPadding returns the number without leading zeros. The result padded reports whether there
+// were any. It is also false for text that is not a number, and for zero, which another error
+// reports as out of bounds.
+func withoutPadding(number string) (digits string, padded bool) {
 	digits = strings.TrimLeft(number, "0")
 	return digits, digits != number && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
@@ -133,7 +134,7 @@ func parseWhole(what, text string) (int64, error) {
 	if text == "" {
 		return 0, fmt.Errorf("%s is missing: write COUNT/WINDOW, for example 100/1m", what)
 	}
-	if digits, padded := unpadded(text); padded {
+	if digits, padded := withoutPadding(text); padded {
 		return 0, fmt.Errorf("%s %q begins with 0, which some parsers read as octal: write %s", what, text, digits)
 	}
 	n, ok := slim.ParseWhole(text)
@@ -203,7 +204,7 @@ func inOneUnit(text string) string {
 }
 
 func scaleWindow(text, number string, span Micros) (Micros, error) {
-	if digits, padded := unpadded(number); padded {
+	if digits, padded := withoutPadding(number); padded {
 		return 0, fmt.Errorf("window %q begins with 0, which some parsers read as octal: write %s", text,
 			digits+text[len(number):])
 	}

@@ -47,11 +47,11 @@ func (p *Penalty) Flaw() string {
 	return ""
 }
 
-// enforce sets Wait and Denied of the result if the penalty is in force. It does not read the
+// applyPenalty sets Wait and Denied of the result if the penalty is in force. It does not read the
 // violations. After the clock went back or the policy was edited, a penalty can be longer than
 // allowed; enforce then shortens it. A penalty that is over is deleted by the next write, so that
 // it does not return if the clock goes back.
-func (p *Penalty) enforce(s *Slot, r *Result, now Micros) {
+func (p *Penalty) applyPenalty(s *Slot, r *Result, now Micros) {
 	if s.State.At <= now {
 		s.State.At = 0
 	}
@@ -62,10 +62,10 @@ func (p *Penalty) enforce(s *Slot, r *Result, now Micros) {
 	r.Denied = r.Wait > 0
 }
 
-// remember advances the violations to the instant now and drops the expired ones. If a violation is
-// more than a window ahead because of a wrong clock, remember moves all future violations to now
-// and merges equal ones.
-func (p *Penalty) remember(s *Slot, now Micros) {
+// ageViolations advances the violations to the instant now and drops the expired ones. If a
+// violation is more than a window ahead because of a wrong clock, it moves all future violations to
+// now and merges equal ones.
+func (p *Penalty) ageViolations(s *Slot, now Micros) {
 	if last := len(s.Violations) - 1; last >= 0 && s.Violations[last].At > now+p.Window {
 		for i := range s.Violations {
 			if v := &s.Violations[i]; v.At > now {
@@ -88,9 +88,9 @@ func compareViolations(a, b Violation) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID))
 }
 
-// violate records the violation and reports whether it did. It does not record a violation that is
-// already remembered and whose wait is not over.
-func (p *Penalty) violate(s *Slot, v Violation) bool {
+// recordViolation records the violation and reports whether it did. It does not record a violation
+// that is already remembered and whose wait is not over.
+func (p *Penalty) recordViolation(s *Slot, v Violation) bool {
 	for i := len(s.Violations) - 1; i >= 0; i-- {
 		if old := &s.Violations[i]; old.ID == v.ID && old.Until > v.At {
 			return false
@@ -101,29 +101,31 @@ func (p *Penalty) violate(s *Slot, v Violation) bool {
 	return true
 }
 
-// impose starts a penalty after n violations. wait is the longest wait of the denying limits.
-func (p *Penalty) impose(s *Slot, r *Result, wait Micros, n int64) {
+// imposePenalty starts a penalty after n violations. The argument wait is the longest wait of the
+// denying limits.
+func (p *Penalty) imposePenalty(s *Slot, r *Result, wait Micros, n int64) {
 	step := min(n-p.Threshold, int64(len(p.Multipliers)-1))
 	r.Wait = min(Micros(mulDiv(int64(wait), p.Multipliers[step], 1)), p.Longest())
 	r.Denied = true
 	s.State.At = r.At + r.Wait
 }
 
-// violates reports whether a denial by the check is a violation for penalty check number guard,
+// isViolation reports whether a denial by the check is a violation for penalty check number guard,
 // counted from 1.
-func (c *Check) violates(r *Result, guard int) bool {
+func (c *Check) isViolation(r *Result, guard int) bool {
 	return c.Guard == guard && r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo) && r.Wait != Never
 }
 
-// punish completes penalty check number guard, counted from 1. admitted reports whether the call is
-// admitted. recording reports whether the call is denied by something other than a penalty.
-func punish(now Micros, guard int, checks []Check, slots []Slot, results []Result, admitted, recording bool) {
+// completePenalty completes penalty check number guard, counted from 1. The argument admitted
+// reports whether the call is admitted, and recording whether it is denied by something other than
+// a penalty.
+func completePenalty(now Micros, guard int, checks []Check, slots []Slot, results []Result, admitted, recording bool) {
 	c, s, r := &checks[guard-1], &slots[guard-1], &results[guard-1]
 	p := c.Penalty
 	if c.Op == OpTake && admitted {
 		return // an admitted request only reads the penalty
 	}
-	p.remember(s, now)
+	p.ageViolations(s, now)
 	if c.Op == OpReset {
 		*r = Result{At: now, Granted: int64(len(s.Violations))}
 		*s = Slot{Write: true}
@@ -132,12 +134,12 @@ func punish(now Micros, guard int, checks []Check, slots []Slot, results []Resul
 	longest, added := Micros(0), false
 	if c.Op == OpTake && recording && !r.Denied {
 		for i := range checks {
-			if slots[i].Shared || !checks[i].violates(&results[i], guard) {
+			if slots[i].Shared || !checks[i].isViolation(&results[i], guard) {
 				continue
 			}
 			wait := results[i].Wait
 			longest = max(longest, wait)
-			if p.violate(s, Violation{At: now, Until: now + wait, ID: checks[i].Violation}) {
+			if p.recordViolation(s, Violation{At: now, Until: now + wait, ID: checks[i].Violation}) {
 				added, s.Write = true, true
 			}
 		}
@@ -145,7 +147,7 @@ func punish(now Micros, guard int, checks []Check, slots []Slot, results []Resul
 	s.Violations = s.Violations[max(0, len(s.Violations)-ViolationsMax):]
 	r.Violations = int64(len(s.Violations))
 	if added && r.Violations >= p.Threshold {
-		p.impose(s, r, longest, r.Violations)
+		p.imposePenalty(s, r, longest, r.Violations)
 	}
 }
 

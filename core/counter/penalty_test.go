@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// offender is a client with a penalty and two limits whose denials are violations.
+// The type offender is a client with a penalty and two limits whose denials are violations.
 type offender struct {
 	testing.TB
 	penalty Penalty
@@ -27,14 +27,14 @@ func newOffender(t testing.TB) *offender {
 		penalty: Penalty{Window: Hour, Threshold: 2, Multipliers: []int64{1, 2, 4}}}
 }
 
-// checks returns the checks of one request.
+// The method checks returns the checks of one request.
 func (o *offender) checks() []Check {
 	return []Check{{Penalty: &o.penalty}, {Limit: &o.limits[0], Cost: 1, Guard: 1, Violation: 11},
 		{Limit: &o.limits[1], Cost: 1, Guard: 1, Violation: 12}}
 }
 
-// ask sends a request the given time later, with the checks modified by change. It returns the
-// result for the penalty.
+// The method ask sends a request the given time later, with the checks modified by change. It
+// returns the result for the penalty.
 func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	o.now += later
 	c := o.checks()
@@ -45,16 +45,16 @@ func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	return o.results[0]
 }
 
-// remembers fails the test unless exactly the given violations are recorded.
-func (o *offender) remembers(want ...Violation) {
+// wantRemembered fails the test unless exactly the given violations are recorded.
+func (o *offender) wantRemembered(want ...Violation) {
 	o.Helper()
 	if diff := cmp.Diff(want, o.slots[0].Violations, cmpopts.EquateEmpty()); diff != "" {
 		o.Errorf("violations (-want +got):\n%s", diff)
 	}
 }
 
-// wants fails the test unless the result reports this wait and number of violations.
-func (o *offender) wants(r Result, wait Micros, violations int64) {
+// wantResult fails the test unless the result reports this wait and number of violations.
+func (o *offender) wantResult(r Result, wait Micros, violations int64) {
 	o.Helper()
 	if want := (Result{At: o.now, Denied: wait > 0, Wait: wait, Violations: violations}); r != want {
 		o.Errorf("at %s: %+v, want %+v", o.now-noon, r, want)
@@ -63,24 +63,24 @@ func (o *offender) wants(r Result, wait Micros, violations int64) {
 
 func TestTwentyRequestsAreOneViolation(t *testing.T) {
 	o := newOffender(t)
-	o.wants(o.ask(0), 0, 0)
+	o.wantResult(o.ask(0), 0, 0)
 	for range 20 {
-		o.wants(o.ask(1), 0, 1)
+		o.wantResult(o.ask(1), 0, 1)
 	}
 	first := Violation{At: noon + 1, Until: noon + Minute, ID: 11}
-	o.remembers(first)
+	o.wantRemembered(first)
 	o.now = noon + Minute // the wait is over
 	o.slots[1].State, o.slots[2].State = State{At: o.now, Used: 1}, State{}
-	o.wants(o.ask(Second), 59*Second, 2)
-	o.remembers(first, Violation{At: noon + Minute + Second, Until: noon + 2*Minute, ID: 11})
+	o.wantResult(o.ask(Second), 59*Second, 2)
+	o.wantRemembered(first, Violation{At: noon + Minute + Second, Until: noon + 2*Minute, ID: 11})
 }
 
 func TestEveryDenyingLimitIsAViolation(t *testing.T) {
 	o := newOffender(t)
 	o.limits[1] = mustParse(t, "1/1h fw")
 	o.ask(0)
-	o.wants(o.ask(0), Hour, 2) // the penalty follows the longest of the waits
-	o.remembers(Violation{noon, noon + Minute, 11}, Violation{noon, noon + Hour, 12})
+	o.wantResult(o.ask(0), Hour, 2) // the penalty follows the longest of the waits
+	o.wantRemembered(Violation{noon, noon + Minute, 11}, Violation{noon, noon + Hour, 12})
 }
 
 func TestWhatIsNoViolation(t *testing.T) {
@@ -111,7 +111,7 @@ func TestUpToIsAViolation(t *testing.T) {
 	o := newOffender(t)
 	o.ask(0)
 	r := o.ask(0, func(c []Check) { c[1].Op, c[1].Min, c[1].Max = OpUpTo, 1, 5 })
-	o.wants(r, 0, 1)
+	o.wantResult(r, 0, 1)
 }
 
 // TestPenaltyGrows: each violation beyond the threshold uses the next multiplier, and the last one
@@ -123,7 +123,7 @@ func TestPenaltyGrows(t *testing.T) {
 	for i, want := range wants {
 		o.now = noon + Micros(i+1)*5*Minute + 30*Second
 		o.slots[1].State, o.slots[2].State = State{At: o.now - 30*Second, Used: 1}, State{}
-		o.wants(o.ask(0), want, int64(i+1))
+		o.wantResult(o.ask(0), want, int64(i+1))
 		if !o.slots[0].Write {
 			t.Error("a violation is not written")
 		}
@@ -131,31 +131,31 @@ func TestPenaltyGrows(t *testing.T) {
 	o.penalty.Max = 45 * Second
 	o.now = noon + 30*Minute + 15*Second
 	o.slots[1].State, o.slots[2].State = State{At: noon + 30*Minute, Used: 1}, State{}
-	o.wants(o.ask(0), 45*Second, 6) // four times 45 seconds would exceed the maximum
+	o.wantResult(o.ask(0), 45*Second, 6) // four times 45 seconds would exceed the maximum
 }
 
 func TestPenaltyInForce(t *testing.T) {
 	o := newOffender(t)
 	o.penalty.Threshold = 1
 	o.ask(0)
-	o.wants(o.ask(0), Minute, 1)
+	o.wantResult(o.ask(0), Minute, 1)
 	written := o.slots[0]
 	// Denials by the penalty are not violations and do not extend it, and nothing is charged while
 	// it lasts.
 	o.slots[1].State, o.slots[2].State = State{}, State{}
-	o.wants(o.ask(30*Second), 30*Second, 1)
+	o.wantResult(o.ask(30*Second), 30*Second, 1)
 	if o.results[1].Granted+o.results[2].Granted != 0 || o.results[1].Denied || o.slots[0].Write {
 		t.Errorf("a request during the penalty: %+v, %+v", o.results, o.slots[0])
 	}
 	o.slots[2].State = State{At: noon, Used: 2}
-	o.wants(o.ask(Second), 29*Second, 1)
+	o.wantResult(o.ask(Second), 29*Second, 1)
 	if diff := cmp.Diff(written.Violations, o.slots[0].Violations); diff != "" || o.slots[0].State != written.State {
 		t.Errorf("a denial during the penalty is remembered: %s", diff)
 	}
 	o.slots[2].State = State{}
-	o.wants(o.ask(29*Second-1), 1, 1)
+	o.wantResult(o.ask(29*Second-1), 1, 1)
 	// the penalty is over, and an admitted request does not read the violations
-	o.wants(o.ask(1), 0, 0)
+	o.wantResult(o.ask(1), 0, 0)
 	if o.results[1].Granted != 1 {
 		t.Errorf("after the penalty: %+v", o.results[1])
 	}
@@ -184,10 +184,10 @@ func TestAnotherPenaltyInForce(t *testing.T) {
 func TestViolationsDecay(t *testing.T) {
 	o := newOffender(t)
 	o.ask(0)
-	o.wants(o.ask(0), 0, 1)
+	o.wantResult(o.ask(0), 0, 1)
 	look := func(c []Check) { c[0].Op, c[1].Op, c[2].Op = OpLook, OpLook, OpLook }
-	o.wants(o.ask(Hour-1, look), 0, 1)
-	o.wants(o.ask(1, look), 0, 0)
+	o.wantResult(o.ask(Hour-1, look), 0, 1)
+	o.wantResult(o.ask(1, look), 0, 0)
 	if fresh := o.penalty.Fresh(&Slot{Violations: []Violation{{At: noon}}}); fresh != noon+Hour {
 		t.Errorf("fresh from %d", fresh)
 	}
@@ -204,31 +204,31 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 	o.now = noon + Minute
 	o.slots[1].State = State{At: o.now, Used: 1}
-	o.wants(o.ask(0), Minute, ViolationsMax)
+	o.wantResult(o.ask(0), Minute, ViolationsMax)
 	if n := len(o.slots[0].Violations); n != ViolationsMax || o.slots[0].Violations[0].At != noon+1 {
 		t.Errorf("%d violations, the oldest of %d", n, o.slots[0].Violations[0].At-noon)
 	}
 }
 
-// TestPenaltyAndAClockThatGoesBack: a small step back has no effect. A penalty that would last
-// longer than the maximum after a large step is shortened.
+// TestPenaltyAndAClockThatGoesBack: a small step back of the clock has no effect. A penalty that
+// would last longer than the maximum after a large step is shortened.
 func TestPenaltyAndAClockThatGoesBack(t *testing.T) {
 	look := func(c []Check) { c[0].Op, c[1].Op, c[2].Op = OpLook, OpLook, OpLook }
 	ahead := Violation{noon + Hour, noon + Hour + Minute, 11}
 	o := newOffender(t)
 	o.slots[0].Violations = []Violation{ahead}
-	o.wants(o.ask(0, look), 0, 1)
-	o.remembers(ahead)
+	o.wantResult(o.ask(0, look), 0, 1)
+	o.wantRemembered(ahead)
 	o.slots[0].Violations = []Violation{{noon - 1, noon + 7, 3}, {noon + 1, noon + 6, 2}, {noon + 2, noon + 3, 1}, {noon + Hour + 1, noon + Hour + 2, 1}}
-	o.wants(o.ask(0, look), 0, 3)
-	o.remembers(Violation{noon - 1, noon + 7, 3}, Violation{noon, noon + 1, 1}, Violation{noon, noon + 5, 2})
+	o.wantResult(o.ask(0, look), 0, 3)
+	o.wantRemembered(Violation{noon - 1, noon + 7, 3}, Violation{noon, noon + 1, 1}, Violation{noon, noon + 5, 2})
 	if !o.slots[0].Write {
 		t.Error("what was brought to now is not written")
 	}
 	for until, want := range map[Micros]Micros{noon + Hour: Hour, noon + Hour + 1: Hour, noon + Day: Hour, noon - 1: 0} {
 		o := newOffender(t)
 		o.slots[0].State.At = until
-		o.wants(o.ask(0), want, 0)
+		o.wantResult(o.ask(0), want, 0)
 		if o.slots[0].Write != (until > noon+Hour) {
 			t.Errorf("until %s: written %t", until-noon, o.slots[0].Write)
 		}
@@ -239,7 +239,7 @@ func TestPenaltyReset(t *testing.T) {
 	o := newOffender(t)
 	o.penalty.Threshold = 1
 	o.ask(0)
-	o.wants(o.ask(0), Minute, 1)
+	o.wantResult(o.ask(0), Minute, 1)
 	lift := func(c []Check) { c[0].Op, c[1].Op, c[2].Op = OpReset, OpLook, OpLook }
 	if r := o.ask(Second, lift); r != (Result{At: o.now, Granted: 1}) {
 		t.Errorf("%+v", r)
@@ -248,7 +248,7 @@ func TestPenaltyReset(t *testing.T) {
 		t.Errorf("what is left (-want +got):\n%s", diff)
 	}
 	o.slots[1].State = State{}
-	o.wants(o.ask(0), 0, 0)
+	o.wantResult(o.ask(0), 0, 0)
 }
 
 // TestAdmittedRequestsDoNotLookAtViolations: for an admitted request, Decide neither reads nor
@@ -257,8 +257,8 @@ func TestAdmittedRequestsDoNotLookAtViolations(t *testing.T) {
 	o := newOffender(t)
 	old := []Violation{{noon - 2*Hour, noon - Hour, 11}, {noon + 2*Day, noon + 2*Day, 12}}
 	o.slots[0].Violations = slices.Clone(old)
-	o.wants(o.ask(0), 0, 0)
-	o.remembers(old...)
+	o.wantResult(o.ask(0), 0, 0)
+	o.wantRemembered(old...)
 	if o.slots[0].Write {
 		t.Error("an admitted request writes the penalty")
 	}

@@ -3,11 +3,11 @@
 package counter
 
 // A refund to a token bucket restores only what the bucket still lacks because of the charge.
-// Without the charge, the bucket might have been full in the meantime and lost some refill. To that
-// extent the charge no longer has an effect, and refunding that part would create tokens. Let m be
-// the parts missing at an instant since the charge of n, and m′ the parts that would be missing
-// without the charge. The two differ by n at first. Their difference shrinks only while m′ is 0 and
-// m is not. So at any later instant
+// Without the charge, the bucket might have been full in the meantime and lost some refill. The
+// part of the charge that equals the lost refill no longer has an effect, and refunding it would
+// create tokens. Let m be the parts missing at an instant since the charge of n, and m′ the parts
+// that would be missing without the charge. The two differ by n at first. Their difference shrinks
+// only while m′ is 0 and m is not. So at any later instant
 //
 //	m − m′ = min(n, the minimum of m since the charge)
 //
@@ -15,7 +15,7 @@ package counter
 // lowers the dips after its charge by the parts it restores. They then equal the dips of a bucket
 // without that charge, and the next refund can be computed from them in the same way. So the
 // refunds that are made after a dip, of charges made before it, add up to at most the dip. At every
-// dip, and therefore in every span, the bucket keeps its guarantee for the units that were really
+// dip, and therefore in every span, the bucket keeps its guarantee for the units that were actually
 // used.
 //
 //   - Before the charge of a lease, a bucket lacks the refill of its age (see [Limit.lease]), with
@@ -34,8 +34,7 @@ package counter
 // DipsMax is the number of dips that a bucket keeps. After a merge of two dips a refund restores
 // too little at first. The bucket then lacks more parts, so later refunds restore enough. Example:
 // a client sends requests at twenty times its rate, with half a burst of requests in flight, and
-// all are refunded. With eight dips, 2 in 100 of its requests are denied; with four dips, a third
-// are.
+// all are refunded. With eight dips, 2 % of its requests are denied; with four dips, a third.
 const DipsMax = 8
 
 // Dip records an instant and the number of parts that the bucket lacked at that instant. The zero
@@ -45,12 +44,12 @@ type Dip struct {
 	Missing int64
 }
 
-// dips reports whether the bucket has any dips, that is, refundable charges.
-func (s *State) dips() bool { return s.Dips[0].At != 0 }
+// hasDips reports whether the bucket has any dips, that is, refundable charges.
+func (s *State) hasDips() bool { return s.Dips[0].At != 0 }
 
-// dip records the number of parts missing before a charge that is about to be made. It subtracts
-// beyond, the number of parts that are missing because of a clip.
-func (l *Limit) dip(s *Slot, beyond int64) {
+// recordDip records the number of parts missing before a charge that is about to be made. The
+// argument beyond, the number of parts that are missing because of a clip, is subtracted.
+func (l *Limit) recordDip(s *Slot, beyond int64) {
 	missing, at := s.State.Used-beyond, s.now
 	if s.State.At != s.now {
 		missing -= l.refill
@@ -60,7 +59,7 @@ func (l *Limit) dip(s *Slot, beyond int64) {
 	}
 	var kept [DipsMax + 1]Dip
 	n := 0
-	if !s.State.dips() { // the bucket was full after any earlier refundable charge
+	if !s.State.hasDips() { // the bucket was full after any earlier refundable charge
 		kept[0], n = Dip{At: s.now}, 1
 	}
 	for _, d := range s.State.Dips {
@@ -95,8 +94,9 @@ func (l *Limit) dip(s *Slot, beyond int64) {
 	copy(s.State.Dips[:], kept[:n])
 }
 
-// lacks returns the greatest number of parts that the bucket may still lack because of the charge.
-func (s *Slot) lacks(receipt Micros) int64 {
+// stillLacks returns the greatest number of parts that the bucket may still lack because of the
+// charge.
+func (s *Slot) stillLacks(receipt Micros) int64 {
 	missing, known := s.State.Used, false
 	for _, d := range s.State.Dips {
 		known = known || d.At >= receipt && d.At != 0

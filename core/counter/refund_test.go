@@ -65,8 +65,8 @@ func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	}
 }
 
-// refunders are clients of one token bucket that use their charges and can also lease units. Later,
-// when the response is known, part of a charge or of a leased unit is refunded.
+// The type refunders are clients of one token bucket that use their charges and can also lease
+// units. Later, when the response is known, part of a charge or of a leased unit is refunded.
 type refunders struct {
 	*lessees
 	leases  bool
@@ -75,7 +75,7 @@ type refunders struct {
 	charges []refundable // the charges to replay
 }
 
-// refundable is the part of a charge that is not refunded, for a replay.
+// The type refundable is the part of a charge that is not refunded, for a replay.
 type refundable struct {
 	at    Micros
 	units int64
@@ -105,7 +105,7 @@ func (c *refunders) step() {
 }
 
 func (c *refunders) charge() {
-	n := c.some(c.limit.burst)
+	n := c.someOf(c.limit.burst)
 	if c.many {
 		n = 1 + c.rng.Int64N(c.limit.burst/16+1)
 	}
@@ -115,7 +115,7 @@ func (c *refunders) charge() {
 		c.plain, r.Receipt = false, 0
 	}
 	if r.Granted > 0 {
-		c.use(r.Granted, r.Receipt)
+		c.useUnits(r.Granted, r.Receipt)
 		if last := len(c.charges) - 1; last >= 0 && c.charges[last].at == c.now {
 			c.charges[last].units += r.Granted
 		} else {
@@ -124,7 +124,7 @@ func (c *refunders) charge() {
 	}
 }
 
-// settle refunds some of the used units.
+// The method settle refunds some of the used units.
 func (c *refunders) settle() {
 	recent := 8
 	if c.many {
@@ -139,11 +139,11 @@ func (c *refunders) settle() {
 		if u.units == 0 || u.receipt == 0 {
 			continue
 		}
-		n := c.some(u.units)
+		n := c.someOf(u.units)
 		u.units -= n
 		c.ask(Check{Op: OpRefund, Cost: n, Receipt: u.receipt})
 		for j := range c.charges {
-			// Older charges have been refilled or are treated as refilled.
+			// Older charges have been refilled completely, or are treated so.
 			if c.charges[j].at == u.at && c.now-u.at < c.limit.fill {
 				c.charges[j].units -= n
 			}
@@ -151,9 +151,9 @@ func (c *refunders) settle() {
 	}
 }
 
-// replayed returns the parts that would be missing now from a bucket that was never charged the
-// refunded units.
-func (c *refunders) replayed() (missing int64) {
+// replayedMissing returns the parts that would be missing now from a bucket that was never charged
+// the refunded units.
+func (c *refunders) replayedMissing() (missing int64) {
 	last := Micros(0)
 	refill := func(at Micros) {
 		if missing -= int64(min(at-last, c.limit.fill)) * c.limit.refill; missing < 0 {
@@ -253,7 +253,7 @@ func TestRefundsLeaveTheBucketThatNeverHadTheCharge(t *testing.T) {
 				partly++
 			}
 			compared++
-			if want := c.replayed(); c.slot[0].State.Used != want {
+			if want := c.replayedMissing(); c.slot[0].State.Used != want {
 				t.Fatalf("%s: %d parts missing, want %d as without what was given back (%+v)", l, c.slot[0].State.Used, want, c.charges)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// shardIn returns the position of the shard's name in a key, and the shard's number. end is 0 if
-// the counter is not sharded.
+// shardIn returns the position of the shard's name in a key, and the shard's number. The result end
+// is 0 if the counter is not sharded.
 func shardIn(key []byte) (start, end, shard int) {
 	start = bytes.IndexByte(key, '{') + 1
 	if start == 0 || start == len(key) || key[start] != shardMark {
@@ -28,8 +28,8 @@ func shardIn(key []byte) (start, end, shard int) {
 	return start, end, int(n)
 }
 
-// ShardOf returns the number of the shard in a key, counted from 0. ok is false if the counter is
-// not sharded.
+// ShardOf returns the number of the shard in a key, counted from 0. The result ok is false if the
+// counter is not sharded.
 func ShardOf(key []byte) (shard int, ok bool) {
 	_, end, shard := shardIn(key)
 	return shard, end > 0
@@ -52,10 +52,10 @@ func AppendShard(dst []byte, shard uint64) []byte {
 	return append(strconv.AppendUint(append(dst, shardMark), shard, 10), ':')
 }
 
-// ShardsMax is the greatest number of shards of a rule. A cluster rarely has more servers, and a
-// set of that many shards fits in one 64-bit integer.
+// ShardsMax is the greatest number of shards of a rule. A cluster rarely has more servers than
+// this, and a set of this many shards fits in one 64-bit integer.
 const ShardsMax = 64
 
 // shardMark begins the shard in the braces of a key: "~3:" is the fourth shard. No kind of client,
-// dimension or rule name begins with it.
+// dimension or rule name begins with this mark.
 const shardMark = '~'

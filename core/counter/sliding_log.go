@@ -36,7 +36,7 @@ func (l *Limit) rollLog(s *Slot) (store bool) {
 	return store
 }
 
-// gather moves every future mark to the slot's instant.
+// The method gather moves every future mark to the slot's instant.
 func (l *Limit) gather(s *Slot) {
 	first := slices.IndexFunc(s.Marks, func(m Mark) bool { return m.At >= s.now })
 	units := int64(0)
@@ -47,8 +47,9 @@ func (l *Limit) gather(s *Slot) {
 	s.State.At = s.now
 }
 
-// logHas returns the instant at which enough of the oldest marks have expired for cost to pass.
-func (l *Limit) logHas(s *Slot, cost int64) Micros {
+// logPassesAt returns the instant at which enough of the oldest marks have expired for cost to
+// pass.
+func (l *Limit) logPassesAt(s *Slot, cost int64) Micros {
 	need := s.State.Used + cost - l.count
 	for i := range s.Marks {
 		if need <= 0 {

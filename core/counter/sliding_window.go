@@ -6,38 +6,38 @@ package counter
 // in it. A sliding window adds the units of the window before, weighted by the fraction of that
 // window that is covered by a span of one window ending now.
 
-// weighted returns ⌊previous × (window − elapsed) / window⌋.
+// The method weighted returns ⌊previous × (window − elapsed) / window⌋.
 func (l *Limit) weighted(s *Slot) int64 {
 	return mulDiv(s.State.Aux, int64(l.window-(s.now-s.State.At)), int64(l.window))
 }
 
-// slidingHas returns the instant at which cost passes the sliding window. That instant is in this
-// window, while the weight of the previous one decreases; or in the next window, while the weight
-// of this one decreases; or at the start of the window after that.
-func (l *Limit) slidingHas(s *Slot, cost int64) Micros {
-	if l.used(s)+cost <= l.count {
+// slidingPassesAt returns the instant at which cost passes the sliding window. That instant can be
+// in this window, while the weight of the previous window decreases; in the next window, while the
+// weight of this one decreases; or at the start of the window after that.
+func (l *Limit) slidingPassesAt(s *Slot, cost int64) Micros {
+	if l.usedUnits(s)+cost <= l.count {
 		return 0
 	}
-	if at, ok := l.fades(s.State.At, s.State.Aux, l.count-cost-s.State.Used); ok {
+	if at, ok := l.fadedTo(s.State.At, s.State.Aux, l.count-cost-s.State.Used); ok {
 		return at
 	}
-	if at, ok := l.fades(s.State.At+l.window, s.State.Used, l.count-cost); ok {
+	if at, ok := l.fadedTo(s.State.At+l.window, s.State.Used, l.count-cost); ok {
 		return at
 	}
 	return s.State.At + 2*l.window
 }
 
-// fades returns the first instant, in the window that begins at start, at which the weighted
+// fadedTo returns the first instant, in the window that begins at start, at which the weighted
 // previous window is at most room.
-func (l *Limit) fades(start Micros, previous, room int64) (at Micros, ok bool) {
+func (l *Limit) fadedTo(start Micros, previous, room int64) (at Micros, ok bool) {
 	if room < 0 {
 		return 0, false
 	}
 	if previous <= room {
 		return start, true
 	}
-	// ⌊previous × left / window⌋ ≤ room holds for left up to ⌊((room + 1) × window − 1) /
-	// previous⌋.
+	// ⌊previous × left / window⌋ ≤ room is true for values of left up to ⌊((room + 1) × window − 1)
+	// / previous⌋.
 	left := Micros(mulSubDiv(room+1, int64(l.window), 1, previous))
 	return start + l.window - left, left > 0
 }

@@ -22,7 +22,7 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	elapsed := int64((s.now - s.State.At) / l.tick)
 	if elapsed >= ceilDiv(s.State.Used, l.refill) {
 		s.State.At, s.State.Used = s.now, 0
-		if s.State.dips() {
+		if s.State.hasDips() {
 			s.State.Dips = [DipsMax]Dip{}
 		}
 		return false
@@ -32,9 +32,9 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	return false
 }
 
-// convert restates the missing parts in this limit's unit, rounding against the client. It also
-// limits a debt to one window. Otherwise a client whose limit was lowered would have to wait for
-// the refill of a debt as large as the higher limit's burst.
+// The method convert restates the missing parts in this limit's unit, rounding against the client.
+// It also limits a debt to one window. Otherwise a client whose limit was lowered would have to
+// wait for the refill of a debt as large as the higher limit's burst.
 func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {
@@ -42,7 +42,7 @@ func (l *Limit) convert(s *Slot) {
 		l.convertDips(&s.State)
 		s.State.Aux = l.unit
 	}
-	s.beyond = s.State.Used > deepest
+	s.beyondLimit = s.State.Used > deepest
 	s.State.Used = min(s.State.Used, deepest)
 }
 
@@ -65,24 +65,24 @@ func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 	return s.State.At + Micros(ceilDiv(s.State.Used-missing, l.refill))*l.tick
 }
 
-// drain takes n tokens out. A bucket that lacks less than the refill of one tick would be full
-// before the tick ends. It forfeits the elapsed part of the tick, because otherwise the end of the
-// tick would refill a bucket that was full just before. beyond is the number of parts that the
-// bucket lacks because of a clip.
+// The method drain takes n tokens out. A bucket that lacks less than the refill of one tick would
+// be full before the tick ends. It forfeits the elapsed part of the tick, because otherwise the end
+// of the tick would refill a bucket that was full just before. The argument beyond is the number of
+// parts that the bucket lacks because of a clip.
 func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	if s.State.Used < l.refill {
 		s.State.At = s.now
 	}
-	if refundable || s.State.dips() {
-		l.dip(s, beyond)
+	if refundable || s.State.hasDips() {
+		l.recordDip(s, beyond)
 	}
 	s.State.Used += n * l.unit
 	return s.now
 }
 
-// refund restores tokens of a charge, unless the bucket has filled since the charge. For a lease,
-// which has an age, it deducts the refill in the meantime. For a refundable charge it restores only
-// the tokens that the bucket still lacks because of the charge.
+// The method refund restores tokens of a charge, unless the bucket has filled since the charge. For
+// a lease, which has an age, it deducts what was refilled in the meantime. For a refundable charge
+// it restores only the tokens that the bucket still lacks because of the charge.
 func (l *Limit) refund(s *Slot, c *Check) int64 {
 	n := c.Cost
 	if c.Age > 0 {
@@ -90,14 +90,14 @@ func (l *Limit) refund(s *Slot, c *Check) int64 {
 		if meanwhile >= l.fill {
 			return 0
 		}
-		n = max(0, n-ceilDiv(l.brings(max(0, meanwhile)), l.unit))
+		n = max(0, n-ceilDiv(l.refillIn(max(0, meanwhile)), l.unit))
 	}
 	if s.now-c.Receipt >= l.fill {
 		return 0
 	}
-	n = min(n, ceilDiv(s.State.Used, l.unit)) // keeps the product within bounds
+	n = min(n, ceilDiv(s.State.Used, l.unit)) // this keeps the product within bounds
 	if c.Refundable && c.Age == 0 {
-		parts := min(n*l.unit, s.lacks(c.Receipt))
+		parts := min(n*l.unit, s.stillLacks(c.Receipt))
 		s.refundParts(c.Receipt, parts)
 		return ceilDiv(parts, l.unit)
 	}

@@ -28,7 +28,7 @@ func ValidateChecks(checks []Check, results []Result) error {
 		if why != "" {
 			return fmt.Errorf("%w: check %d of %q: %s", ErrInvalid, i, checks[i].scope(), why)
 		}
-		// ChecksMax bounds this loop. A few comparisons of lengths are cheaper than a table.
+		// This loop is bounded by ChecksMax. A few comparisons of lengths are cheaper than a table.
 		for j := range i {
 			if bytes.Equal(checks[i].Key, checks[j].Key) {
 				return fmt.Errorf("%w: checks %d and %d of %q have the same key", ErrInvalid, j, i, checks[i].scope())
@@ -38,8 +38,8 @@ func ValidateChecks(checks []Check, results []Result) error {
 	return nil
 }
 
-// scope returns the part of the key that does not name a client. Errors contain only this part,
-// because they end up in logs.
+// The method scope returns the part of the key that does not name a client. Errors contain only
+// this part, because they end up in logs.
 func (c *Check) scope() []byte {
 	if c.ScopeLen < 0 || c.ScopeLen > len(c.Key) {
 		return nil
@@ -47,7 +47,7 @@ func (c *Check) scope() []byte {
 	return c.Key[:c.ScopeLen]
 }
 
-// flaw describes the first error in the check, or returns "".
+// The method flaw describes the first error in the check, or returns "".
 func (c *Check) flaw() string {
 	switch {
 	case len(c.Key) == 0:

@@ -11,7 +11,7 @@ import (
 
 // Bounds of a policy. They keep a generated or malicious policy from exhausting the proxy's memory.
 const (
-	RulesMax     = 100_000 // rules of a policy; that many compile within seconds
+	RulesMax     = 100_000 // rules of a policy; that many rules compile within seconds
 	NameBytesMax = 64      // bytes of a name, which is part of every key, metric and header field
 	// entries of a rule's per; with ValueBytesMax, this bounds the length of a key
 	DimensionsMax = 8
@@ -45,7 +45,7 @@ func NotNameRune(r rune) bool {
 // Bounds of a response to a denied request.
 const (
 	RetryAfterMax  = 366 * counter.Day // a quota may span a year
-	RetryJitterMax = counter.Day       // a longer time would act as another limit
+	RetryJitterMax = counter.Day       // a longer time would have the effect of another limit
 )
 
 // Bounds of the parts of a request.

@@ -14,20 +14,20 @@ import (
 // not allocate, and are safe for concurrent use.
 type Directory interface {
 	// Find returns the record of the client kind:id that is in force at an instant, or nil if there
-	// is none. ok is false if the directory has not looked up the client yet. The caller then
-	// requests a lookup and tries again (see core.Plan.Unresolved).
+	// is none. The result ok is false if the directory has not looked up the client yet. The caller
+	// then requests a lookup and tries again (see core.Plan.Unresolved).
 	Find(kind, id string, now counter.Micros) (record *ClientRecord, ok bool)
 	// FindAddr returns the record of the network with the longest prefix that contains the address,
 	// or nil. A directory always has all its networks in memory.
 	FindAddr(addr netip.Addr, now counter.Micros) *ClientRecord
 }
 
-// KeyDirectory knows API keys. The [Directory] of a plan may implement it. Implementations answer
-// as those of Directory do.
+// KeyDirectory knows API keys. The [Directory] of a plan may implement it. Its methods answer
+// without waiting, as those of Directory do.
 type KeyDirectory interface {
 	// FindKey returns the owner of the API key with the given SHA-256, and the key's state at an
-	// instant, as [Verifier] does. ok is false if the directory does not know yet whether there is
-	// such a key.
+	// instant, as [Verifier] does. The result ok is false if the directory does not know yet
+	// whether there is such a key.
 	FindKey(hash [32]byte, now counter.Micros) (who *Identity, state CredentialState, ok bool)
 }
 
@@ -35,8 +35,8 @@ type KeyDirectory interface {
 // client has this kind.
 const KindKey = "~key"
 
-// ClientRecord is a client's entry in a directory, as it is at one instant. It is immutable and
-// shared.
+// ClientRecord is a client's entry in a directory, as it is in force at one instant. It is
+// immutable and shared.
 type ClientRecord struct {
 	// Tier and Tenant apply if neither the client's credential nor the policy names one.
 	Tier, Tenant string

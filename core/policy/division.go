@@ -15,21 +15,21 @@ const (
 // Division divides limits among the regions of a policy, in proportion to their shares. The zero
 // Division divides nothing. A Division is immutable and comparable.
 type Division struct {
-	// Shares are those of the regions in the order of their names. They are 1 to ShareMax, and 0
-	// beyond the last region.
+	// Shares holds the shares of the regions, in the order of the regions' names. Each share is
+	// between 1 and ShareMax; the elements beyond the last region are 0.
 	Shares [RegionsMax]uint16
 	Self   uint8 // the region whose parts are computed
 }
 
-// Divides reports whether there are regions.
+// Divides reports whether the division has regions.
 func (d Division) Divides() bool { return d.Shares[0] > 0 }
 
-// InRegion is the region of a rule, nil for none.
+// InRegion holds the region of a rule; nil means that the rule has none.
 type InRegion = *RegionPart
 
-// RegionPart is what a rule needs to know of its region. It is immutable.
+// RegionPart holds what a rule needs to know about its region. It is immutable.
 type RegionPart struct {
-	Division Division // of clients' own limits and of grants under the rule
+	Division Division // the division of clients' own limits and of grants under the rule
 	// Lends reports whether regions lend each other units of the rule's limits. Whole and
 	// WholeTiers are then the limits over all regions, of which the rule's are the parts.
 	Lends      bool
@@ -38,8 +38,9 @@ type RegionPart struct {
 }
 
 // Part returns the region's part of n units, which are 0 to counter.CountMax. The parts of all
-// regions add up to n. Each of them is n × share / sum of the shares, rounded down, and the units
-// left go to the regions with the largest remainders, the first of those that are equal.
+// regions add up to n. Each part is n × share / sum of the shares, rounded down. The remaining
+// units go to the regions with the largest remainders; of equal remainders, the first region's
+// comes first.
 func (d Division) Part(n int64) int64 {
 	if !d.Divides() {
 		return n
@@ -64,9 +65,9 @@ func (d Division) Part(n int64) int64 {
 	return part
 }
 
-// Limit returns the region's part of a limit. ok is false if the region has no unit of it. The
-// parts of the count add up to the limit's count, and those of a burst to its burst. A burst that
-// would take too long to fill is lowered.
+// Limit returns the region's part of a limit. The result ok is false if the region has no unit of
+// it. The parts of the count add up to the limit's count, and those of a burst to its burst. A
+// burst that would take too long to fill is lowered.
 func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 	count, burst := d.Part(l.Count()), d.Part(l.Capacity())
 	if count < 1 || burst < 1 {
@@ -79,8 +80,8 @@ func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 	return part, err == nil
 }
 
-// Lendable reports whether regions can lend each other units of a limit: those of a window, which
-// both of them name by its beginning.
+// Lendable reports whether regions can lend each other units of a limit: they can if the limit
+// counts in windows, which both regions identify by their start.
 func Lendable(l *counter.Limit) bool {
 	return l.Algorithm() == counter.FixedWindow || l.Algorithm() == counter.SlidingWindow
 }

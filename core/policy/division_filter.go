@@ -4,5 +4,5 @@
 
 package policy
 
-// InRegion is nothing in the filter, whose bridge divides limits among regions.
+// InRegion is empty in the filter, because the bridge divides limits among regions.
 type InRegion = struct{}

@@ -29,7 +29,7 @@ func TestPart(t *testing.T) {
 		{[]uint16{40, 30, 30}, 100, []int64{40, 30, 30}},
 		{[]uint16{1, 1, 1}, 100, []int64{34, 33, 33}},
 		{[]uint16{1, 1, 1}, 2, []int64{1, 1, 0}},
-		{[]uint16{50, 30, 20}, 5, []int64{3, 1, 1}}, // 2.5, 1.5 and 1: equal remainders, the first gets the unit
+		{[]uint16{50, 30, 20}, 5, []int64{3, 1, 1}}, // the exact parts are 2.5, 1.5 and 1: of the equal remainders, the first one gets the unit
 		{[]uint16{20, 30, 50}, 4, []int64{1, 1, 2}}, // 0.8, 1.2 and 2
 		{[]uint16{7}, 9, []int64{9}},
 		{[]uint16{1, 1000}, 1, []int64{0, 1}},

@@ -17,7 +17,7 @@ const GrantsMax = 16
 // a fixed or a calendar window.
 type Grant struct {
 	Rule   string // the name of a rule
-	Window string // the label of the limit's window, such as "3600s" or "month"; "" for the longest
+	Window string // the label of the limit's window, such as "3600s" or "month"; "" for the longest window
 	Units  int64
 	At     counter.Micros
 }
@@ -49,7 +49,7 @@ func newGrants(list []Grant) (*Grants, error) {
 }
 
 // WithGrants returns the overrides together with the grants in the list, or nil if there are
-// neither. o may be nil, and is not changed. WithGrants retains the list.
+// neither. The receiver may be nil, and is not changed. WithGrants retains the list.
 func (o *Overrides) WithGrants(list []Grant) (*Overrides, error) {
 	grants, err := newGrants(list)
 	if err != nil || grants == nil {
@@ -70,7 +70,7 @@ func (o *Overrides) Grants() *Grants {
 	return o.grants.(*Grants)
 }
 
-// List returns the grants. The list belongs to the Grants. Nil Grants are empty.
+// List returns the grants. The list belongs to the Grants. A nil *Grants is empty.
 func (g *Grants) List() []Grant {
 	if g == nil {
 		return nil

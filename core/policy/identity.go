@@ -11,8 +11,8 @@ import (
 
 // Identity is the client that sent a request. The zero Identity means that the client is unknown.
 type Identity struct {
-	// Kind is how the client was identified: "user" (by a token), "api_key", "ip", "header.x-user",
-	// "cookie.session", "attr.name". It is "" if the client is unknown.
+	// Kind states how the client was identified: "user" (by a token), "api_key", "ip",
+	// "header.x-user", "cookie.session", "attr.name". It is "" if the client is unknown.
 	Kind string
 	ID   string // at most 255 bytes; a longer ID is hashed, and Kind is then marked (see [IdentityOf])
 
@@ -43,7 +43,7 @@ func IdentityOf(kind, id string) Identity {
 
 // Verifier validates credentials, which are tokens or API keys. internal/credential has the
 // implementations. Verifiers are safe for concurrent use and do not wait for I/O. They have their
-// own clock and bound their memory.
+// own clock and bounded memory.
 type Verifier interface {
 	// Verify returns the identity that the credential proves, and CredentialValid. Otherwise it
 	// returns nil and the reason. CredentialAbsent means that this verifier does not handle this
@@ -56,15 +56,15 @@ type Verifier interface {
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier whose work is so expensive that an attacker could exploit it, so
-// that it bounds the time spent for each client, or that looks up API keys in the directory of the
-// request. A plan calls VerifyFor instead of Verify.
+// CostlyVerifier is a Verifier that bounds the time spent for each client, because an attacker
+// could exploit its expensive work, or that looks up API keys in the directory of the request. A
+// plan calls VerifyFor of such a verifier instead of Verify.
 type CostlyVerifier interface {
 	Verifier
-	// VerifyFor is Verify on behalf of a client. If the verifier has no time left for a credential,
-	// it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that the directory
-	// has not read, it returns CredentialInvalid and adds it to asker.Unread. The asker belongs to
-	// the caller.
+	// VerifyFor does what Verify does, on behalf of a client. If the verifier has no time left for
+	// a credential, it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that
+	// the directory has not read, it returns CredentialInvalid and adds it to asker.Unread. The
+	// asker belongs to the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 
@@ -79,10 +79,11 @@ type Asker struct {
 	Left *counter.Micros
 	// Unchecked reports that the credential was not checked because no time was left.
 	Unchecked bool
-	// Keys knows API keys besides those of the verifier. It is nil without a directory.
+	// Keys is a source of API keys in addition to those of the verifier. It is nil without a
+	// directory.
 	Keys KeyDirectory
-	// Unread receives the names, of KindKey, of the keys that Keys has not read yet. It is nil
-	// without Keys.
+	// Unread receives the names (with the kind KindKey) of the keys that Keys has not read yet. It
+	// is nil without Keys.
 	Unread *[]ClientName
 }
 
@@ -117,7 +118,7 @@ func (s CredentialState) String() string { return credentialStateNames[s] }
 
 // ValueBytesMax is the greatest length of an identifier or another value in a key. It keeps clients
 // from filling the store's memory with long values. A longer value is replaced by its hash, under a
-// kind of its own.
+// separate kind.
 const ValueBytesMax = 255
 
 // HashSuffix marks the kind of a hashed value. A policy cannot name a header or attribute with this

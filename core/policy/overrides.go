@@ -85,8 +85,8 @@ func (o *Overrides) Rules() []string {
 	return slim.SortedKeys(o.sets)
 }
 
-// Of returns the limits listed under the name of a rule, or under "*" if that is the argument. The
-// limits belong to the Overrides.
+// Of returns the limits listed under the given name, which is that of a rule or "*". The limits
+// belong to the Overrides.
 func (o *Overrides) Of(rule string) (set LimitSet, ok bool) {
 	if o == nil {
 		return LimitSet{}, false

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// TestNewOverrides tests each mistake, and that the map is copied.
+// TestNewOverrides tests that each mistake is reported, and that the map is copied.
 func TestNewOverrides(t *testing.T) {
 	many := map[string]policy.LimitSet{}
 	for i := range policy.OverridesMax + 1 {

@@ -17,7 +17,7 @@ type Policy struct {
 	// a name.
 	Name     string
 	Disabled bool
-	Identify []Identify // tried in order; empty means by IP address
+	Identify []Identify // the methods are tried in order; an empty list means by IP address
 	Rules    []Rule
 	Exempt   []Listed // clients that are never limited
 	Block    []Listed // clients that are denied with 403, regardless of the rules
@@ -32,8 +32,8 @@ type Policy struct {
 	// order.
 	User, Tenant, Tier []Source
 	Penalty            *counter.Penalty // nil: denials have no consequence
-	Timezone           *Zone            // of calendar windows; nil means UTC
-	Lease              Lease            // of rules that do not set Lease; LeaseInherit means off
+	Timezone           *Zone            // the time zone of calendar windows; nil means UTC
+	Lease              Lease            // the setting for rules that do not set Lease; LeaseInherit means off
 	// Directory reports whether clients can have records in a directory, which name tiers and
 	// tenants.
 	Directory bool
@@ -50,8 +50,8 @@ type Identify struct {
 	Name string
 	// Unverified must be set for a header or cookie, because any client can send one.
 	Unverified bool
-	// IPv4Prefix and IPv6Prefix are the lengths of the address prefixes that count as one client. 0
-	// means 32 and 64.
+	// IPv4Prefix and IPv6Prefix are the lengths of the address prefixes that count as one client.
+	// If they are 0, the lengths are 32 and 64.
 	IPv4Prefix, IPv6Prefix int
 	// From lists where a request carries the credential, tried in order (IdentifyJWT,
 	// IdentifyAPIKey). An empty list means the bearer token; for API keys, the header X-API-Key is
@@ -136,27 +136,28 @@ type Rule struct {
 	Action     Action
 	OnError    counter.OnError // OnErrorInherit selects the policy's setting
 	Lease      Lease           // LeaseInherit selects the policy's setting
-	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. 0 means no
-	// sharding.
+	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. If it is 0,
+	// there are no shards.
 	Shards int
-	// Region is set if Limits and Tiers are the parts of one region. Filters have no use for it.
+	// Region is set if Limits and Tiers are the parts of one region. Filters do not use it.
 	Region InRegion
-	Expose bool // show limits that are hidden by default (PerNone, log_only)
+	Expose bool // whether to show limits that are hidden by default (PerNone, log_only)
 	// Quota makes the rule's limits an alternative for a request with descriptors: it passes if at
-	// least one rule with Quota has room. Each of these rules denies a request without descriptors.
+	// least one rule with Quota has room. For a request without descriptors, each of these rules
+	// denies on its own.
 	Quota bool
 	// Tiers are limits by tier, which replace Limits for clients of that tier. Clients of other
 	// tiers have Limits.
 	Tiers     map[string]LimitSet
 	CostAfter *CostAfter // how to read the cost from the response; nil if the cost is known in advance
-	CountIf   []Statuses // the request counts only if the response has one of these; empty: always
+	CountIf   []Statuses // the request counts only if the response has one of these; if empty, the request always counts
 	RefundOn  []Statuses // the request does not count if the response has one of these
 	Throttle  *Throttle  // for ActionThrottle
-	// the response to a denied client; nil: the problem document of docs/reference/policy.md
+	// the response to a denied client; nil means the problem document of docs/reference/policy.md
 	Response *Response
 	// RetryAfter is the minimum value of Retry-After in a denial; if the actual wait is longer,
-	// that is sent. RetryJitter is the upper bound of a random addition that spreads the clients'
-	// retries.
+	// the actual wait is sent. RetryJitter is the upper bound of a random addition that spreads the
+	// clients' retries.
 	RetryAfter, RetryJitter counter.Micros
 }
 
@@ -175,12 +176,13 @@ type CostAfter struct {
 	// counts
 	JSON string
 	// Estimate is charged before the request goes on. Default is charged if the response has no
-	// cost between 0 and Max. All three are 1 to CountMax. A Default of 0 means Estimate, and a Max
-	// of 0 means CountMax.
+	// cost between 0 and Max. All three are between 1 and CountMax. A Default of 0 means Estimate,
+	// and a Max of 0 means CountMax.
 	Estimate, Default, Max int64
 	// Unread is charged if the cost could not be read for a reason that a client can cause. If the
-	// part of the response that was read contains a greater cost, that is charged instead. Unread
-	// is 0 to CountMax. 0 means Max, or Default if Max is 0 too.
+	// part of the response that was read contains a greater cost, that cost is charged instead.
+	// Unread is between 0 and CountMax. If it is 0, it defaults to Max, or to Default if Max is 0
+	// too.
 	Unread int64
 }
 
@@ -193,8 +195,8 @@ type Throttle struct {
 	MaxWaiting int            // for one counter on one node, 1 to 100,000
 }
 
-// Response replaces the problem document in the response to a denied client. The zero value of a
-// field keeps the default of that part.
+// Response replaces the problem document in the response to a denied client. If a field has its
+// zero value, that part of the response is the default.
 type Response struct {
 	Status      int // 400 to 599
 	Message     string
@@ -258,7 +260,7 @@ type Listed struct {
 	Until                      counter.Micros // when the entry ends; 0 means never
 }
 
-// DimensionKind is a property of requests for whose values a rule has separate counters.
+// DimensionKind is a property of requests. A rule has a separate counter for each of its values.
 type DimensionKind uint8
 
 // The dimensions, in the order of their values in a key. The dimensions of a client come first, so

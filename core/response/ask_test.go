@@ -13,22 +13,22 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// get returns a GET request.
+// The function get returns a GET request.
 func get(peer, path string) *request.Attributes {
 	return &request.Attributes{PathText: path, MethodText: "GET", HostText: "example.com", PeerAddr: netip.MustParseAddr(peer)}
 }
 
-// counters is a store that keeps its counters in a map, at a fixed time.
-type counters struct {
+// mapStore is a store that keeps its counters in a map, at a fixed time.
+type mapStore struct {
 	now   counter.Micros
 	slots map[string]counter.Slot
 }
 
-func newCounters() *counters {
-	return &counters{now: 1_700_000_000*counter.Second + 300*counter.Millisecond, slots: map[string]counter.Slot{}}
+func newCounters() *mapStore {
+	return &mapStore{now: 1_700_000_000*counter.Second + 300*counter.Millisecond, slots: map[string]counter.Slot{}}
 }
 
-func (c *counters) take(checks []counter.Check, results []counter.Result) {
+func (c *mapStore) take(checks []counter.Check, results []counter.Result) {
 	slots := make([]counter.Slot, len(checks))
 	for i := range checks {
 		slots[i] = c.slots[string(checks[i].Key)]
@@ -41,8 +41,8 @@ func (c *counters) take(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// ask decides a request under the policies.
-func (c *counters) ask(t *testing.T, a policy.Attributes, policies ...*core.Ruleset) (*core.Plan, core.Decision) {
+// The method ask decides a request under the policies.
+func (c *mapStore) ask(t *testing.T, a policy.Attributes, policies ...*core.Ruleset) (*core.Plan, core.Decision) {
 	t.Helper()
 	plan := new(core.Plan)
 	for _, rs := range policies {

@@ -31,9 +31,9 @@ func GRPCType(asked string) string {
 }
 
 // Deny makes r the response to a denied request, with the given fields about its limits, whose
-// texts it shares. It reuses the memory of Headers and Body. If the request is gRPC and Envoy does
-// not convert the response, grpcType is the content type, which Envoy would omit from a response
-// without a body. Otherwise grpcType is "".
+// memory it shares. It reuses the memory of Headers and Body. If the request is gRPC and Envoy does
+// not convert the response, grpcType is the content type of the response, which Envoy would omit
+// from a response without a body. Otherwise grpcType is "".
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {
@@ -70,7 +70,7 @@ func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, o
 	return grpcType
 }
 
-// setField sets a field in a list of headers, replacing one of that name.
+// setField sets a field in a list of headers, replacing a field of that name.
 //
 //go:noinline
 func setField(headers [][2]string, name, value string) [][2]string {

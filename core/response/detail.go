@@ -28,8 +28,8 @@ func appendDetail(dst []byte, d *core.Decision) []byte {
 	return append(dst, text...)
 }
 
-// detail returns the fixed detail of a denial, or "" if the detail must include the time of a
-// retry.
+// The function detail returns the fixed detail of a denial, or "" if the detail must include the
+// time of a retry.
 func detail(d *core.Decision) string {
 	if d.Response != nil && d.Response.Message != "" {
 		return d.Response.Message

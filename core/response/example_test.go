@@ -57,7 +57,7 @@ func ExampleWriter_Headers() {
 	// 429 Too many requests: try again in 40 seconds.
 }
 
-// Merge returns nothing to set if the upstream's own fields leave the client less.
+// Merge returns no fields to set if the upstream's own fields leave the client fewer requests.
 func ExampleMerge() {
 	own := response.Fields{response.FieldLimit: "100", response.FieldRemaining: "40"}
 	for _, remaining := range []string{"3", "60"} {

@@ -51,9 +51,9 @@ func (f *Fields) Correct(cost int64) {
 	}
 }
 
-// Merge combines the fields with those that the response already has. theirs returns the lines of a
-// field of the response, or nil. After the call, a field that is "" must be left in the response
-// unchanged, and any other field must replace the response's field.
+// Merge combines the fields with those that the response already has. The function theirs returns
+// the lines of a field of the response, or nil. After the call, a field that is "" must be left in
+// the response unchanged, and any other field must replace the response's field.
 //
 // Of two X-RateLimit-* families, the one with fewer remaining requests is kept, since the client
 // reaches that limit first. If yields is set, the response's family is always kept, since it
@@ -76,8 +76,8 @@ func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string
 	}
 }
 
-// keepsTheirs reports whether the response's own X-RateLimit-* family is kept. theirs are the lines
-// of its remaining field.
+// keepsTheirs reports whether the response's own X-RateLimit-* family is kept. The argument theirs
+// contains the lines of its remaining field.
 func keepsTheirs(ours int64, yields bool, theirs []string) bool {
 	if len(theirs) == 0 || yields {
 		return len(theirs) > 0

@@ -28,15 +28,15 @@ func GRPCStatus(d *core.Decision) (code int, message string) {
 	return code, percentEncoded(appendDetail(scratch[:0], d))
 }
 
-// GRPCContentType returns the content type of the response to a gRPC request. asked is the content
-// type of the request. GRPCContentType returns "" if the request is not gRPC.
+// GRPCContentType returns the content type of the response to a gRPC request. The argument asked is
+// the content type of the request. GRPCContentType returns "" if the request is not gRPC.
 func GRPCContentType(asked string) string {
 	if !strings.HasPrefix(asked, "application/grpc") {
 		return ""
 	}
 	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
 		// The message encoding can follow, as in application/grpc+proto. The type application/grpcx
-		// is unrelated.
+		// is not a form of gRPC.
 		if rest, ok := strings.CutPrefix(asked, kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
 			return kind
 		}

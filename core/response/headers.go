@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// authenticate is the challenge sent to a client whose credential is not accepted. It names no
-// scheme for API keys, since none is registered with IANA.
+// The constant authenticate is the challenge sent to a client whose credential is not accepted. It
+// names no scheme for API keys, since none is registered with IANA.
 const authenticate = `Bearer error="invalid_token"`
 
 // Challenge returns the WWW-Authenticate field of the response. Every 401 that Penstock sends has
@@ -45,20 +45,20 @@ func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	w.text = w.text[:0]
 	var remaining, reset, rateLimit, items, retryAfter, cost span
 	if x >= 0 {
-		remaining = w.field(strconv.AppendInt(w.text, p.Remaining(x), 10))
-		reset = w.field(strconv.AppendInt(w.text, resetSeconds(&p.Results()[x]), 10))
+		remaining = w.endField(strconv.AppendInt(w.text, p.Remaining(x), 10))
+		reset = w.endField(strconv.AppendInt(w.text, resetSeconds(&p.Results()[x]), 10))
 		if n := p.Cost(x); n > 0 {
-			cost = w.field(strconv.AppendInt(w.text, n, 10))
+			cost = w.endField(strconv.AppendInt(w.text, n, 10))
 		}
 	}
 	if ietf >= 0 {
-		rateLimit = w.field(appendRateLimit(w.text, p, d, ietf))
-		f[FieldPolicy], items = w.policies(p)
+		rateLimit = w.endField(appendRateLimit(w.text, p, d, ietf))
+		f[FieldPolicy], items = w.policiesField(p)
 	}
 	switch {
 	case d.RetryAfter == counter.Never:
 	case d.Outcome == core.OutcomeDenied, d.Outcome == core.OutcomePenalized, d.Outcome == core.OutcomeDegradedDenied && d.RetryAfter > 0:
-		retryAfter = w.field(strconv.AppendInt(w.text, retrySeconds(d), 10))
+		retryAfter = w.endField(strconv.AppendInt(w.text, retrySeconds(d), 10))
 	}
 	text := unsafe.String(unsafe.SliceData(w.text), len(w.text))
 	if !w.Shares {
@@ -75,20 +75,20 @@ func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	return f
 }
 
-// span is the position of a field in the text of all fields.
+// The type span is the position of a field in the text of all fields.
 type span struct{ start, end int }
 
 func (s span) of(text string) string { return text[s.start:s.end] }
 
-// field ends the current field, which consists of the text appended since the previous call.
-func (w *Writer) field(appended []byte) span {
+// endField ends the current field, which consists of the text appended since the previous call.
+func (w *Writer) endField(appended []byte) span {
 	s := span{len(w.text), len(appended)}
 	w.text = appended
 	return s
 }
 
-// appendRateLimit appends the RateLimit field: "default";r=2;t=57. t is omitted if the cost can
-// never pass, or if a bucket is full.
+// appendRateLimit appends the RateLimit field: "default";r=2;t=57. The parameter t is omitted if
+// the cost can never pass, or if a bucket is full.
 func appendRateLimit(dst []byte, p *core.Plan, d *core.Decision, check int) []byte {
 	result := &p.Results()[check]
 	dst = appendTexts(dst, `"`, p.Shown(check, policy.HeadersIETF).Name, `";r=`)
@@ -115,9 +115,9 @@ func appendTexts(dst []byte, texts ...string) []byte {
 	return dst
 }
 
-// policies returns the RateLimit-Policy field with every limit shown. The item of a single limit
-// was built when the policy was compiled; several items are joined in the writer's text.
-func (w *Writer) policies(p *core.Plan) (item string, several span) {
+// policiesField returns the RateLimit-Policy field with every limit shown. The item of a single
+// limit was built when the policy was compiled; several items are joined in the writer's text.
+func (w *Writer) policiesField(p *core.Plan) (item string, several span) {
 	start := len(w.text)
 	for i := range p.Checks() {
 		shown := p.Shown(i, policy.HeadersIETF)

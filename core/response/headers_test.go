@@ -17,7 +17,7 @@ import (
 
 // fieldsOf returns the header fields of the n-th request for / from 192.0.2.1, with its plan and
 // decision.
-func fieldsOf(t *testing.T, store *counters, n int, policies ...*core.Ruleset) (response.Fields, *core.Plan, core.Decision) {
+func fieldsOf(t *testing.T, store *mapStore, n int, policies ...*core.Ruleset) (response.Fields, *core.Plan, core.Decision) {
 	t.Helper()
 	for range n - 1 {
 		store.ask(t, get("192.0.2.1", "/"), policies...)

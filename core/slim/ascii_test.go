@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// TestASCII compares with the standard library, which also handles letters outside ASCII.
+// TestASCII compares the functions with the standard library, which also handles letters outside
+// ASCII.
 func TestASCII(t *testing.T) {
 	var text []byte
 	for c := range 256 {

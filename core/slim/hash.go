@@ -6,7 +6,8 @@ package slim
 const FNVPrime = 1099511628211
 
 // FNV returns the 64-bit FNV-1a hash. Use it only where an attacker gains nothing from collisions.
-// Package hash/fnv implements all sizes of the hash, behind an interface. Price: 4.7 KB.
+// Package hash/fnv implements all sizes of the hash behind an interface, which makes it larger.
+// Price: 4.7 KB.
 func FNV[T string | []byte](text T) uint64 {
 	hash := uint64(14695981039346656037)
 	for i := 0; i < len(text); i++ {

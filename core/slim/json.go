@@ -23,8 +23,8 @@ func AppendJSON(dst []byte, text string) []byte {
 	return dst
 }
 
-// Quote returns the text as a JSON string. Error messages use it instead of [strconv.Quote], which
-// links tables of printable characters. Price: 13.5 KB.
+// Quote returns the text as a JSON string. Error messages use Quote instead of [strconv.Quote],
+// which links tables of printable characters. Price: 13.5 KB.
 func Quote(text string) string {
 	return string(append(AppendJSON(append(make([]byte, 0, len(text)+2), '"'), text), '"'))
 }

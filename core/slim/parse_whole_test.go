@@ -22,7 +22,7 @@ func TestParseWhole(t *testing.T) {
 	}
 }
 
-// FuzzParseWhole compares with strconv, which also accepts signs.
+// FuzzParseWhole compares ParseWhole with strconv, which also accepts signs.
 func FuzzParseWhole(f *testing.F) {
 	for _, seed := range []string{"", "0", "18", "-5", "+5", "9223372036854775807", "9223372036854775808", "a", "1\x00"} {
 		f.Add(seed)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSHA256Pure compares with crypto/sha256, for all lengths around the end of a block.
+// TestSHA256Pure compares sha256Pure with crypto/sha256, for all lengths around the end of a block.
 func TestSHA256Pure(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	data := make([]byte, 10_000)

@@ -5,8 +5,8 @@ package slim
 import "strings"
 
 // Order returns the numbers from 0 to n-1 in the order of compare; equal elements keep their order.
-// It serves lists of every type, whereas the library's sort is compiled anew for each type. Price:
-// 8.1 KB.
+// It serves lists of every type, whereas the library's sort is compiled separately for each type.
+// Price: 8.1 KB.
 func Order(n int, compare func(i, j int) int) []int32 {
 	order := make([]int32, n)
 	for i := range order {
@@ -31,16 +31,16 @@ func SortNumbers(list []int32, less func(a, b int32) bool) {
 		return
 	}
 	for root := len(list)/2 - 1; root >= 0; root-- {
-		sift(list, root, less)
+		siftDown(list, root, less)
 	}
 	for end := len(list) - 1; end > 0; end-- {
 		list[0], list[end] = list[end], list[0]
-		sift(list[:end], 0, less)
+		siftDown(list[:end], 0, less)
 	}
 }
 
-// sift moves a number of a heap down to its position.
-func sift(heap []int32, at int, less func(a, b int32) bool) {
+// siftDown moves a number of a heap down to its position.
+func siftDown(heap []int32, at int, less func(a, b int32) bool) {
 	for {
 		child := 2*at + 1
 		if child >= len(heap) {

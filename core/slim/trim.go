@@ -4,7 +4,7 @@ package slim
 
 import "strings"
 
-// Trim returns the text without the bytes of set at its ends. It is for a set of ASCII bytes.
+// Trim returns the text without the bytes of set at its ends. The set must consist of ASCII bytes.
 // [strings.Trim] handles all characters. Price: 7.8 KB.
 //
 //go:noinline
@@ -31,8 +31,8 @@ func TrimLeft(text, set string) string {
 // characters. Price: 9.7 KB.
 func TrimSpace(text string) string { return Trim(text, " \t\r\n\v\f") }
 
-// Split returns the parts of the text between separators of one byte. [strings.Split] also takes
-// longer ones. Price: 2.6 KB.
+// Split returns the parts of the text between separators of one byte. [strings.Split] also accepts
+// longer separators. Price: 2.6 KB.
 //
 //go:noinline
 func Split(text, separator string) (parts []string) {

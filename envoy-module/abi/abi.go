@@ -188,7 +188,7 @@ func penstockEnded(id C.uint64_t) {
 	settlings.take(uint64(id)).End()
 }
 
-// undecided recovers from a panic while a request is decided. It must be deferred.
+// The function undecided recovers from a panic while a request is decided. It must be deferred.
 func undecided(s *C.stream, f *front.Front, verdict *C.int) {
 	reason := recover()
 	if reason == nil {
@@ -203,7 +203,7 @@ func undecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 }
 
-// recovered recovers from a panic in a hook that decides nothing. It must be deferred.
+// The function recovered recovers from a panic in a hook that decides nothing. It must be deferred.
 func recovered() {
 	if reason := recover(); reason != nil {
 		process.Panicked(reason)
@@ -250,7 +250,7 @@ func (h *host) Attribute(name string) (string, bool) {
 	return goString(value.at, value.length), true
 }
 
-// waker wakes a stream.
+// The type waker wakes a stream.
 type waker C.stream
 
 // Waits implements [front.Waker].

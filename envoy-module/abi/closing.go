@@ -15,13 +15,13 @@ import (
 // returned. If the store does not answer within it, they stay charged until their window ends.
 const exitTime = time.Second
 
-// closings are the configurations that are being closed. Envoy drops them on its main thread, which
-// must not wait for a store.
+// The variable closings are the configurations that are being closed. Envoy drops them on its main
+// thread, which must not wait for a store.
 var closings closingFronts
 
 type closingFronts struct{ running sync.WaitGroup }
 
-// close ends a configuration in the background.
+// The method close ends a configuration in the background.
 func (c *closingFronts) close(f *front.Front) {
 	c.running.Go(func() {
 		defer recovered()
@@ -31,7 +31,7 @@ func (c *closingFronts) close(f *front.Front) {
 	})
 }
 
-// await waits until all configurations have ended, for at most the given time.
+// The method await waits until all configurations have ended, for at most the given time.
 func (c *closingFronts) await(most time.Duration) {
 	done := make(chan struct{})
 	go func() {

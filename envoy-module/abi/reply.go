@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// reply writes what the hooks need after a verdict: the fields to set, or a response.
+// The function reply writes what the hooks need after a verdict: the fields to set, or a response.
 func reply(s *C.stream, t *front.Stream, v front.Verdict) C.int {
 	s.counted = C.uint8_t(t.Counted())
 	t.EndSpan()
@@ -60,7 +60,7 @@ func writeResponse(s *C.stream, r *front.Response) C.int {
 	return C.VERDICT_RESPOND
 }
 
-// merge combines the fields of the reply with those of the upstream's response.
+// The function merge combines the fields of the reply with those of the upstream's response.
 func merge(s *C.stream, headers [][2]string) {
 	var own response.Fields
 	rest := unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.length))
@@ -105,11 +105,11 @@ func readField(from []byte) (name, value string, rest []byte) {
 	return string(from[:n]), string(from[n : n+v]), from[n+v:]
 }
 
-// room returns the room of the stream's reply, to append to.
+// The function room returns the room of the stream's reply, to append to.
 func room(s *C.stream) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.room))[:0] }
 
-// keep stores a reply in the stream. A reply that did not fit into the room is in Go's memory and
-// is copied.
+// The function keep stores a reply in the stream. A reply that did not fit into the room is in Go's
+// memory and is copied.
 func keep(s *C.stream, text []byte, fields int) {
 	s.count, s.length = 0, 0
 	if len(text) == 0 {

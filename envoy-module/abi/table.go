@@ -42,7 +42,7 @@ func (t *table[T]) get(id uint64) *T {
 	return t.slots[id-1]
 }
 
-// take returns a value and frees its number.
+// The method take returns a value and frees its number.
 func (t *table[T]) take(id uint64) *T {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,8 +42,8 @@ type Console struct {
 	again   *time.Timer
 }
 
-// claim is one configuration's request for the console: the settings to listen with, and the
-// operators' API to serve. The latest claim is in force.
+// The type claim is one configuration's request for the console: the settings to listen with, and
+// the operators' API to serve. The latest claim is in force.
 type claim struct {
 	*ready
 	operators func() *operator.API
@@ -81,7 +81,7 @@ func (c *Console) Claim(s *Settings, operators func() *operator.API) (release fu
 	}), nil
 }
 
-// drop ends a claim. The mutex must be held.
+// The method drop ends a claim. The mutex must be held.
 func (c *Console) drop(own *claim) {
 	c.claims = slices.DeleteFunc(c.claims, func(one *claim) bool { return one == own })
 	if err := c.settle(); err != nil {
@@ -89,7 +89,7 @@ func (c *Console) drop(own *claim) {
 	}
 }
 
-// settle makes the console serve what the latest claim wants. The mutex must be held.
+// The method settle makes the console serve what the latest claim wants. The mutex must be held.
 func (c *Console) settle() error {
 	if c.again != nil {
 		c.again.Stop()
@@ -129,7 +129,7 @@ func (c *Console) settle() error {
 	return nil
 }
 
-// retry tries again to listen.
+// The method retry tries again to listen.
 func (c *Console) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,7 @@ func (c *Console) retry() {
 	}
 }
 
-// stop closes the address that is open. The mutex must be held.
+// The method stop closes the address that is open. The mutex must be held.
 func (c *Console) stop() {
 	if c.serving != nil {
 		c.serving.stop()

@@ -28,7 +28,7 @@ func newConsole(t *testing.T, logger *slog.Logger) *Console {
 	return New(Options{Metrics: registry, Panicked: func(reason any) { t.Errorf("panic: %v", reason) }, Logger: logger})
 }
 
-// named returns the API of a configuration, which names itself in its errors.
+// The function named returns the API of a configuration, which names itself in its errors.
 func named(name string) func() *operator.API {
 	return func() *operator.API { return &operator.API{Desk: new(operator.Desk), Front: name} }
 }
@@ -42,7 +42,7 @@ func (c *Console) mustClaim(t *testing.T, s *Settings, name string) (release fun
 	return release
 }
 
-// ask returns the status and the body of a request; 0 if nobody listens.
+// The function ask returns the status and the body of a request; 0 if nobody listens.
 func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
@@ -64,7 +64,7 @@ func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// serves reports whether the operators of a configuration are served at an address.
+// The function serves reports whether the operators of a configuration are served at an address.
 func serves(t *testing.T, address, name string) bool {
 	t.Helper()
 	status, body := ask(t, address, "/penstock/record?client=user:ann")

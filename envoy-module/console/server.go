@@ -41,7 +41,7 @@ type server struct {
 	stopping atomic.Bool
 }
 
-// open listens on an address and serves it.
+// The method open listens on an address and serves it.
 func (c *Console) open(r *ready) (*server, error) {
 	listener, err := listen.On(r.address, r.mode)
 	if err != nil {
@@ -69,9 +69,9 @@ func (c *Console) open(r *ready) (*server, error) {
 	return s, nil
 }
 
-// serves reports whether the server is what the settings want. Its handler reads the tokens anew
-// for each request, and the certificate for each connection. An address with a token is never
-// served without one.
+// The method serves reports whether the server is what the settings want. Its handler reads the
+// tokens anew for each request, and the certificate for each connection. An address with a token is
+// never served without one.
 func (s *server) serves(r *ready) bool {
 	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
 }
@@ -95,7 +95,7 @@ func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	return &own.tls.Certificates[0], nil
 }
 
-// stop closes the address at once. Requests under way have stopTime.
+// The method stop closes the address at once. Requests under way have stopTime.
 func (s *server) stop() {
 	s.stopping.Store(true)
 	_ = s.listener.Close()
@@ -108,7 +108,7 @@ func (s *server) stop() {
 	}()
 }
 
-// handler serves the routes of operators, and metrics, at the address of a server.
+// The method handler serves the routes of operators, and metrics, at the address of a server.
 func (c *Console) handler(s *server) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(operator.Prefix, c.withToken(s, false, func(own *claim) http.Handler { return own.operators() }))
@@ -142,8 +142,8 @@ func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Han
 	}
 }
 
-// rescue recovers from a panic of a request and answers 500. It must be deferred. net/http would
-// recover as well, but would log the panic as an error of the caller.
+// The method rescue recovers from a panic of a request and answers 500. It must be deferred.
+// net/http would recover as well, but would log the panic as an error of the caller.
 func (c *Console) rescue(w http.ResponseWriter) {
 	if reason := recover(); reason != nil {
 		c.options.Panicked(reason)

@@ -40,7 +40,7 @@ type Settings struct {
 // modeDefault is the mode of a Unix socket, if none is given.
 const modeDefault = 0o660
 
-// ready is the settings after they were checked, with the secrets that they name.
+// The type ready is the settings after they were checked, with the secrets that they name.
 type ready struct {
 	text          Settings
 	address       listen.Address
@@ -56,7 +56,7 @@ func (s *Settings) Check() error {
 	return err
 }
 
-// read checks the settings and reads the files that they name.
+// The method read checks the settings and reads the files that they name.
 func (s *Settings) read() (r *ready, err error) {
 	r = &ready{text: *s, mode: modeDefault}
 	if s.Listen == "" {
@@ -92,7 +92,7 @@ func (s *Settings) read() (r *ready, err error) {
 	return r, nil
 }
 
-// check returns what does not go together.
+// The method check returns what does not go together.
 func (r *ready) check() error {
 	s, unix := &r.text, r.address.Network == "unix"
 	switch {

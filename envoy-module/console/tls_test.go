@@ -14,13 +14,13 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// certify writes a certificate with a serial number, and its key, in PEM.
+// The function certify writes a certificate with a serial number, and its key, in PEM.
 func certify(t *testing.T, certFile, keyFile string, serial int64) {
 	t.Helper()
 	certtest.SelfSigned(t, certFile, keyFile, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}})
 }
 
-// served returns the serial number of the certificate that an address serves.
+// The function served returns the serial number of the certificate that an address serves.
 func served(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})

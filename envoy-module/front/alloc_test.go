@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hot is a limit that no test reaches.
+// The constant hot is a limit that no test reaches.
 const hot = "rules: [{name: all, limit: 1000000000/31d}]\n"
 
 // TestADecisionInTheHookAllocatesNothing tests the path of requests that memory, units in hand or a

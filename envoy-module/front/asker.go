@@ -96,8 +96,8 @@ func (a *asker) awaitStart(start func(context.Context)) {
 	start(ctx)
 }
 
-// add adds a request to the queue. It returns false if the queue has no room for it. announced
-// reports whether announce is called later.
+// The method add adds a request to the queue. It returns false if the queue has no room for it.
+// announced reports whether announce is called later.
 func (a *asker) add(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,8 +117,8 @@ func (a *asker) add(s *Stream, announced bool) bool {
 	return true
 }
 
-// announce makes a goroutine ask about the requests that were added in one turn of a worker, so
-// that it asks about them together.
+// The method announce makes a goroutine ask about the requests that were added in one turn of a
+// worker, so that it asks about them together.
 func (a *asker) announce() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,7 +138,7 @@ func (a *asker) wakeUsual() {
 	}
 }
 
-// wake makes one more goroutine ask, if there may be one. The lock must be held.
+// The method wake makes one more goroutine ask, if there may be one. The lock must be held.
 func (a *asker) wake() {
 	switch {
 	case a.idle > 0:
@@ -151,8 +151,8 @@ func (a *asker) wake() {
 	}
 }
 
-// help makes one more goroutine ask if a request has been in the queue for helpAfter. It runs at
-// intervals while there is a queue.
+// The method help makes one more goroutine ask if a request has been in the queue for helpAfter. It
+// runs at intervals while there is a queue.
 func (a *asker) help() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,7 +166,7 @@ func (a *asker) help() {
 	time.AfterFunc(helpAfter, a.help)
 }
 
-// stop ends the goroutines. No request may wait any more.
+// The method stop ends the goroutines. No request may wait any more.
 func (a *asker) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,7 +174,7 @@ func (a *asker) stop() {
 	a.more.Broadcast()
 }
 
-// next waits for requests and appends the first of the queue to into.
+// The method next waits for requests and appends the first of the queue to into.
 func (a *asker) next(into []*Stream) []*Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,8 +194,8 @@ func (a *asker) next(into []*Stream) []*Stream {
 	return into
 }
 
-// unlist removes requests from the list, because they are about to be decided. Nil entries are
-// skipped.
+// The method unlist removes requests from the list, because they are about to be decided. Nil
+// entries are skipped.
 func (a *asker) unlist(all ...*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,7 +217,8 @@ func (a *asker) work() {
 	}
 }
 
-// watch ends requests that have waited for too long. It runs at intervals while requests wait.
+// The method watch ends requests that have waited for too long. It runs at intervals while requests
+// wait.
 func (a *asker) watch() {
 	defer a.process.guard()
 	a.endOverdue(time.Now())
@@ -236,8 +237,8 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// overdue removes the requests from the list that have waited for too long: in the queue, or for
-// the store. It schedules the next call of watch if requests still wait.
+// The method overdue removes the requests from the list that have waited for too long: in the
+// queue, or for the store. It schedules the next call of watch if requests still wait.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,7 +259,7 @@ func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	return queued, late
 }
 
-// push appends a request, which is in the queue.
+// The method push appends a request, which is in the queue.
 func (l *waitList) push(s *Stream) {
 	s.listed, s.taken, s.before, s.next = true, false, l.last, nil
 	if l.last == nil {
@@ -272,7 +273,7 @@ func (l *waitList) push(s *Stream) {
 	l.queued++
 }
 
-// take takes the first request of the queue, which stays in the list.
+// The method take takes the first request of the queue, which stays in the list.
 func (l *waitList) take() *Stream {
 	s := l.queue
 	s.taken, l.queue = true, s.next
@@ -280,7 +281,7 @@ func (l *waitList) take() *Stream {
 	return s
 }
 
-// remove removes a request that is taken.
+// The method remove removes a request that is taken.
 func (l *waitList) remove(s *Stream) {
 	if s.before == nil {
 		l.first = s.next

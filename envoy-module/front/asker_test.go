@@ -13,13 +13,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// many is a configuration over Redis with a limit that no test reaches.
+// The function many is a configuration over Redis with a limit that no test reaches.
 func many(onError string, redis *redistest.Server) string {
 	return "name: shop\non_error: " + onError + "\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \"" + redis.URL() +
 		"\", timeout: 10s}\n"
 }
 
-// arrive makes a request of a client wait for the store.
+// The function arrive makes a request of a client wait for the store.
 func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()
@@ -30,7 +30,7 @@ func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	return s, b
 }
 
-// held opens a front whose goroutines do not ask the store before release is called.
+// The function held opens a front whose goroutines do not ask the store before release is called.
 func held(t testing.TB, settings string) (f *Front, release func()) {
 	f = opened(t, settings)
 	<-f.store.asker.started

@@ -17,8 +17,8 @@ const (
 	attributeBool
 )
 
-// attributes are the attributes of Envoy that the module reads, with their numbers in Envoy's
-// interface.
+// The variable attributes are the attributes of Envoy that the module reads, with their numbers in
+// Envoy's interface.
 var attributes = map[string]struct {
 	ID   uint32
 	Kind int
@@ -42,8 +42,8 @@ func AttributeID(name string) (id uint32, isNumber, isBool, ok bool) {
 	return a.ID, a.Kind == attributeNumber, a.Kind == attributeBool, ok
 }
 
-// foreign is the prefix of attributes that only Caddy has. In a list of sources they are missing in
-// Envoy, and the next source is tried.
+// The constant foreign is the prefix of attributes that only Caddy has. In a list of sources they
+// are missing in Envoy, and the next source is tried.
 const foreign = "http."
 
 // checkAttributes rejects attributes of Envoy that the module does not read.

@@ -54,7 +54,7 @@ func (f *Front) openCandidate() error {
 	return nil
 }
 
-// close ends the trials. It does nothing without a candidate.
+// The method close ends the trials. It does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -70,7 +70,7 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// complete gives the candidate a namespace of its own.
+// The method complete gives the candidate a namespace of its own.
 func (c *candidate) complete(d *policyfile.Document) error {
 	if d.Name == "" {
 		d.Name = c.front.policy.Current().Document.Name
@@ -82,21 +82,21 @@ func (c *candidate) complete(d *policyfile.Document) error {
 	return nil
 }
 
-// changed shows a version that replaces another. The first one is shown by openCandidate, because
-// the policy is assigned only after it is open.
+// The method changed shows a version that replaces another. The first one is shown by
+// openCandidate, because the policy is assigned only after it is open.
 func (c *candidate) changed(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
 	}
 }
 
-// show shows a version in the metrics.
+// The method show shows a version in the metrics.
 func (c *candidate) show(v *live.Version) {
 	c.front.process.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
-// current returns the candidate's version that is evaluated beside the policy in force. It returns
-// nil if no candidate is configured or published, or if it is disabled.
+// The method current returns the candidate's version that is evaluated beside the policy in force.
+// It returns nil if no candidate is configured or published, or if it is disabled.
 func (c *candidate) current() *live.Version {
 	if c == nil {
 		return nil
@@ -128,7 +128,7 @@ func (f *Front) readsWith(v, candidate *live.Version) *exchange.Reads {
 	return known.reads
 }
 
-// tried is the response for which a trial waits.
+// The type tried is the response for which a trial waits.
 type tried struct {
 	exchange.Settling
 	trial *shadow.Trial
@@ -165,7 +165,7 @@ func (s *Stream) tryOut(denied bool) {
 	t.Start()
 }
 
-// begin reads the beginning of the response. It reports whether the trial still waits.
+// The method begin reads the beginning of the response. It reports whether the trial still waits.
 func (r *tried) begin(b *exchange.Beginning) (waits bool) {
 	if r.Begin(b) {
 		r.trial.Start()
@@ -174,8 +174,8 @@ func (r *tried) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// end starts the trial at the end of the response. passed is false if the request did not reach the
-// upstream; then the trial is dropped.
+// The method end starts the trial at the end of the response. passed is false if the request did
+// not reach the upstream; then the trial is dropped.
 func (r *tried) end(passed bool) {
 	if !passed {
 		r.trial.Drop()

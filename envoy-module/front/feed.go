@@ -34,7 +34,7 @@ type Control struct {
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
-// options returns the options of a feed.
+// The method options returns the options of a feed.
 func (c *Control) options(m *meter.Meter, logger *slog.Logger) feed.Options {
 	node, _ := os.Hostname() // "" is shown as an unnamed node
 	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
@@ -84,7 +84,7 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 // bytesOf returns the maximum size of a spool in bytes.
 func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
-// redirect makes the feed send to another target.
+// The method redirect makes the feed send to another target.
 func (f *sharedFeed) redirect(to feed.Target) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +95,8 @@ func (f *sharedFeed) redirect(to feed.Target) error {
 	return nil
 }
 
-// open opens the feed, or gathers usage and tries again if another process has the spool.
+// The method open opens the feed, or gathers usage and tries again if another process has the
+// spool.
 func (f *sharedFeed) open() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,8 +124,8 @@ func (f *sharedFeed) openLocked() error {
 	return nil
 }
 
-// retry opens the feed after another process had the spool. The configuration has been accepted, so
-// it tries again after any error, and logs the first.
+// The method retry opens the feed after another process had the spool. The configuration has been
+// accepted, so it tries again after any error, and logs the first.
 func (f *sharedFeed) retry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +148,7 @@ func (f *sharedFeed) tryLater() {
 	f.again = time.AfterFunc(spoolAgain, f.retry)
 }
 
-// unuse ends the gathering of usage without a feed. The mutex must be held.
+// The method unuse ends the gathering of usage without a feed. The mutex must be held.
 func (f *sharedFeed) unuse() {
 	if f.unmeter != nil {
 		f.unmeter()
@@ -155,14 +156,14 @@ func (f *sharedFeed) unuse() {
 	}
 }
 
-// get returns the feed, or nil while another process has the spool.
+// The method get returns the feed, or nil while another process has the spool.
 func (f *sharedFeed) get() *feed.Feed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.opened
 }
 
-// close ends the sending. What the control plane does not have yet stays in the folder.
+// The method close ends the sending. What the control plane does not have yet stays in the folder.
 func (f *sharedFeed) close() error {
 	f.mu.Lock()
 	f.closed = true

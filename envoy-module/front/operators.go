@@ -15,7 +15,7 @@ import (
 // frontName is the name of this front in metrics and in lists of nodes.
 const frontName = "module"
 
-// operators returns the API of operators for the configurations that count in the store.
+// The method operators returns the API of operators for the configurations that count in the store.
 func (p *Process) operators(s *sharedStore) *operator.API {
 	api := &operator.API{Desk: &operator.Desk{Store: s.Requests, Directory: s.directory, Denials: p.reports.log.Recent,
 		Policies: func() []operator.Policy { return p.operated(s) }}, Front: "module",
@@ -39,8 +39,8 @@ func (p *Process) frontsOf(s *sharedStore) (all []*Front) {
 	return all
 }
 
-// operated returns the policies in force of a store. Several configurations with the same policy
-// show it once, because they share its counters.
+// The method operated returns the policies in force of a store. Several configurations with the
+// same policy show it once, because they share its counters.
 func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	type place struct{ source, version string }
 	known := map[place]bool{}
@@ -64,7 +64,7 @@ func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	return all
 }
 
-// reload loads the policy files of a store now, and returns why any is rejected.
+// The method reload loads the policy files of a store now, and returns why any is rejected.
 func (p *Process) reload(s *sharedStore) error {
 	var problems []error
 	for _, f := range p.frontsOf(s) {
@@ -73,7 +73,7 @@ func (p *Process) reload(s *sharedStore) error {
 	return errors.Join(problems...)
 }
 
-// totals returns the requests by rule.
+// The method totals returns the requests by rule.
 func (p *Process) totals() (all []fleet.Total) {
 	for _, total := range p.metrics.Totals() {
 		all = append(all, fleet.Total(total))
@@ -81,7 +81,7 @@ func (p *Process) totals() (all []fleet.Total) {
 	return all
 }
 
-// policies returns the policy in force and the candidate, if there is one.
+// The method policies returns the policy in force and the candidate, if there is one.
 func (f *Front) policies() []*live.Policy {
 	if f.candidate.current() == nil {
 		return []*live.Policy{f.policy}

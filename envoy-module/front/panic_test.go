@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 )
 
-// bursting is a store that panics.
+// The type bursting is a store that panics.
 type bursting struct{}
 
 func (bursting) Take(context.Context, []counter.Check, []counter.Result) error { panic("provoked") }

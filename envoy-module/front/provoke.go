@@ -4,8 +4,8 @@
 
 package front
 
-// provoke panics if the header X-Provoke of the request names the place: hook, adapter, goroutine
-// or woken.
+// The function provoke panics if the header X-Provoke of the request names the place: hook,
+// adapter, goroutine or woken.
 func provoke(s *Stream, here string) {
 	for _, h := range s.Headers {
 		if h[0] == "x-provoke" {

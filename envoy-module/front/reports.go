@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// reports is where all filters of a process report decisions: events go to the sink of the latest
-// configuration that names one, and usage to a control plane. Without such a configuration, events
-// go to the standard output. It is safe for concurrent use.
+// The type reports is where all filters of a process report decisions: events go to the sink of the
+// latest configuration that names one, and usage to a control plane. Without such a configuration,
+// events go to the standard output. It is safe for concurrent use.
 type reports struct {
 	log    *events.Log
 	meter  *meter.Meter
@@ -46,7 +46,7 @@ func newReports(logger *slog.Logger) *reports {
 	return r
 }
 
-// open begins to report as a configuration says, until end is called.
+// The method open begins to report as a configuration says, until end is called.
 func (r *reports) open(s *Settings) (end func() error, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *reports) open(s *Settings) (end func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// nowhere is the sink of events_to: none.
+// The type nowhere is the sink of events_to: none.
 type nowhere struct{}
 
 // Write implements [events.Sink].
@@ -82,13 +82,13 @@ func (r *reports) openSink(to string) (end func() error, err error) {
 	return func() error { return r.sinks.end(&r.mu, to) }, nil
 }
 
-// close writes the events that were gathered.
+// The method close writes the events that were gathered.
 func (s *sharedSink) close() error {
 	s.detach()
 	return s.closer.Close()
 }
 
-// figures returns the sums of the figures of all feeds.
+// The method figures returns the sums of the figures of all feeds.
 func (r *reports) figures() (sum feed.Figures) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// spooled are settings with a control plane that accepts everything.
+// The function spooled are settings with a control plane that accepts everything.
 func spooled(t *testing.T) *Settings {
 	t.Helper()
 	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

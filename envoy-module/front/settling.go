@@ -42,7 +42,7 @@ type Beginning struct {
 	Details  string // Envoy's response.code_details
 }
 
-// expect prepares the settlement of the response, if its cost can change the charge.
+// The method expect prepares the settlement of the response, if its cost can change the charge.
 func (s *Stream) expect() {
 	t := settlings.Get().(*Settling)
 	if t.settles = s.plan.Settlement(&t.response.Settlement); !t.settles && s.tried == nil {
@@ -99,7 +99,7 @@ func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 	return response.Merge(&t.fields, t.remaining, b.Headers), t.listens()
 }
 
-// listens reports whether Body must see the body.
+// The method listens reports whether Body must see the body.
 func (t *Settling) listens() bool {
 	return t.settles && !t.sent && t.response.Listens() || t.tried != nil && t.tried.Listens()
 }
@@ -119,7 +119,7 @@ func (t *Settling) Body(piece []byte, ends bool) (listens bool) {
 	return t.listens()
 }
 
-// finish ends a response that was read to its end.
+// The method finish ends a response that was read to its end.
 func (t *Settling) finish() {
 	if t.tried != nil {
 		t.tried.trial.Start()
@@ -157,7 +157,7 @@ func (t *Settling) End() {
 	}
 }
 
-// settle sends the corrections of the charge to the store's queue, once.
+// The method settle sends the corrections of the charge to the store's queue, once.
 func (t *Settling) settle() {
 	if !t.settles || t.sent {
 		return
@@ -189,8 +189,8 @@ func (t *Settling) Release() {
 	settlings.Put(t)
 }
 
-// guard recovers from a panic in a hook about a response, which continues unchanged. It must be
-// deferred.
+// The method guard recovers from a panic in a hook about a response, which continues unchanged. It
+// must be deferred.
 func (t *Settling) guard() {
 	if reason := recover(); reason != nil {
 		t.front.process.panicked(reason)

@@ -4,18 +4,18 @@ package front
 
 import "sync"
 
-// shares are values that several configurations use, by a key. The last one that uses a value
-// closes it. A mutex of the owner guards them.
+// The type shares are values that several configurations use, by a key. The last one that uses a
+// value closes it. A mutex of the owner guards them.
 type shares[T interface{ close() error }] map[string]*share[T]
 
-// share is a value in use.
+// The type share is a value in use.
 type share[T any] struct {
 	value T
 	users int
 }
 
-// use begins a use of the value of a key, which open opens unless it is in use. The mutex must be
-// held.
+// The method use begins a use of the value of a key, which open opens unless it is in use. The
+// mutex must be held.
 func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) {
 	one := s[key]
 	if one == nil {
@@ -29,7 +29,8 @@ func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) 
 	return one.value, nil
 }
 
-// end ends a use of the value of a key. The last use closes the value. The mutex must not be held.
+// The method end ends a use of the value of a key. The last use closes the value. The mutex must
+// not be held.
 func (s shares[T]) end(mu sync.Locker, key string) error {
 	mu.Lock()
 	one := s[key]

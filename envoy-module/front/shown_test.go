@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// shown returns how many policies the metrics of a process show.
+// The function shown returns how many policies the metrics of a process show.
 func shown(t *testing.T, p *Process) (n int) {
 	t.Helper()
 	families, err := p.registry.Gather()
@@ -26,7 +26,7 @@ func shown(t *testing.T, p *Process) (n int) {
 	return n
 }
 
-// shadowed returns settings with a policy that is tried out, and the path of its file.
+// The function shadowed returns settings with a policy that is tried out, and the path of its file.
 func shadowed(t *testing.T) (s *Settings, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "shadow.yaml")
@@ -38,8 +38,8 @@ func shadowed(t *testing.T) (s *Settings, path string) {
 	return s, path
 }
 
-// edit replaces a policy file as a whole. The policy has so many rules that loading it takes longer
-// than anything else in these tests.
+// The function edit replaces a policy file as a whole. The policy has so many rules that loading it
+// takes longer than anything else in these tests.
 func edit(t *testing.T, path string, limit int) {
 	t.Helper()
 	next := path + ".next"

@@ -40,7 +40,7 @@ func (s *Stream) EndSpan() {
 	}
 }
 
-// describe writes the attributes of the span.
+// The method describe writes the attributes of the span.
 func (s *Stream) describe(d *core.Decision) {
 	s.attributes = s.attributes[:0]
 	enforce.Attributes(&s.plan, d, s.failure, []*live.Version{s.version}, func(name, value string) {
@@ -48,14 +48,15 @@ func (s *Stream) describe(d *core.Decision) {
 	})
 }
 
-// undescribed writes the attributes of the span of a check that has no decision.
+// The method undescribed writes the attributes of the span of a check that has no decision.
 func (s *Stream) undescribed(why string) {
 	if s.Tracer != nil {
 		s.attributes = undecided(why)
 	}
 }
 
-// undecided returns the attributes of the span of a request that on_error decides without a plan.
+// The function undecided returns the attributes of the span of a request that on_error decides
+// without a plan.
 func undecided(why string) [][2]string {
 	return [][2]string{{"error.type", why}, {"penstock.source", "on_error"}}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// spans is a tracer that counts its calls.
+// The type spans is a tracer that counts its calls.
 type spans struct {
 	begun, ended int
 	attributes   map[string]string
@@ -26,7 +26,7 @@ func (s *spans) End(attributes [][2]string) {
 	}
 }
 
-// traced decides a request that Envoy traces, and returns its span.
+// The function traced decides a request that Envoy traces, and returns its span.
 func traced(f *Front, h Host, path string) *spans {
 	s, b, span := f.NewStream(), newBell(), new(spans)
 	defer s.Release()
@@ -77,7 +77,7 @@ func TestSpansOfFailures(t *testing.T) {
 	has(t, "without Redis", span, map[string]string{"penstock.source": "on_error", "penstock.policy": "shop"})
 }
 
-// has tests that a span began and ended once, with some of its attributes.
+// The function has tests that a span began and ended once, with some of its attributes.
 func has(t *testing.T, where string, span *spans, want map[string]string) {
 	t.Helper()
 	for name, value := range want {

@@ -58,7 +58,7 @@ func (s *Stream) lookUp() (v Verdict) {
 		Headers: [][2]string{{"content-type", "application/json"}, {"cache-control", "no-store"}}}, "")
 }
 
-// plain returns a response of text with one more field.
+// The function plain returns a response of text with one more field.
 func plain(code uint32, text, name, value string) response.Response {
 	return response.Response{Status: code, Body: []byte(text + "\n"),
 		Headers: [][2]string{{"content-type", "text/plain; charset=utf-8"}, {"cache-control", "no-store"}, {name, value}}}

@@ -103,7 +103,7 @@ func (f *Front) NewStream() *Stream {
 // Release ends the hooks' use of the stream.
 func (s *Stream) Release() { s.drop() }
 
-// drop ends one use of the stream. The last one recycles it.
+// The method drop ends one use of the stream. The last one recycles it.
 func (s *Stream) drop() {
 	if s.holds.Add(-1) > 0 {
 		return
@@ -179,7 +179,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	return s.ask(waker)
 }
 
-// ask makes the request wait for the store, or decides it if too many requests wait.
+// The method ask makes the request wait for the store, or decides it if too many requests wait.
 func (s *Stream) ask(waker Waker) Verdict {
 	s.waker = waker
 	if len(s.plan.Throttled()) > 0 {
@@ -199,7 +199,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	return s.overloaded(errFull)
 }
 
-// overloaded decides a request that cannot wait for the store.
+// The method overloaded decides a request that cannot wait for the store.
 func (s *Stream) overloaded(err error) (v Verdict) {
 	defer s.rescue(&v)
 	if len(s.plan.Unresolved()) > 0 {
@@ -229,7 +229,7 @@ func (s *Stream) Gone() {
 	s.drop()
 }
 
-// complete applies a decision.
+// The method complete applies a decision.
 func (s *Stream) complete(d core.Decision) Verdict {
 	if d.Rule == "" {
 		d.Rule = s.plan.BlockedBy()
@@ -253,7 +253,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	return s.respond(s.denial, message)
 }
 
-// respond answers the request in place of the upstream. message is for gRPC clients.
+// The method respond answers the request in place of the upstream. message is for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
@@ -276,15 +276,15 @@ func (s *Stream) Response() *Response {
 	return &s.response
 }
 
-// rescue recovers from a panic while a request is decided, and decides it by on_error of the
-// policy. It must be deferred.
+// The method rescue recovers from a panic while a request is decided, and decides it by on_error of
+// the policy. It must be deferred.
 func (s *Stream) rescue(v *Verdict) {
 	if reason := recover(); reason != nil {
 		*v = s.fail(reason)
 	}
 }
 
-// fail decides a request after a panic.
+// The method fail decides a request after a panic.
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.panicked(reason)
 	s.fields, s.counted = response.Fields{}, CountPanic

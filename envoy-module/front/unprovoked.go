@@ -4,7 +4,7 @@
 
 package front
 
-// provoke causes a panic in tests of panics.
+// The function provoke causes a panic in tests of panics.
 func provoke(*Stream, string) {}
 
 // Provoke is provoke for the hooks.

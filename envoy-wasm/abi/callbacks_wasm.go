@@ -2,15 +2,16 @@
 
 package abi
 
-// vm is the filter. Plugins and streams are those that Envoy has created and not deleted, by their
-// contexts. A callback for another context would panic: Envoy has none.
+// vm represents the filter. plugins and streams hold those that Envoy has created and not deleted,
+// by their contexts. A callback for any other context would panic, but Envoy makes no such
+// callback.
 var (
 	vm      VM
 	plugins = map[uint32]Plugin{}
 	streams = map[uint32]Stream{}
 )
 
-// Register makes Envoy call the filter. An init function calls it.
+// Register makes Envoy call the filter. It is called by an init function.
 func Register(filter VM) { vm = filter }
 
 //go:wasmexport proxy_abi_version_0_2_0

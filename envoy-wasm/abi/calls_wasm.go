@@ -68,15 +68,15 @@ const (
 	RequestHeaders   Fields = 0
 	ResponseHeaders  Fields = 2
 	ResponseTrailers Fields = 3
-	CallHeaders      Fields = 6 // of the answer to a call
+	CallHeaders      Fields = 6 // the header fields of the answer to a call
 )
 
-// Body is a text of which Envoy returns a part.
+// Body names a body of which Envoy returns a part.
 type Body uint32
 
 // The bodies that can be read in a callback for the message.
 const (
-	ResponseBody  Body = 1 // the piece that the callback is for
+	ResponseBody  Body = 1 // the piece of the body for which the callback is made
 	CallBody      Body = 4 // of the answer to a call
 	configuration Body = 7
 )
@@ -136,11 +136,11 @@ func Property(path []string) (string, error) {
 	return text(data), err
 }
 
-// Use makes the calls that follow in this callback belong to a stream or to a plugin. It returns an
-// error if Envoy has deleted it.
+// Use makes the subsequent calls in this callback belong to a stream or to a plugin. It returns an
+// error if Envoy has deleted the stream or the plugin.
 func Use(context uint32) error { return proxySetEffectiveContext(context).err() }
 
-// ResumeRequest lets the request of the stream in use go on.
+// ResumeRequest lets the request of the stream in use continue.
 func ResumeRequest() error {
 	const request = 0
 	return proxyContinueStream(request).err()
@@ -159,13 +159,13 @@ func HTTPCall(cluster string, fields [][2]string, body []byte, millis uint32) (c
 	return number, err
 }
 
-// number is where Envoy writes a number.
+// number is the memory into which Envoy writes a number.
 var number uint32
 
 // TickEvery sets the interval of the ticks of the plugin in use.
 func TickEvery(millis uint32) error { return proxySetTickPeriodMilliseconds(millis).err() }
 
-// RegisterQueue returns the queue of the given name, whose items call the plugin in use.
+// RegisterQueue returns the queue of the given name, whose items cause calls of the plugin in use.
 func RegisterQueue(name string) (queue uint32, err error) {
 	err = proxyRegisterSharedQueue(name, &number).err()
 	return number, err
@@ -187,14 +187,14 @@ func Shared(key string) (value []byte, version uint32, err error) {
 	return value, number, err
 }
 
-// Share sets a value that all workers share. It returns an error if the value has a version other
-// than the given one, unless that is 0.
+// Share sets a value that all workers share. It returns an error if the version of the value
+// differs from the given one, unless the given one is 0.
 func Share(key string, value []byte, version uint32) error {
 	return proxySetSharedData(key, text(value), version).err()
 }
 
-// Metric is a metric of Envoy, which all workers share. Changes to one that Envoy has rejected are
-// ignored.
+// Metric is a metric of Envoy, which all workers share. Changes to a metric that Envoy has rejected
+// are ignored.
 type Metric uint32
 
 // NewCounter returns the counter of the given name.

@@ -6,7 +6,7 @@ import "unsafe"
 
 // encodeFields returns the fields of a message in the ABI's form: the number of fields, the lengths
 // of each name and value, and each name and value followed by a zero. Numbers have four bytes, the
-// lowest first.
+// least significant first.
 func encodeFields(fields [][2]string) []byte {
 	size := 4
 	for i := range fields {
@@ -29,7 +29,7 @@ func appendNumber(dst []byte, n int) []byte {
 }
 
 // decodeFields is the inverse of encodeFields. The fields are parts of the data, which must not
-// change any more. decodeFields reports whether the data has the ABI's form.
+// change afterwards. The function reports whether the data has the ABI's form.
 func decodeFields(data []byte) (fields [][2]string, ok bool) {
 	n, ok := readNumber(data, 0)
 	const lengths = 8 // bytes for the lengths of a name and its value
@@ -51,7 +51,7 @@ func decodeFields(data []byte) (fields [][2]string, ok bool) {
 	return fields, true
 }
 
-// readNumber reads the number at an index. It reports whether the data has one there.
+// readNumber reads the number at an index. It reports whether the data contains a number there.
 func readNumber(data []byte, at int) (n int, ok bool) {
 	if len(data) < at+4 {
 		return 0, false

@@ -9,12 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// encoded is the example of the ABI's form: two fields, of which the second has no value.
+// The constant encoded is the example of the ABI's form: two fields, of which the second has no
+// value.
 const encoded = "\x02\x00\x00\x00" + "\x05\x00\x00\x00\x03\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" +
 	":path\x00/a?\x00" + "b\x00\x00"
 
 func TestFields(t *testing.T) {
-	long := strings.Repeat("long", 100_000) // its length needs three bytes
+	long := strings.Repeat("long", 100_000) // the length of this field needs three bytes
 	for name, c := range map[string]struct {
 		fields [][2]string
 		want   string // "" if only the way back is tested
@@ -38,7 +39,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestFieldsCutShort: data that is cut short does not have the ABI's form.
+// TestFieldsCutShort: truncated data does not have the ABI's form.
 func TestFieldsCutShort(t *testing.T) {
 	for n := range len(encoded) {
 		if fields, ok := decodeFields([]byte(encoded[:n])); ok {

@@ -18,20 +18,21 @@ type Plugin interface {
 	Tick()
 	// QueueReady is called for items in a queue that the plugin has registered.
 	QueueReady(queue uint32)
-	// Called is called with the answer to a call that HTTPCall has sent. bodyBytes is the length of
-	// its body.
+	// Called is called with the answer to a call that HTTPCall has sent. The argument bodyBytes is
+	// the length of its body.
 	Called(call uint32, bodyBytes int)
 	// NewStream returns the stream for a request.
 	NewStream(id uint32) Stream
 }
 
-// Stream is one request and its response. The argument ends reports whether the message ends there.
+// Stream is one request and its response. The argument ends reports whether the message ends after
+// this part.
 type Stream interface {
 	RequestHeaders(ends bool) Action
 	RequestBody(ends bool)
 	RequestTrailers()
 	ResponseHeaders(ends bool)
-	// ResponseBody is called with each piece of the body, which has a number of bytes.
+	// ResponseBody is called with each piece of the body, which has the given number of bytes.
 	ResponseBody(bytes int, ends bool)
 	ResponseTrailers()
 	// Done is called once, at the end of the request.

@@ -5,13 +5,13 @@ package abi
 import "unsafe"
 
 // Envoy answers a call by asking for memory, which it fills, and by writing the address and the
-// size of the answer to where the call points. The answer is then in given. A write to given,
-// unlike one of Envoy's, is seen by the garbage collector. All this happens before the call
-// returns, and there is one thread, so these variables serve all calls.
+// size of the answer to the location to which the call points. The variable given then contains the
+// answer. Our write to given is visible to the garbage collector, unlike a write by Envoy. All this
+// happens before the call returns, and there is one thread, so these variables serve all calls.
 var (
 	given   []byte
-	address uint32 // that of given, which is not needed
-	size    uint32 // set to 0 before each call, because Envoy does not write that of an empty answer
+	address uint32 // the address of given, which is not needed
+	size    uint32 // set to 0 before each call, because Envoy does not write the size of an empty answer
 )
 
 // property holds the path of the property that is asked for. Envoy reads it during the call only.
@@ -23,7 +23,8 @@ func onMemoryAllocate(bytes uint32) *byte {
 	return unsafe.SliceData(given)
 }
 
-// answer returns Envoy's answer to a call with the given status. It belongs to the caller.
+// The function answer returns Envoy's answer to a call with the given status. It belongs to the
+// caller.
 func answer(status Status) ([]byte, error) {
 	data := given
 	given = nil

@@ -10,7 +10,7 @@ type Status uint32
 // The statuses that Envoy's functions return.
 const (
 	ok              Status = 0
-	NotFound        Status = 1 // Envoy does not have what the call names
+	NotFound        Status = 1 // Envoy does not have the item that the call names
 	BadArgument     Status = 2
 	internalFailure Status = 10
 )
@@ -28,7 +28,7 @@ func (s Status) Error() string {
 	return "Envoy: status " + strconv.Itoa(int(s)) + " of the Proxy-Wasm ABI"
 }
 
-// err returns the status as an error; nil if the call has succeeded.
+// The method err returns the status as an error; nil if the call has succeeded.
 func (s Status) err() error {
 	if s == ok {
 		return nil

@@ -6,11 +6,11 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// deny answers a denied request, with all header fields. The filter's own responses pass through
-// ResponseHeaders too, which leaves them unchanged.
+// The method deny answers a denied request, with all header fields. The filter's own responses pass
+// through ResponseHeaders too, which leaves them unchanged.
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var r Response
 	s.grpcType = r.Deny(&a.plan, d, a.attrs.ContentType, &s.fields)
-	s.answer(r)
+	s.answerWith(r)
 }

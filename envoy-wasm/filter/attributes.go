@@ -7,19 +7,19 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// attributes holds the parts of one request that the policy reads. It is filled once, from the
-// headers.
+// The type attributes holds the parts of one request that the policy reads. It is filled once, from
+// the headers.
 type attributes struct {
 	exchange.Request
 	origin uint64 // hash of the connection's address and x-request-id
 }
 
-// take reads a request. Header names are lower case, as Envoy has them.
+// The method take reads a request. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.Take(&p.reads, headers, h.Now())
 	a.address(h, appended)
 	for _, name := range p.reads.Attrs {
-		a.Ask.Attrs = append(a.Ask.Attrs, attribute(h, name))
+		a.Ask.Attrs = append(a.Ask.Attrs, attributeText(h, name))
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// answered handles the end of a call. It sends the next call first, so that the next call is under
+// callEnded handles the end of a call. It sends the next call first, so that the next call is under
 // way while the worker delivers the answers.
-func (f *Filter) answered(fl *flight, r Reply) {
+func (f *Filter) callEnded(fl *flight, r Reply) {
 	defer f.guard()
 	f.tellOfMore()
 	f.calls.drop(fl)
-	if !fl.over && r.Status == 504 && f.elapsed()-fl.sent >= f.silentFor()+lateMax {
-		// a timeout in Envoy itself, before the filter had counted a second of silence
+	if !fl.over && r.Status == 504 && f.elapsedTime()-fl.sent >= f.silentFor()+lateMax {
+		// this is a timeout in Envoy itself, before the filter has counted a second of silence
 		f.abandon(fl, CounterFull)
 	}
 	defer f.deliverAll(fl, r)
@@ -24,7 +24,7 @@ func (f *Filter) answered(fl *flight, r Reply) {
 		f.countLate(fl)
 	}
 	switch {
-	case r.Status == 400 && fl.leasing: // a bridge that is not the one that announced leases
+	case r.Status == 400 && fl.leasing: // this is not the bridge that announced leases
 		f.resendWithoutLeases(fl)
 	case !fl.over, r.Status == 200: // any other status was counted when the call was given up
 		f.noteReply(r)
@@ -32,7 +32,7 @@ func (f *Filter) answered(fl *flight, r Reply) {
 	f.send()
 }
 
-// drop forgets a call that has ended.
+// The method drop forgets a call that has ended.
 func (c *calls) drop(fl *flight) {
 	if c.flight == fl {
 		c.flight = nil
@@ -56,7 +56,7 @@ func (f *Filter) countLate(fl *flight) {
 // bridges of both releases can share one address. The requests of a call that was given up have
 // already been decided.
 func (f *Filter) resendWithoutLeases(fl *flight) {
-	f.leases.reads, f.leases.leasesOffUntil = false, f.elapsed()+leasesOffFor
+	f.leases.reads, f.leases.leasesOffUntil = false, f.elapsedTime()+leasesOffFor
 	var waits []*Stream
 	for i := range fl.items {
 		r := &fl.items[i]
@@ -66,7 +66,7 @@ func (f *Filter) resendWithoutLeases(fl *flight) {
 			r.due, r.extra = nil, true
 		case r.stream != nil && !fl.over:
 			waits = append(waits, r.stream)
-			r.stream.count(1)
+			r.stream.addToCount(1)
 			r.stream, r.extra = nil, true
 		}
 	}
@@ -101,14 +101,15 @@ func (f *Filter) deliverAll(fl *flight, r Reply) {
 	}
 }
 
-// deliver delivers an answer to an item. got is nil if there is none; why is then the cause.
+// The method deliver delivers an answer to an item. The argument got is nil if there is no answer;
+// why is then the cause.
 func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
 	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
 	if got != nil && !ok {
-		why = whyNot(got.Status)
+		why = reasonOf(got.Status)
 	}
 	defer f.guard()
-	defer f.leave(r.gate)
+	defer f.leaveGate(r.gate)
 	if r.due != nil {
 		f.forget(r.due)
 	}
@@ -126,12 +127,12 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 
 // decideUnanswered decides by on_error a request that got no answer.
 func (s *Stream) decideUnanswered(why Counter) {
-	defer s.rescue()
+	defer s.rescueDecision()
 	s.degrade(why)
 }
 
-// whyNot returns the counter for an answer with a status other than success.
-func whyNot(status wire.Status) Counter {
+// reasonOf returns the counter for an answer with a status other than success.
+func reasonOf(status wire.Status) Counter {
 	switch status {
 	case wire.StatusUnavailable:
 		return CounterUnavailable
@@ -157,14 +158,14 @@ func whyOf(r Reply) Counter {
 	return CounterUnanswered
 }
 
-// answered reports whether a bridge answered. If Envoy cannot reach one, it answers 503 or 504
-// itself.
-func (r *Reply) answered() bool {
+// bridgeAnswered reports whether a bridge answered. If Envoy cannot reach one, it answers 503 or
+// 504 itself.
+func (r *Reply) bridgeAnswered() bool {
 	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
 }
 
-// busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy itself lacks
-// the header that announces leases.
+// The method busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy
+// itself lacks the header that announces leases.
 func (r *Reply) busy() bool { return r.Status == 503 && r.Leases != "" }
 
 // replyOf returns a reader of the answers in a reply.
@@ -182,24 +183,24 @@ func replyOf(r Reply) (*wire.ReplyReader, error) {
 func (f *Filter) noteReply(r Reply) {
 	c := &f.calls
 	l := &f.leases
-	if r.answered() {
-		c.lastAnswered = f.elapsed()
+	if r.bridgeAnswered() {
+		c.lastAnswered = f.elapsedTime()
 	}
 	switch {
 	case r.Status == 200:
-		l.reads, l.exact = r.Leases != "" && f.elapsed() >= l.leasesOffUntil, r.Leases == wire.LeasingExact
+		l.reads, l.exact = r.Leases != "" && f.elapsedTime() >= l.leasesOffUntil, r.Leases == wire.LeasingExact
 		c.failures, c.nodes, f.denials.wanted = 0, r.Nodes, r.Denials
 	case r.busy():
 		c.failures = 0
 	default:
-		f.failed()
+		f.callFailed()
 	}
 }
 
-// failed counts a failed call.
+// callFailed counts a failed call.
 //
 //go:noinline
-func (f *Filter) failed() {
+func (f *Filter) callFailed() {
 	c := &f.calls
 	if c.failures++; c.failures >= failuresMax {
 		c.openTill = f.host.Now() + openFor

@@ -12,28 +12,28 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// quick is a host whose methods take almost no time.
-type quick struct {
+// quickHost is a host whose methods take almost no time.
+type quickHost struct {
 	answer func(Reply)
 	now    counter.Micros
 }
 
-func (q *quick) Call(_ Call, answered func(Reply)) error { q.answer = answered; return nil }
-func (q *quick) Wake() error                             { return nil }
-func (q *quick) TickEvery(uint32) error                  { return nil }
-func (q *quick) Resume(uint32)                           {}
-func (q *quick) Respond(uint32, Response)                {}
-func (q *quick) Now() counter.Micros                     { return q.now }
-func (q *quick) Elapsed() counter.Micros                 { return q.now }
-func (q *quick) Property(...string) (string, bool)       { return "192.0.2.7:4711", true }
-func (q *quick) Count(Counter)                           {}
-func (q *quick) Held(int64)                              {}
-func (q *quick) Warn(string)                             {}
-func (q *quick) Shared(uint32) ([]byte, uint32)          { return nil, 0 }
-func (q *quick) Share(uint32, []byte, uint32) bool       { return true }
+func (q *quickHost) Call(_ Call, answered func(Reply)) error { q.answer = answered; return nil }
+func (q *quickHost) Wake() error                             { return nil }
+func (q *quickHost) TickEvery(uint32) error                  { return nil }
+func (q *quickHost) Resume(uint32)                           {}
+func (q *quickHost) Respond(uint32, Response)                {}
+func (q *quickHost) Now() counter.Micros                     { return q.now }
+func (q *quickHost) Elapsed() counter.Micros                 { return q.now }
+func (q *quickHost) Property(...string) (string, bool)       { return "192.0.2.7:4711", true }
+func (q *quickHost) Count(Counter)                           {}
+func (q *quickHost) Held(int64)                              {}
+func (q *quickHost) Warn(string)                             {}
+func (q *quickHost) Shared(uint32) ([]byte, uint32)          { return nil, 0 }
+func (q *quickHost) Share(uint32, []byte, uint32) bool       { return true }
 
-// served returns a function that runs n requests, which share a call, from begin to end.
-func served(t testing.TB, rules, n int) func() {
+// serveFunc returns a function that runs n requests, which share a call, from begin to end.
+func serveFunc(t testing.TB, rules, n int) func() {
 	t.Helper()
 	limit, err := counter.ParseLimit("1000/1m")
 	if err != nil {
@@ -47,7 +47,7 @@ func served(t testing.TB, rules, n int) func() {
 		}
 		p.Rules = append(p.Rules, corepolicy.Rule{Name: "rule-" + strconv.Itoa(i), Match: corepolicy.Match{Path: []string{path}}, Limits: []counter.Limit{limit}})
 	}
-	host := &quick{now: counter.Second}
+	host := &quickHost{now: counter.Second}
 	f, err := New(host, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func served(t testing.TB, rules, n int) func() {
 	host.answer(Reply{Status: 200, ETag: "v1", Body: compact.AppendPolicy(nil, &p, "v1")})
 	request := get("/api/orders/4711?page=2", "user-agent", "curl/8.0", "accept", "*/*", "x-request-id", "b28e7fe0-9646-4934",
 		"x-forwarded-for", "192.0.2.7", "x-forwarded-proto", "http", "authorization", "Bearer abc")
-	response := ok("200", "content-type", "application/json", "content-length", "20")
+	response := okHeaders("200", "content-type", "application/json", "content-length", "20")
 	body := wire.AppendReply(nil)
 	answer := wire.Answer{Results: make([]counter.Result, 3)}
 	for i := range answer.Results {
@@ -91,7 +91,7 @@ func BenchmarkRequest(b *testing.B) {
 		"3 rules, alone": {3, 1}, "3 rules, 64 share a call": {3, 64}, "100 rules, 64 share a call": {100, 64},
 	} {
 		b.Run(name, func(b *testing.B) {
-			serve := served(b, c.rules, c.together)
+			serve := serveFunc(b, c.rules, c.together)
 			b.ReportAllocs()
 			for n := 0; n < b.N; n += c.together {
 				serve()
@@ -103,7 +103,7 @@ func BenchmarkRequest(b *testing.B) {
 // TestARequestAllocatesLittle: a request allocates only its stream, the strings of its header
 // fields, the slice that holds them, and its part of a shared call.
 func TestARequestAllocatesLittle(t *testing.T) {
-	serve := served(t, 3, 64)
+	serve := serveFunc(t, 3, 64)
 	serve()
 	if n := testing.AllocsPerRun(100, serve) / 64; n > 4 {
 		t.Errorf("%v allocations", n)

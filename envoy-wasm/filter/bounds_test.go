@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// byHeaders returns a policy that counts by header fields.
-func byHeaders(t *testing.T, names ...string) corepolicy.Policy {
+// policyByHeaders returns a policy that counts by header fields.
+func policyByHeaders(t *testing.T, names ...string) corepolicy.Policy {
 	t.Helper()
 	p := shop(t, "10/1m")
 	for _, name := range names {
@@ -29,7 +29,7 @@ func byHeaders(t *testing.T, names ...string) corepolicy.Policy {
 // own call.
 func TestCallsAreBoundedInBytes(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, everywhere(shop(t, "10/1m")))
+	f := withPolicy(t, e, anyPath(shop(t, "10/1m")))
 	lengths := []int{100, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 900 << 10, 100, 100}
 	for id, n := range lengths {
 		if f.NewStream(uint32(id)).RequestHeaders(get("/"+strings.Repeat("a", n))) != Pause {
@@ -44,8 +44,8 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 		if len(c.Body) > wire.CallBytesMax || len(items) > 1 && len(c.Body) > batchBytesMax {
 			t.Errorf("a call of %d bytes with %d questions", len(c.Body), len(items))
 		}
-		c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
-		f.turns()
+		c.answer(replyWith(slices.Repeat([]wire.Answer{admittedWith(1)}, len(items))...))
+		f.endTurns()
 	}
 	if !slices.Equal(batches, []int{4, 2, 1, 2}) || len(e.resumed) != len(lengths) {
 		t.Errorf("calls of %v questions, resumed %v", batches, e.resumed)
@@ -58,7 +58,7 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 func TestTooLargeRequestsAreDenied(t *testing.T) {
 	long := strings.Repeat("a", askBytesMax)
 	e := newEnvoy(t)
-	f := withPolicy(t, e, byHeaders(t, "X-A"))
+	f := withPolicy(t, e, policyByHeaders(t, "X-A"))
 	s := f.NewStream(1)
 	if s.RequestHeaders(get("/api/x", "x-a", long)) != Pause || e.responses[1].Status != 431 || s.Responds() {
 		t.Errorf("%+v", e.responses)
@@ -71,7 +71,7 @@ func TestTooLargeRequestsAreDenied(t *testing.T) {
 	}
 	equalCounts(t, e, map[string]int{"oversized": 1, "denied": 1, "allowed": 1, "policy_loaded": 1})
 	e = newEnvoy(t)
-	f = withPolicy(t, e, everywhere(shop(t, "10/1m")))
+	f = withPolicy(t, e, anyPath(shop(t, "10/1m")))
 	if f.NewStream(1).RequestHeaders(get("/"+long)) != Pause || e.responses[1].Status != 431 {
 		t.Errorf("a path that nobody compares, and too long for a call: %+v", e.responses)
 	}
@@ -81,7 +81,7 @@ func TestTooLargeRequestsAreDenied(t *testing.T) {
 // TestManyLinesAreJoinedAtOnce: joining header lines takes linear time and keeps their order.
 func TestManyLinesAreJoinedAtOnce(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, byHeaders(t, "X-A", "X-B"))
+	f := withPolicy(t, e, policyByHeaders(t, "X-A", "X-B"))
 	allocated := func(lines int) uint64 {
 		headers := get("/api/x")
 		for i := range lines {
@@ -89,7 +89,7 @@ func TestManyLinesAreJoinedAtOnce(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		a := f.ask()
+		a := f.newAsking()
 		a.attrs.take(e, f.policy, headers, false)
 		runtime.ReadMemStats(&after)
 		if text := a.attrs.Ask.Headers[0].Text; !strings.HasPrefix(text, "0aaaaaaaaa, 1aaaaaaaaa, 2a") || len(text) != 12*lines-2 {
@@ -121,8 +121,8 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 		if len(items) != batchItemsMax {
 			t.Fatalf("%d questions", len(items))
 		}
-		c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
-		f.turns()
+		c.answer(replyWith(slices.Repeat([]wire.Answer{admittedWith(1)}, len(items))...))
+		f.endTurns()
 	}
 	if len(e.resumed) != waitingMax || len(f.idle) > askingMax {
 		t.Errorf("%d resumed, %d kept", len(e.resumed), len(f.idle))
@@ -134,8 +134,8 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 func TestQuestionsLeaveRoomForSettlements(t *testing.T) {
 	for name, path := range map[string]string{"many questions": "/api/x", "long questions": "/api/" + strings.Repeat("x", 60_000)} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, costs(t, byHeader))
-		admitted(t, e, f, 1, reserved(10), get("/api/x")).ResponseHeaders(ok("200", "x-cost", "40"), true)
+		f := withPolicy(t, e, costsPolicy(t, byHeader))
+		admitted(t, e, f, 1, reservedAnswer(10), get("/api/x")).ResponseHeaders(okHeaders("200", "x-cost", "40"), true)
 		for id := range uint32(2 * batchItemsMax) {
 			e.properties["source.address"] = "10.0." + strconv.Itoa(int(id>>8)) + "." + strconv.Itoa(int(id&255)) + ":4711"
 			f.NewStream(10 + id).RequestHeaders(get(path))
@@ -181,7 +181,7 @@ func TestAPolicyThatReadsTooMuchIsRejected(t *testing.T) {
 func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
-	s := admitted(t, e, f, 1, withVerdict(left(1), corepolicy.CredentialUnknown, counter.Minute), get("/api/x", "x-api-key", "k"))
+	s := admitted(t, e, f, 1, withVerdict(admittedWith(1), corepolicy.CredentialUnknown, counter.Minute), get("/api/x", "x-api-key", "k"))
 	if s.asking != nil || len(f.idle) != 1 {
 		t.Fatal("not let go of")
 	}
@@ -219,7 +219,7 @@ func TestWaitingHeadersAreBounded(t *testing.T) {
 	for f.calls.sources.queued > 0 {
 		f.Flush()
 	}
-	if f.turns(); f.calls.held != 0 || len(e.resumed)+len(e.responses) != len(streams)-1 {
+	if f.endTurns(); f.calls.held != 0 || len(e.resumed)+len(e.responses) != len(streams)-1 {
 		t.Errorf("%d bytes are held when nobody waits; resumed %d, answered %d of %d", f.calls.held, len(e.resumed), len(e.responses), len(streams))
 	}
 }

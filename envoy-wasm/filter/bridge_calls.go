@@ -30,21 +30,21 @@ const (
 	settlingMax  = 16384 // further settlements are not sent, so their reservations remain charged
 )
 
-// calls are the calls of one worker to the bridge. One is under way at a time, and requests that
-// arrive in the meantime share the next one.
+// The type calls are the calls of one worker to the bridge. One is under way at a time, and
+// requests that arrive in the meantime share the next one.
 type calls struct {
-	waiting       []*Stream      // requests without a call, in the order of their turns
-	sources       sources        // where the requests in the queues come from
-	settling      []*due         // responses to report
-	flight        *flight        // the call under way, or nil
-	overdue       []*flight      // calls past their deadline, whose requests still wait
-	lastAnswered  counter.Micros // time of the last answer, on the clock of leases
-	filling       *flight        // the call that is being made
-	spare         *flight        // a finished call, kept for reuse
-	throttleQueue []*Stream      // requests under throttle rules, with calls of their own
-	answeredSent  counter.Micros // when the call whose answers are being delivered was sent
-	held          int            // bytes of headers of requests that wait or are queued
-	nodes         int64          // number of nodes that share the store, by the last answer
+	waiting       []*Stream        // requests without a call, in the order of their turns
+	sources       sources          // the sources of the requests in the queues
+	settling      []*dueSettlement // responses to report
+	flight        *flight          // the call under way, or nil
+	overdue       []*flight        // calls past their deadline, whose requests still wait
+	lastAnswered  counter.Micros   // time of the last answer, on the clock of leases
+	filling       *flight          // the call that is being made
+	spare         *flight          // a finished call, kept for reuse
+	throttleQueue []*Stream        // requests under throttle rules, with calls of their own
+	answeredSent  counter.Micros   // when the call whose answers are being delivered was sent
+	held          int              // bytes of headers of requests that wait or are queued
+	nodes         int64            // number of nodes that share the store, by the last answer
 	woken         bool
 	failures      int
 	openTill      counter.Micros
@@ -53,39 +53,39 @@ type calls struct {
 	answer        wire.Answer
 }
 
-// flight is a call with the questions of several requests.
+// The type flight is a call with the questions of several requests.
 //
 // After its deadline, the next call is made although this one is still under way, and its requests
 // continue to wait. They are decided without an answer once the bridge counts as down or the call
 // as lost. A later answer still proves that the bridge is up, and the filter uses the units in it.
 type flight struct {
 	items   []batchItem
-	sent    counter.Micros // on the clock of leases
-	leasing bool           // the call is about leases
+	sent    counter.Micros // a time on the clock of leases
+	leasing bool           // whether the call is about leases
 	looked  counter.Micros // when a tick last checked it, on the same clock
-	waited  counter.Micros // for how long the filter could have read its answer
-	over    bool           // its requests were decided without it
-	late    bool           // its deadline has passed
+	waited  counter.Micros // how long the filter has been able to read an answer
+	over    bool           // whether its requests were decided without its answer
+	late    bool           // whether its deadline has passed
 }
 
 // batchItem is one item of a call: a question, a lease, a refund or a settlement.
 type batchItem struct {
-	gate   *gate    // the gate that counts the item
-	stream *Stream  // the request of the question, or nil
-	wants  []wanted // units to take with the question or in advance
-	extra  bool     // the item is an extra
-	checks int      // number of checks of the stream
-	due    *due     // a settlement, kept in case the call must be made again
+	gate   *gate          // the gate at which the item counts
+	stream *Stream        // the request of the question, or nil
+	wants  []wantedUnits  // units to take with the question or in advance
+	extra  bool           // whether the item is an extra
+	checks int            // number of checks of the stream
+	due    *dueSettlement // a settlement, kept in case the call must be made again
 }
 
-// keep counts the bytes that a waiting request holds.
-func (c *calls) keep(a *asking) {
+// keepBytes counts the bytes that a waiting request holds.
+func (c *calls) keepBytes(a *askingData) {
 	c.held += a.attrs.Bytes - a.held
 	a.held = a.attrs.Bytes
 }
 
 // enqueueForBatch puts the request into the queue for the next calls, at the place of its turn. It
-// returns false if the host rejects that call; the request must then be decided at once.
+// returns false if the host rejects that call; in that case the request must be decided at once.
 //
 //go:noinline
 func (s *Stream) enqueueForBatch() bool {
@@ -93,12 +93,12 @@ func (s *Stream) enqueueForBatch() bool {
 	if !s.f.scheduleFlush() {
 		return false // fillBatch skips the request
 	}
-	s.f.hurry() // in case the host does not report the end of the turn
+	s.f.hurryTicks() // in case the host does not report the end of the turn
 	return true
 }
 
 // enqueueSettlement reports a response to the bridge with the next call.
-func (f *Filter) enqueueSettlement(d *due) {
+func (f *Filter) enqueueSettlement(d *dueSettlement) {
 	c := &f.calls
 	if len(c.settling) >= settlingMax {
 		f.host.Count(CounterUnsettled)
@@ -119,7 +119,7 @@ func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.reques
 func (f *Filter) Flush() {
 	defer f.guard()
 	f.tellOfMore()
-	// before woken is set to false, since questions added here need no further Flush
+	// this comes before woken is set to false, since questions added here need no further Flush
 	f.decideArrivals()
 	f.calls.woken = false
 	f.moveQueues()
@@ -128,9 +128,9 @@ func (f *Filter) Flush() {
 	}
 }
 
-// send makes the next call, with requests of one version of the policy, and with settlements. If
-// the call cannot be made, its requests are decided at once, and the remaining ones get the next
-// call.
+// The method send makes the next call, with requests of one version of the policy, and with
+// settlements. If the call cannot be made, its requests are decided at once, and the remaining ones
+// get the next call.
 func (f *Filter) send() {
 	c := &f.calls
 	for c.flight == nil && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
@@ -138,18 +138,18 @@ func (f *Filter) send() {
 		if c.spare = nil; next == nil {
 			next = new(flight)
 		}
-		now := f.elapsed()
+		now := f.elapsedTime()
 		next.items, next.sent, next.looked = next.items[:0], now, now
 		next.waited, next.leasing, next.over, next.late = 0, false, false, false
 		c.filling = next
 		f.fillBatch()
 		if len(next.items) == 0 {
 			c.spare = next
-			continue // all of them had ended
+			continue // all of the requests had ended
 		}
 		c.flight = next
-		f.hurry()
-		if f.dispatch(f.checkCall(c.body, f.callMillis()), func(r Reply) { f.answered(next, r) }) != nil {
+		f.hurryTicks()
+		if f.dispatch(f.checkCall(c.body, f.callMillis()), func(r Reply) { f.callEnded(next, r) }) != nil {
 			c.flight = nil
 			f.noteReply(Reply{})
 			f.deliverAll(next, Reply{})
@@ -166,7 +166,7 @@ func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
 	return call
 }
 
-// millis rounds up to whole milliseconds.
+// The function millis rounds up to whole milliseconds.
 //
 //go:noinline
 func millis(m counter.Micros) uint32 {

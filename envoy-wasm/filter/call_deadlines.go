@@ -9,7 +9,7 @@ import (
 
 const (
 	// silentMin is the least time without an answer after which a bridge counts as down. A burst of
-	// one client delays Envoy or the bridge by tenths of a second, and must not look like an
+	// one client delays Envoy or the bridge by tenths of a second, which must not count as an
 	// outage.
 	silentMin = counter.Second
 	// lateMax is additional time for a call, because an Envoy whose ticks are late also reads the
@@ -29,7 +29,7 @@ func (f *Filter) silentFor() counter.Micros { return max(f.config.Deadline, sile
 //go:noinline
 func (f *Filter) callMillis() uint32 { return millis(f.silentFor() + lateMax) }
 
-// abandon decides the requests of a call without its answer.
+// The method abandon decides the requests of a call without its answer.
 func (f *Filter) abandon(fl *flight, why Counter) {
 	f.calls.drop(fl)
 	fl.over = true
@@ -38,13 +38,13 @@ func (f *Filter) abandon(fl *flight, why Counter) {
 		if r.stream != nil && r.stream.state == waiting {
 			r.stream.decideUnanswered(why)
 		}
-		f.leave(r.gate)
+		f.leaveGate(r.gate)
 		r.gate = nil
 	}
 }
 
-// expire ends the waits whose deadline has passed, and checks whether a bridge that was down is
-// back.
+// The method expire ends the waits whose deadline has passed, and checks whether a bridge that was
+// down is back.
 func (f *Filter) expire() {
 	defer f.guard()
 	c := &f.calls
@@ -52,14 +52,14 @@ func (f *Filter) expire() {
 	f.checkDeadlines()
 	now := f.host.Now()
 	for _, s := range c.waiting {
-		if s.state == waiting && s.late(now) {
-			s.decideUnanswered(c.whyLate())
+		if s.state == waiting && s.isLate(now) {
+			s.decideUnanswered(c.reasonLate())
 		}
 	}
 	f.moveQueues()
 	f.expireThrottled(now)
-	f.send() // items for which the host rejected a wake
-	if c.failures < failuresMax || c.probing || ahead(c.openTill, now, openFor) {
+	f.send() // there may be items for which the host rejected a wake
+	if c.failures < failuresMax || c.probing || isAhead(c.openTill, now, openFor) {
 		return
 	}
 	c.probing = f.dispatch(f.checkCall(wire.AppendCall(nil, ""), millis(f.silentFor())), func(r Reply) {
@@ -85,8 +85,8 @@ const tickMost = tickFast * 3 / 2
 // between two ticks counts as at most tickMost. If Envoy's ticks are late, it also reads the answer
 // late, which is not the bridge's fault.
 func (f *Filter) checkDeadlines() {
-	c, now := &f.calls, f.elapsed()
-	for i := len(c.overdue) - 1; i >= 0; i-- { // the last one first, because giveUp removes it
+	c, now := &f.calls, f.elapsedTime()
+	for i := len(c.overdue) - 1; i >= 0; i-- { // the loop begins with the last call, because giveUp removes calls
 		if i < len(c.overdue) {
 			f.checkDeadline(c.overdue[i], now)
 		}
@@ -126,12 +126,12 @@ func (f *Filter) bridgeDown() {
 	}
 }
 
-// ahead reports whether an instant is in the future. An instant further ahead than most counts as
+// isAhead reports whether an instant is in the future. An instant further ahead than most counts as
 // past, because the clock must have gone back.
-func ahead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
+func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
-// expire decides a request in a throttle queue whose own call has no answer. If the bridge has
-// answered another call since, it is not down.
+// The method expire decides a request in a throttle queue whose own call has no answer. If the
+// bridge has answered another call since, the bridge is not down.
 //
 //go:noinline
 func (s *Stream) expire() {

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Cluster  string         // Envoy's name for the bridge
 	Host     string         // the :authority of calls
-	Token    string         // sent to the bridge; "" for none
+	Token    string         // the token sent to the bridge; "" if there is none
 	Deadline counter.Micros // how long a call to the bridge may take
 	// Deny makes the filter deny requests until it has a policy. After that, the policy decides.
 	Deny   bool
@@ -75,9 +75,9 @@ func (c *Config) set(name, value string) (err error) {
 	case "token":
 		c.Token, err = nonempty(name, value)
 	case "deadline":
-		c.Deadline, err = span(name, value, deadlineMin, deadlineMax)
+		c.Deadline, err = parseSpan(name, value, deadlineMin, deadlineMax)
 	case "poll":
-		c.Poll, err = span(name, value, pollMin, pollMax)
+		c.Poll, err = parseSpan(name, value, pollMin, pollMax)
 	case "on_error":
 		c.Deny, err = either(name, value, "allow", "deny")
 	case "xff_appended":
@@ -140,8 +140,8 @@ func either(name, value, no, yes string) (bool, error) {
 	return value == yes, nil
 }
 
-// span reads a duration: a whole number and ms, s or m.
-func span(name, value string, least, most counter.Micros) (counter.Micros, error) {
+// parseSpan reads a duration: a whole number and ms, s or m.
+func parseSpan(name, value string, least, most counter.Micros) (counter.Micros, error) {
 	for _, unit := range [...]struct {
 		suffix string
 		is     counter.Micros
@@ -192,10 +192,10 @@ func objectOf(text string) ([]setting, error) {
 	var settings []setting
 	for rest = slim.TrimSpace(rest); rest != ""; {
 		var s setting
-		if s.name, rest, ok = token(rest); !ok || !strings.HasPrefix(rest, ":") {
+		if s.name, rest, ok = readToken(rest); !ok || !strings.HasPrefix(rest, ":") {
 			return nil, malformed
 		}
-		if s.value, rest, ok = token(slim.TrimSpace(rest[1:])); !ok {
+		if s.value, rest, ok = readToken(slim.TrimSpace(rest[1:])); !ok {
 			return nil, malformed
 		}
 		settings = append(settings, s)
@@ -210,8 +210,8 @@ func objectOf(text string) ([]setting, error) {
 	return settings, nil
 }
 
-// token reads a quoted string or a bare word, and returns the text after it.
-func token(text string) (value, rest string, ok bool) {
+// readToken reads a quoted string or a bare word, and returns the text after it.
+func readToken(text string) (value, rest string, ok bool) {
 	if quoted, found := strings.CutPrefix(text, `"`); found {
 		end := slim.IndexAny(quoted, `"\`)
 		if end < 0 || quoted[end] != '"' {

@@ -18,7 +18,7 @@ import (
 const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20
-	rememberedMax   = counter.Minute // the bridge says 10 s
+	rememberedMax   = counter.Minute // the bridge states 10 s
 	// trustedFor is how long a cached verdict admits requests from leased units, from when the
 	// bridge was asked. After that, the filter calls the bridge again. Otherwise it would not
 	// notice that a key was revoked as long as other requests renew the lease. With a directory of
@@ -26,10 +26,10 @@ const (
 	trustedFor = counter.Second
 )
 
-// remembered caches the verdicts of the bridge for one way to identify. It verifies nothing: an
+// verdictCache caches the verdicts of the bridge for one way to identify. It verifies nothing: an
 // unknown credential counts as absent, and the request is decided again once the bridge has
 // verified it.
-type remembered struct {
+type verdictCache struct {
 	way      int
 	filter   *Filter
 	directed bool // the policy has a directory, which may have the credential
@@ -44,7 +44,7 @@ type verdict struct {
 	fingerprint uint64
 	until       counter.Micros
 	asked       counter.Micros // when the bridge was asked
-	bytes       int            // of the credential
+	bytes       int            // the length of the credential
 }
 
 // verdictReply is the part of an answer about the validity of the request's credentials.
@@ -53,25 +53,25 @@ type verdictReply struct {
 	ways  []wire.Way
 	until counter.Micros
 
-	records string         // those that no lookup has taken yet
+	records string         // the verdicts that no lookup has used yet
 	asked   counter.Micros // when the bridge was asked
-	short   bool           // a record is missing, or cannot be read
+	short   bool           // whether a record is missing or cannot be read
 }
 
 // Verify implements [policy.Verifier].
-func (r *remembered) Verify(credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
+func (r *verdictCache) Verify(credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
 	f := r.filter
 	if f.bridgeVerdicts != nil {
 		return r.takeVerdict(f.bridgeVerdicts, credential)
 	}
 	known, ok := r.verdicts[credential]
-	f.dated = f.dated || r.directed && !(ok && ahead(known.asked+recordTrusted, f.now, recordTrusted))
-	if !ok || !ahead(known.until, f.now, rememberedMax) {
+	f.dated = f.dated || r.directed && !(ok && isAhead(known.asked+recordTrusted, f.now, recordTrusted))
+	if !ok || !isAhead(known.until, f.now, rememberedMax) {
 		f.unsure = true
 		return nil, corepolicy.CredentialAbsent
 	}
 	f.known += known.fingerprint
-	f.stale = f.stale || !ahead(known.asked+trustedFor, f.now, trustedFor)
+	f.stale = f.stale || !isAhead(known.asked+trustedFor, f.now, trustedFor)
 	return known.identity, known.state
 }
 
@@ -79,7 +79,7 @@ func (r *remembered) Verify(credential string) (*corepolicy.Identity, corepolicy
 // same credentials in the same order, so their position selects the verdict. One way can have
 // several credentials with one verdict each. A credential that the bridge did not need to verify is
 // unknown.
-func (r *remembered) takeVerdict(h *verdictReply, credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
+func (r *verdictCache) takeVerdict(h *verdictReply, credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
 	at := h.plan.CredentialsSeen()
 	if at >= len(h.ways) || h.ways[at].Index != r.way {
 		if old, ok := r.verdicts[credential]; ok {
@@ -93,16 +93,16 @@ func (r *remembered) takeVerdict(h *verdictReply, credential string) (*corepolic
 	return v.identity, v.state
 }
 
-// complete reports whether all verdicts of the bridge were for credentials of the request, and all
-// records for its clients.
-func (h *verdictReply) complete() bool {
+// isComplete reports whether all verdicts of the bridge were for credentials of the request, and
+// all records for its clients.
+func (h *verdictReply) isComplete() bool {
 	used := h.plan.Credentials()
 	return !h.short && h.records == "" && slices.EqualFunc(used, h.ways, func(c core.CredentialUse, w wire.Way) bool {
 		return c.Method == w.Index && c.State == w.State
 	})
 }
 
-func (r *remembered) keep(credential string, way *wire.Way, h *verdictReply) verdict {
+func (r *verdictCache) keep(credential string, way *wire.Way, h *verdictReply) verdict {
 	if len(r.verdicts) >= verdictsMax || r.bytes > verdictBytesMax || r.verdicts == nil {
 		r.verdicts, r.bytes = make(map[string]verdict), 0
 	}
@@ -111,7 +111,7 @@ func (r *remembered) keep(credential string, way *wire.Way, h *verdictReply) ver
 		identity := way.Identity
 		v.identity = &identity
 	}
-	if h.until <= r.filter.now { // the bridge had no verdict either
+	if h.until <= r.filter.now { // the bridge had no verdict on this credential either
 		return v
 	}
 	if _, again := r.verdicts[credential]; !again {

@@ -47,28 +47,28 @@ func TestCredentialsAreRemembered(t *testing.T) {
 		}
 		f.Flush()
 		c, _, items := e.check()
-		c.answer(replied(answer))
+		c.answer(replyWith(answer))
 		return s, items[0].Ask
 	}
-	s, first := ask(1, withVerdict(left(99), corepolicy.CredentialValid, counter.Minute))
+	s, first := ask(1, withVerdict(admittedWith(99), corepolicy.CredentialValid, counter.Minute))
 	if first.Known != 0 || !slices.Contains(first.Headers, wire.Value{Text: "secret", Given: true}) {
 		t.Fatalf("the bridge is not asked about the credential: %+v", first)
 	}
 	if got := s.ResponseHeaders(nil, true)[0]; got[1] != "100" {
 		t.Errorf("the limit shown is not that of the tier: %v", got)
 	}
-	s, second := ask(2, left(98))
+	s, second := ask(2, admittedWith(98))
 	if second.Known == 0 || s.ResponseHeaders(nil, true)[0][1] != "100" {
 		t.Errorf("known %x, %v", second.Known, s.ResponseHeaders(nil, true))
 	}
 	// the key was removed
-	_, third := ask(3, withVerdict(left(8), corepolicy.CredentialUnknown, counter.Minute))
-	_, fourth := ask(4, left(8))
+	_, third := ask(3, withVerdict(admittedWith(8), corepolicy.CredentialUnknown, counter.Minute))
+	_, fourth := ask(4, admittedWith(8))
 	if third.Known != second.Known || fourth.Known == third.Known || fourth.Known == 0 {
 		t.Errorf("known %x, %x, %x", second.Known, third.Known, fourth.Known)
 	}
 	e.now += counter.Minute
-	if _, fifth := ask(5, withVerdict(left(8), corepolicy.CredentialUnknown, counter.Minute)); fifth.Known != 0 {
+	if _, fifth := ask(5, withVerdict(admittedWith(8), corepolicy.CredentialUnknown, counter.Minute)); fifth.Known != 0 {
 		t.Error("remembered for longer than the bridge said")
 	}
 }
@@ -81,7 +81,7 @@ func TestARevokedKeyIsDenied(t *testing.T) {
 	f.NewStream(1).RequestHeaders(get("/api/x", "x-api-key", "secret"))
 	f.Flush()
 	c, _, _ := e.check()
-	c.answer(replied(withVerdict(wire.Answer{}, corepolicy.CredentialRevoked, counter.Minute)))
+	c.answer(replyWith(withVerdict(wire.Answer{}, corepolicy.CredentialRevoked, counter.Minute)))
 	if e.responses[1].Status != 401 {
 		t.Errorf("%+v", e.responses[1])
 	}
@@ -101,7 +101,7 @@ func TestCredentialCacheIsBounded(t *testing.T) {
 			f.NewStream(uint32(i)).RequestHeaders(get("/api/x", "x-api-key", fmt.Sprintf("%0*d", bytes, i)))
 			f.Flush()
 			c, _, _ := e.check()
-			c.answer(replied(withVerdict(left(8), corepolicy.CredentialUnknown, counter.Minute)))
+			c.answer(replyWith(withVerdict(admittedWith(8), corepolicy.CredentialUnknown, counter.Minute)))
 			if way := f.policy.ways[0]; len(way.verdicts) > verdictsMax || way.bytes > verdictBytesMax+bytes {
 				t.Fatalf("%d verdicts, %d bytes", len(way.verdicts), way.bytes)
 			}
@@ -122,7 +122,7 @@ func TestUnverifiedCredentialsAreSentAgain(t *testing.T) {
 		if items[0].Ask.Known != 0 {
 			t.Error("it is remembered")
 		}
-		c.answer(replied(withVerdict(left(8), corepolicy.CredentialInvalid, 0)))
+		c.answer(replyWith(withVerdict(admittedWith(8), corepolicy.CredentialInvalid, 0)))
 		if got := s.ResponseHeaders(nil, true); len(got) == 0 || got[0][1] != "10" {
 			t.Errorf("the limit shown is not that of the address: %v", got)
 		}

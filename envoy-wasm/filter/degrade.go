@@ -11,15 +11,15 @@ import (
 // on_error lets through are counted in Envoy's shared data, which all workers of the process share,
 // and are denied when the limit is reached. While the bridge answers, this costs nothing.
 
-// unasked decides a request without an answer from the bridge.
+// decideUnasked decides a request without an answer from the bridge.
 //
 //go:noinline
-func (s *Stream) unasked(why Counter) Action {
+func (s *Stream) decideUnasked(why Counter) Action {
 	f, a := s.f, s.asking
 	f.host.Count(why)
 	switch {
-	case s.remembers():
-		return s.remembered(f.elapsed())
+	case s.isRemembered():
+		return s.denyRemembered(f.elapsedTime())
 	case why == CounterBusy || why == CounterFull || why == CounterUnknown: // the bridge answers
 		if a.dated {
 			a.plan.DenyUnread()
@@ -27,24 +27,24 @@ func (s *Stream) unasked(why Counter) Action {
 		return s.decide(a.plan.Overload())
 	}
 	d := a.degrade(f)
-	if !d.Denied() && f.bound(a, s.state != throttleQueued) {
+	if !d.Denied() && f.countLetThrough(a, s.state != throttleQueued) {
 		f.host.Count(CounterSpent)
-		return s.concluded()
+		return s.decideByResults()
 	}
 	return s.decide(d)
 }
 
-// degrade decides by on_error. A request whose credential cannot be verified could come from any
-// client.
-func (a *asking) degrade(f *Filter) core.Decision {
+// The method degrade decides by on_error. A request whose credential cannot be verified could come
+// from any client.
+func (a *askingData) degrade(f *Filter) core.Decision {
 	if a.unsure && a.policy.anybody != nil {
-		a.add(f, a.policy.anybody)
+		a.planRequest(f, a.policy.anybody)
 	}
 	return a.plan.Degrade()
 }
 
-// full reports whether the queues hold the maximum of requests or bytes.
-func (f *Filter) full(a *asking) bool {
+// queuesFull reports whether the queues hold the maximum of requests or bytes.
+func (f *Filter) queuesFull(a *askingData) bool {
 	c := &f.calls
 	return c.sources.queued >= waitingMax || c.held-a.held+a.attrs.Bytes > heldBytesMax
 }
@@ -56,14 +56,14 @@ func (s *Stream) denyOverflow() Action {
 	r := &s.asking.plan.Results()[s.asking.narrow]
 	s.f.host.Count(CounterFull)
 	r.Local, r.Denied, r.Wait = true, true, counter.Second
-	return s.concluded()
+	return s.decideByResults()
 }
 
 // The number of records is fixed, because Envoy's shared data has no deletion: 65,536 records take
 // about 12 MB. The hash of a counter's key selects recordWays records, and the counter uses one of
 // them. The hash has a random key that the workers share, so that a client cannot aim for another
-// client's record. If other counters use all of them, the counter replaces the one with the fewest
-// units.
+// client's record. If other counters use all of these records, the counter takes the record with
+// the fewest units.
 const (
 	recordsMax  = 1 << 16
 	recordBytes = 24 // the hash, the expiry and the units
@@ -90,7 +90,7 @@ func (f *Filter) recordKey() (k hashKey) {
 	return hashKey{number(value), number(value[8:])}
 }
 
-// record is the count of one counter in shared data.
+// The type record is the count of one counter in shared data.
 type record struct {
 	at    uint32 // the index of the record
 	value []byte // the encoded record
@@ -109,7 +109,7 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 			r.value = make([]byte, recordBytes)
 		}
 		r.ends, r.used = counter.Micros(number(r.value[8:])), int64(number(r.value[16:]))
-		if !ahead(r.ends, now, counter.FillMax) {
+		if !isAhead(r.ends, now, counter.FillMax) {
 			r.ends, r.used = 0, 0
 		}
 		if r.ends != 0 && number(r.value) == h {
@@ -123,21 +123,21 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 	return least
 }
 
-// bound counts a request that on_error lets through. It reports whether the request exceeds a
-// limit; the results are then those of a denial, and the request is not counted. If known is set,
-// the count begins at the usage that the bridge reported last. A request under a throttle rule has
-// already waited until that usage expired.
-func (f *Filter) bound(a *asking, known bool) (exceeded bool) {
+// countLetThrough counts a request that on_error lets through. It reports whether the request
+// exceeds a limit; in that case the results are those of a denial, and the request is not counted.
+// If known is set, the count begins at the usage that the bridge reported last. A request under a
+// throttle rule has already waited until that usage expired.
+func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
 	for i := range checks {
 		results[i] = counter.Result{At: now, Local: true}
 	}
 	for i := range checks {
-		if wait := f.spend(&checks[i], now, 1, known); wait > 0 {
+		if wait := f.spendUnits(&checks[i], now, 1, known); wait > 0 {
 			results[i].Denied, results[i].Wait = true, wait
 			for i--; i >= 0; i-- {
-				f.spend(&checks[i], now, -1, known)
+				f.spendUnits(&checks[i], now, -1, known)
 			}
 			return true
 		}
@@ -145,11 +145,11 @@ func (f *Filter) bound(a *asking, known bool) (exceeded bool) {
 	return false
 }
 
-// spend counts the cost of a check, or refunds it if sign is -1. It returns the time until there is
-// room, 0 if there is room now. With known set, the count begins at the usage that the bridge
-// reported last.
-func (f *Filter) spend(c *counter.Check, now counter.Micros, sign int64, known bool) (wait counter.Micros) {
-	if !counts(c) {
+// spendUnits counts the cost of a check, or refunds it if sign is -1. It returns the time until
+// there is room, or 0 if there is room now. If known is set, the count begins at the usage that the
+// bridge reported last.
+func (f *Filter) spendUnits(c *counter.Check, now counter.Micros, sign int64, known bool) (wait counter.Micros) {
+	if !isCharge(c) {
 		return 0
 	}
 	cost, capacity, used := c.Cost, c.Limit.Capacity(), int64(0)
@@ -159,13 +159,13 @@ func (f *Filter) spend(c *counter.Check, now counter.Micros, sign int64, known b
 	if c.OnError == counter.OnErrorLocal {
 		cost = min(cost*max(1, f.calls.nodes), capacity)
 	} else if known {
-		used = f.uses.used(f.elapsed(), c.Key)
+		used = f.uses.lastUsed(f.elapsedTime(), c.Key)
 	}
 	h := f.recordKey().sum(c.Key)
 	for range recordTries {
 		r := f.recordOf(h, now)
 		if r.ends == 0 {
-			r.ends = ending(c, now)
+			r.ends = endOfUse(c, now)
 		}
 		if r.used = max(r.used, used) + sign*cost; sign > 0 && r.used > capacity {
 			return max(1, r.ends-now)
@@ -195,10 +195,10 @@ func setNumber(b []byte, n uint64) {
 	}
 }
 
-// ending returns when units that are used now become available again: after a window or, for a
+// endOfUse returns when units that are used now become available again: after a window or, for a
 // token bucket, after its fill time. The window begins with the first use, since the clock of the
 // store's window is unknown.
-func ending(c *counter.Check, now counter.Micros) counter.Micros {
+func endOfUse(c *counter.Check, now counter.Micros) counter.Micros {
 	l := c.Limit
 	span := l.Window()
 	if l.Algorithm() == counter.TokenBucket {

@@ -10,33 +10,33 @@ import (
 )
 
 // The bridge does not see the requests that the filter denies without asking. If the bridge reports
-// denials as events, it requests them in its answers, and the filter reports these denials to it
-// once a second: one item for each client and rule, with the first request and the number of
-// denials.
+// denials as events, it requests reports in its answers. The filter then reports these denials once
+// a second, with one item for each client and rule that contains the first request and the number
+// of denials.
 
 const (
-	// denialsMax bounds the items of one second. Further denials are only counted.
+	// denialsMax is the greatest number of items in one second. Further denials are only counted.
 	denialsMax = 256
-	// reportEvery is how long denials are gathered.
+	// reportEvery is the time for which denials are gathered.
 	reportEvery = counter.Second
 )
 
-// denials gathers the denials that the bridge has not seen. Each extra has the first request of a
-// client and a rule, and their number of denials.
-type denials struct {
+// gatheredDenials gathers the denials that the bridge has not seen. Each extra has the first
+// request of a client and a rule, and their number of denials.
+type gatheredDenials struct {
 	_ slim.Incomparable
 
 	wanted bool
 	since  counter.Micros
 	first  *extra // of a list
-	count  int    // of the list
-	lost   int64  // denials without an extra
+	count  int    // the number of extras in the list
+	lost   int64  // the number of denials without an extra
 }
 
 // gatherDenial counts a denial that the bridge has not seen.
 //
 //go:noinline
-func (f *Filter) gatherDenial(a *asking, d *core.Decision) {
+func (f *Filter) gatherDenial(a *askingData, d *core.Decision) {
 	r := &f.denials
 	if !r.wanted {
 		return
@@ -53,7 +53,7 @@ func (f *Filter) gatherDenial(a *asking, d *core.Decision) {
 		return
 	}
 	if r.count++; r.first == nil {
-		r.since = f.elapsed()
+		r.since = f.elapsedTime()
 	}
 	one := new(extra)
 	one.version, one.next, one.item = a.policy.version, r.first, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.Ask, nil)
@@ -72,12 +72,12 @@ func (f *Filter) gatherDenial(a *asking, d *core.Decision) {
 //go:noinline
 func (f *Filter) reportDenials() {
 	r := &f.denials
-	if r.first == nil || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsed()-r.since < reportEvery {
+	if r.first == nil || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsedTime()-r.since < reportEvery {
 		return
 	}
 	for one := r.first; one != nil; one = one.next {
 		one.denials[0].Max, r.lost = r.lost, 0
-		f.extra(one, wire.AppendUnits(one.item, one.denials[:]))
+		f.enqueueExtra(one, wire.AppendUnits(one.item, one.denials[:]))
 	}
 	r.first, r.count = nil, 0
 }

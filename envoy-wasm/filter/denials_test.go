@@ -13,9 +13,9 @@ import (
 )
 
 // reportedDenials answers the calls of the filter, and returns the denials that they report.
-func reportedDenials(t *testing.T, e *envoy, f *Filter, wanted bool) (all []wire.Item) {
+func reportedDenials(t *testing.T, e *fakeEnvoy, f *Filter, wanted bool) (all []wire.Item) {
 	t.Helper()
-	f.turns()
+	f.endTurns()
 	for len(e.calls) > 0 {
 		call := e.calls[0]
 		e.calls = e.calls[1:]
@@ -42,10 +42,10 @@ func reportedDenials(t *testing.T, e *envoy, f *Filter, wanted bool) (all []wire
 			}
 			answers = append(answers, wire.Answer{})
 		}
-		reply := replied(answers...)
+		reply := replyWith(answers...)
 		reply.Denials = wanted
 		call.answer(reply)
-		f.turns()
+		f.endTurns()
 	}
 	return all
 }
@@ -59,14 +59,14 @@ func TestDenialsAreReported(t *testing.T) {
 		p.Rules = append(p.Rules, corepolicy.Rule{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}},
 			corepolicy.Rule{Name: "gone", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/gone"}}})
 		f := withPolicy(t, e, p)
-		f.polled(Reply{Status: 304, Denials: wanted})
+		f.pollEnded(Reply{Status: 304, Denials: wanted})
 		e.calls = nil
 		id := uint32(0)
 		deny := func(path string) {
 			id++
-			e.now += counter.Millisecond // no burst, whose requests wait for the end of a turn
+			e.now += counter.Millisecond // these requests are no burst, in which they would wait for the end of a turn
 			f.NewStream(id).RequestHeaders(get(path))
-			f.turns()
+			f.endTurns()
 			if e.responses[id].Status != 403 {
 				t.Fatalf("%s: status %d", path, e.responses[id].Status)
 			}
@@ -103,14 +103,14 @@ func TestDenialsBeyondTheBound(t *testing.T) {
 	p := shop(t, "100/1m")
 	p.Rules = append(p.Rules, corepolicy.Rule{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}})
 	f := withPolicy(t, e, p)
-	f.polled(Reply{Status: 304, Denials: true})
+	f.pollEnded(Reply{Status: 304, Denials: true})
 	e.calls = nil
 	const more = 44
 	for i := range uint32(denialsMax + more) {
 		e.properties["source.address"] = fmt.Sprintf("192.0.%d.%d:4711", i/256, i%256)
 		e.now += 10
 		f.NewStream(i).RequestHeaders(get("/closed"))
-		f.turns()
+		f.endTurns()
 	}
 	e.now += 2 * counter.Second
 	f.Tick()

@@ -11,15 +11,16 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// recordTrusted is how long a request may be decided here by a record or the verdict on a
-// credential, or by a remembered denial or held units of its client. It counts from when the
-// question was sent that brought the record. After that, the filter asks the bridge again, even if
+// recordTrusted is the time for which the filter may decide a request by a record, by the verdict
+// on a credential, or by a remembered denial or held units of its client. The time counts from the
+// question whose answer contained the record. After that, the filter asks the bridge again, even if
 // the client has no limit. So a change holds within a second.
 const recordTrusted = counter.Second / 2
 
 // Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new
 // client takes the place of the client with the oldest record. If the texts of new records exceed
-// recordTextMax, all are forgotten: a record takes up to 16 bytes for each byte of its text.
+// recordTextMax, all records are forgotten, because a record takes up to 16 bytes for each byte of
+// its text.
 const (
 	recordsKept   = 1 << 12 // 160 KB
 	recordPlaces  = 4
@@ -40,25 +41,25 @@ type knownRecord struct {
 	client      uint64 // keyed hash of the client's name
 	fingerprint uint64
 	asked       counter.Micros
-	record      *corepolicy.ClientRecord // nil if it has none
+	record      *corepolicy.ClientRecord // nil if the client has none
 }
 
 var _ corepolicy.Directory = (*directory)(nil)
 
-// Find implements [corepolicy.Directory]. ok is always true: Filter.dated reports that a record is
-// not known.
+// Find implements [corepolicy.Directory]. The result ok is always true; Filter.dated reports that a
+// record is not known.
 func (d *directory) Find(kind, id string, _ counter.Micros) (record *corepolicy.ClientRecord, ok bool) {
-	return d.find(d.key.sum([]byte(kind))*3 ^ d.key.sum([]byte(id))), true
+	return d.findKnown(d.key.sum([]byte(kind))*3 ^ d.key.sum([]byte(id))), true
 }
 
 // FindAddr implements [corepolicy.Directory]. The record is that of the address's network.
 func (d *directory) FindAddr(addr netip.Addr, _ counter.Micros) *corepolicy.ClientRecord {
 	b := addr.As16()
-	return d.find(d.key.sum(b[:]))
+	return d.findKnown(d.key.sum(b[:]))
 }
 
-// find returns the record of the client with that hash.
-func (d *directory) find(client uint64) *corepolicy.ClientRecord {
+// findKnown returns the record of the client with that hash.
+func (d *directory) findKnown(client uint64) *corepolicy.ClientRecord {
 	f, known := d.filter, &d.known[client%recordsKept]
 	for place := uint64(1); place < recordPlaces && known.client != client; place++ {
 		if other := &d.known[(client^place)%recordsKept]; other.client == client || other.asked < known.asked {
@@ -67,21 +68,21 @@ func (d *directory) find(client uint64) *corepolicy.ClientRecord {
 	}
 	switch h := f.bridgeVerdicts; {
 	case h != nil:
-		return d.take(h, client, known)
+		return d.takeRecord(h, client, known)
 	case known.client != client:
 		f.dated = true
 		return nil
-	case !ahead(known.asked+recordTrusted, f.now, recordTrusted):
+	case !isAhead(known.asked+recordTrusted, f.now, recordTrusted):
 		f.dated = true
 	}
 	f.known += known.fingerprint
 	return known.record
 }
 
-// take returns the record that the bridge has sent, and remembers it in place of known. The bridge
-// looks up the same clients in the same order, so the position selects the record. A record that
-// the bridge does not know itself is not remembered.
-func (d *directory) take(h *verdictReply, client uint64, known *knownRecord) *corepolicy.ClientRecord {
+// takeRecord returns the record that the bridge has sent, and remembers it in place of known. The
+// bridge looks up the same clients in the same order, so the position selects the record. A record
+// that the bridge itself does not know is not remembered.
+func (d *directory) takeRecord(h *verdictReply, client uint64, known *knownRecord) *corepolicy.ClientRecord {
 	text, others, ok := wire.CutRecord(h.records)
 	h.records = others
 	fingerprint, keeps := wire.RecordFingerprint(text), h.until > d.filter.now
@@ -102,8 +103,8 @@ func (d *directory) take(h *verdictReply, client uint64, known *knownRecord) *co
 	return record
 }
 
-// add makes the plan of the request by a ruleset.
-func (a *asking) add(f *Filter, rs *core.Ruleset) {
+// planRequest makes the plan of the request by a ruleset.
+func (a *askingData) planRequest(f *Filter, rs *core.Ruleset) {
 	a.plan.Reset()
 	if d := a.policy.directory; d != nil {
 		a.plan.UseDirectory(d)

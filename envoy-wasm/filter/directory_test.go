@@ -14,8 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// directed is the shop's policy with a directory, for users that a header names. /api is limited.
-func directed(t *testing.T) corepolicy.Policy {
+// directedPolicy is the shop's policy with a directory, for users that a header names. /api is
+// limited.
+func directedPolicy(t *testing.T) corepolicy.Policy {
 	t.Helper()
 	p := shop(t, "2/1m fixed_window")
 	p.Directory = true
@@ -23,22 +24,22 @@ func directed(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// patron is a filter with the policy directed, and the answers of its bridge.
-type patron struct {
-	*envoy
+// patronFilter is a filter with the policy directed, and the answers of its bridge.
+type patronFilter struct {
+	*fakeEnvoy
 	f     *Filter
 	next  uint32
 	field string // the header that names a client
 }
 
-func newPatron(t *testing.T) *patron {
+func newPatron(t *testing.T) *patronFilter {
 	t.Helper()
 	e := newEnvoy(t)
-	return &patron{envoy: e, f: withPolicy(t, e, directed(t)), field: "x-user"}
+	return &patronFilter{fakeEnvoy: e, f: withPolicy(t, e, directedPolicy(t)), field: "x-user"}
 }
 
-// recorded adds the records of the address and of the user to an answer.
-func recorded(a wire.Answer, ttl counter.Micros, records ...*corepolicy.ClientRecord) wire.Answer {
+// addRecords adds the records of the address and of the user to an answer.
+func addRecords(a wire.Answer, ttl counter.Micros, records ...*corepolicy.ClientRecord) wire.Answer {
 	a.Verdict = &wire.Verdict{TTLMicros: int64(ttl)}
 	var all []byte
 	for _, r := range records {
@@ -48,8 +49,9 @@ func recorded(a wire.Answer, ttl counter.Micros, records ...*corepolicy.ClientRe
 	return a
 }
 
-// ask sends a request of a user, and ends the turn if it waits for that.
-func (p *patron) ask(path, user string) (id uint32) {
+// The method ask sends a request of a user, and ends the turn if the request waits for the end of
+// the turn.
+func (p *patronFilter) ask(path, user string) (id uint32) {
 	p.next++
 	s := p.f.NewStream(p.next)
 	if s.RequestHeaders(get(path, p.field, user)); s.state == arrived {
@@ -59,34 +61,35 @@ func (p *patron) ask(path, user string) (id uint32) {
 }
 
 // status returns the status of the answer to a request.
-func (p *patron) status(id uint32) int {
+func (p *patronFilter) status(id uint32) int {
 	if r, denied := p.responses[id]; denied {
 		return int(r.Status)
 	}
 	return 200
 }
 
-// decides sends a request that the filter must decide without the bridge, and returns the status.
-func (p *patron) decides(path, user string) int {
+// wantDecided sends a request that the filter must decide without the bridge, and returns the
+// status.
+func (p *patronFilter) wantDecided(path, user string) int {
 	p.t.Helper()
 	id := p.ask(path, user)
 	p.f.Flush()
-	p.f.turns()
+	p.f.endTurns()
 	if len(p.calls) > 0 {
 		p.t.Fatalf("%s %s: the bridge is asked", path, user)
 	}
 	return p.status(id)
 }
 
-// asks sends a request about which the filter must ask the bridge, answers the question, and
+// wantAsked sends a request about which the filter must ask the bridge, answers the question, and
 // returns the status.
-func (p *patron) asks(path, user string, a wire.Answer) int {
+func (p *patronFilter) wantAsked(path, user string, a wire.Answer) int {
 	p.t.Helper()
-	return p.asksFor(path, user, 0, a)
+	return p.wantAskedFor(path, user, 0, a)
 }
 
-// asksFor is like asks, with an answer that arrives after a while.
-func (p *patron) asksFor(path, user string, while counter.Micros, a wire.Answer) int {
+// wantAskedFor is like asks, with an answer that arrives after a while.
+func (p *patronFilter) wantAskedFor(path, user string, while counter.Micros, a wire.Answer) int {
 	p.t.Helper()
 	id := p.ask(path, user)
 	p.f.Flush()
@@ -98,8 +101,8 @@ func (p *patron) asksFor(path, user string, while counter.Micros, a wire.Answer)
 		p.t.Errorf("%s %s: known is %x", path, user, items[0].Ask.Known)
 	}
 	p.now += while
-	c.answer(replied(a))
-	p.f.turns()
+	c.answer(replyWith(a))
+	p.f.endTurns()
 	return p.status(id)
 }
 
@@ -109,26 +112,26 @@ var blocked = &corepolicy.ClientRecord{Blocked: true}
 // has no limit. The filter then decides by its records for half a second, and asks again.
 func TestRecordsAreTrustedForHalfASecond(t *testing.T) {
 	p := newPatron(t)
-	if got := p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil)); got != 200 {
+	if got := p.wantAsked("/free", "ann", addRecords(wire.Answer{}, counter.Minute, nil, nil)); got != 200 {
 		t.Errorf("status %d", got)
 	}
 	p.now += recordTrusted - 1
-	if got := p.decides("/free", "ann"); got != 200 {
+	if got := p.wantDecided("/free", "ann"); got != 200 {
 		t.Errorf("within half a second: %d", got)
 	}
 	p.now++
-	if got := p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, blocked)); got != 403 {
+	if got := p.wantAsked("/free", "ann", addRecords(wire.Answer{}, counter.Minute, nil, blocked)); got != 403 {
 		t.Errorf("a blocked client: %d", got)
 	}
-	if got := p.decides("/free", "ann"); got != 403 {
+	if got := p.wantDecided("/free", "ann"); got != 403 {
 		t.Errorf("by the record: %d", got)
 	}
-	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Exempt: true}))
-	if got := p.decides("/api/x", "bob"); got != 200 {
+	p.wantAsked("/free", "bob", addRecords(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Exempt: true}))
+	if got := p.wantDecided("/api/x", "bob"); got != 200 {
 		t.Errorf("an exempt client: %d", got)
 	}
-	p.asks("/free", "cid", recorded(wire.Answer{}, counter.Minute, blocked, nil))
-	if got := p.decides("/free", "cid"); got != 403 {
+	p.wantAsked("/free", "cid", addRecords(wire.Answer{}, counter.Minute, blocked, nil))
+	if got := p.wantDecided("/free", "cid"); got != 403 {
 		t.Errorf("a client of a blocked network: %d", got)
 	}
 }
@@ -137,14 +140,14 @@ func TestRecordsAreTrustedForHalfASecond(t *testing.T) {
 // that, the filter asks the bridge, and decides by the new record.
 func TestADenialOfAnOldRecord(t *testing.T) {
 	p := newPatron(t)
-	if got := p.asks("/api/x", "ann", recorded(over(), counter.Minute, nil, nil)); got != 429 {
+	if got := p.wantAsked("/api/x", "ann", addRecords(denialOver(), counter.Minute, nil, nil)); got != 429 {
 		t.Errorf("status %d", got)
 	}
-	if got := p.decides("/api/x", "ann"); got != 429 || p.counts[CounterRemembered] != 1 {
+	if got := p.wantDecided("/api/x", "ann"); got != 429 || p.counts[CounterRemembered] != 1 {
 		t.Errorf("a remembered denial: %d", got)
 	}
 	p.now += recordTrusted
-	if got := p.asks("/api/x", "ann", recorded(wire.Answer{}, counter.Minute, nil, blocked)); got != 403 {
+	if got := p.wantAsked("/api/x", "ann", addRecords(wire.Answer{}, counter.Minute, nil, blocked)); got != 403 {
 		t.Errorf("a blocked client: %d", got)
 	}
 }
@@ -153,26 +156,27 @@ func TestADenialOfAnOldRecord(t *testing.T) {
 // late is valid only for the rest of that time, or not at all.
 func TestALateRecord(t *testing.T) {
 	p := newPatron(t)
-	p.asksFor("/free", "ann", recordTrusted-1, recorded(wire.Answer{}, counter.Minute, nil, nil))
-	p.decides("/free", "ann")
+	p.wantAskedFor("/free", "ann", recordTrusted-1, addRecords(wire.Answer{}, counter.Minute, nil, nil))
+	p.wantDecided("/free", "ann")
 	p.now++
-	p.asksFor("/free", "ann", recordTrusted, recorded(wire.Answer{}, counter.Minute, nil, nil))
-	p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil))
+	p.wantAskedFor("/free", "ann", recordTrusted, addRecords(wire.Answer{}, counter.Minute, nil, nil))
+	p.wantAsked("/free", "ann", addRecords(wire.Answer{}, counter.Minute, nil, nil))
 }
 
 // TestWhatTheBridgeDoesNotKnow: if Redis does not answer the bridge, the request is decided without
-// a record, and nothing of that is remembered. A record that the filter had stays for later.
+// a record, and nothing about the client is remembered. A record that the filter had stays for
+// later.
 func TestWhatTheBridgeDoesNotKnow(t *testing.T) {
 	p := newPatron(t)
-	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, blocked))
+	p.wantAsked("/free", "bob", addRecords(wire.Answer{}, counter.Minute, nil, blocked))
 	p.now += recordTrusted
 	for range 3 {
-		if got := p.asks("/free", "bob", recorded(wire.Answer{}, 0, nil, nil)); got != 200 {
+		if got := p.wantAsked("/free", "bob", addRecords(wire.Answer{}, 0, nil, nil)); got != 200 {
 			t.Errorf("status %d", got)
 		}
 	}
 	p.refuses = errNo
-	if got := p.decides("/free", "bob"); got != 403 {
+	if got := p.wantDecided("/free", "bob"); got != 403 {
 		t.Errorf("without the bridge: %d", got)
 	}
 }
@@ -181,13 +185,13 @@ func TestWhatTheBridgeDoesNotKnow(t *testing.T) {
 // none.
 func TestOldRecordsWithoutTheBridge(t *testing.T) {
 	p := newPatron(t)
-	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, blocked))
+	p.wantAsked("/free", "bob", addRecords(wire.Answer{}, counter.Minute, nil, blocked))
 	p.now += 10 * counter.Minute
 	p.refuses = errNo
-	if got := p.decides("/free", "bob"); got != 403 {
+	if got := p.wantDecided("/free", "bob"); got != 403 {
 		t.Errorf("a blocked client: %d", got)
 	}
-	if got := p.decides("/free", "new"); got != 200 {
+	if got := p.wantDecided("/free", "new"); got != 200 {
 		t.Errorf("a new client: %d", got)
 	}
 }
@@ -196,22 +200,22 @@ func TestOldRecordsWithoutTheBridge(t *testing.T) {
 // or old is denied, even if it has no limit. A client with a fresh record is served.
 func TestAnOverloadAdmitsNoUnknownClient(t *testing.T) {
 	p := newPatron(t)
-	p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil))
+	p.wantAsked("/free", "ann", addRecords(wire.Answer{}, counter.Minute, nil, nil))
 	busy := func(user string) int {
 		t.Helper()
 		id := p.ask("/free", user)
 		for range againMax + 1 {
 			p.f.Flush()
 			c, _, _ := p.check()
-			c.answer(replied(wire.Answer{Status: wire.StatusBusy}))
+			c.answer(replyWith(wire.Answer{Status: wire.StatusBusy}))
 		}
-		p.f.turns()
+		p.f.endTurns()
 		return p.status(id)
 	}
 	if got := busy("new"); got != 503 {
 		t.Errorf("a new client: %d", got)
 	}
-	if got := p.decides("/free", "ann"); got != 200 {
+	if got := p.wantDecided("/free", "ann"); got != 200 {
 		t.Errorf("a known client: %d", got)
 	}
 	p.now += recordTrusted
@@ -220,12 +224,13 @@ func TestAnOverloadAdmitsNoUnknownClient(t *testing.T) {
 	}
 }
 
-// TestRecordsOfAnotherPlan: records that are too few, too many or not readable are no answer.
+// TestRecordsOfAnotherPlan: an answer with too few, too many or unreadable records does not count
+// as an answer.
 func TestRecordsOfAnotherPlan(t *testing.T) {
 	for name, records := range map[string]string{"none": "", "one": "\x00", "three": "\x00\x00\x00", "cut": "\x00\x7f", "malformed": "\x00\x02\x00"} {
 		p := newPatron(t)
 		a := wire.Answer{Verdict: &wire.Verdict{TTLMicros: 1e6, Records: records}}
-		if got := p.asks("/api/x", "ann", a); got != 200 || p.counts[CounterUnanswered] != 1 || p.counts[CounterDegraded] != 1 {
+		if got := p.wantAsked("/api/x", "ann", a); got != 200 || p.counts[CounterUnanswered] != 1 || p.counts[CounterDegraded] != 1 {
 			t.Errorf("%s: status %d, counts %v", name, got, p.count())
 		}
 	}
@@ -238,7 +243,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	long := &corepolicy.ClientRecord{Tier: fmt.Sprintf("%0255d", 1)}
 	for i := range 2 * recordTextMax / 255 {
 		p.now += 1000
-		p.asks("/free", fmt.Sprint(i), recorded(wire.Answer{}, counter.Minute, nil, long))
+		p.wantAsked("/free", fmt.Sprint(i), addRecords(wire.Answer{}, counter.Minute, nil, long))
 		if d := p.f.policy.directory; len(d.known) != recordsKept || d.text > recordTextMax {
 			t.Fatalf("%d records, %d bytes", len(d.known), d.text)
 		}
@@ -247,11 +252,11 @@ func TestRecordsAreBounded(t *testing.T) {
 	for i := range recordsKept * 3 / 2 {
 		if p.now += 10; i%20 == 0 {
 			p.now += recordTrusted
-			want := recorded(wire.Answer{}, counter.Minute, nil, nil)
-			p.asks("/free", "ann", want)
+			want := addRecords(wire.Answer{}, counter.Minute, nil, nil)
+			p.wantAsked("/free", "ann", want)
 		}
-		p.asks("/free", fmt.Sprint(i), recorded(wire.Answer{}, counter.Minute, nil, nil))
-		p.decides("/free", "ann")
+		p.wantAsked("/free", fmt.Sprint(i), addRecords(wire.Answer{}, counter.Minute, nil, nil))
+		p.wantDecided("/free", "ann")
 	}
 }
 
@@ -260,10 +265,10 @@ func TestRecordsAreBounded(t *testing.T) {
 func TestRecordsDoNotAllocate(t *testing.T) {
 	allocations := func(policy corepolicy.Policy) float64 {
 		e := newEnvoy(t)
-		p := &patron{envoy: e, f: withPolicy(t, e, policy), field: "x-user"}
+		p := &patronFilter{fakeEnvoy: e, f: withPolicy(t, e, policy), field: "x-user"}
 		request := get("/free", "x-user", "a-user-with-a-name-of-more-than-32-bytes")
 		if policy.Directory {
-			p.asks("/free", "a-user-with-a-name-of-more-than-32-bytes", recorded(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Tier: "gold"}))
+			p.wantAsked("/free", "a-user-with-a-name-of-more-than-32-bytes", addRecords(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Tier: "gold"}))
 		}
 		return testing.AllocsPerRun(100, func() {
 			p.now += counter.Millisecond
@@ -274,9 +279,9 @@ func TestRecordsDoNotAllocate(t *testing.T) {
 			s.Done()
 		})
 	}
-	without := directed(t)
+	without := directedPolicy(t)
 	without.Directory = false
-	if one, other := allocations(directed(t)), allocations(without); one != other {
+	if one, other := allocations(directedPolicy(t)), allocations(without); one != other {
 		t.Errorf("%v allocations, and %v without a directory", one, other)
 	}
 }
@@ -286,7 +291,7 @@ func TestRecordsDoNotAllocate(t *testing.T) {
 func BenchmarkRecords(b *testing.B) {
 	for name, with := range map[string]bool{"without": false, "with": true} {
 		b.Run(name, func(b *testing.B) {
-			host := &quick{now: counter.Second}
+			host := &quickHost{now: counter.Second}
 			p := corepolicy.Policy{Name: "shop", Directory: with, Identify: []corepolicy.Identify{{Kind: corepolicy.IdentifyHeader, Name: "X-User", Unverified: true}}}
 			f, err := New(host, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &p, "v1"))))
 			if err != nil {
@@ -300,7 +305,7 @@ func BenchmarkRecords(b *testing.B) {
 			}
 			request := get("/free", "x-user", "ann")
 			for i := 0; b.Loop(); i++ {
-				host.now = counter.Second + counter.Micros(i%5)*counter.Millisecond // no burst, and never old
+				host.now = counter.Second + counter.Micros(i%5)*counter.Millisecond // the requests are no burst, and the records are never old
 				if f.NewStream(1).RequestHeaders(request) != Continue {
 					b.Fatal("not decided")
 				}
@@ -311,27 +316,28 @@ func BenchmarkRecords(b *testing.B) {
 
 // newHolder returns a filter whose clients have API keys, under a policy with a directory. Clients
 // of the tier premium have no limit.
-func newHolder(t *testing.T) *patron {
+func newHolder(t *testing.T) *patronFilter {
 	t.Helper()
 	p := openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey, DenyInvalid: true})
 	p.Directory = true
 	e := newEnvoy(t)
-	return &patron{envoy: e, f: withPolicy(t, e, p), field: "x-api-key"}
+	return &patronFilter{fakeEnvoy: e, f: withPolicy(t, e, p), field: "x-api-key"}
 }
 
-// keyed adds the verdict on a key, and the records of the address and of the client, to an answer.
-func keyed(ttl counter.Micros, way wire.Way) wire.Answer {
+// addKeyed adds the verdict on a key, and the records of the address and of the client, to an
+// answer.
+func addKeyed(ttl counter.Micros, way wire.Way) wire.Answer {
 	records := make([]*corepolicy.ClientRecord, 1, 2)
 	if way.State == corepolicy.CredentialValid {
 		records = append(records, nil)
 	}
-	a := recorded(wire.Answer{}, ttl, records...)
+	a := addRecords(wire.Answer{}, ttl, records...)
 	a.Verdict.Ways = []wire.Way{way}
 	return a
 }
 
 var (
-	validKey   = found(0, "premium")
+	validKey   = foundVerdict(0, "premium")
 	revokedKey = wire.Way{State: corepolicy.CredentialRevoked}
 	unknownKey = wire.Way{State: corepolicy.CredentialUnknown}
 )
@@ -342,40 +348,40 @@ var (
 // bridge.
 func TestVerdictsAreTrustedForHalfASecond(t *testing.T) {
 	p := newHolder(t)
-	p.asks("/api/x", "one", keyed(counter.Minute, validKey))
+	p.wantAsked("/api/x", "one", addKeyed(counter.Minute, validKey))
 	p.now += recordTrusted - 1
-	if got := p.decides("/api/x", "one"); got != 200 {
+	if got := p.wantDecided("/api/x", "one"); got != 200 {
 		t.Errorf("within half a second: %d", got)
 	}
-	p.asks("/api/x", "two", keyed(counter.Minute, validKey)) // of the same client and address
+	p.wantAsked("/api/x", "two", addKeyed(counter.Minute, validKey)) // the records of the same client and address
 	p.now++
-	if got := p.asks("/api/x", "one", keyed(counter.Minute, revokedKey)); got != 401 {
+	if got := p.wantAsked("/api/x", "one", addKeyed(counter.Minute, revokedKey)); got != 401 {
 		t.Errorf("a revoked key: %d", got)
 	}
-	if one, two := p.decides("/api/x", "one"), p.decides("/api/x", "two"); one != 401 || two != 200 {
+	if one, two := p.wantDecided("/api/x", "one"), p.wantDecided("/api/x", "two"); one != 401 || two != 200 {
 		t.Errorf("by the verdicts: %d and %d", one, two)
 	}
-	p.asks("/api/x", "new", keyed(counter.Minute, unknownKey))
+	p.wantAsked("/api/x", "new", addKeyed(counter.Minute, unknownKey))
 	p.now += recordTrusted
-	if got := p.asks("/api/x", "new", keyed(counter.Minute, validKey)); got != 200 {
+	if got := p.wantAsked("/api/x", "new", addKeyed(counter.Minute, validKey)); got != 200 {
 		t.Errorf("a key that was made meanwhile: %d", got)
 	}
-	if got := p.asksFor("/api/x", "late", recordTrusted, keyed(counter.Minute, validKey)); got != 200 {
+	if got := p.wantAskedFor("/api/x", "late", recordTrusted, addKeyed(counter.Minute, validKey)); got != 200 {
 		t.Errorf("a verdict that came late: %d", got)
 	}
-	p.asks("/api/x", "late", keyed(counter.Minute, revokedKey))
+	p.wantAsked("/api/x", "late", addKeyed(counter.Minute, revokedKey))
 }
 
 // TestOldVerdictsWithoutTheBridge: without the bridge, an old verdict decides until the end that
 // the bridge has set. A verdict that the bridge gave without having read the key is not remembered.
 func TestOldVerdictsWithoutTheBridge(t *testing.T) {
 	p := newHolder(t)
-	p.asks("/api/x", "one", keyed(10*counter.Second, revokedKey))
-	p.asks("/api/x", "two", keyed(0, wire.Way{State: corepolicy.CredentialInvalid}))
-	p.asks("/api/x", "two", keyed(10*counter.Second, validKey))
+	p.wantAsked("/api/x", "one", addKeyed(10*counter.Second, revokedKey))
+	p.wantAsked("/api/x", "two", addKeyed(0, wire.Way{State: corepolicy.CredentialInvalid}))
+	p.wantAsked("/api/x", "two", addKeyed(10*counter.Second, validKey))
 	p.now += 9 * counter.Second
 	p.refuses = errNo
-	if one, two := p.decides("/api/x", "one"), p.decides("/api/x", "two"); one != 401 || two != 200 {
+	if one, two := p.wantDecided("/api/x", "one"), p.wantDecided("/api/x", "two"); one != 401 || two != 200 {
 		t.Errorf("without the bridge: %d and %d", one, two)
 	}
 }
@@ -384,14 +390,14 @@ func TestOldVerdictsWithoutTheBridge(t *testing.T) {
 // denied, even if the records of its address are known.
 func TestAnOverloadAdmitsNoUnknownKey(t *testing.T) {
 	p := newHolder(t)
-	p.asks("/api/x", "one", keyed(counter.Minute, validKey))
+	p.wantAsked("/api/x", "one", addKeyed(counter.Minute, validKey))
 	id := p.ask("/api/x", "new")
 	for range againMax + 1 {
 		p.f.Flush()
 		c, _, _ := p.check()
-		c.answer(replied(wire.Answer{Status: wire.StatusBusy}))
+		c.answer(replyWith(wire.Answer{Status: wire.StatusBusy}))
 	}
-	p.f.turns()
+	p.f.endTurns()
 	if got := p.status(id); got != 503 {
 		t.Errorf("a new key: %d", got)
 	}

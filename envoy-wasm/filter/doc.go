@@ -7,11 +7,11 @@
 // # Promise
 //
 // The filter identifies and matches each request. If it holds leased units for all limits of the
-// request, or if one of the limits denied it a moment ago, it decides the request itself with
-// package lease, and the limits are never exceeded. Otherwise a request with a limit waits for at
-// most one call, which it can share with others: a worker has one call under way, and requests that
-// arrive in the meantime share the next one. Only a few requests for one counter share a call, and
-// a denial of one of them applies to the others that wait (see gate).
+// request, or if one of the limits has just denied a similar request, it decides the request itself
+// with package lease. The limits are never exceeded. Otherwise a request with a limit waits for at
+// most one call. A worker has one call under way, and requests that arrive in the meantime share
+// the next one. Only a few requests for one counter share a call, and a denial of one of them
+// applies to the others that wait (see gate).
 //
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The
 // filter uses them for half a second, and then asks the bridge again, even if it could decide from
@@ -39,7 +39,7 @@
 //
 // # When not to use it
 //
-// It cannot be used without the bridge, which has the counters.
+// The filter cannot be used without the bridge, which has access to the counters.
 //
 // Everything here runs on one goroutine, that of the worker. Nothing is safe for concurrent use.
 package filter

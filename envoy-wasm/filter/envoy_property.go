@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// attribute returns the value of an Envoy attribute as text. An empty value counts as missing.
+// attributeText returns the value of an Envoy attribute as text. An empty value counts as missing.
 //
 // Envoy does not report the type of a value. Attributes that Envoy documents as strings are
 // returned byte for byte, even if they are not text, since the client chooses some of them. Any
@@ -21,9 +21,9 @@ import (
 // be text. Otherwise 8 bytes are a number, one byte is a boolean, and other values are returned
 // unchanged. Numbers within metadata come from JSON and are floating point; all others are
 // integers.
-func attribute(h Host, name string) wire.Value {
+func attributeText(h Host, name string) wire.Value {
 	path := propertyPath(name)
-	if strings.Join(path, "") == "" { // a name such as ".", which is not a valid path
+	if strings.Join(path, "") == "" { // this is a name such as ".", which is not a valid path
 		return wire.Value{}
 	}
 	value, ok := h.Property(path...)

@@ -60,7 +60,7 @@ func TestAttributes(t *testing.T) {
 		}
 		e.properties[c.path] = c.value
 		want := wire.Value{Text: c.want, Given: !c.missing}
-		if got := attribute(e, c.name); got != want {
+		if got := attributeText(e, c.name); got != want {
 			t.Errorf("%s = %q: %+v, want %+v", c.name, c.value, got, want)
 		}
 	}
@@ -132,7 +132,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// FuzzAddrOf compares with net/netip, which the filter does not use because of its size.
+// FuzzAddrOf compares the parsed addresses with net/netip, which the filter does not use because of
+// its size.
 func FuzzAddrOf(f *testing.F) {
 	for _, seed := range []string{"192.0.2.7:4711", "[::1]:80", "::1", "::1:80", "[1.2.3.4]:5", "[1.2.3.4:5", "[::1]", "[fe80::1%eth0]:1", "1.2.3.4", "1.2.3.4:",
 		"1.2.3.4:65536", "1.2.3.4:+1", ":1", "[]:1", "[[::1]]:1", "@/run/envoy.sock", "[::ffff:192.0.2.7]:0", "x:1", ""} {

@@ -11,7 +11,7 @@ func (f *Filter) fillBatch() {
 	c := &f.calls
 	taken := 0
 	for taken < len(c.waiting) && c.waiting[taken].state != waiting {
-		taken++ // it has ended, or its time is over
+		taken++ // the request has ended, or its time is over
 	}
 	version := ""
 	switch {
@@ -28,7 +28,7 @@ func (f *Filter) fillBatch() {
 		taken++
 	}
 	f.appendExtras(version)
-	for taken < len(c.waiting) && c.fits(c.waiting[taken], version) {
+	for taken < len(c.waiting) && c.fitsInBatch(c.waiting[taken], version) {
 		c.waiting[taken].appendToBatch()
 		taken++
 	}
@@ -36,27 +36,27 @@ func (f *Filter) fillBatch() {
 	f.appendSettlements()
 }
 
-// fits reports whether a request can share the call with the items in it.
-func (c *calls) fits(s *Stream, version string) bool {
+// fitsInBatch reports whether a request can share the call with the items in it.
+func (c *calls) fitsInBatch(s *Stream, version string) bool {
 	switch {
 	case s.state != waiting || len(c.filling.items) == 0:
 		return true
 	case s.asking.policy.version != version:
 		return false
 	default:
-		return c.room(s.asking.attrs.size())
+		return c.roomFor(s.asking.attrs.size())
 	}
 }
 
-// room reports whether an item of that many bytes can share the call with the items in it.
-func (c *calls) room(bytes int) bool {
+// roomFor reports whether an item of that many bytes can share the call with the items in it.
+func (c *calls) roomFor(bytes int) bool {
 	items, kept := len(c.filling.items), min(len(c.settling), settlementsMin)
 	return items == 0 || items < batchItemsMax-kept && len(c.body)+bytes <= batchBytesMax-kept*settlementBytes
 }
 
-// Questions leave room in a call for settlementsMin settlements of a usual size, if there are that
-// many. Otherwise, a client that sends more requests than fit into the calls would keep the costs
-// of responses from being charged.
+// Questions leave room in a call for settlementsMin settlements of a usual size, if that many are
+// waiting. Otherwise, a client that sends more requests than fit into the calls could prevent the
+// costs of responses from being charged.
 const (
 	settlementsMin  = batchItemsMax / 4
 	settlementBytes = 1 << 10
@@ -74,33 +74,33 @@ func (s *Stream) appendToBatch() {
 			c.body = c.body[:length]
 		}
 	}()
-	defer s.rescue()
+	defer s.rescueDecision()
 	a := s.asking
-	kind, units := wire.KindAsk, s.f.units(a)
+	kind, units := wire.KindAsk, s.f.unitsToTake(a)
 	if len(units) > 0 {
 		kind = wire.KindLease
 		c.lease()
 	}
 	c.body = wire.AppendAsk(c.body, kind, &a.attrs.Ask, units)
 	whole = true
-	c.fill(&batchItem{stream: s, gate: s.gate, wants: a.wants, checks: len(a.plan.Checks())})
+	c.recordItem(&batchItem{stream: s, gate: s.gate, wants: a.wants, checks: len(a.plan.Checks())})
 	a.wants, s.gate = nil, nil
 }
 
-// fill records an item of the call. An append for each kind of item would take a kilobyte of the
-// filter.
+// recordItem records an item of the call. An append for each kind of item would take a kilobyte of
+// the filter.
 //
 //go:noinline
-func (c *calls) fill(item *batchItem) { c.filling.items = append(c.filling.items, *item) }
+func (c *calls) recordItem(item *batchItem) { c.filling.items = append(c.filling.items, *item) }
 
-// lease marks the call as one about leases.
+// The method lease marks the call as one about leases.
 func (c *calls) lease() {
 	c.filling.leasing = true
 	wire.Leasing(c.body)
 }
 
-// appendSettlements adds settlements to the call. If the call is about leases, it keeps them until
-// the answer comes, because a bridge of an earlier release rejects such calls.
+// appendSettlements adds settlements to the call. If the call is about leases, it keeps the
+// settlements until the answer arrives, because a bridge of an earlier release rejects such calls.
 func (f *Filter) appendSettlements() {
 	c := &f.calls
 	settled := 0
@@ -116,7 +116,7 @@ func (f *Filter) appendSettlements() {
 		} else {
 			f.forget(d)
 		}
-		c.fill(&r)
+		c.recordItem(&r)
 	}
 	rest := copy(c.settling, c.settling[settled:])
 	clear(c.settling[rest:])

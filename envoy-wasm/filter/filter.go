@@ -13,28 +13,28 @@ import (
 type Filter struct {
 	host     Host
 	config   Config
-	policy   *policy // nil until one is loaded
+	policy   *policy // nil until a policy is loaded
 	source   []byte  // the encoding of the policy
 	etag     string
 	calls    calls
 	leases   leases
 	gates    gates
 	uses     knownUses
-	denials  denials
-	arrivals arrivals
+	denials  gatheredDenials
+	arrivals turnArrivals
 	outdated []*Stream // requests that wait for the end of the next poll
-	pace     pace
+	pace     tickPace
 	poll     struct {
 		due   counter.Micros
 		asked counter.Micros // time of the last poll
 		under bool
 		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
-	// The following fields describe the request that is being decided: the time; whether a
-	// credential has no verdict or an old one; whether a record, or the verdict on a credential
-	// under a policy with a directory, is unknown or old; and the fingerprints of the verified
-	// credentials and of the records. If the request is decided again after the bridge has verified
-	// its credentials, there are also the bridge's verdicts.
+	// The following fields describe the request that is being decided. They hold the time, whether
+	// a credential has no verdict or an old one, and whether a record (or the verdict on a
+	// credential under a policy with a directory) is unknown or old. They also hold the
+	// fingerprints of the verified credentials and of the records. If the request is decided again
+	// after the bridge has verified its credentials, they also hold the bridge's verdicts.
 	now            counter.Micros
 	unsure         bool
 	stale          bool
@@ -43,10 +43,10 @@ type Filter struct {
 	bridgeVerdicts *verdictReply
 
 	out   outbox
-	ended *Stream        // the last stream that ended without a response, until the next one begins
-	idle  []*asking      // for reuse
-	dues  []*due         // likewise
-	quiet counter.Micros // no panic is logged until then
+	ended *Stream          // the last stream that ended without a response, until the next one begins
+	idle  []*askingData    // for reuse
+	dues  []*dueSettlement // likewise
+	quiet counter.Micros   // no panic is logged until this time
 }
 
 // New returns a filter with the configuration that [ParseConfig] reads. If the configuration cannot
@@ -82,7 +82,7 @@ func (f *Filter) Succeed(other *Filter) bool {
 // rejects ticks.
 func (f *Filter) Start() error {
 	f.pollPolicy()
-	f.hurry()
+	f.hurryTicks()
 	if f.pace.every == 0 {
 		return errors.New("no ticks")
 	}
@@ -92,8 +92,8 @@ func (f *Filter) Start() error {
 // Tick ends the waits whose time is over, and polls for a new policy when it is due.
 func (f *Filter) Tick() {
 	defer f.guard()
-	f.ended.abandon() // a redirect would have continued it by now
-	defer f.slow()
+	f.ended.abandon() // by this time, a redirect would have continued the stream
+	defer f.slowTicks()
 	f.tellOfMore()
 	f.expire()
 	f.tend()
@@ -107,11 +107,11 @@ const policyPath = "/v1/policy"
 // missingPoll is the longest poll interval while there is no policy.
 const missingPoll = counter.Second
 
-// polls reports whether the filter polls the bridge for policies. If Envoy provides the policy, it
-// also provides the next one, but only once it reaches its control plane again. So after a policy
-// that no bridge had, the filter polls the bridges permanently. A single poll is not enough,
-// because one of several bridges might not have read an edit yet, and Envoy does not send the same
-// policy again.
+// The method polls reports whether the filter polls the bridge for policies. If Envoy provides the
+// policy, it also provides the next one, but only when Envoy reaches its control plane again. So
+// after a policy that no bridge had, the filter polls the bridges permanently. A single poll is not
+// enough, because one of several bridges might not have read an edit yet, and Envoy does not send
+// the same policy again.
 func (f *Filter) polls() bool { return f.config.Policy == nil || f.poll.lost }
 
 // pollPolicy polls the bridge for a new policy when it is due.
@@ -120,7 +120,7 @@ func (f *Filter) pollPolicy() {
 		return
 	}
 	now := f.host.Now()
-	if ahead(f.poll.due, now, f.config.Poll) {
+	if isAhead(f.poll.due, now, f.config.Poll) {
 		return
 	}
 	f.poll.asked, f.poll.due = now, now+f.config.Poll
@@ -132,15 +132,15 @@ func (f *Filter) pollPolicy() {
 		call.Header = append(call.Header, [2]string{"if-none-match", f.etag})
 	}
 	f.poll.under = true
-	if f.dispatch(call, f.polled) != nil {
-		f.polled(Reply{})
+	if f.dispatch(call, f.pollEnded) != nil {
+		f.pollEnded(Reply{})
 	}
 }
 
-// polled ends a poll, and decides the requests that waited for it.
+// pollEnded ends a poll, and decides the requests that waited for it.
 //
 //go:noinline
-func (f *Filter) polled(r Reply) {
+func (f *Filter) pollEnded(r Reply) {
 	defer f.guard()
 	f.tellOfMore()
 	f.poll.under = false
@@ -175,7 +175,7 @@ func (f *Filter) takePolicy(r Reply) {
 	f.host.Count(CounterPolicyLoaded)
 }
 
-// call returns a request to the bridge.
+// The method call returns a request to the bridge.
 //
 //go:noinline
 func (f *Filter) call(method, path string, body []byte, timeoutMillis uint32) Call {

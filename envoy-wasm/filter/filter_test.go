@@ -29,7 +29,7 @@ func TestTheWayOfARequest(t *testing.T) {
 	if a := items[0].Ask; a.Path != "/api/x" || a.Query != "" || a.Peer.String() != "192.0.2.7" || a.Host != "example.com" {
 		t.Errorf("asked about %+v", a)
 	}
-	c.answer(replied(left(9)))
+	c.answer(replyWith(admittedWith(9)))
 	if !slices.Equal(e.resumed, []uint32{7}) || len(e.responses) != 0 {
 		t.Fatalf("resumed %v", e.resumed)
 	}
@@ -48,7 +48,7 @@ func TestADenialIsAnsweredHere(t *testing.T) {
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
 	c, _, _ := e.check()
-	c.answer(replied(over()))
+	c.answer(replyWith(denialOver()))
 	r := e.responses[7]
 	if r.Status != 429 || len(e.resumed) != 0 || !slices.Contains(r.Headers, [2]string{"retry-after", "30"}) ||
 		!slices.Contains(r.Headers, [2]string{"content-type", "application/problem+json"}) {
@@ -85,12 +85,12 @@ func TestCallsAreShared(t *testing.T) {
 	if e.wakes != 1 || len(e.calls) != 0 {
 		t.Fatalf("%d wakes, %d calls while one is under way", e.wakes, len(e.calls))
 	}
-	first.answer(replied(left(9)))
+	first.answer(replyWith(admittedWith(9)))
 	second, _, items := e.check()
 	if len(items) != 4 || !slices.Equal(e.resumed, []uint32{1}) {
 		t.Fatalf("%d items, resumed %v", len(items), e.resumed)
 	}
-	second.answer(replied(left(8), over(), wire.Answer{Status: wire.StatusInvalid}, left(7)))
+	second.answer(replyWith(admittedWith(8), denialOver(), wire.Answer{Status: wire.StatusInvalid}, admittedWith(7)))
 	if !slices.Equal(e.resumed, []uint32{1, 2, 5}) || e.responses[3].Status != 429 || e.responses[4].Status != 429 {
 		t.Errorf("resumed %v, answered %v", e.resumed, e.responses)
 	}
@@ -112,7 +112,7 @@ func TestAGoneRequestIsSkipped(t *testing.T) {
 	f.Flush()
 	c, _, items := e.check()
 	streams[1].Done()
-	c.answer(replied(left(9), left(8)))
+	c.answer(replyWith(admittedWith(9), admittedWith(8)))
 	if len(items) != 2 || !slices.Equal(e.resumed, []uint32{3}) {
 		t.Errorf("%d items, resumed %v", len(items), e.resumed)
 	}
@@ -127,16 +127,16 @@ func TestDeadlines(t *testing.T) {
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ := e.check()
-	e.passes(f, 30*counter.Millisecond)
+	e.passTicks(f, 30*counter.Millisecond)
 	f.NewStream(2).RequestHeaders(get("/api/x"))
-	if e.passes(f, 30*counter.Millisecond); len(e.resumed) != 0 || len(e.calls) != 1 {
+	if e.passTicks(f, 30*counter.Millisecond); len(e.resumed) != 0 || len(e.calls) != 1 {
 		t.Fatalf("resumed %v after 60 ms, %d calls beside the first", e.resumed, len(e.calls))
 	}
-	e.passes(f, counter.Second)
+	e.passTicks(f, counter.Second)
 	if !slices.Equal(e.resumed, []uint32{1, 2}) || s.ResponseHeaders(nil, true) != nil {
 		t.Fatalf("resumed %v after a second", e.resumed)
 	}
-	first.answer(replied(left(9))) // late
+	first.answer(replyWith(admittedWith(9))) // late
 	if len(e.resumed) != 2 {
 		t.Error("a late answer resumes a request again")
 	}
@@ -146,7 +146,7 @@ func TestDeadlines(t *testing.T) {
 // TestFailedCalls: after any kind of failed call the requests pass, and the failure is counted
 // by its kind.
 func TestFailedCalls(t *testing.T) {
-	bad := replied(left(9))
+	bad := replyWith(admittedWith(9))
 	bad.Body = append(bad.Body[:len(bad.Body)-1], 0xff)
 	for name, c := range map[string]struct {
 		reply Reply
@@ -160,9 +160,9 @@ func TestFailedCalls(t *testing.T) {
 		"nothing":          {Reply{Status: 200}, "bridge_unanswered"},
 		"a megabyte":       {Reply{Status: 200, Body: make([]byte, 2<<20)}, "bridge_unanswered"},
 		"cut":              {bad, "bridge_unanswered"},
-		"too few answers":  {replied(), "bridge_unanswered"},
-		"too many results": {replied(wire.Answer{Results: make([]counter.Result, 2)}), "bridge_unanswered"},
-		"store down":       {replied(wire.Answer{Status: wire.StatusUnavailable}), "store_unavailable"},
+		"too few answers":  {replyWith(), "bridge_unanswered"},
+		"too many results": {replyWith(wire.Answer{Results: make([]counter.Result, 2)}), "bridge_unanswered"},
+		"store down":       {replyWith(wire.Answer{Status: wire.StatusUnavailable}), "store_unavailable"},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))
@@ -214,7 +214,7 @@ func TestAHungBridgeCostsAFewDeadlines(t *testing.T) {
 	if len(items) != 0 || len(e.calls) > 1 {
 		t.Fatalf("a probe asks about %v", items)
 	}
-	probe.answer(replied())
+	probe.answer(replyWith())
 	if f.NewStream(100).RequestHeaders(get("/api/x")) != Pause {
 		t.Error("the bridge is back, and is not asked")
 	}

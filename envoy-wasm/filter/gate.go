@@ -30,23 +30,23 @@ type gate struct {
 	key         string
 	room        int64   // units left according to the last answer; at first the limit's capacity
 	under       int     // requests in calls
-	length      int     // of the queue
+	length      int     // the last request of the queue
 	first, last *Stream // the queue
 	following   *gate   // next gate with a queue
-	listed      bool    // the gate is in the list of gates with a queue, see follow
+	listed      bool    // whether the gate is in the list of gates with a queue: see follow
 }
 
-// gates are those of one worker.
+// The type gates holds the gates of one worker.
 type gates struct {
 	byKey       map[string]*gate
 	first, last *gate // list of the gates that have, or recently had, a queue
 	queues      int   // length of that list
 }
 
-// of returns the gate of the request's narrowest counter, and creates it if necessary.
+// The method of returns the gate of the request's narrowest counter, and creates it if necessary.
 //
 //go:noinline
-func (l *gates) of(a *asking) *gate {
+func (l *gates) of(a *askingData) *gate {
 	c := &a.plan.Checks()[a.narrow]
 	g := l.byKey[string(c.Key)]
 	if g == nil {
@@ -59,19 +59,19 @@ func (l *gates) of(a *asking) *gate {
 	return g
 }
 
-// shut removes a gate that has no requests.
+// shutGate removes a gate that has no requests.
 //
 //go:noinline
-func (l *gates) shut(g *gate) {
+func (l *gates) shutGate(g *gate) {
 	if g.under == 0 && !g.listed {
 		delete(l.byKey, g.key)
 	}
 }
 
-// follow puts a gate at the end of the list of gates with a queue.
+// followGate puts a gate at the end of the list of gates with a queue.
 //
 //go:noinline
-func (l *gates) follow(g *gate) {
+func (l *gates) followGate(g *gate) {
 	g.listed, g.following = true, nil
 	if l.first == nil {
 		l.first = g
@@ -82,20 +82,21 @@ func (l *gates) follow(g *gate) {
 	l.queues++
 }
 
-// wave returns the number of requests like this one that may be in calls at a time. A request whose
-// credential is not known could belong to another client, so the room does not limit it.
+// waveOf returns the number of requests like this one that may be in calls at a time. A request
+// whose credential is not known could belong to another client, so the counter's room does not
+// limit it.
 //
 //go:noinline
-func (g *gate) wave(a *asking) int {
+func (g *gate) waveOf(a *askingData) int {
 	if !a.alike || a.unsure {
 		return waveMax
 	}
 	return int(min(g.room/a.plan.Checks()[a.narrow].Cost+1, waveMax))
 }
 
-// enqueue puts the request into the queue of its gate while enough requests like it are in calls,
-// and otherwise counts it as one of them. from is the gate in whose queue the request waited, or
-// nil. full reports that the queue is full.
+// The method enqueue puts the request into the queue of its gate while enough requests like it are
+// in calls, and otherwise counts it as one of them. The argument from is the gate in whose queue
+// the request waited, or nil. The result full reports that the queue is full.
 func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	l, a := &f.gates, s.asking
 	if a.narrow < 0 {
@@ -103,7 +104,7 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	}
 	g := l.of(a)
 	switch {
-	case (g.first == nil || g == from) && g.under < g.wave(a):
+	case (g.first == nil || g == from) && g.under < g.waveOf(a):
 		g.under++
 		s.gate = g
 		return false, false
@@ -118,24 +119,24 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	}
 	g.last = s
 	g.length++
-	s.count(1)
+	s.addToCount(1)
 	if !g.listed {
-		l.follow(g)
+		l.followGate(g)
 	}
-	f.hurry()
+	f.hurryTicks()
 	return true, false
 }
 
-// leave stops counting a request at its gate.
-func (f *Filter) leave(g *gate) {
+// leaveGate stops counting a request at its gate.
+func (f *Filter) leaveGate(g *gate) {
 	if g != nil {
 		g.under--
-		f.gates.shut(g)
+		f.gates.shutGate(g)
 	}
 }
 
-// learn sets the room of the counter from an answer.
-func (g *gate) learn(a *asking, results []counter.Result) {
+// The method learn sets the room of the counter from an answer.
+func (g *gate) learn(a *askingData, results []counter.Result) {
 	if a.narrow < 0 || string(a.plan.Checks()[a.narrow].Key) != g.key {
 		return
 	}
@@ -161,43 +162,43 @@ func (f *Filter) moveQueues() {
 			moved++
 		}
 		if g.first != nil {
-			l.follow(g)
+			l.followGate(g)
 			continue
 		}
 		g.listed = false
-		l.shut(g)
+		l.shutGate(g)
 	}
 	if moved > 0 && l.first != nil {
 		f.requestFlush()
 	}
 }
 
-// goesOn reports whether there is a first request of the queue and it may continue.
+// goesOn reports whether the queue has a first request that may continue.
 func (g *gate) goesOn(now counter.Micros) bool {
 	s := g.first
-	return s != nil && (s.state != queued || g.under < g.wave(s.asking) || s.late(now))
+	return s != nil && (s.state != queued || g.under < g.waveOf(s.asking) || s.isLate(now))
 }
 
-// dequeue lets the first request of the queue continue.
+// The method dequeue lets the first request of the queue continue.
 //
 //go:noinline
 func (f *Filter) dequeue(g *gate) {
 	s := g.first
 	g.first, s.next = s.next, nil
 	g.length--
-	s.count(-1)
+	s.addToCount(-1)
 	if s.state == queued { // otherwise the request has ended
 		s.state = fresh
 		s.advance(g)
 	}
 }
 
-// advance decides a request that waited, or makes it wait for the bridge. from is the gate in whose
-// queue the request waited, or nil.
+// The method advance decides a request that waited, or makes it wait for the bridge. The argument
+// from is the gate in whose queue the request waited, or nil.
 //
 //go:noinline
 func (s *Stream) advance(from *gate) {
-	defer s.rescue()
+	defer s.rescueDecision()
 	var action Action
 	if from == nil || s.asking.unsure || s.asking.policy.directory != nil {
 		action = s.judge(from)
@@ -213,19 +214,19 @@ func (s *Stream) advance(from *gate) {
 // because the bridge is overloaded but not down. With a longer deadline, that time is longer.
 const waitedMin = 3 * counter.Second / 2
 
-// late reports whether the request must be decided now although it still waits for other requests
+// isLate reports whether the request must be decided now although it still waits for other requests
 // or calls: its wait is over, or the bridge is down.
 //
 //go:noinline
-func (s *Stream) late(now counter.Micros) bool {
+func (s *Stream) isLate(now counter.Micros) bool {
 	c, most := &s.f.calls, max(waitedMin, 3*s.f.config.Deadline)
-	return c.failures >= failuresMax || !ahead(s.asking.attrs.View.At+most, now, most)
+	return c.failures >= failuresMax || !isAhead(s.asking.attrs.View.At+most, now, most)
 }
 
-// whyLate returns the counter for a request that is late.
+// reasonLate returns the counter for a request that is late.
 //
 //go:noinline
-func (c *calls) whyLate() Counter {
+func (c *calls) reasonLate() Counter {
 	if c.failures >= failuresMax {
 		return CounterTimeout
 	}

@@ -13,27 +13,27 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// flood sends n requests of one client at once and ends the turn.
-func (e *envoy) flood(f *Filter, from, n uint32, path string, fields ...string) {
+// sendFlood sends n requests of one client at once and ends the turn.
+func (e *fakeEnvoy) sendFlood(f *Filter, from, n uint32, path string, fields ...string) {
 	for id := from; id < from+n; id++ {
 		if f.NewStream(id).RequestHeaders(get(path, fields...)) == Continue {
 			e.resumed = append(e.resumed, id)
 		}
 	}
-	e.settles(f)
+	e.settleTurns(f)
 }
 
-// settles ends turns until nothing more happens without an answer from the bridge.
-func (e *envoy) settles(f *Filter) {
+// settleTurns ends turns until nothing more happens without an answer from the bridge.
+func (e *fakeEnvoy) settleTurns(f *Filter) {
 	for wakes := -1; wakes != e.wakes; {
 		wakes = e.wakes
 		f.Flush()
 	}
 }
 
-// bridge answers all calls like a bridge with the given number of units, and returns the number of
-// items.
-func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
+// answerAll answers all calls like a bridge with the given number of units, and returns the number
+// of items.
+func (e *fakeEnvoy) answerAll(f *Filter, units *int64) (asked int) {
 	for len(e.calls) > 0 {
 		c, _, items := e.check()
 		asked += len(items)
@@ -41,28 +41,28 @@ func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
 		for range items {
 			if *units--; *units < 0 {
 				*units = 0
-				answers = append(answers, over())
+				answers = append(answers, denialOver())
 				continue
 			}
-			answers = append(answers, left(*units))
+			answers = append(answers, admittedWith(*units))
 		}
-		c.answer(replied(answers...))
-		e.settles(f)
+		c.answer(replyWith(answers...))
+		e.settleTurns(f)
 	}
 	return asked
 }
 
 // TestABurstOfOneClient: of any number of simultaneous requests, exactly the limit is admitted and
-// the rest are denied with 429. The number of requests that the bridge is asked about is at most
-// waveMax more than the number admitted.
+// the rest are denied with 429. The number of questions to the bridge exceeds the number of
+// admitted requests by at most waveMax.
 func TestABurstOfOneClient(t *testing.T) {
 	for _, n := range []uint32{1, 5, 6, 100, 2000, 10000} {
 		for _, limit := range []int64{1, 5, 300} {
 			e := newEnvoy(t)
 			f := withPolicy(t, e, shop(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"))
 			units := limit
-			e.flood(f, 0, n, "/api/x")
-			asked := e.bridge(f, &units)
+			e.sendFlood(f, 0, n, "/api/x")
+			asked := e.answerAll(f, &units)
 			want := min(int(n), int(limit))
 			if len(e.resumed) != want || len(e.responses) != int(n)-want || asked > want+waveMax {
 				t.Errorf("%d at limit %d: %d admitted, %d refused, %d asked about; %v", n, limit, len(e.resumed), len(e.responses), asked, e.count())
@@ -84,11 +84,11 @@ func TestABurstOfOneClient(t *testing.T) {
 func TestABurstDelaysNoOtherClient(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "1000000/1h"))
-	e.flood(f, 0, 10000, "/api/x")
+	e.sendFlood(f, 0, 10000, "/api/x")
 	first, _, items := e.check()
 	e.properties["source.address"] = "192.0.2.8:1"
-	e.flood(f, 20000, 1, "/api/x")
-	first.answer(replied(slices.Repeat([]wire.Answer{left(900000)}, len(items))...))
+	e.sendFlood(f, 20000, 1, "/api/x")
+	first.answer(replyWith(slices.Repeat([]wire.Answer{admittedWith(900000)}, len(items))...))
 	if _, _, items := e.check(); len(items) > 1+waveMax || !slices.ContainsFunc(items, func(i wire.Item) bool {
 		return i.Ask.Peer.String() == "192.0.2.8"
 	}) {
@@ -97,8 +97,7 @@ func TestABurstDelaysNoOtherClient(t *testing.T) {
 }
 
 // TestADenialAppliesToAllQueued: one denial applies to all queued requests of the client, even
-// where denials are not remembered, that is, together with a log_only rule or if the bridge forbids
-// it.
+// where denials are not remembered: together with a log_only rule, or if the bridge forbids it.
 func TestADenialAppliesToAllQueued(t *testing.T) {
 	for name, exact := range map[string]bool{"log_only": false, "no memory": true} {
 		e := newEnvoy(t)
@@ -110,20 +109,20 @@ func TestADenialAppliesToAllQueued(t *testing.T) {
 		}
 		f := withPolicy(t, e, p)
 		f.leases.exact = exact
-		e.flood(f, 0, 1000, "/api/x")
+		e.sendFlood(f, 0, 1000, "/api/x")
 		c, _, items := e.check()
-		answers := slices.Repeat([]wire.Answer{over()}, len(items))
+		answers := slices.Repeat([]wire.Answer{denialOver()}, len(items))
 		for i := range answers {
 			if !exact {
-				answers[i].Results = slices.Concat(over().Results, left(9).Results)
+				answers[i].Results = slices.Concat(denialOver().Results, admittedWith(9).Results)
 			}
 		}
-		r := replied(answers...)
+		r := replyWith(answers...)
 		if exact {
 			r.Leases = wire.LeasingExact
 		}
 		c.answer(r)
-		e.settles(f)
+		e.settleTurns(f)
 		if len(e.responses) != 1000 || len(e.calls) != 0 {
 			t.Errorf("%s: %d refused, %d calls; %v", name, len(e.responses), len(e.calls), e.count())
 		}
@@ -138,15 +137,15 @@ func TestADenialDoesNotApplyToUnknownCredentials(t *testing.T) {
 	for id := range uint32(3 * waveMax) {
 		f.NewStream(id).RequestHeaders(get("/api/x", "x-api-key", strconv.Itoa(int(id))))
 	}
-	e.settles(f)
+	e.settleTurns(f)
 	asked := 0
 	for len(e.calls) > 0 {
 		c, _, items := e.check()
 		if asked += len(items); len(items) > waveMax {
 			t.Errorf("%d are asked about at a time", len(items))
 		}
-		c.answer(replied(slices.Repeat([]wire.Answer{withVerdict(over(), corepolicy.CredentialUnknown, counter.Minute)}, len(items))...))
-		e.settles(f)
+		c.answer(replyWith(slices.Repeat([]wire.Answer{withVerdict(denialOver(), corepolicy.CredentialUnknown, counter.Minute)}, len(items))...))
+		e.settleTurns(f)
 	}
 	if asked != 3*waveMax {
 		t.Errorf("%d are asked about", asked)
@@ -159,11 +158,11 @@ func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
 	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
 	e.shared = map[uint32]sharedValue{}
-	other.shared = e.shared // of one process
+	other.shared = e.shared // the workers of one process
 	e.refuses, other.refuses = errNo, errNo
-	e.flood(f, 0, 3, "/api/x")
-	other.flood(g, 0, 1000, "/api/x")
-	e.flood(f, 10, 1000, "/api/x")
+	e.sendFlood(f, 0, 3, "/api/x")
+	other.sendFlood(g, 0, 1000, "/api/x")
+	e.sendFlood(f, 10, 1000, "/api/x")
 	if n := len(e.resumed) + len(other.resumed); n != 5 {
 		t.Errorf("%d were let pass: %v %v", n, e.count(), other.count())
 	}
@@ -174,12 +173,12 @@ func TestOnErrorEndsAtTheLimit(t *testing.T) {
 		t.Errorf("counted %v %v", e.count(), other.count())
 	}
 	e.properties["source.address"] = "192.0.2.99:1"
-	if e.flood(f, 2000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 2000 {
+	if e.sendFlood(f, 2000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 2000 {
 		t.Error("another client is refused")
 	}
 	e.properties["source.address"] = "192.0.2.7:4711"
 	e.now += counter.Hour
-	if e.flood(f, 3000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 3000 {
+	if e.sendFlood(f, 3000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 3000 {
 		t.Error("after an hour it is refused still")
 	}
 }
@@ -196,10 +195,10 @@ func TestDeniedRequestsChargeNoLimit(t *testing.T) {
 	f := withPolicy(t, e, p)
 	f.calls.nodes = 4
 	e.refuses = errNo
-	if e.flood(f, 0, 100, "/api/x"); len(e.resumed) != 4 {
+	if e.sendFlood(f, 0, 100, "/api/x"); len(e.resumed) != 4 {
 		t.Errorf("%d were let pass by the narrower", len(e.resumed))
 	}
-	if e.flood(f, 200, 100, "/other"); len(e.resumed) != 10 {
+	if e.sendFlood(f, 200, 100, "/other"); len(e.resumed) != 10 {
 		t.Errorf("%d were let pass by a quarter of the wider", len(e.resumed))
 	}
 }
@@ -209,17 +208,17 @@ func TestDeniedRequestsChargeNoLimit(t *testing.T) {
 func TestABusyBridgeAdmitsNothing(t *testing.T) {
 	for name, answer := range map[string]func(n int) Reply{
 		"an answer": func(n int) Reply {
-			return replied(slices.Repeat([]wire.Answer{{Status: wire.StatusBusy}}, n)...)
+			return replyWith(slices.Repeat([]wire.Answer{{Status: wire.StatusBusy}}, n)...)
 		},
 		"the whole call": func(int) Reply { return Reply{Status: 503, Leases: wire.LeasingUsual} },
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "5/1h"))
-		e.flood(f, 0, 100, "/api/x")
+		e.sendFlood(f, 0, 100, "/api/x")
 		for n := 0; len(e.calls) > 0; n++ {
 			c, _, items := e.check()
 			c.answer(answer(len(items)))
-			e.settles(f)
+			e.settleTurns(f)
 			if n > 1000 {
 				t.Fatal("it is asked for ever")
 			}
@@ -239,7 +238,7 @@ func TestABusyBridgeAdmitsNothing(t *testing.T) {
 func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
-	e.flood(f, 0, 1, "/api/x")
+	e.sendFlood(f, 0, 1, "/api/x")
 	for range 3 {
 		e.now += 150 * counter.Millisecond
 		f.Tick()
@@ -249,13 +248,13 @@ func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 	}
 	for range 2 {
 		e.timeOut(f)
-		e.flood(f, uint32(10+len(e.calls)), 1, "/api/x")
+		e.sendFlood(f, uint32(10+len(e.calls)), 1, "/api/x")
 	}
 	if f.calls.failures == 0 || e.counts[CounterTimeout] == 0 {
 		t.Fatalf("not decided: %v", e.count())
 	}
 	c, _, _ := e.check()
-	c.answer(replied(left(4)))
+	c.answer(replyWith(admittedWith(4)))
 	if f.calls.failures != 0 || e.counts[CounterLate] != 1 {
 		t.Errorf("%d failures, counted %v", f.calls.failures, e.count())
 	}
@@ -267,11 +266,11 @@ func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
 	start := e.now
-	e.flood(f, 0, 5000, "/api/x")
+	e.sendFlood(f, 0, 5000, "/api/x")
 	for len(e.resumed)+len(e.responses) < 5000 {
 		e.now += tickFast
 		f.Tick()
-		e.settles(f)
+		e.settleTurns(f)
 		if e.now-start > f.silentFor()+4*tickFast {
 			t.Fatalf("%d are decided after %v", len(e.resumed)+len(e.responses), e.now-start)
 		}
@@ -282,14 +281,14 @@ func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 	e = newEnvoy(t)
 	f = withPolicy(t, e, shop(t, "100000/1h"), "poll: 60m")
 	start = e.now
-	e.flood(f, 0, 5000, "/api/x")
+	e.sendFlood(f, 0, 5000, "/api/x")
 	for len(e.resumed)+len(e.responses) < 5000 { // each call takes 40 ms
 		e.now += 4 * tickFast
 		for len(e.calls) > 0 {
 			c, _, items := e.check()
-			c.answer(replied(slices.Repeat([]wire.Answer{left(90000)}, len(items))...))
+			c.answer(replyWith(slices.Repeat([]wire.Answer{admittedWith(90000)}, len(items))...))
 			f.Tick()
-			e.settles(f)
+			e.settleTurns(f)
 			if len(e.calls) > 0 {
 				break
 			}
@@ -308,7 +307,7 @@ func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 func TestAQueueIsBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
-	e.flood(f, 0, waitingMax, "/api/x")
+	e.sendFlood(f, 0, waitingMax, "/api/x")
 	withFullTurn := 0
 	for _, r := range e.responses {
 		if r.Status == 429 {

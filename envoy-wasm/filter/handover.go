@@ -11,10 +11,11 @@ func (f *Filter) End() {
 	defer f.guard()
 	// Envoy keeps the timer of a removed filter, which would wake the worker for nothing
 	defer f.tickEvery(0)
-	// first, so that it happens even if the rest fails, because all workers share the gauge
+	// this comes first, so that it happens even if the rest fails, because all workers share the
+	// gauge
 	f.tellHeld(0)
-	f.calls.woken = true // after that it must not request a flush
-	f.releaseAll(f.elapsed())
+	f.calls.woken = true // after that, the filter must not request a flush
+	f.releaseAll(f.elapsedTime())
 }
 
 // Inherit takes over the settlements and refunds that an ended filter of this worker still had to
@@ -34,9 +35,9 @@ func (f *Filter) Inherit(ended *Filter) bool {
 	}
 	for _, next := range extras {
 		if next.wants == nil && len(f.leases.extras) < extrasMax {
-			f.extra(next, next.item)
+			f.enqueueExtra(next, next.item)
 		}
 	}
-	f.hurry() // in case the host does not report the end of the turn
+	f.hurryTicks() // in case the host does not report the end of the turn
 	return true
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// envoy is a worker of Envoy whose clock the test advances. Calls wait until the test answers them.
-type envoy struct {
+// fakeEnvoy is a worker of Envoy whose clock the test advances. Calls wait until the test answers
+// them.
+type fakeEnvoy struct {
 	t          *testing.T
 	now        counter.Micros
 	wrong      counter.Micros // how far the monotonic clock is behind
-	calls      []made
+	calls      []madeCall
 	wakes      int
 	every      uint32         // milliseconds between ticks
 	ticks      counter.Micros // time of the next tick
@@ -32,38 +33,38 @@ type envoy struct {
 	warnings   []string
 	refuses    error  // error of every call
 	sleeps     error  // error of every wake
-	wakesAt    func() // runs at every wake; nil if the test flushes itself
+	wakesAt    func() // called at every wake; nil if the test calls Flush itself
 	panics     string // the method that panics once
 	shared     map[uint32]sharedValue
 }
 
-// trip panics if the test requested it for this method.
-func (e *envoy) trip(method string) {
+// The method trip panics if the test requested a panic in this method.
+func (e *fakeEnvoy) trip(method string) {
 	if e.panics == method {
 		e.panics = ""
 		panic("the host's " + method)
 	}
 }
 
-// made is a call that the filter has made.
-type made struct {
+// madeCall is a call that the filter has made.
+type madeCall struct {
 	Call
 	answer func(Reply)
 }
 
-func newEnvoy(t *testing.T) *envoy {
-	return &envoy{t: t, now: 1_700_000_000 * counter.Second, responses: map[uint32]Response{},
+func newEnvoy(t *testing.T) *fakeEnvoy {
+	return &fakeEnvoy{t: t, now: 1_700_000_000 * counter.Second, responses: map[uint32]Response{},
 		properties: map[string]string{"source.address": "192.0.2.7:4711"}}
 }
 
-func (e *envoy) Call(c Call, answered func(Reply)) error {
+func (e *fakeEnvoy) Call(c Call, answered func(Reply)) error {
 	e.trip("Call")
 	if e.refuses != nil {
 		return e.refuses
 	}
 	c.Body, c.Header = slices.Clone(c.Body), slices.Clone(c.Header)
 	once := false
-	e.calls = append(e.calls, made{c, func(r Reply) {
+	e.calls = append(e.calls, madeCall{c, func(r Reply) {
 		if once {
 			e.t.Error("a call is answered twice")
 		}
@@ -73,7 +74,7 @@ func (e *envoy) Call(c Call, answered func(Reply)) error {
 	return nil
 }
 
-func (e *envoy) Wake() error {
+func (e *fakeEnvoy) Wake() error {
 	e.trip("Wake")
 	if e.sleeps == nil {
 		e.wakes++
@@ -84,48 +85,48 @@ func (e *envoy) Wake() error {
 	return e.sleeps
 }
 
-func (e *envoy) TickEvery(millis uint32) error {
+func (e *fakeEnvoy) TickEvery(millis uint32) error {
 	e.trip("TickEvery")
 	e.every, e.ticks = millis, e.now+counter.Micros(millis)*counter.Millisecond
 	return nil
 }
 
-func (e *envoy) Resume(stream uint32) {
+func (e *fakeEnvoy) Resume(stream uint32) {
 	e.trip("Resume")
 	e.resumed = append(e.resumed, stream)
 }
 
-func (e *envoy) Respond(stream uint32, r Response) {
+func (e *fakeEnvoy) Respond(stream uint32, r Response) {
 	e.trip("Respond")
 	e.responses[stream] = r
 }
 
-func (e *envoy) Now() counter.Micros {
+func (e *fakeEnvoy) Now() counter.Micros {
 	e.trip("Now")
 	return e.now
 }
 
-func (e *envoy) Elapsed() counter.Micros {
+func (e *fakeEnvoy) Elapsed() counter.Micros {
 	e.trip("Elapsed")
 	return e.now - e.wrong
 }
 
-func (e *envoy) Count(c Counter) {
+func (e *fakeEnvoy) Count(c Counter) {
 	e.trip("Count")
 	e.counts[c]++
 }
 
-func (e *envoy) Held(change int64) {
+func (e *fakeEnvoy) Held(change int64) {
 	e.trip("Held")
 	e.held += change
 }
 
-func (e *envoy) Warn(line string) {
+func (e *fakeEnvoy) Warn(line string) {
 	e.trip("Warn")
 	e.warnings = append(e.warnings, line)
 }
 
-func (e *envoy) Property(path ...string) (string, bool) {
+func (e *fakeEnvoy) Property(path ...string) (string, bool) {
 	e.trip("Property")
 	if strings.Join(path, "") == "" {
 		e.t.Errorf("asked for the attribute %q, for which the SDK panics", path)
@@ -140,13 +141,13 @@ type sharedValue struct {
 	cas   uint32
 }
 
-func (e *envoy) Shared(slot uint32) ([]byte, uint32) {
+func (e *fakeEnvoy) Shared(slot uint32) ([]byte, uint32) {
 	e.trip("Shared")
 	v := e.shared[slot]
 	return slices.Clone(v.value), v.cas
 }
 
-func (e *envoy) Share(slot uint32, value []byte, cas uint32) bool {
+func (e *fakeEnvoy) Share(slot uint32, value []byte, cas uint32) bool {
 	e.trip("Share")
 	v, ok := e.shared[slot]
 	if ok && cas != 0 && cas != v.cas {
@@ -160,15 +161,15 @@ func (e *envoy) Share(slot uint32, value []byte, cas uint32) bool {
 }
 
 // timeOut advances the clock, tick by tick, until a silent bridge counts as down.
-func (e *envoy) timeOut(f *Filter) {
+func (e *fakeEnvoy) timeOut(f *Filter) {
 	for range f.silentFor()/tickFast + 1 {
 		e.now += tickFast
 		f.Tick()
 	}
 }
 
-// count returns the statistics that are not zero.
-func (e *envoy) count() map[string]int {
+// The method count returns the statistics that are not zero.
+func (e *fakeEnvoy) count() map[string]int {
 	all := map[string]int{}
 	for c, n := range e.counts {
 		if n > 0 {
@@ -178,8 +179,8 @@ func (e *envoy) count() map[string]int {
 	return all
 }
 
-// check returns the oldest unread check call and its items.
-func (e *envoy) check() (made, *wire.CallReader, []wire.Item) {
+// The method check returns the oldest unread check call and its items.
+func (e *fakeEnvoy) check() (madeCall, *wire.CallReader, []wire.Item) {
 	e.t.Helper()
 	if len(e.calls) == 0 {
 		e.t.Fatal("there is no call")
@@ -207,8 +208,8 @@ func (e *envoy) check() (made, *wire.CallReader, []wire.Item) {
 	}
 }
 
-// replied returns a reply of the bridge with the given answers.
-func replied(answers ...wire.Answer) Reply {
+// replyWith returns a reply of the bridge with the given answers.
+func replyWith(answers ...wire.Answer) Reply {
 	body := wire.AppendReply(nil)
 	for i := range answers {
 		body = wire.AppendAnswer(body, &answers[i])
@@ -216,18 +217,18 @@ func replied(answers ...wire.Answer) Reply {
 	return Reply{Status: 200, Body: body}
 }
 
-// left returns an admission with n units remaining.
-func left(n int64) wire.Answer {
+// admittedWith returns an admission with n units remaining.
+func admittedWith(n int64) wire.Answer {
 	return wire.Answer{Results: []counter.Result{{At: counter.Second, Granted: 1, Remaining: n, Reset: counter.Minute, Next: counter.Second}}}
 }
 
-// over returns a denial.
-func over() wire.Answer {
+// denialOver returns a denial.
+func denialOver() wire.Answer {
 	return wire.Answer{Results: []counter.Result{{At: counter.Second, Denied: true, Wait: 30 * counter.Second, Reset: counter.Minute}}}
 }
 
 // withPolicy returns a filter with a policy in force.
-func withPolicy(t *testing.T, e *envoy, p corepolicy.Policy, settings ...string) *Filter {
+func withPolicy(t *testing.T, e *fakeEnvoy, p corepolicy.Policy, settings ...string) *Filter {
 	t.Helper()
 	f, err := New(e, []byte(strings.Join(settings, "\n")))
 	if err != nil {
@@ -240,17 +241,17 @@ func withPolicy(t *testing.T, e *envoy, p corepolicy.Policy, settings ...string)
 	return f
 }
 
-// turns ends turns until all pending resumes and replies are executed.
-func (f *Filter) turns() {
+// endTurns ends turns until all pending resumes and replies are executed.
+func (f *Filter) endTurns() {
 	for len(f.out.waiting) > 0 {
 		f.Flush()
 	}
 }
 
-// publish answers the pending poll with a policy.
-func (e *envoy) publish(f *Filter, p corepolicy.Policy, version string) {
+// The method publish answers the pending poll with a policy.
+func (e *fakeEnvoy) publish(f *Filter, p corepolicy.Policy, version string) {
 	e.t.Helper()
-	i := slices.IndexFunc(e.calls, func(c made) bool { return c.Path == policyPath })
+	i := slices.IndexFunc(e.calls, func(c madeCall) bool { return c.Path == policyPath })
 	if i < 0 {
 		e.t.Fatal("nobody has asked for a policy")
 	}
@@ -280,7 +281,7 @@ func get(path string, fields ...string) [][2]string {
 	return headers
 }
 
-func equalCounts(t *testing.T, e *envoy, want map[string]int) {
+func equalCounts(t *testing.T, e *fakeEnvoy, want map[string]int) {
 	t.Helper()
 	if got := e.count(); !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)

@@ -74,13 +74,13 @@ type Response = response.Response
 // Counter names a counter of Envoy's statistics.
 type Counter uint8
 
-// The counters: outcomes of requests, and reasons why the bridge did not decide.
+// The counters of outcomes of requests, and of reasons why the bridge did not decide.
 const (
 	CounterAllowed Counter = iota
 	CounterDenied
 	CounterDegraded
-	CounterDelayed     // waited for a throttle rule and was admitted; counted as allowed too
-	CounterRedirected  // continued after an internal redirect; decided before
+	CounterDelayed     // the request waited under a throttle rule and was admitted; it is counted as allowed too
+	CounterRedirected  // the request continued after an internal redirect; it was decided before
 	CounterOversized   // the request was too large for a question; counted as denied too
 	CounterTimeout     // the bridge was silent
 	CounterUnreachable // the bridge could not be called, or the call failed
@@ -88,23 +88,25 @@ const (
 	CounterUnanswered
 	CounterUnavailable // the bridge's store did not answer
 	CounterUnknown     // the bridge does not have the filter's policy
-	CounterOpen        // no call, because the last ones failed
-	// no call, because the queues are full or the request waited too long; counted as denied too
+	CounterOpen        // no call was made, because the last ones failed
+	// no call was made, because the queues are full or the request waited too long; the request is
+	// counted as denied too
 	CounterFull
 	CounterUnreadable   // responses without a usable cost; the default was charged
 	CounterUnsettled    // responses that could not be settled; the reservation remains the charge
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRejected
 	CounterPanic
-	CounterNoPolicy   // no policy yet; on_error of the filter's configuration decides
-	CounterLeased     // admitted from leased units, without a call; counted as allowed too
-	CounterRemembered // denied by a recent denial, without a call; counted as denied too
+	CounterNoPolicy   // there is no policy yet; on_error of the filter's configuration decides
+	CounterLeased     // the request was admitted from leased units, without a call; it is counted as allowed too
+	CounterRemembered // the request was denied because of a recent denial, without a call; it is counted as denied too
 	// the bridge is overloaded; counted as denied too, unless the filter tries again
 	CounterBusy
 	CounterLate // the call was answered after the deadline
-	// denied, because on_error has already allowed the whole limit; counted as denied too
+	// the request was denied, because on_error has already allowed the whole limit; it is counted
+	// as denied too
 	CounterSpent
-	CounterInvalidTarget // answered 400, because the path or host has an unsupported form
+	CounterInvalidTarget // the request got 400, because its path or host has an unsupported form
 	counterCount
 )
 

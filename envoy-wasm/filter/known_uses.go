@@ -13,37 +13,37 @@ const usesMax = 4096
 // window.
 type knownUses struct {
 	key     hashKey
-	entries []use // usesMax, or none while nothing is remembered
+	entries []knownUse // it has usesMax elements, or none while nothing is remembered
 }
 
-// use is the usage of one counter.
-type use struct {
+// knownUse is the usage of one counter.
+type knownUse struct {
 	hash  uint64 // hash of the counter's key, which distinguishes counters with the same slot
 	units int64
 	sent  counter.Micros // when the call was sent, on the clock of leases
 	until counter.Micros // when the counter is unused again, on the same clock
 }
 
-// learn stores the usage of the counters that an answer charged.
+// The method learn stores the usage of the counters that an answer charged.
 func (u *knownUses) learn(sent counter.Micros, checks []counter.Check, results []counter.Result) {
 	for i := range checks {
 		c, r := &checks[i], &results[i]
-		if !counts(c) || r.Local || r.Overflow || r.Reset <= 0 {
+		if !isCharge(c) || r.Local || r.Overflow || r.Reset <= 0 {
 			continue
 		}
 		if u.entries == nil {
-			u.key, u.entries = newHashKey(), make([]use, usesMax)
+			u.key, u.entries = newHashKey(), make([]knownUse, usesMax)
 		}
 		h := u.key.sum(c.Key)
 		// otherwise an overdue call would overwrite a later answer
 		if e := &u.entries[h%usesMax]; e.hash != h || e.sent <= sent {
-			*e = use{hash: h, units: c.Limit.Capacity() - r.Remaining, sent: sent, until: sent + r.Reset}
+			*e = knownUse{hash: h, units: c.Limit.Capacity() - r.Remaining, sent: sent, until: sent + r.Reset}
 		}
 	}
 }
 
-// used returns the last known usage of a counter, or 0.
-func (u *knownUses) used(now counter.Micros, key []byte) int64 {
+// lastUsed returns the last known usage of a counter, or 0.
+func (u *knownUses) lastUsed(now counter.Micros, key []byte) int64 {
 	if u.entries == nil {
 		return 0
 	}
@@ -54,7 +54,7 @@ func (u *knownUses) used(now counter.Micros, key []byte) int64 {
 	return 0
 }
 
-// counts reports whether a check charges a counter.
+// isCharge reports whether a check charges a counter.
 //
 //go:noinline
-func counts(c *counter.Check) bool { return c.Limit != nil && !c.Shadow && c.Op == counter.OpTake }
+func isCharge(c *counter.Check) bool { return c.Limit != nil && !c.Shadow && c.Op == counter.OpTake }

@@ -19,13 +19,13 @@ func TestALateAnswerAdmitsNoMore(t *testing.T) {
 			e := newEnvoy(t)
 			f := withPolicy(t, e, shop(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"), "poll: 60m")
 			units := limit
-			e.flood(f, 0, 2000, "/api/x")
+			e.sendFlood(f, 0, 2000, "/api/x")
 			for range 100 {
 				calls := e.calls
 				e.calls = nil
-				e.passes(f, late)
+				e.passTicks(f, late)
 				calls, e.calls = e.calls, calls
-				e.bridge(f, &units)
+				e.answerAll(f, &units)
 				e.calls = append(e.calls, calls...)
 			}
 			if len(e.resumed) > int(limit) || e.counts[CounterDegraded] != 0 || len(e.resumed)+len(e.responses) != 2000 {
@@ -43,20 +43,20 @@ func TestALateAnswerAdmitsNoMore(t *testing.T) {
 func TestACallThatIsLost(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "100/1h"))
-	e.flood(f, 1, 1, "/api/x")
+	e.sendFlood(f, 1, 1, "/api/x")
 	e.check() // never answered
 	for id := uint32(2); e.responses[1].Status == 0; id++ {
 		if id > 100 {
 			t.Fatal("it waits for ever")
 		}
 		e.properties["source.address"] = "192.0.2.8:1"
-		e.flood(f, id, 1, "/api/x")
-		e.passes(f, 60*counter.Millisecond)
+		e.sendFlood(f, id, 1, "/api/x")
+		e.passTicks(f, 60*counter.Millisecond)
 		for len(e.calls) > 0 {
 			c := e.calls[0]
 			e.calls = e.calls[1:]
 			if c.Path == checkPath {
-				c.answer(replied(left(50)))
+				c.answer(replyWith(admittedWith(50)))
 			}
 		}
 	}
@@ -76,17 +76,17 @@ func TestOnErrorAllowsOnlyTheRest(t *testing.T) {
 		f := withPolicy(t, e, shop(t, "5/1h"))
 		units := int64(5)
 		for id := range uint32(used) {
-			e.flood(f, id, 1, "/api/x")
-			e.bridge(f, &units)
+			e.sendFlood(f, id, 1, "/api/x")
+			e.answerAll(f, &units)
 		}
 		e.refuses = errNo
-		e.flood(f, 100, 50, "/api/x")
+		e.sendFlood(f, 100, 50, "/api/x")
 		if n := len(e.resumed) - int(used); n != want {
 			t.Errorf("%d used before: %d are let through, want %d; %v", used, n, want, e.count())
 		}
 		e.now += 2 * counter.Hour // the counter has expired
 		before := len(e.resumed)
-		if e.flood(f, 200, 50, "/api/x"); len(e.resumed)-before != 5 {
+		if e.sendFlood(f, 200, 50, "/api/x"); len(e.resumed)-before != 5 {
 			t.Errorf("%d used before: %d are let through hours later", used, len(e.resumed)-before)
 		}
 	}
@@ -103,10 +103,10 @@ func TestALateAnswerUndoesNothing(t *testing.T) {
 	checks := []counter.Check{{Key: []byte("k"), Limit: &l, Op: counter.OpTake}}
 	u.learn(20, checks, []counter.Result{{Remaining: 1, Reset: counter.Hour}})
 	u.learn(10, checks, []counter.Result{{Remaining: 4, Reset: counter.Hour}})
-	if n := u.used(30, checks[0].Key); n != 4 {
+	if n := u.lastUsed(30, checks[0].Key); n != 4 {
 		t.Errorf("%d are used", n)
 	}
-	if n := u.used(20+counter.Hour, checks[0].Key); n != 0 {
+	if n := u.lastUsed(20+counter.Hour, checks[0].Key); n != 0 {
 		t.Errorf("%d are used after a window", n)
 	}
 }
@@ -118,7 +118,7 @@ func TestNoClientChoosesARecord(t *testing.T) {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "5/1h"))
 		e.refuses = errNo
-		e.flood(f, 0, 1, "/api/x")
+		e.sendFlood(f, 0, 1, "/api/x")
 		for slot := range e.shared {
 			if slot != keyRecord {
 				at = append(at, slot)
@@ -140,7 +140,7 @@ func TestNoClientChoosesARecord(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
 	h := uint64(77)
-	// all its records belong to others, one of which has used up its limit
+	// all records of the counter belong to other counters, one of which has used up its limit
 	for i := range uint64(recordWays) {
 		value := make([]byte, recordBytes)
 		setNumber(value, h+(i+1)<<32)
@@ -165,14 +165,14 @@ func TestWorkersShareTheKeyOfRecords(t *testing.T) {
 	f.recordKey()
 	other.shared = maps.Clone(e.shared)
 	delete(other.shared, keyRecord)
-	g.recordKey() // finds none either, and writes later
+	g.recordKey() // this worker finds no key either, and writes one later
 	e.shared[keyRecord] = other.shared[keyRecord]
 	if f.recordKey() != g.recordKey() || f.recordKey() == (hashKey{}) {
 		t.Error("two keys")
 	}
 }
 
-// TestSipHash compares with SipHash-1-3 for the key 00 to 0f.
+// TestSipHash compares sums with those of SipHash-1-3 for the key 00 to 0f.
 func TestSipHash(t *testing.T) {
 	k := hashKey{0x0706050403020100, 0x0f0e0d0c0b0a0908}
 	if got := k.sum(nil); got != 0xabac0158050fc4dc {

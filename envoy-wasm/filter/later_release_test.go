@@ -16,7 +16,8 @@ import (
 )
 
 // laterPolicies returns compact policies that this release cannot read, with valid checksums: with
-// the head of a later and of an earlier release, with a field more, and with a field less.
+// the head of a later and of an earlier release, with an additional field, and with a missing
+// field.
 func laterPolicies(t *testing.T) map[string][]byte {
 	t.Helper()
 	p := shop(t, "1000000/1m")
@@ -34,8 +35,8 @@ func laterPolicies(t *testing.T) map[string][]byte {
 }
 
 // TestAPolicyOfALaterRelease: a filter that cannot read the policy of its bridge keeps the one that
-// it has. If no bridge knows that one any more, its requests are answered 503. None of them is let
-// through uncounted.
+// it has. If no bridge knows the filter's policy any more, requests are answered 503. None of them
+// is let through uncounted.
 func TestAPolicyOfALaterRelease(t *testing.T) {
 	const requests = 20
 	for name, coded := range laterPolicies(t) {
@@ -64,9 +65,9 @@ func TestAPolicyOfALaterRelease(t *testing.T) {
 	}
 }
 
-// serveLater answers calls, and lets time pass while there is none, as a bridge that has only the
-// given policy.
-func (e *envoy) serveLater(f *Filter, coded []byte, steps int) {
+// serveLater answers calls as a bridge that has only the given policy, and lets time pass while
+// there is no call.
+func (e *fakeEnvoy) serveLater(f *Filter, coded []byte, steps int) {
 	for range steps {
 		switch {
 		case len(e.calls) == 0:
@@ -79,7 +80,7 @@ func (e *envoy) serveLater(f *Filter, coded []byte, steps int) {
 			c.answer(Reply{Status: 200, ETag: `"v2"`, Body: coded})
 		default:
 			c, _, items := e.check()
-			c.answer(replied(slices.Repeat([]wire.Answer{{Status: wire.StatusUnknown}}, len(items))...))
+			c.answer(replyWith(slices.Repeat([]wire.Answer{{Status: wire.StatusUnknown}}, len(items))...))
 		}
 		f.Flush()
 	}

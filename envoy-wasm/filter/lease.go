@@ -16,7 +16,7 @@ import (
 // and are refunded there.
 //
 // Leases use the worker's monotonic clock. If that clock goes back nevertheless, the elapsed time
-// is unknown, and the filter no longer uses its held units.
+// is unknown, and the filter stops using its held units.
 
 // Bounds of leases.
 const (
@@ -50,64 +50,65 @@ const (
 	extraBytesMax = batchBytesMax / 2
 )
 
-// held is the lease of one counter.
-type held struct {
+// heldLease is the lease of one counter.
+type heldLease struct {
 	key     string
 	counter lease.Counter
 	pins    int  // number of calls under way that need the lease
 	used    bool // used since the last search for room
-	ticking bool // the lease is in leases.ticking
-	tokens  []sealed
-	backs   []lease.Refund // refunds to send, see gather
+	ticking bool // whether the lease is in leases.ticking
+	tokens  []sealedReceipt
+	backs   []lease.Refund // refunds to send: see gather
 	since   counter.Micros // when the first of backs was added
 }
 
-// sealed is an encrypted receipt for units of one charge.
-type sealed struct {
+// sealedReceipt is an encrypted receipt for units of one charge.
+type sealedReceipt struct {
 	receipt counter.Micros
 	units   int64
 	age     counter.Micros // age of units of a token bucket, as in the store; 0 for other algorithms
 	text    string
 }
 
-// wanted is a request for units of one counter.
-type wanted struct {
-	held   *held
+// wantedUnits is a request for units of one counter.
+type wantedUnits struct {
+	held   *heldLease
 	check  int
 	limit  *counter.Limit
 	asking lease.Call
 }
 
-// extra is an item of a call for which no request waits: units to take in advance, or a refund.
+// The type extra is an item of a call for which no request waits: units to take in advance, or a
+// refund.
 type extra struct {
 	version string
 	item    []byte
-	wants   []wanted      // nil for a refund, which has no version, and for denials
-	denials [1]wire.Units // of an extra that reports denials
+	wants   []wantedUnits // nil for a refund, which has no version, and for denials
+	denials [1]wire.Units // the number of denials, for an extra that reports denials
 	next    *extra        // in [denials]
 }
 
-// leases are those of one worker.
+// The type leases holds the leases of one worker.
 type leases struct {
-	byKey   map[string]*held
-	all     []*held
-	next    int     // index in all, where the next search for room begins
-	ticking []*held // leases that may hold units
+	byKey   map[string]*heldLease
+	all     []*heldLease
+	next    int          // the index in all at which the next search for room begins
+	ticking []*heldLease // leases that may hold units
 	extras  []*extra
 	units   []wire.Units // buffer for the item that is being encoded
 	backs   []lease.Refund
-	reads   bool // the bridge accepts calls about leases
-	// the bridge decides repeated denials itself, except for leased counters
+	reads   bool // whether the bridge accepts calls about leases
+	// whether the bridge decides repeated denials itself, except for leased counters
 	exact          bool
-	leasesOffUntil counter.Micros // time until which no call is about leases
+	leasesOffUntil counter.Micros // the time until which the filter makes no calls about leases
 	due            counter.Micros // time of the next tend
 	told           int64          // number of held units last reported to Envoy
 
 	clock, ahead counter.Micros
 }
 
-// elapsed returns the time of the worker's monotonic clock.
-func (f *Filter) elapsed() counter.Micros {
+// elapsedTime returns the time of the worker's monotonic clock.
+func (f *Filter) elapsedTime() counter.Micros {
 	l, now := &f.leases, f.host.Elapsed()
 	if now < l.clock {
 		l.ahead += l.clock - now
@@ -118,21 +119,21 @@ func (f *Filter) elapsed() counter.Micros {
 	return now + l.ahead
 }
 
-// hold returns the lease of the counter of a check. If begin is set, it starts one if necessary.
-// The result is nil if there is none, or no room for one.
+// holdLease returns the lease of the counter of a check. If begin is set, it starts a lease if
+// there is none. The result is nil if there is none, or no room for one.
 //
 //go:noinline
-func (l *leases) hold(c *counter.Check, begin bool) *held {
+func (l *leases) holdLease(c *counter.Check, begin bool) *heldLease {
 	h := l.byKey[string(c.Key)]
 	if h == nil {
 		if !begin {
 			return nil
 		}
-		if h = l.room(); h == nil {
+		if h = l.findRoom(); h == nil {
 			return nil
 		}
 		if l.byKey == nil {
-			l.byKey = make(map[string]*held)
+			l.byKey = make(map[string]*heldLease)
 		}
 		h.key = string(c.Key)
 		l.byKey[h.key] = h
@@ -141,10 +142,10 @@ func (l *leases) hold(c *counter.Check, begin bool) *held {
 	return h
 }
 
-// room returns an unused lease, or nil if all are in use.
-func (l *leases) room() *held {
+// findRoom returns an unused lease, or nil if all are in use.
+func (l *leases) findRoom() *heldLease {
 	if len(l.all) < heldMax {
-		h := new(held)
+		h := new(heldLease)
 		l.all = append(l.all, h)
 		return h
 	}
@@ -157,17 +158,17 @@ func (l *leases) room() *held {
 			h.used = false
 		default:
 			delete(l.byKey, h.key)
-			*h = held{tokens: h.tokens[:0], backs: h.backs[:0]}
+			*h = heldLease{tokens: h.tokens[:0], backs: h.backs[:0]}
 			return h
 		}
 	}
 	return nil
 }
 
-// keep stores the receipt for granted units.
+// The method keep stores the receipt for granted units.
 //
 //go:noinline
-func (h *held) keep(t sealed) {
+func (h *heldLease) keep(t sealedReceipt) {
 	if t.units <= 0 || t.text == "" {
 		return
 	}
@@ -177,32 +178,32 @@ func (h *held) keep(t sealed) {
 	h.tokens = append(h.tokens, t)
 }
 
-// drop discards a receipt.
+// The method drop discards a receipt.
 //
 //go:noinline
-func (h *held) drop(i int) {
+func (h *heldLease) drop(i int) {
 	copy(h.tokens[i:], h.tokens[i+1:])
 	last := len(h.tokens) - 1
-	h.tokens[last], h.tokens = sealed{}, h.tokens[:last]
+	h.tokens[last], h.tokens = sealedReceipt{}, h.tokens[:last]
 }
 
 // lookAfter adds a counter to those that ticks visit, if it holds units.
-func (f *Filter) lookAfter(h *held) {
+func (f *Filter) lookAfter(h *heldLease) {
 	if h.ticking || !h.counter.Holding() {
 		return
 	}
 	h.ticking = true
 	f.leases.ticking = append(f.leases.ticking, h)
-	f.hurry()
+	f.hurryTicks()
 }
 
-// tend refunds units that need not be held.
+// The method tend refunds units that need not be held.
 func (f *Filter) tend() {
 	l := &f.leases
 	if len(l.ticking) == 0 {
 		return
 	}
-	now := f.elapsed()
+	now := f.elapsedTime()
 	if now < l.due {
 		return
 	}
@@ -232,9 +233,9 @@ func (f *Filter) tellHeld(units int64) {
 	}
 }
 
-// gather collects the refunds of a counter. It sends them once the counter holds no units, or after
-// gatherTime.
-func (f *Filter) gather(h *held, backs []lease.Refund, now counter.Micros) {
+// The method gather collects the refunds of a counter. It sends them once the counter holds no
+// units, or after gatherTime.
+func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) {
 	for _, b := range backs {
 		if len(h.backs) == 0 {
 			h.since = now
@@ -257,11 +258,11 @@ func (f *Filter) gather(h *held, backs []lease.Refund, now counter.Micros) {
 	}
 }
 
-// refund refunds units with the next call, by the oldest receipts of their charge. Most units of
-// those receipts have been used. A receipt is valid only once, so the rest of an old receipt is
-// lost, but the newer receipts still cover the held units. A receipt with a greater age than that
-// of the units would credit too much to a bucket, so it is not used.
-func (f *Filter) refund(h *held, b *lease.Refund) {
+// The method refund refunds units with the next call, by the oldest receipts of their charge. Most
+// units of those receipts have been used. A receipt is valid only once, so the rest of an old
+// receipt is lost, but the newer receipts still cover the held units. A receipt with a greater age
+// than that of the units would credit too much to a bucket, so it is not used.
+func (f *Filter) refund(h *heldLease, b *lease.Refund) {
 	units := b.Units
 	for i := 0; i < len(h.tokens) && units > 0 && len(f.leases.extras) < extrasMax; {
 		t := h.tokens[i]
@@ -272,12 +273,12 @@ func (f *Filter) refund(h *held, b *lease.Refund) {
 		n := min(units, t.units)
 		units -= n
 		h.drop(i)
-		f.extra(new(extra), wire.AppendRefund(nil, &wire.Refund{Token: t.text, Units: n}))
+		f.enqueueExtra(new(extra), wire.AppendRefund(nil, &wire.Refund{Token: t.text, Units: n}))
 	}
 }
 
 // releaseAll refunds all units, including those from calls under way, and drops recent denials. It
-// is used when the time is unknown or the filter ends.
+// is used if the time is unknown, or if the filter ends.
 func (f *Filter) releaseAll(now counter.Micros) {
 	l := &f.leases
 	for _, h := range l.all {

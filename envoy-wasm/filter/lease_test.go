@@ -30,21 +30,21 @@ func shopLeased(t *testing.T, limits ...string) corepolicy.Policy {
 	return p
 }
 
-// ledger is a bridge that supports leases. Each of its counters has a number of units left in the
-// current minute.
-type ledger struct {
-	*envoy
+// ledgerBridge is a bridge that supports leases. Each of its counters has a number of units left in
+// the current minute.
+type ledgerBridge struct {
+	*fakeEnvoy
 	f       *Filter
 	left    []int64 // units left for each check of a request
 	tokens  map[string]int64
 	kinds   map[wire.Kind]int
 	calls   int
 	next    uint32
-	deaf    bool // does not support leases
-	exact   bool // forbids remembering denials
-	verdict bool // identifies the requests as another client's
+	deaf    bool // the bridge does not support leases
+	exact   bool // the bridge forbids remembering denials
+	verdict bool // the bridge identifies the requests as another client's
 	path    string
-	// Calls about leases reach a bridge that does not support them, and other calls one that does.
+	// Calls about leases reach a bridge without support for them, and other calls one with support.
 	mixed   bool
 	late    bool     // a call about leases that is rejected is answered only after it was given up
 	settled []string // receipts
@@ -52,15 +52,15 @@ type ledger struct {
 	denied int
 }
 
-func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledger {
+func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledgerBridge {
 	t.Helper()
-	b := &ledger{envoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}, path: "/api/x"}
-	b.f = withPolicy(t, b.envoy, p)
+	b := &ledgerBridge{fakeEnvoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}, path: "/api/x"}
+	b.f = withPolicy(t, b.fakeEnvoy, p)
 	return b
 }
 
 // answer answers one item.
-func (b *ledger) answer(item *wire.Item) (a wire.Answer) {
+func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 	b.kinds[item.Kind]++
 	if item.Kind == wire.KindSettle {
 		b.settled = append(b.settled, item.Settle.Receipt)
@@ -112,13 +112,13 @@ func (b *ledger) answer(item *wire.Item) (a wire.Answer) {
 	return a
 }
 
-// serve answers the calls in flight.
-func (b *ledger) serve() {
+// The method serve answers the calls in flight.
+func (b *ledgerBridge) serve() {
 	b.t.Helper()
-	for b.wakes > 0 || len(b.envoy.calls) > 0 {
+	for b.wakes > 0 || len(b.fakeEnvoy.calls) > 0 {
 		b.wakes = 0
 		b.f.Flush()
-		if len(b.envoy.calls) == 0 {
+		if len(b.fakeEnvoy.calls) == 0 {
 			return
 		}
 		c, reader, items := b.check()
@@ -147,7 +147,7 @@ func (b *ledger) serve() {
 	}
 }
 
-func (b *ledger) leases() string {
+func (b *ledgerBridge) leases() string {
 	switch {
 	case b.deaf:
 		return ""
@@ -159,7 +159,7 @@ func (b *ledger) leases() string {
 }
 
 // request sends a request and reports whether it was admitted.
-func (b *ledger) request() bool {
+func (b *ledgerBridge) request() bool {
 	b.t.Helper()
 	b.next++
 	s := b.f.NewStream(b.next)
@@ -169,40 +169,40 @@ func (b *ledger) request() bool {
 	if action == Pause && !refused && !slices.Contains(b.resumed, b.next) {
 		b.t.Fatalf("request %d is not decided", b.next)
 	}
-	s.ResponseHeaders(ok("200"), true)
+	s.ResponseHeaders(okHeaders("200"), true)
 	s.Done()
 	return !refused
 }
 
-// requests sends n requests at a steady pace and returns how many were admitted.
-func (b *ledger) requests(n int, every counter.Micros) (admitted int) {
+// The method requests sends n requests at a steady pace and returns how many were admitted.
+func (b *ledgerBridge) requests(n int, every counter.Micros) (admitted int) {
 	b.t.Helper()
 	for range n {
 		if b.request() {
 			admitted++
 		}
-		b.pass(every)
+		b.passTime(every)
 	}
 	return admitted
 }
 
-// pass advances the clock, with ticks.
-func (b *ledger) pass(d counter.Micros) {
+// passTime advances the clock, with ticks.
+func (b *ledgerBridge) passTime(d counter.Micros) {
 	b.t.Helper()
 	for end := b.now + d; b.now < end; {
 		b.now = min(end, max(b.now+1, b.ticks))
 		if b.now >= b.ticks {
 			b.ticks = b.now + counter.Micros(b.every)*counter.Millisecond
 			b.f.Tick()
-			b.calls0()
+			b.dropPolls()
 			b.serve()
 		}
 	}
 }
 
-// calls0 drops polls for a policy.
-func (b *ledger) calls0() {
-	b.envoy.calls = slices.DeleteFunc(b.envoy.calls, func(c made) bool { return c.Path == policyPath })
+// dropPolls drops polls for a policy.
+func (b *ledgerBridge) dropPolls() {
+	b.fakeEnvoy.calls = slices.DeleteFunc(b.fakeEnvoy.calls, func(c madeCall) bool { return c.Path == policyPath })
 }
 
 // TestAHotCounterIsDecidedHere: a busy counter is decided without calls and never exceeded, and
@@ -216,7 +216,7 @@ func TestAHotCounterIsDecidedHere(t *testing.T) {
 	if b.calls > demand/10 || b.counts[CounterLeased] < demand*9/10 {
 		t.Errorf("%d calls, and %d of %d from the hand", b.calls, b.counts[CounterLeased], demand)
 	}
-	b.pass(counter.Second)
+	b.passTime(counter.Second)
 	if b.left[0] != 2000-demand {
 		t.Errorf("%d are left, want %d: what was not used is back", b.left[0], 2000-demand)
 	}
@@ -242,7 +242,7 @@ func TestHeadersOfLeasedDecisions(t *testing.T) {
 		t.Fatal("it waits")
 	}
 	fields := map[string]string{}
-	for _, field := range s.ResponseHeaders(ok("200"), true) {
+	for _, field := range s.ResponseHeaders(okHeaders("200"), true) {
 		fields[field[0]] = field[1]
 	}
 	want := map[string]string{"x-ratelimit-limit": "2000", "x-ratelimit-remaining": "1699", "ratelimit-policy": `"api";q=2000;w=60`,
@@ -292,7 +292,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 		"throttle": func(p *corepolicy.Policy) {
 			p.Rules[0].Action, p.Rules[0].Throttle = corepolicy.ActionThrottle, &corepolicy.Throttle{MaxDelay: counter.Millisecond, MaxWaiting: 1}
 		},
-		// The shard that a request uses is unknown in this case.
+		// In this case, the shard that a request will use is unknown.
 		"shards": func(p *corepolicy.Policy) { p.Rules[0].Shards = 5 },
 	} {
 		p := shopLeased(t, "10/1m fixed_window")
@@ -337,7 +337,7 @@ func TestSettlementsReachABridgeThatKnowsNoLeases(t *testing.T) {
 		var want []string
 		for i := range 3000 {
 			want = append(want, strconv.Itoa(i))
-			b.f.calls.settling = append(b.f.calls.settling, &due{receipt: want[i]})
+			b.f.calls.settling = append(b.f.calls.settling, &dueSettlement{receipt: want[i]})
 			b.requests(1, counter.Millisecond)
 		}
 		b.wakes++
@@ -376,7 +376,7 @@ func TestALostGrantIsNeverUsed(t *testing.T) {
 func TestTheHandComesBeforeOnError(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)
-	held := b.f.leases.all[0].counter.Held(b.f.elapsed())
+	held := b.f.leases.all[0].counter.Held(b.f.elapsedTime())
 	b.refuses = errNo
 	leased := b.counts[CounterLeased]
 	b.requests(300, 10)
@@ -397,14 +397,14 @@ func TestTheClockOfLeases(t *testing.T) {
 		t.Error("decided from units of which nobody knows how old they are")
 	}
 	b.serve()
-	b.pass(counter.Second)
+	b.passTime(counter.Second)
 	if b.left[0] != 2000-301 {
 		t.Errorf("%d left, want 1699: they are given back", b.left[0])
 	}
 	if b.requests(300, counter.Millisecond); b.counts[CounterLeased] == leased {
 		t.Error("never leased again")
 	}
-	b.now += counter.Hour // then both clocks move forward, and the held units are too old
+	b.now += counter.Hour // afterwards both clocks move forward, and the held units are too old
 	leased = b.counts[CounterLeased]
 	if b.request(); b.counts[CounterLeased] != leased {
 		t.Error("used an hour later")
@@ -435,8 +435,8 @@ func TestCountersAreBounded(t *testing.T) {
 // TestFromTheHandWithoutAllocating: a decision from leased units allocates no more than any decided
 // request.
 func TestFromTheHandWithoutAllocating(t *testing.T) {
-	host := &quick{now: counter.Second}
-	serve := hot(t, host)
+	host := &quickHost{now: counter.Second}
+	serve := hotRequest(t, host)
 	if n := testing.AllocsPerRun(200, serve); n > 4 {
 		t.Errorf("%v allocations", n)
 	} else {
@@ -444,8 +444,8 @@ func TestFromTheHandWithoutAllocating(t *testing.T) {
 	}
 }
 
-// hot returns a function that runs a request that is decided from leased units.
-func hot(t testing.TB, host *quick) func() {
+// hotRequest returns a function that runs a request that is decided from leased units.
+func hotRequest(t testing.TB, host *quickHost) func() {
 	t.Helper()
 	limit, err := counter.ParseLimit("1000000000/1h fixed_window")
 	if err != nil {
@@ -461,20 +461,20 @@ func hot(t testing.TB, host *quick) func() {
 	f.leases.reads = true
 	request := get("/api/orders/4711?page=2", "user-agent", "curl/8.0", "accept", "*/*", "x-request-id", "b28e7fe0-9646-4934",
 		"x-forwarded-for", "192.0.2.7", "x-forwarded-proto", "http", "authorization", "Bearer abc")
-	response := ok("200", "content-type", "application/json", "content-length", "20")
+	response := okHeaders("200", "content-type", "application/json", "content-length", "20")
 	s := f.NewStream(1)
 	s.RequestHeaders(request)
 	h := f.leases.all[0]
 	c, l := &h.counter, &limit
 	s.Done()
 	c.CancelCall()
-	// A practically endless supply of units.
+	// This is a practically endless supply of units.
 	fill := func() {
-		a, ok := c.Ask(f.elapsed(), l, 1)
+		a, ok := c.Ask(f.elapsedTime(), l, 1)
 		if !ok {
 			t.Fatal("not asked")
 		}
-		c.Granted(f.elapsed(), &a, &counter.Result{At: host.now, Granted: 1 << 30, Remaining: 1 << 20, Reset: counter.Hour, Receipt: 7})
+		c.Granted(f.elapsedTime(), &a, &counter.Result{At: host.now, Granted: 1 << 30, Remaining: 1 << 20, Reset: counter.Hour, Receipt: 7})
 	}
 	fill()
 	return func() {
@@ -492,7 +492,7 @@ func hot(t testing.TB, host *quick) func() {
 
 // BenchmarkFromTheHand measures the filter's cost of a request without a call.
 func BenchmarkFromTheHand(b *testing.B) {
-	serve := hot(b, &quick{now: counter.Second})
+	serve := hotRequest(b, &quickHost{now: counter.Second})
 	b.ReportAllocs()
 	for b.Loop() {
 		serve()

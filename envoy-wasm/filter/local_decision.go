@@ -10,18 +10,18 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// part is the local state of one check of a request.
-type part struct {
-	held    *held
-	units   lease.Held // if it was admitted
+// checkPart holds the local state of one check of a request.
+type checkPart struct {
+	held    *heldLease
+	units   lease.Held // the number of units taken, if the check was admitted
 	verdict lease.Verdict
 }
 
-// decideLocally decides the request locally if possible, and otherwise prepares its question. done
-// reports whether the request is decided.
+// decideLocally decides the request locally if possible, and otherwise prepares its question. The
+// result done reports whether the request is decided.
 func (s *Stream) decideLocally() (action Action, done bool) {
 	f, a := s.f, s.asking
-	a.forget() // the time at which the request joined a queue
+	a.forgetParts() // the time at which the request joined a queue
 	deny, admit := a.plan.LocalDecision()
 	if a.denies = deny && !a.unsure && !a.dated; !a.denies {
 		return Continue, false
@@ -34,14 +34,14 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 		return Continue, false // no recent denials: the checks below would find none
 	}
 	if a.admits && f.stale {
-		a.attrs.Ask.Known = 0 // so that the bridge verifies the credentials again
+		a.attrs.Ask.Known = 0 // this makes the bridge verify the credentials again
 		return Continue, false
 	}
-	now := f.elapsed()
+	now := f.elapsedTime()
 	inHand, denied := f.look(now, a, a.admits)
 	switch {
 	case denied:
-		return s.remembered(now), true
+		return s.denyRemembered(now), true
 	case inHand == len(a.parts):
 		return s.admitFromLease(now), true
 	}
@@ -49,13 +49,13 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	return Continue, false
 }
 
-// look evaluates each check locally. If takes is set, it takes leased units; otherwise it considers
-// only recent denials.
-func (f *Filter) look(now counter.Micros, a *asking, takes bool) (inHand int, denied bool) {
+// The method look evaluates each check locally. If takes is set, it takes leased units; otherwise
+// it considers only recent denials.
+func (f *Filter) look(now counter.Micros, a *askingData, takes bool) (inHand int, denied bool) {
 	checks := a.plan.Checks()
 	for i := range checks {
 		c := &checks[i]
-		p := part{held: f.leases.hold(c, takes)}
+		p := checkPart{held: f.leases.holdLease(c, takes)}
 		switch {
 		case p.held == nil:
 		case takes:
@@ -74,36 +74,36 @@ func (f *Filter) look(now counter.Micros, a *asking, takes bool) (inHand int, de
 	return inHand, denied
 }
 
-// forget discards the results of look.
+// forgetParts discards the results of look.
 //
 //go:noinline
-func (a *asking) forget() {
+func (a *askingData) forgetParts() {
 	clear(a.parts)
 	a.parts, a.admits = a.parts[:0], false
 }
 
-// remembers reports whether a recent denial denies a request that is not decided locally.
+// isRemembered reports whether a recent denial denies a request that is not decided locally.
 //
 //go:noinline
-func (s *Stream) remembers() (denied bool) {
+func (s *Stream) isRemembered() (denied bool) {
 	f, a := s.f, s.asking
 	if !a.alike || a.unsure || len(f.leases.byKey) == 0 {
 		return false
 	}
-	a.forget()
-	_, denied = f.look(f.elapsed(), a, false)
+	a.forgetParts()
+	_, denied = f.look(f.elapsedTime(), a, false)
 	return denied
 }
 
-// remembered denies a request because of a recent denial.
+// denyRemembered denies a request because of a recent denial.
 //
 //go:noinline
-func (s *Stream) remembered(now counter.Micros) Action {
+func (s *Stream) denyRemembered(now counter.Micros) Action {
 	a := s.asking
 	a.putBack(now)
 	a.fillDenied(now)
 	s.f.host.Count(CounterRemembered)
-	return s.concluded()
+	return s.decideByResults()
 }
 
 // admitFromLease admits a request whose units are all leased.
@@ -118,11 +118,11 @@ func (s *Stream) admitFromLease(now counter.Micros) Action {
 		}
 	}
 	f.host.Count(CounterLeased)
-	return s.concluded()
+	return s.decideByResults()
 }
 
 // putBack undoes the effects of look on the counters.
-func (a *asking) putBack(now counter.Micros) {
+func (a *askingData) putBack(now counter.Micros) {
 	checks := a.plan.Checks()
 	for i := range a.parts {
 		switch p := &a.parts[i]; p.verdict {
@@ -135,7 +135,7 @@ func (a *asking) putBack(now counter.Micros) {
 }
 
 // fillDenied fills in the results of a request that a recent denial denies.
-func (a *asking) fillDenied(now counter.Micros) {
+func (a *askingData) fillDenied(now counter.Micros) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	at := a.attrs.View.At
 	for i := range a.parts {
@@ -155,9 +155,9 @@ func (a *asking) fillDenied(now counter.Micros) {
 	}
 }
 
-// want adds to the request's question the units to take for its counters. If one of the counters is
-// not hot, the next request must make a call anyway, so no units are taken in advance.
-func (a *asking) want(now counter.Micros) {
+// wantUnits adds to the request's question the units to take for its counters. If one of the
+// counters is not hot, the next request must make a call anyway, so no units are taken in advance.
+func (a *askingData) wantUnits(now counter.Micros) {
 	checks, hot := a.plan.Checks(), true
 	for i := range a.parts {
 		p := &a.parts[i]
@@ -167,7 +167,7 @@ func (a *asking) want(now counter.Micros) {
 		case lease.Ask:
 			if asking, ok := p.held.counter.Ask(now, checks[i].Limit, checks[i].Cost); ok {
 				p.held.pins++
-				a.wants = append(a.wants, wanted{held: p.held, check: i, limit: checks[i].Limit, asking: asking})
+				a.wants = append(a.wants, wantedUnits{held: p.held, check: i, limit: checks[i].Limit, asking: asking})
 				hot = hot && asking.Max > asking.Cost
 				continue
 			}
@@ -181,14 +181,14 @@ func (a *asking) want(now counter.Micros) {
 	}
 }
 
-// unwant cancels the wants of a request that makes no call.
-func (a *asking) unwant() {
+// cancelWants cancels the wants of a request that makes no call.
+func (a *askingData) cancelWants() {
 	unwant(a.wants)
 	a.wants = nil
 }
 
 //go:noinline
-func unwant(wants []wanted) {
+func unwant(wants []wantedUnits) {
 	for i := range wants {
 		h := wants[i].held
 		h.pins--
@@ -197,7 +197,7 @@ func unwant(wants []wanted) {
 }
 
 // unitsOf encodes the wanted units of a check.
-func unitsOf(c *counter.Check, w *wanted) wire.Units {
+func unitsOf(c *counter.Check, w *wantedUnits) wire.Units {
 	u := wire.Units{Check: w.check, Counter: wire.CounterOf(c), Cost: w.asking.Cost, Max: w.asking.Max, ShareMille: w.asking.ShareMille}
 	if u.Max > u.Cost {
 		u.Age = w.asking.Age
@@ -205,8 +205,8 @@ func unitsOf(c *counter.Check, w *wanted) wire.Units {
 	return u
 }
 
-// age returns the age of that many units, as stated in their receipt.
-func (w *wanted) age(granted int64) counter.Micros {
+// ageOf returns the age of that many units, as stated in their receipt.
+func (w *wantedUnits) ageOf(granted int64) counter.Micros {
 	switch {
 	case w.limit.Algorithm() != counter.TokenBucket:
 		return 0
@@ -217,10 +217,10 @@ func (w *wanted) age(granted int64) counter.Micros {
 	}
 }
 
-// granted processes the result for a wanted counter. r is nil if there is no usable answer. own is
-// the part of the grant that the request itself uses.
-func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.Lease) {
-	h, now := w.held, f.elapsed()
+// takeGranted processes the result for a wanted counter. The argument r is nil if there is no
+// usable answer, and own is the part of the grant that the request itself uses.
+func (f *Filter) takeGranted(w *wantedUnits, r *counter.Result, own int64, leases []wire.Lease) {
+	h, now := w.held, f.elapsedTime()
 	h.pins--
 	if r == nil || r.Local || r.Overflow {
 		h.counter.Failed(now)
@@ -230,7 +230,7 @@ func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.
 	for i := range leases {
 		if l := &leases[i]; l.Check == w.check {
 			// the text is a part of the whole reply
-			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), strings.Clone(l.Token)})
+			h.keep(sealedReceipt{l.Receipt, l.Granted - own, w.ageOf(l.Granted), strings.Clone(l.Token)})
 			all.Granted, all.Receipt = l.Granted, l.Receipt
 		}
 	}
@@ -240,11 +240,11 @@ func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.
 }
 
 // takeResults processes the results of an answer for counters without wanted units.
-func (f *Filter) takeResults(a *asking, wants []wanted, results []counter.Result, sent counter.Micros) {
+func (f *Filter) takeResults(a *askingData, wants []wantedUnits, results []counter.Result, sent counter.Micros) {
 	if len(f.leases.byKey) == 0 && !anyDenied(results) {
 		return
 	}
-	now, checks := f.elapsed(), a.plan.Checks()
+	now, checks := f.elapsedTime(), a.plan.Checks()
 next:
 	for i := range results {
 		for j := range wants {
@@ -256,7 +256,7 @@ next:
 		if r.Local || r.Overflow {
 			continue
 		}
-		if h := f.leases.hold(c, r.Denied); h != nil {
+		if h := f.leases.holdLease(c, r.Denied); h != nil {
 			h.counter.Observe(now, sent, c.Limit, c.Cost, r)
 		}
 	}
@@ -271,13 +271,13 @@ func anyDenied(results []counter.Result) bool {
 	return false
 }
 
-// lease processes the results of an answer for the counters of an item. If the answer has verdicts
-// on the credentials, the results can be for a different client than the wanted units.
+// The method lease processes the results of an answer for the counters of an item. If the answer
+// has verdicts on the credentials, the results can be for a different client than the wanted units.
 func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Micros) {
-	defer f.guard() // the request gets its answer even if this panics
+	defer f.guard() // the request gets its answer even if the following code panics
 	n := max(1, r.checks)
 	if s := r.stream; ok && s != nil && s.state == waiting && got.Verdict == nil && len(got.Results) == len(s.asking.plan.Checks()) {
-		// before held units are added to Remaining
+		// this comes before held units are added to Remaining
 		f.uses.learn(sent, s.asking.plan.Checks(), got.Results)
 	}
 	ok = ok && got.Verdict == nil && len(got.Results) == n
@@ -285,12 +285,12 @@ func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Mic
 		w := &r.wants[i]
 		switch {
 		case !ok:
-			f.granted(w, nil, 0, nil)
+			f.takeGranted(w, nil, 0, nil)
 		case r.extra:
-			f.granted(w, &got.Results[0], 0, got.Leases)
+			f.takeGranted(w, &got.Results[0], 0, got.Leases)
 		default:
 			result := &got.Results[w.check]
-			f.granted(w, result, result.Granted, got.Leases)
+			f.takeGranted(w, result, result.Granted, got.Leases)
 		}
 	}
 	if s := r.stream; ok && s != nil && s.state == waiting {
@@ -303,15 +303,15 @@ func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Mic
 	}
 }
 
-// units returns the units to take with a request that is sent now.
-func (f *Filter) units(a *asking) []wire.Units {
+// unitsToTake returns the units to take with a request that is sent now.
+func (f *Filter) unitsToTake(a *askingData) []wire.Units {
 	if !f.leases.reads {
-		a.unwant()
+		a.cancelWants()
 	}
 	if f.leases.units = f.leases.units[:0]; len(a.wants) == 0 {
 		return nil
 	}
-	now, checks := f.elapsed(), a.plan.Checks()
+	now, checks := f.elapsedTime(), a.plan.Checks()
 	for i := range a.wants {
 		w := &a.wants[i]
 		w.held.counter.Sending(now, &w.asking)
@@ -322,8 +322,8 @@ func (f *Filter) units(a *asking) []wire.Units {
 	return f.leases.units
 }
 
-// fetch takes units in advance by repeating the question of a request that is admitted.
-func (f *Filter) fetch(now counter.Micros, a *asking, check int) {
+// The method fetch takes units in advance by repeating the question of a request that is admitted.
+func (f *Filter) fetch(now counter.Micros, a *askingData, check int) {
 	if f.calls.failures >= failuresMax || !f.leases.reads || a.attrs.size() > fetchBytesMax {
 		return
 	}
@@ -333,15 +333,15 @@ func (f *Filter) fetch(now counter.Micros, a *asking, check int) {
 		return
 	}
 	h.pins++
-	next := &extra{version: a.policy.version, wants: []wanted{{held: h, check: check, limit: c.Limit, asking: asking}}}
+	next := &extra{version: a.policy.version, wants: []wantedUnits{{held: h, check: check, limit: c.Limit, asking: asking}}}
 	f.leases.units = append(f.leases.units[:0], unitsOf(c, &next.wants[0]))
-	f.extra(next, wire.AppendAsk(nil, wire.KindFetch, &a.attrs.Ask, f.leases.units))
+	f.enqueueExtra(next, wire.AppendAsk(nil, wire.KindFetch, &a.attrs.Ask, f.leases.units))
 }
 
-// extra enqueues an item for the next call.
+// enqueueExtra enqueues an item for the next call.
 //
 //go:noinline
-func (f *Filter) extra(next *extra, item []byte) {
+func (f *Filter) enqueueExtra(next *extra, item []byte) {
 	next.item = item
 	f.leases.extras = append(f.leases.extras, next)
 	f.scheduleFlush() // if this fails, the extra is sent with the next call
@@ -356,21 +356,21 @@ func (f *Filter) appendExtras(version string) {
 		switch {
 		case !l.reads && (next.wants != nil || next.version == ""), next.version != "" && next.version != f.policy.version:
 			unwant(next.wants)
-		case next.version != "" && next.version != version || !c.spares(len(next.item)):
+		case next.version != "" && next.version != version || !c.sparesRoom(len(next.item)):
 			kept = append(kept, next)
 		default:
 			c.body = append(c.body, next.item...)
 			c.lease()
-			c.fill(&batchItem{wants: next.wants, extra: true})
+			c.recordItem(&batchItem{wants: next.wants, extra: true})
 		}
 	}
 	clear(l.extras[len(kept):])
 	l.extras = kept
 }
 
-// spares reports whether an extra of the given number of bytes can share the call with the items in
-// it.
-func (c *calls) spares(bytes int) bool {
+// sparesRoom reports whether an extra of the given number of bytes can share the call with the
+// items in it.
+func (c *calls) sparesRoom(bytes int) bool {
 	items := len(c.filling.items)
 	return items == 0 || items < extraItemsMax && len(c.body)+bytes <= extraBytesMax
 }

@@ -20,7 +20,7 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			e := newEnvoy(t)
 			f := withPolicy(t, e, shop(t, "10/1m"))
-			f.calls.settling = append(f.calls.settling, new(due))
+			f.calls.settling = append(f.calls.settling, new(dueSettlement))
 			for id := range uint32(2) {
 				f.NewStream(id).RequestHeaders(get("/api/x"))
 			}
@@ -37,7 +37,7 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 				t.Errorf("resumed %v: %v", e.resumed, e.count())
 			}
 			f.calls.failures = 0
-			admitted(t, e, f, 7, left(1), get("/api/x"))
+			admitted(t, e, f, 7, admittedWith(1), get("/api/x"))
 		})
 	}
 }
@@ -47,7 +47,7 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 func TestAClockThatGoesBack(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey}))
-	admitted(t, e, f, 1, verdictOf(wire.Answer{}, found(0, "premium")), get("/api/x", "x-api-key", "one"))
+	admitted(t, e, f, 1, verdictOf(wire.Answer{}, foundVerdict(0, "premium")), get("/api/x", "x-api-key", "one"))
 	f.calls.failures, f.calls.openTill = failuresMax, e.now+openFor
 	f.poll.due = e.now + f.config.Poll
 	e.now -= counter.Hour
@@ -69,7 +69,7 @@ func TestAClockThatGoesBack(t *testing.T) {
 // policy. If none of them does, even after four polls, the requests are denied, because that is not
 // an outage.
 func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
-	unknown := replied(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
+	unknown := replyWith(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
 	for _, c := range []struct {
 		know int // index of the attempt at which the policy is known
 		want map[string]int
@@ -91,7 +91,7 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 				t.Fatalf("asks about %d", len(items))
 			}
 			if asked++; asked > c.know {
-				call.answer(replied(left(9), left(8)))
+				call.answer(replyWith(admittedWith(9), admittedWith(8)))
 			} else {
 				call.answer(unknown)
 			}
@@ -110,9 +110,9 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 
 // nextCheck advances the clock until there is a call about requests, and answers polls with 304. It
 // returns false if no request waits for one.
-func (e *envoy) nextCheck(f *Filter) bool {
-	for f.Flush(); len(e.calls) == 0 && f.busy(); f.Flush() {
-		e.passes(f, tickFast)
+func (e *fakeEnvoy) nextCheck(f *Filter) bool {
+	for f.Flush(); len(e.calls) == 0 && f.isBusy(); f.Flush() {
+		e.passTicks(f, tickFast)
 	}
 	return len(e.calls) > 0
 }
@@ -125,7 +125,7 @@ func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
 	call, _, _ := e.check()
-	call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+	call.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
 	f.Flush()
 	e.timeOut(f)
 	if !slices.Equal(e.resumed, []uint32{1}) || e.counts[CounterTimeout] != 1 {
@@ -155,11 +155,11 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	if n := polls(); n != 0 {
 		t.Fatalf("asked for a policy %d times though Envoy gave one", n)
 	}
-	unknown := replied(wire.Answer{Status: wire.StatusUnknown})
+	unknown := replyWith(wire.Answer{Status: wire.StatusUnknown})
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
 	// One of two bridges has not yet read the policy that Envoy got.
-	for _, answer := range []Reply{unknown, replied(left(9))} {
+	for _, answer := range []Reply{unknown, replyWith(admittedWith(9))} {
 		c, _, _ := e.check()
 		c.answer(answer)
 		f.Flush()
@@ -204,7 +204,7 @@ func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 		f.Flush()
 		for range againMax + 1 {
 			c, _, _ := e.check()
-			c.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+			c.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
 			f.Flush()
 		}
 		for len(e.calls) == 0 && e.now < asked+counter.Second {
@@ -225,7 +225,7 @@ func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 	other.User = []corepolicy.Source{{Kind: corepolicy.SourceHeader, Name: "X-User"}}
 	for name, c := range map[string]struct {
 		next    corepolicy.Policy
-		version string // of the call after the poll
+		version string // the deadline of the call after the poll
 		want    map[string]int
 	}{
 		"other limit":  {shop(t, "20/1m"), "v2", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},
@@ -238,7 +238,7 @@ func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 			s, gone := f.NewStream(1), f.NewStream(2)
 			s.RequestHeaders(get("/api/x"))
 			gone.RequestHeaders(get("/api/x"))
-			unknown := replied(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
+			unknown := replyWith(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
 			f.Flush()
 			for range againMax + 1 {
 				call, _, _ := e.check()
@@ -260,12 +260,12 @@ func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 					t.Fatalf("asks about %d by version %q", len(items), reader.Version)
 				}
 				if reader.Version == "v2" {
-					call.answer(replied(left(9)))
+					call.answer(replyWith(admittedWith(9)))
 				} else {
-					call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+					call.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
 				}
 			}
-			c.want["policy_unknown"] += againMax + 1 // of the request that has ended
+			c.want["policy_unknown"] += againMax + 1 // the call of the request that has ended
 			equalCounts(t, e, c.want)
 			if f.calls.held != 0 || len(f.outdated) != 0 {
 				t.Errorf("%d bytes held, %d wait", f.calls.held, len(f.outdated))

@@ -26,7 +26,7 @@ func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	f.Flush()
 	first, _, _ := e.check()
 	e.now -= counter.Hour
-	first.answer(replied(later()))
+	first.answer(replyWith(denialUntil()))
 	if second, _, _ := e.check(); second.TimeoutMillis != 3000 {
 		t.Errorf("the second call has %d ms", second.TimeoutMillis)
 	}
@@ -54,7 +54,7 @@ func TestAWakeThatFlushesAtOnce(t *testing.T) {
 // TestACallUnderWayWhenTheClockGoesBack: units granted by such a call are not used.
 func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	for len(b.tokens) == 0 && b.next < 100 { // until the first grant, whose answer is delayed
+	for len(b.tokens) == 0 && b.next < 100 { // requests are sent until the first grant, whose answer is delayed
 		b.next++
 		b.f.NewStream(b.next).RequestHeaders(get("/api/x"))
 		b.f.Flush()
@@ -76,7 +76,7 @@ func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 		t.Error("decided from units of which nobody knows how old they are")
 	}
 	b.serve()
-	b.pass(counter.Second)
+	b.passTime(counter.Second)
 	if n := 2000 - int64(b.next) - 1; b.left[0] != n {
 		t.Errorf("%d left, want %d", b.left[0], n)
 	}
@@ -110,10 +110,10 @@ func TestBridgesOfBothKinds(t *testing.T) {
 func TestRequestsDoNotWaitBehindRefunds(t *testing.T) {
 	for _, path := range []string{"/api/x", "/api/" + strings.Repeat("x", 250<<10)} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, everywhere(shopLeased(t, "2000/1m fixed_window")))
+		f := withPolicy(t, e, anyPath(shopLeased(t, "2000/1m fixed_window")))
 		f.leases.reads = true
 		for range extrasMax {
-			f.extra(new(extra), wire.AppendRefund(nil, &wire.Refund{Token: strings.Repeat("t", 300), Units: 1}))
+			f.enqueueExtra(new(extra), wire.AppendRefund(nil, &wire.Refund{Token: strings.Repeat("t", 300), Units: 1}))
 		}
 		f.NewStream(1).RequestHeaders(get(path))
 		f.NewStream(2).RequestHeaders(get("/api/x"))
@@ -134,8 +134,8 @@ func TestRequestsDoNotWaitBehindRefunds(t *testing.T) {
 	}
 }
 
-// everywhere removes the paths from a policy's matches, so that paths may have any length.
-func everywhere(p corepolicy.Policy) corepolicy.Policy {
+// anyPath removes the paths from a policy's matches, so that paths may have any length.
+func anyPath(p corepolicy.Policy) corepolicy.Policy {
 	for i := range p.Rules {
 		p.Rules[i].Match.Path = nil
 	}
@@ -155,7 +155,7 @@ func TestUnitsOfAFormerPolicy(t *testing.T) {
 	if s.asking.wants = nil; len(wants) != 1 {
 		t.Fatalf("%d counters are asked", len(wants))
 	}
-	f.extra(&extra{version: "v1", wants: wants}, wire.AppendAsk(nil, wire.KindFetch, &wire.Ask{}, nil))
+	f.enqueueExtra(&extra{version: "v1", wants: wants}, wire.AppendAsk(nil, wire.KindFetch, &wire.Ask{}, nil))
 	s.Done()
 	f.poll.due = 0
 	f.pollPolicy()
@@ -166,13 +166,13 @@ func TestUnitsOfAFormerPolicy(t *testing.T) {
 	if reader.Version != "v2" || len(items) != 1 || len(f.leases.extras) != 0 || f.leases.all[0].pins != 0 {
 		t.Errorf("%s: %d items, %d wait still, %d pins", reader.Version, len(items), len(f.leases.extras), f.leases.all[0].pins)
 	}
-	c.answer(replied(left(1)))
+	c.answer(replyWith(admittedWith(1)))
 }
 
 // TestLongRequestsFetchNothing: nothing is prefetched for long requests, because each of them would
 // be kept in memory, one for each counter.
 func TestLongRequestsFetchNothing(t *testing.T) {
-	b := newLedger(t, everywhere(shopLeased(t, "20000/1m fixed_window")), 20000)
+	b := newLedger(t, anyPath(shopLeased(t, "20000/1m fixed_window")), 20000)
 	b.path = "/api/" + strings.Repeat("x", 2*fetchBytesMax)
 	if n := b.requests(300, counter.Millisecond); n != 300 || b.counts[CounterLeased] == 0 || b.kinds[wire.KindFetch] != 0 {
 		t.Errorf("%d admitted, asked %v, counted %v", n, b.kinds, b.count())
@@ -186,7 +186,7 @@ func TestAPanicAboutLeasesLosesNoRequest(t *testing.T) {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))
 		// without an entry, the clock is not read
-		f.leases.hold(&counter.Check{Key: []byte("a client that was refused")}, true)
+		f.leases.holdLease(&counter.Check{Key: []byte("a client that was refused")}, true)
 		for id := uint32(1); id <= 3; id++ {
 			f.NewStream(id).RequestHeaders(get("/api/x"))
 		}
@@ -199,7 +199,7 @@ func TestAPanicAboutLeasesLosesNoRequest(t *testing.T) {
 		if !flush {
 			e.panics = "Elapsed"
 		}
-		c.answer(replied(left(9), left(8), left(7)))
+		c.answer(replyWith(admittedWith(9), admittedWith(8), admittedWith(7)))
 		if !slices.Equal(e.resumed, []uint32{1, 2, 3}) || e.counts[CounterPanic] != 1 || e.counts[CounterDegraded] != 0 {
 			t.Errorf("resumed %v, counted %v", e.resumed, e.count())
 		}
@@ -219,7 +219,7 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 	s.RequestHeaders(get("/api/x", "x-api-key", "k"))
 	f.Flush()
 	c, _, _ := e.check()
-	reply := replied(withVerdict(left(100), corepolicy.CredentialValid, 10*counter.Second))
+	reply := replyWith(withVerdict(admittedWith(100), corepolicy.CredentialValid, 10*counter.Second))
 	reply.Leases = wire.LeasingUsual
 	c.answer(reply)
 	s.Done()
@@ -229,7 +229,7 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 			return
 		}
 		w := &plain.asking.wants[0]
-		w.held.counter.Granted(f.elapsed(), &w.asking, &counter.Result{At: e.now, Granted: 1000, Remaining: 1000, Reset: counter.Minute, Receipt: 7})
+		w.held.counter.Granted(f.elapsedTime(), &w.asking, &counter.Result{At: e.now, Granted: 1000, Remaining: 1000, Reset: counter.Minute, Receipt: 7})
 		plain.Done()
 	}
 	fill()
@@ -265,10 +265,10 @@ func TestReceiptsOfOneInstant(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	f.leases.reads = true
-	h := &held{}
-	h.keep(sealed{77, 5, 20, "greater"})
-	h.keep(sealed{77, 5, 10, "least"})
-	h.keep(sealed{78, 5, 10, "another"})
+	h := &heldLease{}
+	h.keep(sealedReceipt{77, 5, 20, "greater"})
+	h.keep(sealedReceipt{77, 5, 10, "least"})
+	h.keep(sealedReceipt{78, 5, 10, "another"})
 	f.gather(h, []lease.Refund{{Units: 3, Receipt: 77, Age: 20}, {Units: 4, Receipt: 77, Age: 10}}, 1)
 	f.Flush()
 	_, _, items := e.check()
@@ -282,14 +282,14 @@ func TestReceiptsKeepNoReplies(t *testing.T) {
 	const size = 512 << 10
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopLeased(t, "2000/1m fixed_window"))
-	answers := []wire.Answer{{Results: left(9).Results, Leases: []wire.Lease{{Granted: 5, Receipt: 77, Token: "sealed"}}},
+	answers := []wire.Answer{{Results: admittedWith(9).Results, Leases: []wire.Lease{{Granted: 5, Receipt: 77, Token: "sealed"}}},
 		{Receipt: strings.Repeat("r", size)}}
 	body := wire.AppendLeasingReply(nil)
 	for i := range answers {
 		body = wire.AppendLeasingAnswer(body, &answers[i])
 	}
-	check := &f.policy.plan(t).Checks()[0]
-	h := f.leases.hold(check, true)
+	check := &f.policy.planOf(t).Checks()[0]
+	h := f.leases.holdLease(check, true)
 	before := heap()
 	for range tokensMax {
 		reply, err := wire.ReadReply(body)
@@ -300,7 +300,7 @@ func TestReceiptsKeepNoReplies(t *testing.T) {
 		if ok, err := reply.Next(&answer); !ok || err != nil {
 			t.Fatal(err)
 		}
-		f.granted(&wanted{held: h, limit: check.Limit}, &answer.Results[0], 0, answer.Leases)
+		f.takeGranted(&wantedUnits{held: h, limit: check.Limit}, &answer.Results[0], 0, answer.Leases)
 	}
 	if after := heap(); len(h.tokens) != tokensMax || after > before+4*size {
 		t.Errorf("%d receipts take %d bytes", len(h.tokens), after-before)
@@ -308,10 +308,10 @@ func TestReceiptsKeepNoReplies(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// plan returns the plan of a request.
-func (p *policy) plan(t *testing.T) *core.Plan {
+// planOf returns the plan of a request.
+func (p *policy) planOf(t *testing.T) *core.Plan {
 	t.Helper()
-	var a asking
+	var a askingData
 	a.attrs.Ask = wire.Ask{Path: "/api/x", Method: "GET", Host: "example.com", Peer: netip.MustParseAddr("192.0.2.7")}
 	a.attrs.View = wire.View{Ask: &a.attrs.Ask, Inputs: &p.reads.Inputs}
 	a.plan.Add(p.ruleset, &a.attrs.View)

@@ -2,7 +2,7 @@
 
 package filter
 
-// Envoy resumes or answers requests one after the other, after the callback that requested it. A
+// Envoy resumes or answers requests one after the other, after the callback that requested this. A
 // local reply, for example to a denied request, passes through the filter in a nested callback, and
 // at the end of that callback Envoy handles the next request, nested again. A callback that
 // answered a thousand requests would nest a thousand callbacks on one stack, which crashes the
@@ -12,16 +12,16 @@ package filter
 // outMax is the greatest number of requests that one callback resumes or answers.
 const outMax = 32
 
-// outgoing is a decided request that Envoy must still resume or answer.
+// The type outgoing is a decided request that Envoy must still resume or answer.
 type outgoing struct {
 	stream   *Stream
 	response *Response // the filter's own; nil resumes the request
 }
 
-// outbox holds the decided requests that Envoy must still resume or answer.
+// The type outbox holds the decided requests that Envoy must still resume or answer.
 type outbox struct {
 	waiting []outgoing
-	told    int // number handled by this callback
+	told    int // the number of requests handled by this callback
 }
 
 // letGo resumes or answers a request.
@@ -34,7 +34,7 @@ func (f *Filter) letGo(o outgoing) {
 	f.requestFlush()
 }
 
-// tellOf resumes or answers a request, unless it has ended.
+// tellOf resumes or answers a request, unless the request has ended.
 func (f *Filter) tellOf(o outgoing) {
 	if o.stream.state == gone {
 		return
@@ -72,13 +72,13 @@ func (f *Filter) tellOfOne(o outgoing) {
 }
 
 // requestFlush makes the host call Flush soon, even while a call is under way, and reports whether
-// the host will. If not, the next tick calls Flush.
+// the host will do so. If not, the next tick calls Flush.
 //
 //go:noinline
 func (f *Filter) requestFlush() bool {
 	c := &f.calls
 	if !c.woken {
-		c.woken = true // set first, because the host can call Flush at once
+		c.woken = true // this is set first, because the host can call Flush at once
 		if !f.wake() {
 			c.woken = false
 			return false

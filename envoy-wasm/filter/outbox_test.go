@@ -10,33 +10,33 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// nesting is a host that runs resumes and replies at the end of a callback, like Envoy. A local
+// nestingHost is a host that runs resumes and replies at the end of a callback, like Envoy. A local
 // reply passes the filter, and further actions run at the end of that callback, nested in the
 // reply.
-type nesting struct {
-	*envoy
+type nestingHost struct {
+	*fakeEnvoy
 	streams    map[uint32]*Stream
 	after      []func()
 	depth, max int
 }
 
-func (n *nesting) later(id uint32) {
+func (n *nestingHost) later(id uint32) {
 	n.after = append(n.after, func() {
 		s := n.streams[id]
 		if s.Responds() {
 			s.ResponseHeaders([][2]string{{":status", "200"}}, true)
 		}
-		n.over()
+		n.runActions()
 		s.Done()
 	})
 }
 
-func (n *nesting) Resume(id uint32) { n.resumed = append(n.resumed, id); n.later(id) }
+func (n *nestingHost) Resume(id uint32) { n.resumed = append(n.resumed, id); n.later(id) }
 
-func (n *nesting) Respond(id uint32, r Response) { n.envoy.Respond(id, r); n.later(id) }
+func (n *nestingHost) Respond(id uint32, r Response) { n.fakeEnvoy.Respond(id, r); n.later(id) }
 
-// over runs the actions that Envoy runs at the end of a callback.
-func (n *nesting) over() {
+// runActions runs the actions that Envoy runs at the end of a callback.
+func (n *nestingHost) runActions() {
 	n.depth++
 	n.max = max(n.max, n.depth)
 	for len(n.after) > 0 {
@@ -48,13 +48,13 @@ func (n *nesting) over() {
 }
 
 // request starts a request.
-func (n *nesting) request(f *Filter, id uint32, path string) {
+func (n *nestingHost) request(f *Filter, id uint32, path string) {
 	n.streams[id] = f.NewStream(id)
 	if n.streams[id].RequestHeaders(get(path)) == Continue {
 		n.resumed = append(n.resumed, id)
 		n.later(id)
 	}
-	n.over()
+	n.runActions()
 }
 
 // TestAnswersAreNotWithinEachOther: a thousand requests are answered in one turn, by one reply,
@@ -62,45 +62,45 @@ func (n *nesting) request(f *Filter, id uint32, path string) {
 // the stack of a virtual machine is small.
 func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	const many = 1000
-	for name, end := range map[string]func(n *nesting, f *Filter){
-		"a reply": func(n *nesting, f *Filter) {
+	for name, end := range map[string]func(n *nestingHost, f *Filter){
+		"a reply": func(n *nestingHost, f *Filter) {
 			for len(n.calls) > 0 {
 				c, _, items := n.check()
-				c.answer(replied(slices.Repeat([]wire.Answer{over()}, len(items))...))
-				n.over()
+				c.answer(replyWith(slices.Repeat([]wire.Answer{denialOver()}, len(items))...))
+				n.runActions()
 			}
 		},
-		"no bridge": func(n *nesting, f *Filter) {
+		"no bridge": func(n *nestingHost, f *Filter) {
 			for len(n.calls) > 0 {
 				c, _, _ := n.check()
 				n.refuses = errNo
 				c.answer(Reply{})
-				n.over()
+				n.runActions()
 			}
 		},
-		"too late": func(n *nesting, f *Filter) {
+		"too late": func(n *nestingHost, f *Filter) {
 			for range f.config.Deadline/tickFast + 1 {
 				n.now += tickFast
 				f.Tick()
-				n.over()
+				n.runActions()
 			}
-			n.calls = nil // they are never answered
+			n.calls = nil // these requests are never answered
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := manners(t)
+			p := mannersPolicy(t)
 			p.OnError = counter.OnErrorDeny
-			n := &nesting{envoy: newEnvoy(t), streams: map[uint32]*Stream{}}
-			f := withPolicy(t, n.envoy, p)
+			n := &nestingHost{fakeEnvoy: newEnvoy(t), streams: map[uint32]*Stream{}}
+			f := withPolicy(t, n.fakeEnvoy, p)
 			f.host = n
 			for id := range uint32(3 * many) {
 				n.request(f, id, []string{"/never", "/api/x", "/free"}[id%3])
 			}
 			f.Flush()
-			n.over()
+			n.runActions()
 			for turns := 0; len(f.out.waiting)+len(n.calls)+f.calls.sources.queued > 0; turns++ {
 				f.Flush()
-				n.over()
+				n.runActions()
 				if len(f.out.waiting) == 0 {
 					end(n, f)
 				}
@@ -122,7 +122,7 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 // next tick delivers the answers.
 func TestGoneRequestsGetNoAnswer(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
+	f := withFullTurn(t, e, mannersPolicy(t))
 	var streams []*Stream
 	for id := range uint32(outMax + 3) {
 		s := f.NewStream(id)
@@ -141,14 +141,14 @@ func TestGoneRequestsGetNoAnswer(t *testing.T) {
 	}
 }
 
-// eager is a host that ends the turn at once.
-type eager struct {
-	*envoy
+// eagerHost is a host that ends the turn at once.
+type eagerHost struct {
+	*fakeEnvoy
 	f *Filter
 }
 
-func (e *eager) Wake() error {
-	err := e.envoy.Wake()
+func (e *eagerHost) Wake() error {
+	err := e.fakeEnvoy.Wake()
 	e.f.Flush()
 	return err
 }
@@ -156,8 +156,8 @@ func (e *eager) Wake() error {
 // TestAnEagerHost tests a host that ends a turn within the call that requests it.
 func TestAnEagerHost(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
-	f.host = &eager{e, f}
+	f := withFullTurn(t, e, mannersPolicy(t))
+	f.host = &eagerHost{e, f}
 	for id := range uint32(3) {
 		f.NewStream(id).RequestHeaders(get("/free"))
 	}

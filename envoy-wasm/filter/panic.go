@@ -17,10 +17,10 @@ import (
 
 var errPanic = errors.New("a panic")
 
-// guard recovers from a panic in a callback. It must be deferred.
+// The method guard recovers from a panic in a callback. It must be deferred.
 func (f *Filter) guard() {
 	if reason := recover(); reason != nil {
-		f.panicked(reason)
+		f.countPanic(reason)
 	}
 }
 
@@ -28,27 +28,27 @@ func (f *Filter) guard() {
 // unchanged. Guard must be deferred.
 func (s *Stream) Guard() {
 	if reason := recover(); reason != nil {
-		s.f.panicked(reason)
+		s.f.countPanic(reason)
 	}
 }
 
 // Panicked decides a request after a panic of the adapter.
 func (s *Stream) Panicked(reason any) Action {
-	s.f.panicked(reason)
+	s.f.countPanic(reason)
 	return s.Failed()
 }
 
-// guard recovers from a panic in a callback that decides a request, and decides the request. It
-// must be deferred.
+// The method guard recovers from a panic in a callback that decides a request, and decides the
+// request. It must be deferred.
 func (s *Stream) guard(action *Action) {
 	if reason := recover(); reason != nil {
 		*action = s.Panicked(reason)
 	}
 }
 
-// rescue recovers from a panic while a waiting request is decided, and decides the request. It must
-// be deferred.
-func (s *Stream) rescue() {
+// rescueDecision recovers from a panic while a waiting request is decided, and decides the request.
+// It must be deferred.
+func (s *Stream) rescueDecision() {
 	if reason := recover(); reason != nil {
 		if s.Panicked(reason) == Continue {
 			defer s.f.guard()
@@ -57,8 +57,8 @@ func (s *Stream) rescue() {
 	}
 }
 
-// panicked counts a panic, and logs at most one per second.
-func (f *Filter) panicked(reason any) {
+// countPanic counts a panic, and logs at most one per second.
+func (f *Filter) countPanic(reason any) {
 	defer func() { _ = recover() }() // the host might panic again
 	f.host.Count(CounterPanic)
 	text := "of an unknown kind"
@@ -87,12 +87,12 @@ func (s *Stream) Failed() (action Action) {
 		action = Pause
 	}
 	defer s.f.guard()
-	s.drop() // its state is unknown after a panic
-	return s.unguarded(deny)
+	s.dropAsking() // the state of the request is unknown after a panic
+	return s.decideUnguarded(deny)
 }
 
-// unguarded decides a request for which there is no plan.
-func (s *Stream) unguarded(deny bool) Action {
+// decideUnguarded decides a request for which there is no plan.
+func (s *Stream) decideUnguarded(deny bool) Action {
 	s.state = decided
 	s.f.host.Count(CounterDegraded)
 	if !deny {
@@ -103,11 +103,11 @@ func (s *Stream) unguarded(deny bool) Action {
 	return Pause
 }
 
-// oversized denies a request that is too large for a question. If on_error applied here, a client
-// could escape its limits by sending a long header.
-func (s *Stream) oversized() Action {
+// denyOversized denies a request that is too large for a question. If on_error applied here, a
+// client could escape its limits by sending a long header.
+func (s *Stream) denyOversized() Action {
 	s.state = decided
-	s.release()
+	s.releaseAsking()
 	s.f.host.Count(CounterOversized)
 	s.f.host.Count(CounterDenied)
 	s.problem(431, 8, []byte(`{"type":"about:blank","title":"Request Header Fields Too Large","status":431}`))
@@ -118,7 +118,7 @@ func (s *Stream) oversized() Action {
 // on_error could let it through.
 func (s *Stream) badTarget() Action {
 	s.state = decided
-	s.release()
+	s.releaseAsking()
 	s.f.host.Count(CounterInvalidTarget)
 	s.problem(400, 3, []byte(response.InvalidTarget))
 	return Pause
@@ -128,29 +128,29 @@ func (s *Stream) badTarget() Action {
 //
 //go:noinline
 func (s *Stream) problem(status uint32, grpc int32, body []byte) {
-	s.answer(Response{Status: status, GRPCStatus: grpc, Headers: [][2]string{{"content-type", corepolicy.ContentProblem}}, Body: body})
+	s.answerWith(Response{Status: status, GRPCStatus: grpc, Headers: [][2]string{{"content-type", corepolicy.ContentProblem}}, Body: body})
 }
 
-// answer answers the request.
+// answerWith answers the request.
 //
 //go:noinline
-func (s *Stream) answer(r Response) {
+func (s *Stream) answerWith(r Response) {
 	s.answered = true
 	s.f.letGo(outgoing{s, &r})
 }
 
-// dispatch makes a call. A panic of the host counts as an error.
+// The method dispatch makes a call. A panic of the host counts as an error.
 func (f *Filter) dispatch(c Call, answered func(Reply)) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			f.panicked(reason)
+			f.countPanic(reason)
 			err = errPanic
 		}
 	}()
 	return f.host.Call(c, answered)
 }
 
-// wake makes the host call Flush soon, and reports whether it will.
+// The method wake makes the host call Flush soon, and reports whether the host will do so.
 func (f *Filter) wake() (ok bool) {
 	defer f.guard()
 	return f.host.Wake() == nil

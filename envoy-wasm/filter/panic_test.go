@@ -32,7 +32,7 @@ func TestAPanicDecidesARequestByOnError(t *testing.T) {
 			}
 			f.Flush()
 			c, _, items := e.check()
-			if c.answer(replied(left(1))); len(items) != 1 || !slices.Equal(e.resumed, []uint32{2}) {
+			if c.answer(replyWith(admittedWith(1))); len(items) != 1 || !slices.Equal(e.resumed, []uint32{2}) {
 				t.Errorf("%s: asked about %v, resumed %v", method, items, e.resumed)
 			}
 		}
@@ -50,15 +50,15 @@ func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 		}
 		f.Flush()
 		c, _, _ := e.check()
-		first := withVerdict(left(9), corepolicy.CredentialUnknown, counter.Minute)
+		first := withVerdict(admittedWith(9), corepolicy.CredentialUnknown, counter.Minute)
 		if method == "Respond" {
-			first = withVerdict(over(), corepolicy.CredentialUnknown, counter.Minute)
+			first = withVerdict(denialOver(), corepolicy.CredentialUnknown, counter.Minute)
 		}
-		if method == "Now" { // the second request is the first that needs the time
-			first = left(9)
+		if method == "Now" { // the second request is the first one that reads the clock
+			first = admittedWith(9)
 		}
 		e.panics = method
-		c.answer(replied(first, withVerdict(left(8), corepolicy.CredentialUnknown, counter.Minute), left(7)))
+		c.answer(replyWith(first, withVerdict(admittedWith(8), corepolicy.CredentialUnknown, counter.Minute), admittedWith(7)))
 		done := slices.Clone(e.resumed)
 		for id := range e.responses {
 			done = append(done, id)
@@ -68,7 +68,7 @@ func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 			t.Errorf("%s: resumed %v, answered %v, counted %v", method, e.resumed, e.responses, e.count())
 		}
 		e.now += 2 * counter.Second // denials are forgotten
-		admitted(t, e, f, 9, left(1), get("/api/x"))
+		admitted(t, e, f, 9, admittedWith(1), get("/api/x"))
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAPanicInACall(t *testing.T) {
 	if !slices.Equal(e.resumed, []uint32{1, 2}) || e.counts[CounterUnreachable] != 2 || e.counts[CounterPanic] != 1 {
 		t.Errorf("resumed %v, counted %v", e.resumed, e.count())
 	}
-	admitted(t, e, f, 3, left(1), get("/api/x"))
+	admitted(t, e, f, 3, admittedWith(1), get("/api/x"))
 }
 
 // TestAPanicOnTheTick: after a panic in a tick, expired waits end and the policy is polled at the
@@ -95,7 +95,7 @@ func TestAPanicOnTheTick(t *testing.T) {
 		f.NewStream(1).RequestHeaders(get("/api/x"))
 		f.NewStream(2).RequestHeaders(get("/api/x"))
 		f.Flush()
-		e.passes(f, f.silentFor()-tickFast)
+		e.passTicks(f, f.silentFor()-tickFast)
 		e.calls = nil
 		e.now += f.config.Poll
 		e.panics = method
@@ -103,7 +103,7 @@ func TestAPanicOnTheTick(t *testing.T) {
 		f.Tick()
 		e.now += f.config.Poll
 		f.Tick()
-		if !slices.Contains(e.resumed, 2) || !slices.ContainsFunc(e.calls, func(c made) bool { return c.Path == policyPath }) || e.panics != "" {
+		if !slices.Contains(e.resumed, 2) || !slices.ContainsFunc(e.calls, func(c madeCall) bool { return c.Path == policyPath }) || e.panics != "" {
 			t.Errorf("%s: resumed %v, %d calls", method, e.resumed, len(e.calls))
 		}
 	}
@@ -113,22 +113,22 @@ func TestAPanicOnTheTick(t *testing.T) {
 // settled.
 func TestAPanicInAResponse(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, byHeader))
-	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	f := withPolicy(t, e, costsPolicy(t, byHeader))
+	s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
 	e.panics = "Count" // when a response without a cost is counted
-	if got := s.ResponseHeaders(ok("200"), true); got != nil || e.panics != "" || e.counts[CounterPanic] != 1 {
+	if got := s.ResponseHeaders(okHeaders("200"), true); got != nil || e.panics != "" || e.counts[CounterPanic] != 1 {
 		t.Errorf("told %v, counted %v", got, e.count())
 	}
 	s.ResponseBody(nil, true)
 	s.Done()
-	s = admitted(t, e, f, 2, reserved(10), get("/api/x"))
+	s = admitted(t, e, f, 2, reservedAnswer(10), get("/api/x"))
 	e.panics = "Wake"
-	if got := s.ResponseHeaders(ok("200", "x-cost", "4"), true); got == nil || e.counts[CounterPanic] != 2 {
+	if got := s.ResponseHeaders(okHeaders("200", "x-cost", "4"), true); got == nil || e.counts[CounterPanic] != 2 {
 		t.Errorf("told %v, counted %v", got, e.count())
 	}
 	f.Tick() // sends the items for which Wake failed
 	c, _, items := e.check()
-	if c.answer(replied(wire.Answer{})); len(items) != 1 || items[0].Kind != wire.KindSettle {
+	if c.answer(replyWith(wire.Answer{})); len(items) != 1 || items[0].Kind != wire.KindSettle {
 		t.Errorf("the bridge is told %v", items)
 	}
 }
@@ -138,13 +138,13 @@ func TestPanicsAreLoggedOnceASecond(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	for range 10 {
-		f.panicked("x")
+		f.countPanic("x")
 	}
 	if len(e.warnings) != 1 || e.counts[CounterPanic] != 10 {
 		t.Errorf("%q, %v", e.warnings, e.count())
 	}
 	e.now += counter.Second
-	if f.panicked(errNo); len(e.warnings) != 2 {
+	if f.countPanic(errNo); len(e.warnings) != 2 {
 		t.Errorf("%q", e.warnings)
 	}
 }
@@ -152,7 +152,7 @@ func TestPanicsAreLoggedOnceASecond(t *testing.T) {
 func TestHeadersThatCannotBeRead(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
-	if s := f.NewStream(1); s.Failed() != Continue || s.ResponseHeaders(ok("200"), true) != nil {
+	if s := f.NewStream(1); s.Failed() != Continue || s.ResponseHeaders(okHeaders("200"), true) != nil {
 		t.Error("on_error: allow")
 	}
 }

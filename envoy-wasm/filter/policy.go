@@ -16,29 +16,29 @@ import (
 type policy struct {
 	version string
 	ruleset *core.Ruleset
-	anybody *core.Ruleset // for clients whose credentials cannot be verified (see anybodys); nil if it decides as ruleset
+	anybody *core.Ruleset // the rules for clients whose credentials cannot be verified (see anybodys); nil if they decide in the same way as ruleset
 	reads   exchange.Reads
 	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
-	ways   []*remembered
-	inputs uint64 // hash of reads
+	ways   []*verdictCache
+	inputs uint64 // the hash of reads
 	// directory holds the records of clients; nil for a policy without a directory.
 	directory *directory
 }
 
-// load compiles a compact policy. Cached verdicts on credentials are kept if the number of ways to
-// identify is the same, because a policy that identifies differently has a different version, and
-// the bridge then sends new verdicts.
+// The method load compiles a compact policy. Cached verdicts on credentials are kept if the number
+// of ways to identify is the same, because a policy that identifies differently has a different
+// version, and the bridge then sends new verdicts.
 func (f *Filter) load(coded []byte) (*policy, error) {
 	source, version, err := compact.ReadPolicy(coded)
 	if err != nil {
 		return nil, err
 	}
 	p := &policy{version: version, reads: exchange.ReadsOf(core.InputsOf(&source))}
-	p.ways = make([]*remembered, len(source.Identify))
+	p.ways = make([]*verdictCache, len(source.Identify))
 	for i := range source.Identify {
 		way := &source.Identify[i]
 		if way.Kind == corepolicy.IdentifyJWT || way.Kind == corepolicy.IdentifyAPIKey {
-			p.ways[i] = &remembered{way: i, filter: f, directed: source.Directory}
+			p.ways[i] = &verdictCache{way: i, filter: f, directed: source.Directory}
 			way.Verifier = p.ways[i]
 		}
 	}
@@ -67,11 +67,11 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	return p, err
 }
 
-// anybodys returns the rules that might apply to a client whose credentials the bridge cannot
-// verify. They include the rules for particular clients, except those that block or allow clients.
-// denies reports whether these rules can decide differently from the policy. That is the case if
-// the policy has rules for particular clients, and on_error is deny in the policy or in one of its
-// rules.
+// The function anybodys returns the rules that might apply to a client whose credentials the bridge
+// cannot verify. They include the rules for particular clients, except those that block or allow
+// clients. The result denies reports whether these rules can decide differently from the policy.
+// They can if the policy has rules for particular clients, and on_error is deny in the policy or in
+// one of its rules.
 func anybodys(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {
 	denies = source.OnError == counter.OnErrorDeny
 	var some bool

@@ -13,18 +13,18 @@ package filter
 // x-request-id. If this filter is disabled on the redirecting route, the previous stream belongs to
 // another request, and the redirected request is decided like a new one.
 
-// redirects is the path of the count in the filter state.
+// The variable redirects is the path of the count in the filter state.
 var redirects = []string{"filter_state", "num_internal_redirects"}
 
-// redirected reports whether the stream continues another one after a redirect.
-func (f *Filter) redirected() bool {
+// isRedirected reports whether the stream continues another one after a redirect.
+func (f *Filter) isRedirected() bool {
 	value, ok := f.host.Property(redirects...)
 	return ok && value != "" && value != "0"
 }
 
-// goOn takes over the decision and the settlement from the stream before the redirect.
-func (s *Stream) goOn(before *Stream) Action {
-	s.release()
+// continueFrom takes over the decision and the settlement from the stream before the redirect.
+func (s *Stream) continueFrom(before *Stream) Action {
+	s.releaseAsking()
 	s.before, s.state, s.head = nil, decided, before.head
 	s.fields, s.remaining, s.due = before.fields, before.remaining, before.due
 	before.due = nil
@@ -32,13 +32,14 @@ func (s *Stream) goOn(before *Stream) Action {
 	return Continue
 }
 
-// abandon settles a request whose client did not wait for the end of the response, or left before a
-// response began and was not continued by another stream. The upstream may have done its work, so
-// the cost is the number read so far, or the policy's unread.
+// The method abandon settles a request whose client did not wait for the end of the response. The
+// client may also have left before a response began, if no other stream continues the request. The
+// upstream may have done its work, so the cost is the number that was read so far, or the policy's
+// setting unread.
 func (s *Stream) abandon() {
 	if s == nil || s.due == nil {
 		return
 	}
 	s.due.response.Cut()
-	s.settle()
+	s.settleOnce()
 }

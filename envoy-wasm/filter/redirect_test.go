@@ -17,8 +17,8 @@ const countOfRedirects = "filter_state.num_internal_redirects"
 // and the settlement of the first stream.
 func TestAnInternalRedirect(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
-	first := admitted(t, e, f, 1, reserved(1), get("/api/x", "x-request-id", "a"))
+	f := withPolicy(t, e, costsPolicy(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
+	first := admitted(t, e, f, 1, reservedAnswer(1), get("/api/x", "x-request-id", "a"))
 	first.Done()
 	for hop := uint32(1); hop <= 2; hop++ {
 		e.properties[countOfRedirects] = "1"
@@ -30,11 +30,11 @@ func TestAnInternalRedirect(t *testing.T) {
 			s.Done()
 			continue
 		}
-		if got := s.ResponseHeaders(ok("503"), true); fieldOf(got, "x-ratelimit-remaining") != "90" {
+		if got := s.ResponseHeaders(okHeaders("503"), true); fieldOf(got, "x-ratelimit-remaining") != "90" {
 			t.Errorf("told %v", got)
 		}
 	}
-	if got := settled(t, e, f); got == nil || got.Status != 503 || got.Receipt != "sealed" {
+	if got := receivedSettlement(t, e, f); got == nil || got.Status != 503 || got.Receipt != "sealed" {
 		t.Errorf("settled %+v", got)
 	}
 	equalCounts(t, e, map[string]int{"allowed": 1, "redirected": 2, "policy_loaded": 1})
@@ -43,36 +43,36 @@ func TestAnInternalRedirect(t *testing.T) {
 // TestSimilarRequestsAreNoRedirects: similar requests that are not redirects are decided as usual.
 func TestSimilarRequestsAreNoRedirects(t *testing.T) {
 	for name, c := range map[string]struct {
-		between func(e *envoy, f *Filter, first *Stream)
+		between func(e *fakeEnvoy, f *Filter, first *Stream)
 		headers [][2]string
 	}{
-		"no count in the filter state": {func(_ *envoy, _ *Filter, first *Stream) { first.Done() },
+		"no count in the filter state": {func(_ *fakeEnvoy, _ *Filter, first *Stream) { first.Done() },
 			get("/api/x", "x-request-id", "a", "x-envoy-original-url", "http://example.com/api/x")},
-		"another request between": {func(e *envoy, f *Filter, first *Stream) {
+		"another request between": {func(e *fakeEnvoy, f *Filter, first *Stream) {
 			first.Done()
 			f.NewStream(9).RequestHeaders(get("/other", "x-request-id", "b"))
 			e.properties[countOfRedirects] = "1"
 		}, get("/api/x", "x-request-id", "a")},
-		"the stream before was another request's": {func(e *envoy, _ *Filter, first *Stream) {
+		"the stream before was another request's": {func(e *fakeEnvoy, _ *Filter, first *Stream) {
 			first.Done()
 			e.properties[countOfRedirects] = "1"
 		}, get("/api/x", "x-request-id", "b")},
-		"the stream before came over another connection": {func(e *envoy, _ *Filter, first *Stream) {
+		"the stream before came over another connection": {func(e *fakeEnvoy, _ *Filter, first *Stream) {
 			first.Done()
 			e.properties[countOfRedirects] = "1"
 			e.properties["source.address"] = "192.0.2.8:4711"
 		}, get("/api/x", "x-request-id", "a")},
-		"the stream before had a response": {func(e *envoy, _ *Filter, first *Stream) {
-			first.ResponseHeaders(ok("200"), true)
+		"the stream before had a response": {func(e *fakeEnvoy, _ *Filter, first *Stream) {
+			first.ResponseHeaders(okHeaders("200"), true)
 			first.Done()
 			e.properties[countOfRedirects] = "1"
 		}, get("/api/x", "x-request-id", "a")},
-		"the stream before goes on": {func(e *envoy, _ *Filter, _ *Stream) { e.properties[countOfRedirects] = "1" },
+		"the stream before goes on": {func(e *fakeEnvoy, _ *Filter, _ *Stream) { e.properties[countOfRedirects] = "1" },
 			get("/api/x", "x-request-id", "a")},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))
-		first := admitted(t, e, f, 1, left(9), get("/api/x", "x-request-id", "a"))
+		first := admitted(t, e, f, 1, admittedWith(9), get("/api/x", "x-request-id", "a"))
 		c.between(e, f, first)
 		s := f.NewStream(2)
 		if s.RequestHeaders(c.headers) != Pause || e.counts[CounterRedirected] != 0 {
@@ -90,29 +90,29 @@ func TestADenialIsNotRedirected(t *testing.T) {
 	s.RequestHeaders(get("/api/x", "x-request-id", "a"))
 	f.Flush()
 	c, _, _ := e.check()
-	c.answer(replied(over()))
+	c.answer(replyWith(denialOver()))
 	s.Done()
-	e.now += 2 * counter.Second // so that the denial is forgotten
+	e.now += 2 * counter.Second // this makes the filter forget the denial
 	e.properties[countOfRedirects] = "1"
 	if f.NewStream(2).RequestHeaders(get("/api/x", "x-request-id", "a")) != Pause {
 		t.Error("it goes on")
 	}
 	f.Flush()
 	c, _, items := e.check()
-	if c.answer(replied(wire.Answer{}, left(1))); len(items) != 1 || slices.Contains(e.resumed, 1) {
+	if c.answer(replyWith(wire.Answer{}, admittedWith(1))); len(items) != 1 || slices.Contains(e.resumed, 1) {
 		t.Errorf("%v, %v", items, e.resumed)
 	}
 }
 
 // TestUnchangedResponsesEndTheirRequest: a response that the filter does not change still ends
-// its request. The next request on the connection is then not checked for being a redirect, which
-// would cost a lookup in Envoy's filter state.
+// its request. The next request on the connection then need not be examined for being a redirect,
+// which would cost a lookup in Envoy's filter state.
 func TestUnchangedResponsesEndTheirRequest(t *testing.T) {
 	e := newEnvoy(t)
 	p := shop(t, "10/1m")
 	p.Headers = corepolicy.HeadersNone
 	f := withPolicy(t, e, p)
-	s := admitted(t, e, f, 1, left(1), get("/api/x"))
+	s := admitted(t, e, f, 1, admittedWith(1), get("/api/x"))
 	if s.Responds() {
 		t.Fatal("it has something to say")
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// due is the settlement of a response and the data known for it. It is reused.
-type due struct {
+// dueSettlement holds the settlement of a response and the data known for it. It is reused.
+type dueSettlement struct {
 	response exchange.Settling
 	receipt  string
 	numbers  []wire.Field
@@ -22,13 +22,13 @@ type due struct {
 // dueMax is the greatest number of dues that are kept for reuse.
 const dueMax = 256
 
-// expect prepares the settlement of the response, if the bridge sent a receipt for it.
+// The method expect prepares the settlement of the response, if the bridge sent a receipt for it.
 func (s *Stream) expect(d *core.Decision, receipt string) {
 	f := s.f
 	if receipt == "" || d.Denied() {
 		return
 	}
-	next := new(due)
+	next := new(dueSettlement)
 	if last := len(f.dues) - 1; last >= 0 {
 		next, f.dues = f.dues[last], f.dues[:last]
 	}
@@ -40,10 +40,10 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 	s.due = next
 }
 
-// forget frees a due for reuse.
+// The method forget frees a due for reuse.
 //
 //go:noinline
-func (f *Filter) forget(d *due) {
+func (f *Filter) forget(d *dueSettlement) {
 	if len(f.dues) < dueMax {
 		d.response.Forget()
 		d.receipt, d.numbers = "", d.numbers[:0]
@@ -65,8 +65,8 @@ func (s *Stream) Responds() bool {
 }
 
 // ResponseHeaders returns the fields to set in the response; each replaces all lines of that
-// header. ends reports that there is no body. Responses made by Envoy itself are handled like any
-// other; the filter's own responses are left unchanged.
+// header. The argument ends reports that there is no body. Responses made by Envoy itself are
+// handled like any other; the filter's own responses are left unchanged.
 func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {
 	defer s.f.guard()
 	switch {
@@ -77,18 +77,18 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 	}
 	status := exchange.StatusOf(headers)
 	if status >= 100 && status < 200 && status != 101 {
-		return nil // an interim response: the final one follows
+		return nil // this is an interim response: the final one follows
 	}
 	s.responded = true
 	if s.due != nil {
-		s.begin(status, headers, ends)
+		s.beginCosts(status, headers, ends)
 	}
 	return response.Merge(&s.fields, s.remaining, headers)
 }
 
-// begin reads costs from the beginning of the response. If status and headers are enough, it
-// settles at once, because a stream can last for hours.
-func (s *Stream) begin(status int, headers [][2]string, ends bool) {
+// beginCosts reads costs from the beginning of the response. If status and headers suffice, it
+// settles the charge at once, because a stream can last for hours.
+func (s *Stream) beginCosts(status int, headers [][2]string, ends bool) {
 	details, _ := s.f.host.Property("response", "code_details")
 	settled := s.due.response.Begin(&exchange.Beginning{Status: status, Headers: headers, Ends: ends, Head: s.head,
 		Aborted: exchange.Aborts(details, s.complete)})
@@ -96,7 +96,7 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 		s.fields.Correct(cost)
 	}
 	if settled {
-		s.settle()
+		s.settleOnce()
 	}
 }
 
@@ -113,7 +113,7 @@ func (s *Stream) ResponseBody(piece []byte, ends bool) {
 		s.due.response.Body(piece)
 	}
 	if ends {
-		s.settle()
+		s.settleOnce()
 	}
 }
 
@@ -125,12 +125,12 @@ func (s *Stream) ResponseTrailers(trailers [][2]string) {
 	defer s.f.guard()
 	if s.due != nil {
 		s.due.response.Trailers(trailers)
-		s.settle()
+		s.settleOnce()
 	}
 }
 
-// settle reports the response to the bridge once, if that changes the charge.
-func (s *Stream) settle() {
+// settleOnce reports the response to the bridge once, if that changes the charge.
+func (s *Stream) settleOnce() {
 	d := s.due
 	if d == nil {
 		return
@@ -150,7 +150,7 @@ func (s *Stream) settle() {
 		return
 	}
 	for i := range checks {
-		if h := s.f.leases.hold(&checks[i], false); h != nil && checks[i].Op == counter.OpRefund {
+		if h := s.f.leases.holdLease(&checks[i], false); h != nil && checks[i].Op == counter.OpRefund {
 			h.counter.Forget(false) // the settlement might have made room
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// admitted sends a request that the bridge admits.
-func admitted(t *testing.T, e *envoy, f *Filter, id uint32, answer wire.Answer, headers [][2]string) *Stream {
+// The function admitted sends a request that the bridge admits.
+func admitted(t *testing.T, e *fakeEnvoy, f *Filter, id uint32, answer wire.Answer, headers [][2]string) *Stream {
 	t.Helper()
 	s := f.NewStream(id)
 	if s.RequestHeaders(headers) != Pause {
@@ -23,15 +23,15 @@ func admitted(t *testing.T, e *envoy, f *Filter, id uint32, answer wire.Answer, 
 	}
 	f.Flush()
 	c, _, _ := e.check()
-	c.answer(replied(answer))
+	c.answer(replyWith(answer))
 	if !slices.Contains(e.resumed, id) {
 		t.Fatalf("not let go on: %v %v", e.responses, e.count())
 	}
 	return s
 }
 
-// ok returns the headers of a response.
-func ok(status string, fields ...string) [][2]string {
+// okHeaders returns the headers of a response.
+func okHeaders(status string, fields ...string) [][2]string {
 	headers := [][2]string{{":status", status}}
 	for i := 0; i < len(fields); i += 2 {
 		headers = append(headers, [2]string{fields[i], fields[i+1]})
@@ -45,19 +45,19 @@ func TestTheUpstreamsFields(t *testing.T) {
 	ours := [][2]string{{"x-ratelimit-limit", "10"}, {"x-ratelimit-remaining", "9"}, {"x-ratelimit-reset", "61"}}
 	policy := [2]string{"ratelimit-policy", `"api";q=10;w=60`}
 	for name, c := range map[string]struct{ response, want [][2]string }{
-		"none": {ok("200"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
-		"a smaller remaining": {ok("200", "x-ratelimit-remaining", "3", "x-ratelimit-limit", "5", "retry-after", "7"),
+		"none": {okHeaders("200"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"a smaller remaining": {okHeaders("200", "x-ratelimit-remaining", "3", "x-ratelimit-limit", "5", "retry-after", "7"),
 			[][2]string{{"ratelimit", `"api";r=9;t=1`}, policy}},
-		"a larger one": {ok("200", "x-ratelimit-remaining", "30"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
-		"two lines of a list": {ok("200", "ratelimit", `"a";r=1`, "x", "y", "ratelimit", `"b";r=2`),
+		"a larger one": {okHeaders("200", "x-ratelimit-remaining", "30"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"two lines of a list": {okHeaders("200", "ratelimit", `"a";r=1`, "x", "y", "ratelimit", `"b";r=2`),
 			append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1, "a";r=1, "b";r=2`}, policy)},
-		"what Envoy answers itself": {ok("503"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
-		"an interim response":       {ok("103", "link", "</x>"), nil},
-		"another protocol":          {ok("101"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"what Envoy answers itself": {okHeaders("503"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"an interim response":       {okHeaders("103", "link", "</x>"), nil},
+		"another protocol":          {okHeaders("101"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))
-		s := admitted(t, e, f, 1, left(9), get("/api/x"))
+		s := admitted(t, e, f, 1, admittedWith(9), get("/api/x"))
 		if diff := cmp.Diff(c.want, s.ResponseHeaders(c.response, false)); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
@@ -67,14 +67,14 @@ func TestTheUpstreamsFields(t *testing.T) {
 func TestInterimResponses(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
-	s := admitted(t, e, f, 1, left(9), get("/api/x"))
-	if s.ResponseHeaders(ok("103"), false) != nil || len(s.ResponseHeaders(ok("200"), true)) != 5 {
+	s := admitted(t, e, f, 1, admittedWith(9), get("/api/x"))
+	if s.ResponseHeaders(okHeaders("103"), false) != nil || len(s.ResponseHeaders(okHeaders("200"), true)) != 5 {
 		t.Error("the fields go with the interim response, or not with the last")
 	}
 }
 
-// deniedWith returns the response to a request that the rule denies.
-func deniedWith(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
+// denialResponse returns the response to a request that the rule denies.
+func denialResponse(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
 	t.Helper()
 	e := newEnvoy(t)
 	p := shop(t, "10/1m")
@@ -84,7 +84,7 @@ func deniedWith(t *testing.T, response *corepolicy.Response, headers ...string) 
 	s.RequestHeaders(get("/api/x", headers...))
 	f.Flush()
 	c, _, _ := e.check()
-	c.answer(replied(over()))
+	c.answer(replyWith(denialOver()))
 	return e.responses[1], s
 }
 
@@ -98,7 +98,7 @@ func fieldOf(headers [][2]string, name string) string {
 }
 
 func TestARulesOwnAnswer(t *testing.T) {
-	r, _ := deniedWith(t, &corepolicy.Response{Status: 403, Body: "[1]", Headers: []corepolicy.Field{{Name: "X-A", Value: "b"},
+	r, _ := denialResponse(t, &corepolicy.Response{Status: 403, Body: "[1]", Headers: []corepolicy.Field{{Name: "X-A", Value: "b"},
 		{Name: "Retry-After", Value: "5"}, {Name: "Content-Type", Value: "x"}, {Name: "X-RateLimit-Remaining", Value: "-"}}})
 	want := map[string]string{"x-a": "b", "retry-after": "30", "content-type": "application/json", "x-ratelimit-remaining": "0"}
 	for name, value := range want {
@@ -125,7 +125,7 @@ func TestGRPCDenials(t *testing.T) {
 		"application/grpc-web+proto":      {"application/grpc-web", -1},
 		"application/grpc-web-text":       {"application/grpc-web-text", -1},
 	} {
-		r, s := deniedWith(t, message, "content-type", asked)
+		r, s := denialResponse(t, message, "content-type", asked)
 		if r.GRPCStatus != c.grpc || fieldOf(r.Headers, "retry-after") != "30" || fieldOf(r.Headers, "content-type") != "" {
 			t.Errorf("%s: %+v", asked, r)
 		}
@@ -139,12 +139,12 @@ func TestGRPCDenials(t *testing.T) {
 			fieldOf(r.Headers, "grpc-message") != "50%25 of %C3%9Cmlaut" {
 			t.Errorf("%s: %+v", asked, r)
 		}
-		if got := s.ResponseHeaders(ok("200"), true); !s.Responds() || !slices.Equal(got, [][2]string{{"content-type", c.kind}}) {
+		if got := s.ResponseHeaders(okHeaders("200"), true); !s.Responds() || !slices.Equal(got, [][2]string{{"content-type", c.kind}}) {
 			t.Errorf("%s: %v is put back", asked, got)
 		}
 	}
 	for _, asked := range []string{"application/grpcx", "application/json"} {
-		if r, _ := deniedWith(t, nil, "content-type", asked); r.Status != 429 || r.GRPCStatus != -1 || len(r.Body) == 0 {
+		if r, _ := denialResponse(t, nil, "content-type", asked); r.Status != 429 || r.GRPCStatus != -1 || len(r.Body) == 0 {
 			t.Errorf("%s: %+v", asked, r)
 		}
 	}
@@ -159,7 +159,7 @@ func TestABadCredentialIsChallenged(t *testing.T) {
 	f.Flush()
 	c, _, _ := e.check()
 	answer := withVerdict(wire.Answer{}, corepolicy.CredentialUnknown, counter.Minute)
-	c.answer(replied(answer))
+	c.answer(replyWith(answer))
 	r := e.responses[1]
 	if r.Status != 401 || fieldOf(r.Headers, "www-authenticate") != `Bearer error="invalid_token"` {
 		t.Errorf("%+v, %v", r, e.count())

@@ -14,15 +14,15 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// reserved returns an answer with reserved units and a receipt to refund them.
-func reserved(units int64) wire.Answer {
-	a := left(90)
+// reservedAnswer returns an answer with reserved units and a receipt to refund them.
+func reservedAnswer(units int64) wire.Answer {
+	a := admittedWith(90)
 	a.Results[0].Granted, a.Receipt = units, "sealed"
 	return a
 }
 
-// costs returns a policy whose rule reserves 10 units.
-func costs(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
+// costsPolicy returns a policy whose rule reserves 10 units.
+func costsPolicy(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
 	t.Helper()
 	p := shop(t, "100/1m")
 	change(&p.Rules[0])
@@ -36,15 +36,15 @@ func byBody(r *corepolicy.Rule) {
 	r.CostAfter = &corepolicy.CostAfter{JSON: "usage.total_tokens", Estimate: 10, Default: 25, Max: 50}
 }
 
-// settled returns the settlement that the bridge receives, or nil.
-func settled(t *testing.T, e *envoy, f *Filter) *wire.Settle {
+// receivedSettlement returns the settlement that the bridge receives, or nil.
+func receivedSettlement(t *testing.T, e *fakeEnvoy, f *Filter) *wire.Settle {
 	t.Helper()
 	f.Flush()
 	if len(e.calls) == 0 {
 		return nil
 	}
 	c, _, items := e.check()
-	c.answer(replied(wire.Answer{}))
+	c.answer(replyWith(wire.Answer{}))
 	if len(items) != 1 || items[0].Kind != wire.KindSettle {
 		t.Fatalf("the bridge is told %+v", items)
 	}
@@ -69,43 +69,43 @@ func TestSettling(t *testing.T) {
 	const tokens = `{"usage":{"tot|al_tokens":7}}`
 	unread := []wire.Field{{Name: "usage.total_tokens", Text: ">"}}
 	for name, c := range map[string]upstreamResponse{
-		"a part": {rule: byBody, response: ok("206", json...), body: tokens, cost: "10",
+		"a part": {rule: byBody, response: okHeaders("206", json...), body: tokens, cost: "10",
 			want: &wire.Settle{Status: 206, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">7"}}}},
-		"a 304": {rule: byBody, response: ok("304"), early: true, cost: "10", want: &wire.Settle{Status: 304, Numbers: unread}},
-		"a header": {rule: byHeader, response: ok("200", "x-cost", "4"), body: "x", early: true, cost: "4",
+		"a 304": {rule: byBody, response: okHeaders("304"), early: true, cost: "10", want: &wire.Settle{Status: 304, Numbers: unread}},
+		"a header": {rule: byHeader, response: okHeaders("200", "x-cost", "4"), body: "x", early: true, cost: "4",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}}},
-		"a header and a body": {rule: byHeader, response: ok("200", "x-cost", "10"), body: "x", cost: "10"},
-		"an absurd header": {rule: byHeader, response: ok("200", "x-cost", "-4"), early: true, cost: "25",
+		"a header and a body": {rule: byHeader, response: okHeaders("200", "x-cost", "10"), body: "x", cost: "10"},
+		"an absurd header": {rule: byHeader, response: okHeaders("200", "x-cost", "-4"), early: true, cost: "25",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "-4"}}}},
-		"two lines": {rule: byHeader, response: ok("200", "x-cost", "4", "x-cost", "5"), early: true, cost: "25",
+		"two lines": {rule: byHeader, response: okHeaders("200", "x-cost", "4", "x-cost", "5"), early: true, cost: "25",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4, 5"}}}},
-		"a trailer": {rule: byHeader, response: ok("200"), body: "x", trailers: [][2]string{{"x-cost", "6"}}, cost: "10",
+		"a trailer": {rule: byHeader, response: okHeaders("200"), body: "x", trailers: [][2]string{{"x-cost", "6"}}, cost: "10",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "6"}}}},
-		"no trailer": {rule: byHeader, response: ok("200"), body: "x", cost: "10", want: &wire.Settle{Status: 200}},
-		"no header, and no trailers can come": {rule: byHeader, response: ok("200", "content-length", "1"), body: "x",
+		"no trailer": {rule: byHeader, response: okHeaders("200"), body: "x", cost: "10", want: &wire.Settle{Status: 200}},
+		"no header, and no trailers can come": {rule: byHeader, response: okHeaders("200", "content-length", "1"), body: "x",
 			early: true, cost: "25", want: &wire.Settle{Status: 200}},
-		"a body": {rule: byBody, response: ok("200", json...), body: tokens, cost: "10",
+		"a body": {rule: byBody, response: okHeaders("200", json...), body: tokens, cost: "10",
 			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "7"}}}},
-		"an event stream": {rule: byBody, response: ok("200", "content-type", "text/event-stream"),
+		"an event stream": {rule: byBody, response: okHeaders("200", "content-type", "text/event-stream"),
 			body: "data: {\"usage\":{\"total_tokens\":7}}\n|\ndata: {\"usage\":{\"total_tokens\":9}}\n\ndata: [DONE]\n\n", cost: "10",
 			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "9"}}}},
-		"an event stream that is cut": {rule: byBody, response: ok("200", "content-type", "text/event-stream"), cut: true,
+		"an event stream that is cut": {rule: byBody, response: okHeaders("200", "content-type", "text/event-stream"), cut: true,
 			body: "data: {\"usage\":{\"total_tokens\":7}}\n\n|data: {\"us", cost: "10",
 			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">7"}}}},
-		"a document that is cut": {rule: byBody, response: ok("200", json...), body: `{"usage":{"total_tokens":7}`, cut: true,
+		"a document that is cut": {rule: byBody, response: okHeaders("200", json...), body: `{"usage":{"total_tokens":7}`, cut: true,
 			cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
-		"a body before a trailer that is cut": {rule: byHeader, response: ok("200"), body: "x", cut: true, cost: "10",
+		"a body before a trailer that is cut": {rule: byHeader, response: okHeaders("200"), body: "x", cut: true, cost: "10",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: ">"}}}},
-		"a compressed body": {rule: byBody, response: append(ok("200", json...), [2]string{"content-encoding", "gzip"}), body: "x",
+		"a compressed body": {rule: byBody, response: append(okHeaders("200", json...), [2]string{"content-encoding", "gzip"}), body: "x",
 			early: true, cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
-		"a document of more than 1 MiB": {rule: byBody, response: ok("200", json...),
+		"a document of more than 1 MiB": {rule: byBody, response: okHeaders("200", json...),
 			body: strings.Repeat(" ", 1<<20) + "|" + tokens, cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
-		"no body": {rule: byBody, response: ok("204", json...), early: true, cost: "10", want: &wire.Settle{Status: 204}},
-		"given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: ok("503"),
+		"no body": {rule: byBody, response: okHeaders("204", json...), early: true, cost: "10", want: &wire.Settle{Status: 204}},
+		"given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: okHeaders("503"),
 			body: "x", early: true, want: &wire.Settle{Status: 503}},
-		"not given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: ok("200"),
+		"not given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: okHeaders("200"),
 			body: "x"},
-		"does not count": {rule: func(r *corepolicy.Rule) { r.CountIf = []corepolicy.Statuses{{From: 401, To: 401}} }, response: ok("200"),
+		"does not count": {rule: func(r *corepolicy.Rule) { r.CountIf = []corepolicy.Statuses{{From: 401, To: 401}} }, response: okHeaders("200"),
 			body: "x", early: true, want: &wire.Settle{Status: 200}},
 	} {
 		t.Run(name, func(t *testing.T) { settles(t, c) })
@@ -114,13 +114,13 @@ func TestSettling(t *testing.T) {
 
 func settles(t *testing.T, c upstreamResponse) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, c.rule))
-	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	f := withPolicy(t, e, costsPolicy(t, c.rule))
+	s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
 	fields := s.ResponseHeaders(c.response, c.body == "")
 	if got := fieldOf(fields, "x-ratelimit-cost"); got != c.cost {
 		t.Errorf("X-RateLimit-Cost is %q, want %q", got, c.cost)
 	}
-	got := settled(t, e, f)
+	got := receivedSettlement(t, e, f)
 	if (got != nil) != c.early {
 		t.Errorf("before the body the bridge is told %+v", got)
 	}
@@ -133,7 +133,7 @@ func settles(t *testing.T, c upstreamResponse) {
 	}
 	for _, done := range []func(){func() {}, s.Done} {
 		done()
-		if later := settled(t, e, f); later != nil {
+		if later := receivedSettlement(t, e, f); later != nil {
 			if got != nil {
 				t.Error("the bridge is told twice")
 			}
@@ -155,16 +155,16 @@ func settles(t *testing.T, c upstreamResponse) {
 // request costs unread, which is reported with the next request or tick.
 func TestAClientThatDoesNotWaitForTheResponse(t *testing.T) {
 	want := &wire.Settle{Headers: []wire.Field{{Name: "X-Cost", Text: ">"}}}
-	for name, then := range map[string]func(*envoy, *Filter){
-		"a tick":          func(_ *envoy, f *Filter) { f.Tick() },
-		"another request": func(_ *envoy, f *Filter) { f.NewStream(2).RequestHeaders(get("/other")) },
+	for name, then := range map[string]func(*fakeEnvoy, *Filter){
+		"a tick":          func(_ *fakeEnvoy, f *Filter) { f.Tick() },
+		"another request": func(_ *fakeEnvoy, f *Filter) { f.NewStream(2).RequestHeaders(get("/other")) },
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, costs(t, byHeader))
-		s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+		f := withPolicy(t, e, costsPolicy(t, byHeader))
+		s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
 		s.Done() // reset by the client
 		then(e, f)
-		got := settled(t, e, f)
+		got := receivedSettlement(t, e, f)
 		if got != nil {
 			got.Receipt = ""
 		}
@@ -177,32 +177,32 @@ func TestAClientThatDoesNotWaitForTheResponse(t *testing.T) {
 // TestNothingToSettle: without a receipt, the reserved units remain charged.
 func TestNothingToSettle(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, byHeader))
-	s := admitted(t, e, f, 2, left(90), get("/api/x"))
-	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
-	if got := settled(t, e, f); got != nil {
+	f := withPolicy(t, e, costsPolicy(t, byHeader))
+	s := admitted(t, e, f, 2, admittedWith(90), get("/api/x"))
+	s.ResponseHeaders(okHeaders("200", "x-cost", "4"), true)
+	if got := receivedSettlement(t, e, f); got != nil {
 		t.Errorf("without a receipt the bridge is told %+v", got)
 	}
-	s = admitted(t, e, f, 3, reserved(10), get("/api/x", ":method", "HEAD"))
-	if fields := s.ResponseHeaders(ok("200"), false); fieldOf(fields, "x-ratelimit-cost") != "25" || s.Listens() {
+	s = admitted(t, e, f, 3, reservedAnswer(10), get("/api/x", ":method", "HEAD"))
+	if fields := s.ResponseHeaders(okHeaders("200"), false); fieldOf(fields, "x-ratelimit-cost") != "25" || s.Listens() {
 		t.Errorf("a body is expected of an answer to HEAD: %v", fields)
 	}
 }
 
 // TestATunnelCostsUnread: the answer to a CONNECT, which opens a tunnel, has no body in which a
-// cost could be read. One that opens none costs the default.
+// cost could be read. A CONNECT request that does not open a tunnel costs the default.
 func TestATunnelCostsUnread(t *testing.T) {
 	for status, want := range map[string]*wire.Settle{
 		"200": {Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">"}}},
 		"403": {Status: 403},
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, everywhere(costs(t, byBody)))
-		s := admitted(t, e, f, 1, reserved(10), [][2]string{{":method", "CONNECT"}, {":authority", "a.example:443"}})
-		if s.ResponseHeaders(ok(status), false); s.Listens() {
+		f := withPolicy(t, e, anyPath(costsPolicy(t, byBody)))
+		s := admitted(t, e, f, 1, reservedAnswer(10), [][2]string{{":method", "CONNECT"}, {":authority", "a.example:443"}})
+		if s.ResponseHeaders(okHeaders(status), false); s.Listens() {
 			t.Errorf("%s: the tunnel is read", status)
 		}
-		got := settled(t, e, f)
+		got := receivedSettlement(t, e, f)
 		if got == nil {
 			t.Fatalf("%s: nothing is settled when the tunnel opens", status)
 		}
@@ -213,7 +213,7 @@ func TestATunnelCostsUnread(t *testing.T) {
 }
 
 // TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a
-// response of the upstream. If Envoy could not accept that response, or did not wait for it, a
+// response of the upstream. If Envoy could not accept that response, or did not wait for it, the
 // client may have caused that. If Envoy could not reach the upstream, the request is refunded.
 func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	for details, refunded := range map[string]bool{
@@ -232,13 +232,13 @@ func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 		"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}": true,
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, costs(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
-		s := admitted(t, e, f, 1, reserved(1), get("/api/x"))
+		f := withPolicy(t, e, costsPolicy(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
+		s := admitted(t, e, f, 1, reservedAnswer(1), get("/api/x"))
 		s.RequestEnds()
 		e.properties["response.code_details"] = details
-		s.ResponseHeaders(ok("504"), true)
+		s.ResponseHeaders(okHeaders("504"), true)
 		s.Done()
-		got := settled(t, e, f)
+		got := receivedSettlement(t, e, f)
 		if got := got != nil && got.Status == 504; got != refunded {
 			t.Errorf("%s: refunded %v, want %v", details, got, refunded)
 		}
@@ -249,21 +249,21 @@ func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 // counted.
 func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, byHeader))
-	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	f := withPolicy(t, e, costsPolicy(t, byHeader))
+	s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
 	f.NewStream(2).RequestHeaders(get("/api/y"))
-	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
+	s.ResponseHeaders(okHeaders("200", "x-cost", "4"), true)
 	f.Flush()
 	c, _, items := e.check()
 	if len(items) != 2 || items[0].Kind != wire.KindAsk || items[1].Kind != wire.KindSettle || len(e.calls) != 0 {
 		t.Fatalf("%+v", items)
 	}
-	c.answer(replied(left(80), wire.Answer{Status: wire.StatusInvalid}))
+	c.answer(replyWith(admittedWith(80), wire.Answer{Status: wire.StatusInvalid}))
 	if e.counts[CounterUnsettled] != 1 || !slices.Equal(e.resumed, []uint32{1, 2}) {
 		t.Errorf("%v, resumed %v", e.count(), e.resumed)
 	}
-	s = admitted(t, e, f, 3, reserved(10), get("/api/x"))
-	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
+	s = admitted(t, e, f, 3, reservedAnswer(10), get("/api/x"))
+	s.ResponseHeaders(okHeaders("200", "x-cost", "4"), true)
 	f.Flush()
 	c, _, _ = e.check()
 	c.answer(Reply{Status: 504})
@@ -276,11 +276,11 @@ func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 // counted.
 func TestSettlementsAreBounded(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, byHeader))
+	f := withPolicy(t, e, costsPolicy(t, byHeader))
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush() // a call is in flight
 	for range settlingMax + 3 {
-		f.enqueueSettlement(&due{receipt: "x"})
+		f.enqueueSettlement(&dueSettlement{receipt: "x"})
 	}
 	if e.counts[CounterUnsettled] != 3 || len(f.dues) > dueMax {
 		t.Errorf("%d not told of, %d kept", e.counts[CounterUnsettled], len(f.dues))
@@ -289,7 +289,7 @@ func TestSettlementsAreBounded(t *testing.T) {
 	for range settlingMax/batchItemsMax + 1 {
 		c, _, items := e.check()
 		told += len(items)
-		c.answer(replied())
+		c.answer(replyWith())
 	}
 	if told != settlingMax+1 || len(e.calls) != 0 || len(f.dues) > dueMax {
 		t.Errorf("%d items, %d calls more, %d kept", told, len(e.calls), len(f.dues))
@@ -300,15 +300,15 @@ func TestSettlementsAreBounded(t *testing.T) {
 // to the client shows no limit.
 func TestWhatTheBridgeAllowedWithoutTheStoreIsSettled(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, byHeader))
-	answer := reserved(10)
+	f := withPolicy(t, e, costsPolicy(t, byHeader))
+	answer := reservedAnswer(10)
 	answer.Results[0] = counter.Result{At: answer.Results[0].At, Local: true, Granted: 10}
 	s := admitted(t, e, f, 1, answer, get("/api/x"))
-	if fields := s.ResponseHeaders(ok("200", "x-cost", "40"), true); len(fields) != 0 {
+	if fields := s.ResponseHeaders(okHeaders("200", "x-cost", "40"), true); len(fields) != 0 {
 		t.Errorf("the client is told %v", fields)
 	}
 	want := &wire.Settle{Receipt: "sealed", Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "40"}}}
-	if diff := cmp.Diff(want, settled(t, e, f)); diff != "" {
+	if diff := cmp.Diff(want, receivedSettlement(t, e, f)); diff != "" {
 		t.Error(diff)
 	}
 	if e.counts[CounterDegraded] != 1 {

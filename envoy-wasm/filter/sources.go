@@ -3,8 +3,8 @@
 package filter
 
 // The addresses of clients take turns in the queue for the next call, so that a client with
-// thousands of requests in it delays its own. A request of another client goes into the next call.
-// A client also leaves half of the places in the queues to others.
+// thousands of requests in the queue delays only its own requests. A request of another client is
+// part of the next call. A client also leaves half of the places in the queues to others.
 
 const (
 	// sourcesMax is the number of counts of sources. Several sources can share one.
@@ -14,23 +14,23 @@ const (
 	sourceMax = waitingMax / 2
 )
 
-// sources are the origins of the requests in the queues of one worker.
+// The type sources holds the origins of the requests in the queues of one worker.
 type sources struct {
-	turn   int64 // of the last request that went into a call
-	queued int   // requests in all queues, with those that have ended there
-	each   [sourcesMax]source
+	turn   int64 // the turn of the last request that went into a call
+	queued int   // the number of requests in all queues, including those that have ended there
+	each   [sourcesMax]sourceState
 }
 
-// source is the state of the requests of a client's address, see core.Plan.Source.
-type source struct {
-	turn   int64 // of its last request
+// sourceState holds the state of the requests from one client address: see core.Plan.Source.
+type sourceState struct {
+	turn   int64 // the turn of its last request
 	queued int
 }
 
-// count adds to the number of requests in the queues.
+// addToCount adds to the number of requests in the queues.
 //
 //go:noinline
-func (s *Stream) count(n int) {
+func (s *Stream) addToCount(n int) {
 	l := &s.f.calls.sources
 	l.queued += n
 	l.each[s.source].queued += n
@@ -40,7 +40,7 @@ func (s *Stream) count(n int) {
 // source, and behind at most as many of any other source.
 func (s *Stream) takeTurn() {
 	c := &s.f.calls
-	s.count(1)
+	s.addToCount(1)
 	from := &c.sources.each[s.source]
 	from.turn = max(from.turn, c.sources.turn) + 1
 	s.turn = from.turn
@@ -60,7 +60,7 @@ func (s *Stream) takeTurn() {
 // cutWaiting removes requests from the front of the queue for the next calls.
 func (c *calls) cutWaiting(n int) {
 	for _, s := range c.waiting[:n] {
-		s.count(-1)
+		s.addToCount(-1)
 		c.sources.turn = s.turn
 	}
 	rest := copy(c.waiting, c.waiting[n:])

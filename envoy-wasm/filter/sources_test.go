@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// invents makes requests of an address, each for another counter.
-func (e *envoy) invents(f *Filter, address string, from, n uint32) (streams []*Stream) {
+// inventRequests makes requests of an address, each for another counter.
+func (e *fakeEnvoy) inventRequests(f *Filter, address string, from, n uint32) (streams []*Stream) {
 	e.properties["source.address"] = address + ":4711"
 	for id := from; id < from+n; id++ {
 		s := f.NewStream(id)
@@ -22,9 +22,9 @@ func (e *envoy) invents(f *Filter, address string, from, n uint32) (streams []*S
 	return streams
 }
 
-// asksAbout answers the oldest call, and returns how many questions it had about counters of an
+// countAsked answers the oldest call, and returns how many questions it had about counters of an
 // address, and how many in all.
-func (e *envoy) asksAbout(f *Filter, address string) (own, all int) {
+func (e *fakeEnvoy) countAsked(f *Filter, address string) (own, all int) {
 	e.t.Helper()
 	c, _, items := e.check()
 	for i := range items {
@@ -32,33 +32,33 @@ func (e *envoy) asksAbout(f *Filter, address string) (own, all int) {
 			own++
 		}
 	}
-	c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
-	f.turns()
+	c.answer(replyWith(slices.Repeat([]wire.Answer{admittedWith(1)}, len(items))...))
+	f.endTurns()
 	return own, len(items)
 }
 
-// TestAFloodDelaysItsOwnAddress: behind thousands of requests of one address, each for another
-// counter, the requests of another address are in the next call.
+// TestAFloodDelaysItsOwnAddress: after thousands of requests from one address, each for a different
+// counter, the requests from another address are in the next call.
 func TestAFloodDelaysItsOwnAddress(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, byHeaders(t, "X-Id"))
-	e.invents(f, "192.0.2.1", 0, 5000)
+	f := withPolicy(t, e, policyByHeaders(t, "X-Id"))
+	e.inventRequests(f, "192.0.2.1", 0, 5000)
 	f.Flush() // the first call is made
-	e.invents(f, "192.0.2.2", 5000, 3)
-	if own, all := e.asksAbout(f, "192.0.2.2"); own != 0 || all != batchItemsMax {
+	e.inventRequests(f, "192.0.2.2", 5000, 3)
+	if own, all := e.countAsked(f, "192.0.2.2"); own != 0 || all != batchItemsMax {
 		t.Fatalf("%d of %d questions of the first call", own, all)
 	}
-	if own, all := e.asksAbout(f, "192.0.2.2"); own != 3 || all != batchItemsMax {
+	if own, all := e.countAsked(f, "192.0.2.2"); own != 3 || all != batchItemsMax {
 		t.Errorf("%d of %d questions of the next call are the other client's, want 3 and a full call", own, all)
 	}
 	// two clients with many requests share the calls
-	e.invents(f, "192.0.2.3", 6000, 1000)
-	e.asksAbout(f, "192.0.2.3")
-	if own, _ := e.asksAbout(f, "192.0.2.3"); own != batchItemsMax/2 {
+	e.inventRequests(f, "192.0.2.3", 6000, 1000)
+	e.countAsked(f, "192.0.2.3")
+	if own, _ := e.countAsked(f, "192.0.2.3"); own != batchItemsMax/2 {
 		t.Errorf("%d questions of a second client with many are in a call, want half of it", own)
 	}
 	for len(e.calls) > 0 {
-		e.asksAbout(f, "")
+		e.countAsked(f, "")
 	}
 	if len(e.resumed) != 6003 || f.calls.sources.queued != 0 {
 		t.Errorf("%d were decided, and %d are counted as waiting", len(e.resumed), f.calls.sources.queued)
@@ -66,12 +66,13 @@ func TestAFloodDelaysItsOwnAddress(t *testing.T) {
 }
 
 // TestAFloodLeavesHalfOfTheQueues: requests of one address beyond half of the queues are denied
-// with 503, also if they end before they are asked about. Requests of another address find room.
+// with 503, even if they end before the bridge is asked about them. Requests of another address
+// find room.
 func TestAFloodLeavesHalfOfTheQueues(t *testing.T) {
 	for _, resets := range []bool{false, true} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, byHeaders(t, "X-Id"))
-		flood := e.invents(f, "192.0.2.1", 0, waitingMax+1000)
+		f := withPolicy(t, e, policyByHeaders(t, "X-Id"))
+		flood := e.inventRequests(f, "192.0.2.1", 0, waitingMax+1000)
 		if n := waitingMax + 1000 - sourceMax; e.counts[CounterFull] != n || e.responses[sourceMax].Status != 503 {
 			t.Errorf("counted %v, want %d denied", e.count(), n)
 		}
@@ -81,12 +82,12 @@ func TestAFloodLeavesHalfOfTheQueues(t *testing.T) {
 			}
 		}
 		before := e.counts[CounterFull]
-		e.invents(f, "192.0.2.2", 30_000, 1000)
+		e.inventRequests(f, "192.0.2.2", 30_000, 1000)
 		if n := e.counts[CounterFull] - before; n != 0 {
 			t.Errorf("%d requests of another address are denied", n)
 		}
-		for f.Flush(); len(e.calls) > 0; f.turns() {
-			e.asksAbout(f, "")
+		for f.Flush(); len(e.calls) > 0; f.endTurns() {
+			e.countAsked(f, "")
 		}
 		decided := sourceMax + 1000
 		if resets {

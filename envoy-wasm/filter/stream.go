@@ -17,7 +17,7 @@ type Action uint8
 // The actions.
 const (
 	Continue Action = iota
-	Pause           // until it is resumed or answered
+	Pause           // the request is paused until it is resumed or answered
 )
 
 // state is the progress of a request.
@@ -40,45 +40,45 @@ type Stream struct {
 	f         *Filter
 	id        uint32
 	state     state
-	head      bool           // the response has no body to read, see exchange.HasNoBody
-	complete  bool           // the request has come to its end
+	head      bool           // the response has no body to read: see exchange.HasNoBody
+	complete  bool           // the request has ended
 	again     uint8          // number of times that the question to the bridge was repeated
 	source    uint8          // index of its source in sources, while it is in a queue
-	answered  bool           // the filter made the response
-	counted   bool           // the bridge has seen the decision
+	answered  bool           // whether the filter made the response
+	counted   bool           // whether the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
-	responded bool           // the response has begun
+	responded bool           // whether the response has begun
 	origin    uint64         // hash of the connection and x-request-id of the request
 	before    *Stream        // the stream that ended without a response just before this one began
-	asking    *asking        // nil once the request is decided
+	asking    *askingData    // nil once the request is decided
 	gate      *gate          // the gate that counts the request, until the request is in a call
-	next      *Stream        // in the queue of a gate
-	turn      int64          // its place in the queue for the next calls, see takeTurn
-	deadline  counter.Micros // of a request in a throttle queue
+	next      *Stream        // the next request in the queue of a gate
+	turn      int64          // its place in the queue for the next calls: see takeTurn
+	deadline  counter.Micros // the deadline of a request in a throttle queue
 	asked     counter.Micros // when its own call was made, on the clock of leases
 	fields    response.Fields
 	remaining int64
-	due       *due // the settlement of the response, or nil
+	due       *dueSettlement // the settlement of the response, or nil
 }
 
-// asking holds the data that a request needs until it is decided. It is reused.
-type asking struct {
+// askingData holds the data that a request needs until it is decided. It is reused.
+type askingData struct {
 	policy *policy
 	plan   core.Plan
 	writer response.Writer
 	attrs  attributes
-	unsure bool // a credential has no cached verdict
-	dated  bool // a record of the directory is unknown or old
+	unsure bool // whether a credential has no cached verdict
+	dated  bool // whether a record of the directory is unknown or old
 	held   int  // bytes that the request holds while it waits
 
 	patience counter.Micros // timeout of its own call in a throttle queue
 
-	narrow int  // the check that would deny first, see core.Plan.Narrowest
-	alike  bool // a denial of one such request applies to the others
+	narrow int  // the check that would deny first: see core.Plan.Narrowest
+	alike  bool // whether a denial of one such request applies to the others
 
-	denies, admits bool     // the request may be decided here, see core.Plan.LocalDecision
-	parts          []part   // one for each check
-	wants          []wanted // units to ask for with the request
+	denies, admits bool          // whether the filter may decide the request: see core.Plan.LocalDecision
+	parts          []checkPart   // the local state of each check
+	wants          []wantedUnits // units to ask for with the request
 }
 
 // askingMax is the greatest number of asking values that are kept for reuse. Each takes a few KB,
@@ -96,17 +96,17 @@ func (f *Filter) NewStream(id uint32) *Stream {
 func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	defer s.guard(&action)
 	f := s.f
-	f.out.told = 0 // this callback gives one answer at most
+	f.out.told = 0 // this callback answers at most one request
 	if f.policy == nil {
 		f.host.Count(CounterNoPolicy)
-		return s.unguarded(f.config.Deny)
+		return s.decideUnguarded(f.config.Deny)
 	}
-	a := f.ask()
+	a := f.newAsking()
 	s.asking, a.policy = a, f.policy
 	a.attrs.take(f.host, f.policy, headers, f.config.Appended)
 	s.origin = a.attrs.origin
-	if before := s.before; before != nil && before.origin == s.origin && f.redirected() {
-		return s.goOn(before)
+	if before := s.before; before != nil && before.origin == s.origin && f.isRedirected() {
+		return s.continueFrom(before)
 	}
 	s.before.abandon()
 	s.before = nil
@@ -120,21 +120,21 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	return s.judge(nil)
 }
 
-// judge decides the request whose headers were read, or makes it wait for the bridge. from is the
-// gate in whose queue the request waited, or nil.
+// The method judge decides the request whose headers were read, or makes it wait for the bridge.
+// The argument from is the gate in whose queue the request waited, or nil.
 func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
 	a.identify(f)
 	switch {
 	case len(a.plan.Checks()) == 0 && !f.unsure && !f.dated:
-		return s.concluded()
+		return s.decideByResults()
 	case a.attrs.size() > askBytesMax:
-		return s.oversized()
+		return s.denyOversized()
 	}
 	return s.proceed(from)
 }
 
-// proceed decides a request that has its plan, or makes it wait for the bridge.
+// The method proceed decides a request that has its plan, or makes it wait for the bridge.
 func (s *Stream) proceed(from *gate) Action {
 	f, a := s.f, s.asking
 	if action, done := s.decideLocally(); done {
@@ -145,15 +145,15 @@ func (s *Stream) proceed(from *gate) Action {
 	}
 	switch {
 	case f.calls.failures >= failuresMax:
-		return s.unasked(CounterOpen)
-	case from == nil && (f.full(a) || f.calls.sources.each[s.source].queued >= sourceMax):
-		return s.unasked(CounterFull)
-	case from != nil && !a.dated && s.remembers():
-		return s.remembered(f.elapsed())
-	case from != nil && s.late(f.host.Now()):
-		return s.unasked(f.calls.whyLate())
+		return s.decideUnasked(CounterOpen)
+	case from == nil && (f.queuesFull(a) || f.calls.sources.each[s.source].queued >= sourceMax):
+		return s.decideUnasked(CounterFull)
+	case from != nil && !a.dated && s.isRemembered():
+		return s.denyRemembered(f.elapsedTime())
+	case from != nil && s.isLate(f.host.Now()):
+		return s.decideUnasked(f.calls.reasonLate())
 	}
-	f.calls.keep(a) // before it is enqueued, which may decide it
+	f.calls.keepBytes(a) // this comes before the request is enqueued, which may decide it
 	waits, full := f.enqueue(s, from)
 	switch {
 	case waits:
@@ -161,59 +161,59 @@ func (s *Stream) proceed(from *gate) Action {
 	case full:
 		return s.denyOverflow()
 	case a.admits:
-		a.want(f.elapsed())
+		a.wantUnits(f.elapsedTime())
 	}
 	if s.state = waiting; s.enqueueForBatch() {
 		return Pause
 	}
-	return s.unasked(CounterUnreachable)
+	return s.decideUnasked(CounterUnreachable)
 }
 
-// ask returns an asking, new or reused.
-func (f *Filter) ask() *asking {
+// newAsking returns an asking, new or reused.
+func (f *Filter) newAsking() *askingData {
 	last := len(f.idle) - 1
 	if last < 0 {
-		return new(asking)
+		return new(askingData)
 	}
 	a := f.idle[last]
 	f.idle[last], f.idle = nil, f.idle[:last]
 	return a
 }
 
-// release frees the request's asking for reuse.
-func (s *Stream) release() {
+// releaseAsking frees the request's asking for reuse.
+func (s *Stream) releaseAsking() {
 	a := s.asking
-	s.drop()
+	s.dropAsking()
 	if a == nil || len(s.f.idle) >= askingMax {
 		return
 	}
 	a.plan.Reset()
 	a.attrs.Release()
-	a.forget()
+	a.forgetParts()
 	a.policy = nil
 	s.f.idle = append(s.f.idle, a)
 }
 
-// drop discards the request's asking.
+// dropAsking discards the request's asking.
 //
 //go:noinline
-func (s *Stream) drop() {
+func (s *Stream) dropAsking() {
 	if g := s.gate; g != nil {
 		s.gate = nil
-		s.f.leave(g)
+		s.f.leaveGate(g)
 	}
 	if a := s.asking; a != nil {
 		s.f.calls.held -= a.held
 		a.held = 0
 		s.asking = nil
-		a.unwant()
+		a.cancelWants()
 	}
 }
 
-// identify makes the plan of the request with the cached verdicts on its credentials.
-func (a *asking) identify(f *Filter) {
+// The method identify makes the plan of the request with the cached verdicts on its credentials.
+func (a *askingData) identify(f *Filter) {
 	f.now, f.unsure, f.stale, f.dated, f.known = a.attrs.View.At, false, false, false, 0
-	a.add(f, a.policy.ruleset)
+	a.planRequest(f, a.policy.ruleset)
 	if f.dated {
 		f.known = 0 // so that the bridge sends the records
 	}
@@ -222,37 +222,38 @@ func (a *asking) identify(f *Filter) {
 }
 
 // takeVerdict makes the plan again with the bridge's verdicts on the credentials and the records of
-// the clients, and caches them. sent is when the bridge was asked, on the clock of leases. It
-// returns false if the bridge verified credentials other than the request's, because the bridge
-// has then decided for a different client.
-func (a *asking) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
+// the clients, and caches them. The argument sent is the time at which the bridge was asked, on the
+// clock of leases. It returns false if the bridge verified credentials other than the request's,
+// because the bridge has then decided for a different client.
+func (a *askingData) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
 	now := f.host.Now()
 	a.attrs.View.At = now
 	h := verdictReply{plan: &a.plan, ways: v.Ways, until: now + min(counter.Micros(v.TTLMicros), rememberedMax),
-		records: v.Records, asked: now - (f.elapsed() - sent)}
+		records: v.Records, asked: now - (f.elapsedTime() - sent)}
 	f.bridgeVerdicts = &h
 	defer func() { f.bridgeVerdicts = nil }()
 	a.identify(f)
-	a.unsure = !h.complete()
+	a.unsure = !h.isComplete()
 	return !a.unsure
 }
 
-// take decides the request by the answer of the bridge, or enqueues it in a throttle queue.
+// The method take decides the request by the answer of the bridge, or enqueues it in a throttle
+// queue.
 func (s *Stream) take(answer *wire.Answer) {
-	defer s.rescue()
+	defer s.rescueDecision()
 	a := s.asking
 	if unknown := answer.Status == wire.StatusUnknown; unknown || answer.Status == wire.StatusBusy {
 		if unknown {
 			s.f.pollSoon()
 			s.f.poll.lost = s.f.poll.lost || s.again == againMax
 		}
-		if s.askAnother(whyNot(answer.Status)) {
+		if s.askAnother(reasonOf(answer.Status)) {
 			return
 		}
 	}
 	s.counted = true
 	if answer.Status != wire.StatusOK {
-		s.degrade(whyNot(answer.Status))
+		s.degrade(reasonOf(answer.Status))
 		return
 	}
 	sent := s.f.calls.answeredSent
@@ -270,7 +271,7 @@ func (s *Stream) take(answer *wire.Answer) {
 	}
 	copy(results, answer.Results)
 	if answer.Verdict != nil || s.state == throttleQueued {
-		s.f.uses.learn(s.f.elapsed(), a.plan.Checks(), results)
+		s.f.uses.learn(s.f.elapsedTime(), a.plan.Checks(), results)
 	}
 	if answer.Verdict != nil && a.alike {
 		s.f.takeResults(a, nil, results, sent)
@@ -302,7 +303,7 @@ const (
 // askAnother repeats the question of a request whose policy the bridge did not have, or for which
 // the bridge was too busy. The bridge charged nothing, and another bridge behind the same name
 // might have the policy. If none does, the request waits for the next poll, because a client whose
-// burst delays the polls could otherwise get requests through uncounted. askAnother returns false
+// burst delays the polls could otherwise get requests through uncounted. The method returns false
 // after againMax attempts, or after those that follow the last poll.
 //
 //go:noinline
@@ -325,28 +326,28 @@ func (s *Stream) askAnother(why Counter) bool {
 	return true
 }
 
-// degrade decides the request without the bridge.
+// The method degrade decides the request without the bridge.
 //
 //go:noinline
 func (s *Stream) degrade(why Counter) {
-	if s.unasked(why) == Continue {
+	if s.decideUnasked(why) == Continue {
 		s.f.letGo(outgoing{stream: s})
 	}
 }
 
-// concluded decides the request from the results in its plan.
+// decideByResults decides the request from the results in its plan.
 //
 //go:noinline
-func (s *Stream) concluded() Action { return s.decide(s.asking.plan.Decide()) }
+func (s *Stream) decideByResults() Action { return s.decide(s.asking.plan.Decide()) }
 
-// resume ends the wait of the request.
+// The method resume ends the wait of the request.
 func (s *Stream) resume(d core.Decision) {
 	if s.decide(d) == Continue {
 		s.f.letGo(outgoing{stream: s})
 	}
 }
 
-// decide applies the decision, and answers the request if it is denied.
+// The method decide applies the decision, and answers the request if it is denied.
 func (s *Stream) decide(d core.Decision) Action {
 	s.state = decided
 	s.fields, s.remaining = s.asking.writer.Headers(&s.asking.plan, &d), d.Remaining
@@ -367,7 +368,7 @@ func (s *Stream) decide(d core.Decision) Action {
 	if action == Pause {
 		s.deny(&d)
 	}
-	s.release()
+	s.releaseAsking()
 	return action
 }
 
@@ -376,7 +377,7 @@ func (s *Stream) Done() {
 	defer s.f.guard()
 	switch s.state {
 	case arrived, queued, waiting, throttleQueued:
-		s.release()
+		s.releaseAsking()
 	case decided:
 		if s.responded {
 			s.abandon()

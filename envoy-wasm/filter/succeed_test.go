@@ -20,7 +20,7 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 	} {
 		e := newEnvoy(t)
 		before := withPolicy(t, e, withKeys(t), strings.Split(bridge, "\n")...)
-		admitted(t, e, before, 1, withVerdict(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
+		admitted(t, e, before, 1, withVerdict(admittedWith(1), 0, 0), get("/api/x", "x-api-key", "k"))
 		f, err := New(e, []byte(settings))
 		if err != nil {
 			t.Fatal(err)
@@ -40,11 +40,11 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 		if !succeeds {
 			continue
 		}
-		admitted(t, e, f, 2, left(1), get("/api/x"))
+		admitted(t, e, f, 2, admittedWith(1), get("/api/x"))
 		// Remembered credentials are not shared, and after the takeover neither filter uses the
 		// other's policy.
 		before.policy = nil
-		admitted(t, e, f, 3, withVerdict(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
+		admitted(t, e, f, 3, withVerdict(admittedWith(1), 0, 0), get("/api/x", "x-api-key", "k"))
 		if e.counts[CounterNoPolicy]+e.counts[CounterPanic] != 0 || e.counts[CounterPolicyLoaded] != 1 {
 			t.Errorf("%q: %v", settings, e.count())
 		}
@@ -55,7 +55,7 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 func TestASuccessorWithAnotherBridge(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)
-	b.pass(100 * counter.Millisecond)
+	b.passTime(100 * counter.Millisecond)
 	if b.held == 0 || b.held > 2000-300-b.left[0] {
 		t.Fatalf("%d in hand, %d left", b.held, b.left[0])
 	}
@@ -110,11 +110,11 @@ func TestAFilterKeepsItsPolicy(t *testing.T) {
 func TestAPanicLeavesNoTwoSuccessors(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)
-	if b.pass(100 * counter.Millisecond); b.held == 0 {
+	if b.passTime(100 * counter.Millisecond); b.held == 0 {
 		t.Fatal("nothing is in hand")
 	}
 	for range 3 {
-		b.f.calls.settling = append(b.f.calls.settling, &due{receipt: "r"})
+		b.f.calls.settling = append(b.f.calls.settling, &dueSettlement{receipt: "r"})
 	}
 	b.panics = "Elapsed"
 	if b.f.End(); b.panics != "" || b.held != 0 {
@@ -124,7 +124,7 @@ func TestAPanicLeavesNoTwoSuccessors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir.calls.settling = make([]*due, settlingMax-2)
+	heir.calls.settling = make([]*dueSettlement, settlingMax-2)
 	b.panics = "Count" // Count panics for the last of the three, for which there is no room
 	heir.Inherit(b.f)
 	other, err := New(b, nil)

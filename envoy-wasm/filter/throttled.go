@@ -14,7 +14,7 @@ const throttleQueueMax = 4096
 // enqueueThrottled makes a request that only throttle rules deny wait. It makes a second call, only
 // for this request. The bridge answers it once the request is admitted or its wait is over. The
 // wait is max_delay plus, for both calls together, the time for which a bridge may be silent.
-// enqueueThrottled returns false if the request cannot wait; the request is then denied.
+// The method returns false if the request cannot wait; the request is then denied.
 //
 // If the client disconnects in the meantime, the call continues, because Envoy cannot cancel it.
 // The bridge does not notice this, so the request keeps its place in the queue and is charged at
@@ -29,8 +29,8 @@ func (s *Stream) enqueueThrottled() bool {
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
 	}
-	// the first call has used up a part of it
-	s.deadline = f.host.Now() + f.silentFor() + patience - (f.elapsed() - f.calls.answeredSent)
+	// the first call has used up a part of the time
+	s.deadline = f.host.Now() + f.silentFor() + patience - (f.elapsedTime() - f.calls.answeredSent)
 	if !s.askToWait(f.silentFor() + patience) {
 		return false
 	}
@@ -39,8 +39,8 @@ func (s *Stream) enqueueThrottled() bool {
 	return true
 }
 
-// askToWait makes the request's own call, and reports whether it could. most bounds the wait in
-// case the clock went back.
+// askToWait makes the request's own call, and reports whether it could. The argument most bounds
+// the wait in case the clock went back.
 //
 //go:noinline
 func (s *Stream) askToWait(most counter.Micros) bool {
@@ -52,17 +52,17 @@ func (s *Stream) askToWait(most counter.Micros) bool {
 	}
 	body := wire.AppendCall(nil, a.policy.version)
 	body = wire.AppendAsk(body, wire.KindWait, &a.attrs.Ask, nil)
-	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
+	if f.dispatch(f.checkCall(body, millis(left)), s.takeSecond) != nil {
 		return false
 	}
-	s.deadline, a.patience, s.asked = now+left, left, f.elapsed()
+	s.deadline, a.patience, s.asked = now+left, left, f.elapsedTime()
 	return true
 }
 
-// admitted processes the answer to the second call.
-func (s *Stream) admitted(r Reply) {
+// takeSecond processes the answer to the second call.
+func (s *Stream) takeSecond(r Reply) {
 	s.f.tellOfMore()
-	defer s.rescue()
+	defer s.rescueDecision()
 	if s.state != throttleQueued {
 		return // the request has ended, or its time is over
 	}

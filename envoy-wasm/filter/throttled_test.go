@@ -20,19 +20,19 @@ func throttledPolicy(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// later returns a denial whose units will be available in a second.
-func later() wire.Answer {
+// denialUntil returns a denial whose units will be available in a second.
+func denialUntil() wire.Answer {
 	return wire.Answer{Results: []counter.Result{{At: counter.Second, Denied: true, Wait: counter.Second, Reset: counter.Minute}}}
 }
 
-// throttled sends a request that waits for its second call, and returns that call.
-func throttled(t *testing.T, e *envoy, f *Filter, id uint32) (*Stream, made) {
+// sendThrottled sends a request that waits for its second call, and returns that call.
+func sendThrottled(t *testing.T, e *fakeEnvoy, f *Filter, id uint32) (*Stream, madeCall) {
 	t.Helper()
 	s := f.NewStream(id)
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ := e.check()
-	first.answer(replied(later()))
+	first.answer(replyWith(denialUntil()))
 	c, call, items := e.check()
 	if call.Version != "v1" || len(items) != 1 || items[0].Kind != wire.KindWait || items[0].Ask.Path != "/api/x" ||
 		c.TimeoutMillis != 3000 || slices.Contains(e.resumed, id) || e.responses[id].Status != 0 {
@@ -48,22 +48,22 @@ func TestThrottledRequest(t *testing.T) {
 		goesOn  bool
 		counted string
 	}{
-		"admitted":    {replied(left(3)), true, "delayed"},
-		"refused":     {replied(over()), false, "denied"},
-		"still later": {replied(later()), false, "denied"},
-		"store down":  {replied(wire.Answer{Status: wire.StatusUnavailable}), true, "store_unavailable"},
+		"admitted":    {replyWith(admittedWith(3)), true, "delayed"},
+		"refused":     {replyWith(denialOver()), false, "denied"},
+		"still later": {replyWith(denialUntil()), false, "denied"},
+		"store down":  {replyWith(wire.Answer{Status: wire.StatusUnavailable}), true, "store_unavailable"},
 		"hung":        {Reply{Status: 504}, true, "bridge_unreachable"},
 		"garbage":     {Reply{Status: 200, Body: []byte("x")}, true, "bridge_unanswered"},
-		"empty":       {replied(), true, "bridge_unanswered"},
+		"empty":       {replyWith(), true, "bridge_unanswered"},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, throttledPolicy(t))
-		s, call := throttled(t, e, f, 1)
+		s, call := sendThrottled(t, e, f, 1)
 		call.answer(c.reply)
 		if slices.Contains(e.resumed, 1) != c.goesOn || (e.responses[1].Status == 429) == c.goesOn || e.count()[c.counted] != 1 {
 			t.Errorf("%s: resumed %v, answered %v, counted %v", name, e.resumed, e.responses, e.count())
 		}
-		if name == "admitted" && fieldOf(s.ResponseHeaders(ok("200"), true), "x-ratelimit-remaining") != "3" {
+		if name == "admitted" && fieldOf(s.ResponseHeaders(okHeaders("200"), true), "x-ratelimit-remaining") != "3" {
 			t.Error("the response tells of the first call")
 		}
 		if len(e.calls) != 0 {
@@ -80,9 +80,9 @@ func TestThrottledRequest(t *testing.T) {
 func TestOthersAreNotBlocked(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
-	_, call := throttled(t, e, f, 1)
-	admitted(t, e, f, 2, left(1), get("/api/x"))
-	call.answer(replied(left(0)))
+	_, call := sendThrottled(t, e, f, 1)
+	admitted(t, e, f, 2, admittedWith(1), get("/api/x"))
+	call.answer(replyWith(admittedWith(0)))
 	if !slices.Equal(e.resumed, []uint32{2, 1}) {
 		t.Errorf("resumed %v", e.resumed)
 	}
@@ -91,14 +91,14 @@ func TestOthersAreNotBlocked(t *testing.T) {
 func TestNoRequestWaitsWithoutEnd(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
-	_, call := throttled(t, e, f, 1)
+	_, call := sendThrottled(t, e, f, 1)
 	e.now += 2990 * counter.Millisecond
 	if f.Tick(); len(e.resumed) != 0 {
 		t.Fatal("let go on before max_delay and the deadline are over")
 	}
 	e.now += 10 * counter.Millisecond
 	f.Tick()
-	call.answer(replied(over())) // late
+	call.answer(replyWith(denialOver())) // late
 	if !slices.Equal(e.resumed, []uint32{1}) || e.counts[CounterTimeout] != 1 || e.responses[1].Status != 0 || len(f.calls.throttleQueue) != 0 {
 		t.Errorf("resumed %v, counted %v", e.resumed, e.count())
 	}
@@ -115,12 +115,12 @@ func TestBothCallsHaveOneDeadline(t *testing.T) {
 	f.Flush()
 	first, _, _ := e.check()
 	e.now += 40 * counter.Millisecond
-	first.answer(replied(later()))
+	first.answer(replyWith(denialUntil()))
 	if second, _, _ := e.check(); second.TimeoutMillis != 2960 {
 		t.Errorf("the second call has %d ms", second.TimeoutMillis)
 	}
 	for s.state == throttleQueued {
-		e.passes(f, counter.Millisecond)
+		e.passTicks(f, counter.Millisecond)
 	}
 	if waited := e.now - start; waited > 3000*counter.Millisecond+tickFast || e.counts[CounterTimeout] != 1 {
 		t.Errorf("waited %v: %v", waited, e.count())
@@ -130,7 +130,7 @@ func TestBothCallsHaveOneDeadline(t *testing.T) {
 	f.Flush()
 	first, _, _ = e.check()
 	e.now += 3000 * counter.Millisecond
-	if first.answer(replied(later())); len(e.calls) != 0 || e.responses[2].Status != 429 {
+	if first.answer(replyWith(denialUntil())); len(e.calls) != 0 || e.responses[2].Status != 429 {
 		t.Errorf("%d calls, answered %v", len(e.calls), e.responses)
 	}
 }
@@ -138,9 +138,9 @@ func TestBothCallsHaveOneDeadline(t *testing.T) {
 func TestAClientThatLeavesTheQueue(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
-	s, call := throttled(t, e, f, 1)
+	s, call := sendThrottled(t, e, f, 1)
 	s.Done()
-	call.answer(replied(left(3)))
+	call.answer(replyWith(admittedWith(3)))
 	if f.Tick(); len(e.resumed)+len(e.responses)+len(f.calls.throttleQueue) != 0 {
 		t.Errorf("resumed %v, answered %v", e.resumed, e.responses)
 	}
@@ -161,7 +161,7 @@ func TestARequestThatCannotWaitIsDenied(t *testing.T) {
 		f.Flush()
 		first, _, _ := e.check()
 		prepare()
-		if first.answer(replied(later())); e.responses[uint32(id)].Status != 429 || len(e.resumed) != 0 {
+		if first.answer(replyWith(denialUntil())); e.responses[uint32(id)].Status != 429 || len(e.resumed) != 0 {
 			t.Errorf("%d: resumed %v, answered %v", id, e.resumed, e.responses)
 		}
 	}
@@ -173,10 +173,10 @@ func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
 	for know := range againMax + 2 {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
-		s, call := throttled(t, e, f, 1)
+		s, call := sendThrottled(t, e, f, 1)
 		for n := range know {
 			e.now += 100 * counter.Millisecond
-			call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+			call.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
 			if n == againMax {
 				break
 			}
@@ -192,7 +192,7 @@ func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
 			if len(f.calls.throttleQueue) != 1 || s.state != throttleQueued {
 				t.Errorf("%d stand in line", len(f.calls.throttleQueue))
 			}
-			call.answer(replied(left(3)))
+			call.answer(replyWith(admittedWith(3)))
 		}
 		if know == 0 {
 			delete(want, "policy_unknown")
@@ -210,9 +210,9 @@ func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
 func TestAThrottledRequestKeepsItsDeadline(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
-	_, call := throttled(t, e, f, 1)
+	_, call := sendThrottled(t, e, f, 1)
 	e.now -= counter.Hour
-	call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+	call.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
 	if call, _, _ = e.check(); call.TimeoutMillis != 3000 {
 		t.Errorf("%d ms", call.TimeoutMillis)
 	}
@@ -220,7 +220,7 @@ func TestAThrottledRequestKeepsItsDeadline(t *testing.T) {
 	if f.Tick(); !slices.Equal(e.resumed, []uint32{1}) || len(f.calls.throttleQueue) != 0 {
 		t.Errorf("resumed %v, %d stand in line", e.resumed, len(f.calls.throttleQueue))
 	}
-	call.answer(replied(left(1)))
+	call.answer(replyWith(admittedWith(1)))
 	if len(e.resumed) != 1 {
 		t.Error("a late answer counts")
 	}

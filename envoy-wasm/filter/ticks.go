@@ -21,24 +21,24 @@ const (
 	quietTicks = 10
 )
 
-// pace controls the interval of ticks.
-type pace struct {
-	every counter.Micros // 0: no ticks yet
+// tickPace controls the interval of ticks.
+type tickPace struct {
+	every counter.Micros // 0 if there are no ticks yet
 	quiet int            // consecutive ticks at which nothing was waiting
 }
 
-// hurry makes ticks frequent, because something waits from now on.
+// hurryTicks makes ticks frequent, because something waits from now on.
 //
 //go:noinline
-func (f *Filter) hurry() {
+func (f *Filter) hurryTicks() {
 	f.pace.quiet = 0
 	f.tickEvery(tickFast)
 }
 
-// slow chooses the time of the next tick.
-func (f *Filter) slow() {
-	if f.busy() {
-		f.hurry()
+// slowTicks chooses the time of the next tick.
+func (f *Filter) slowTicks() {
+	if f.isBusy() {
+		f.hurryTicks()
 		return
 	}
 	if f.pace.quiet++; f.pace.quiet < quietTicks {
@@ -57,9 +57,9 @@ func (f *Filter) slow() {
 	f.tickEvery(max(next, tickFast))
 }
 
-// busy reports whether a deadline might pass, or a call might become necessary, before the next
+// isBusy reports whether a deadline might pass, or a call might become necessary, before the next
 // slow tick.
-func (f *Filter) busy() bool {
+func (f *Filter) isBusy() bool {
 	c, l := &f.calls, &f.leases
 	return len(f.out.waiting)+len(f.arrivals.waiting)+c.sources.queued+len(c.settling)+len(c.throttleQueue)+len(f.outdated)+len(l.extras) > 0 ||
 		c.flight != nil || len(c.overdue) > 0 || c.probing

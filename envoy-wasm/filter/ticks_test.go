@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// passes advances the clock with the ticks that the filter has requested, and returns their number.
-// Polls are answered with "not modified".
-func (e *envoy) passes(f *Filter, span counter.Micros) (ticks int) {
+// passTicks advances the clock with the ticks that the filter has requested, and returns their
+// number. Polls are answered with "not modified".
+func (e *fakeEnvoy) passTicks(f *Filter, span counter.Micros) (ticks int) {
 	for end := e.now + span; ; ticks++ {
 		if e.ticks > end {
 			e.now = end
@@ -35,12 +35,12 @@ func TestTicksAreFewWhileNothingWaits(t *testing.T) {
 	for setting, most := range map[string]int{"poll: 1s": 12, "poll: 100ms": 105, "poll: 60m": 12} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"), setting)
-		e.passes(f, counter.Second)
-		if ticks := e.passes(f, 10*counter.Second); ticks > most {
+		e.passTicks(f, counter.Second)
+		if ticks := e.passTicks(f, 10*counter.Second); ticks > most {
 			t.Errorf("%s: %d ticks in ten seconds", setting, ticks)
 		}
-		admitted(t, e, f, 1, left(1), get("/api/x"))
-		if ticks := e.passes(f, 10*counter.Second); ticks > most+quietTicks {
+		admitted(t, e, f, 1, admittedWith(1), get("/api/x"))
+		if ticks := e.passTicks(f, 10*counter.Second); ticks > most+quietTicks {
 			t.Errorf("%s: %d ticks in the ten seconds after a request", setting, ticks)
 		}
 	}
@@ -54,7 +54,7 @@ func TestPollsComeInTime(t *testing.T) {
 		for range 5 {
 			asked := f.poll.asked
 			for f.poll.asked == asked {
-				e.passes(f, tickFast)
+				e.passTicks(f, tickFast)
 			}
 			if took := f.poll.asked - asked; took < every || took > every+tickFast {
 				t.Errorf("%s: asked after %v", setting, took)
@@ -68,14 +68,14 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
 	for i, idle := range []counter.Micros{0, 50 * counter.Millisecond, 3333 * counter.Millisecond, counter.Hour} {
-		e.passes(f, idle)
+		e.passTicks(f, idle)
 		start := e.now
 		s := f.NewStream(1)
 		s.RequestHeaders(get("/api/x"))
 		f.Flush()
 		e.check()
 		for s.state == waiting {
-			e.passes(f, tickFast)
+			e.passTicks(f, tickFast)
 		}
 		if waited := e.now - start; waited > f.silentFor()+tickFast {
 			t.Errorf("after %v a request waited %v", idle, waited)
@@ -83,9 +83,9 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 
 		f.calls.flight, f.calls.failures = nil, 0
 		start = e.now
-		s, _ = throttled(t, e, f, uint32(2+i))
+		s, _ = sendThrottled(t, e, f, uint32(2+i))
 		for s.state == throttleQueued {
-			e.passes(f, tickFast)
+			e.passTicks(f, tickFast)
 		}
 		if waited := e.now - start; waited > 2*counter.Second+f.silentFor()+tickFast {
 			t.Errorf("after %v a request stood for %v", idle, waited)
@@ -97,12 +97,12 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 func TestAWakeThatNeverComes(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
-	e.passes(f, counter.Hour)
+	e.passTicks(f, counter.Hour)
 	start := e.now
 	s := f.NewStream(1)
 	s.RequestHeaders(get("/api/x"))
 	for s.state == waiting {
-		e.passes(f, tickFast)
+		e.passTicks(f, tickFast)
 	}
 	if waited := e.now - start; waited > f.silentFor()+tickFast {
 		t.Errorf("a request waited %v", waited)
@@ -114,7 +114,7 @@ func TestAWakeThatNeverComes(t *testing.T) {
 func TestTicksLookForABridgeThatIsGone(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
-	e.passes(f, 5*counter.Second)
+	e.passTicks(f, 5*counter.Second)
 	for id := range uint32(failuresMax) {
 		f.NewStream(id).RequestHeaders(get("/api/x"))
 		f.Flush()
@@ -124,13 +124,13 @@ func TestTicksLookForABridgeThatIsGone(t *testing.T) {
 	for range 4 {
 		failed := e.now
 		for len(e.calls) == 0 {
-			e.passes(f, tickFast)
+			e.passTicks(f, tickFast)
 		}
 		if took := e.now - failed; took < openFor || took > openFor+2*tickFast {
 			t.Errorf("looked after %v", took)
 		}
 		c, _, items := e.check()
-		if e.passes(f, 50*counter.Millisecond); len(items) != 0 || len(e.calls) != 0 {
+		if e.passTicks(f, 50*counter.Millisecond); len(items) != 0 || len(e.calls) != 0 {
 			t.Fatalf("%d questions, %d more calls", len(items), len(e.calls))
 		}
 		c.answer(Reply{Status: 504})
@@ -159,7 +159,7 @@ func TestAMissingPolicyIsPolledOften(t *testing.T) {
 		}
 	}
 	e.publish(f, shop(t, "10/1m"), "v1")
-	e.passes(f, 30*counter.Minute)
+	e.passTicks(f, 30*counter.Minute)
 	if f.poll.asked > e.now-29*counter.Minute {
 		t.Error("asked for again before its time")
 	}
@@ -178,17 +178,17 @@ func TestTicksThatCannotBeHad(t *testing.T) {
 	}
 	e = newEnvoy(t)
 	f = withPolicy(t, e, shop(t, "10/1m"))
-	e.passes(f, 5*counter.Second)
+	e.passTicks(f, 5*counter.Second)
 	e.panics = "TickEvery"
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
 	c, _, _ := e.check()
 	f.NewStream(2).RequestHeaders(get("/api/x"))
-	if c.answer(replied(left(1))); e.every != TickMillis || e.panics != "" {
+	if c.answer(replyWith(admittedWith(1))); e.every != TickMillis || e.panics != "" {
 		t.Errorf("a tick every %d ms while a request waits", e.every)
 	}
 	c, _, _ = e.check()
-	c.answer(replied(wire.Answer{Status: wire.StatusOK, Results: left(1).Results}))
+	c.answer(replyWith(wire.Answer{Status: wire.StatusOK, Results: admittedWith(1).Results}))
 	if !slices.Equal(e.resumed, []uint32{1, 2}) {
 		t.Errorf("resumed %v", e.resumed)
 	}

@@ -20,29 +20,29 @@ const (
 // are decided at once.
 const arrivedMax = 1024
 
-// arrivals holds the requests of this turn and the times of the last arrivals.
-type arrivals struct {
+// turnArrivals holds the requests of this turn and the times of the last arrivals.
+type turnArrivals struct {
 	waiting []*Stream
 	last    [burstMin]counter.Micros
 	next    int // index of the oldest entry of last
 }
 
 // isBurst records an arrival, and reports whether burstMin requests arrived within burstSpan.
-func (a *arrivals) isBurst(now counter.Micros) bool {
+func (a *turnArrivals) isBurst(now counter.Micros) bool {
 	oldest := a.last[a.next]
 	a.last[a.next] = now
 	a.next = (a.next + 1) % burstMin
 	return now-oldest < burstSpan && now >= oldest // otherwise the clock went back
 }
 
-// arrive makes the request wait for the end of the turn. It reports false if the request must be
-// decided at once.
+// The method arrive makes the request wait for the end of the turn. It reports false if the request
+// must be decided at once.
 func (f *Filter) arrive(s *Stream) bool {
 	a := &f.arrivals
-	if !a.isBurst(s.asking.attrs.View.At) || len(a.waiting) >= arrivedMax || f.full(s.asking) {
+	if !a.isBurst(s.asking.attrs.View.At) || len(a.waiting) >= arrivedMax || f.queuesFull(s.asking) {
 		return false
 	}
-	f.calls.keep(s.asking)
+	f.calls.keepBytes(s.asking)
 	s.state = arrived
 	a.waiting = append(a.waiting, s)
 	if !f.requestFlush() {
@@ -50,12 +50,12 @@ func (f *Filter) arrive(s *Stream) bool {
 		a.waiting = a.waiting[:len(a.waiting)-1]
 		return false
 	}
-	f.hurry() // in case the host does not report the end of the turn
+	f.hurryTicks() // in case the host does not report the end of the turn
 	return true
 }
 
 // decideArrivals decides the requests of this turn, or prepares their questions. A request that
-// continues may add another one, by an internal redirect.
+// continues may add another request through an internal redirect.
 func (f *Filter) decideArrivals() {
 	a := &f.arrivals
 	for i := 0; i < len(a.waiting); i++ {
@@ -65,9 +65,9 @@ func (f *Filter) decideArrivals() {
 	a.waiting = a.waiting[:0]
 }
 
-// decideArrived decides a request that waited for the end of the turn or for a poll, unless it has
-// ended. The policy in force decides, unless it reads headers or attributes other than those of the
-// policy with which the request began, because they cannot be read again.
+// decideArrived decides a request that waited for the end of the turn or for a poll, unless the
+// request has ended. The policy in force decides, unless it reads headers or attributes other than
+// those of the policy with which the request began, because they cannot be read again.
 //
 //go:noinline
 func (s *Stream) decideArrived() {

@@ -14,7 +14,7 @@ import (
 
 // withFullTurn returns a filter with so many recent requests, whose streams have ended, that the
 // next request waits for the end of the turn.
-func withFullTurn(t *testing.T, e *envoy, p corepolicy.Policy) *Filter {
+func withFullTurn(t *testing.T, e *fakeEnvoy, p corepolicy.Policy) *Filter {
 	t.Helper()
 	f := withPolicy(t, e, p)
 	for id := range uint32(burstMin) {
@@ -28,9 +28,9 @@ func withFullTurn(t *testing.T, e *envoy, p corepolicy.Policy) *Filter {
 	return f
 }
 
-// manners returns a policy under which some requests need a call, some are blocked, and some match
-// no rule.
-func manners(t *testing.T) corepolicy.Policy {
+// mannersPolicy returns a policy under which some requests need a call, some are blocked, and some
+// match no rule.
+func mannersPolicy(t *testing.T) corepolicy.Policy {
 	p := shop(t, "10/1m")
 	p.Rules = append(p.Rules, corepolicy.Rule{Name: "never", Match: corepolicy.Match{Path: []string{"/never"}}, Action: corepolicy.ActionBlock})
 	return p
@@ -40,7 +40,7 @@ func manners(t *testing.T) corepolicy.Policy {
 // with the same results as one at a time.
 func TestRequestsThatArriveTogether(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
+	f := withFullTurn(t, e, mannersPolicy(t))
 	paths := []string{"/api/1", "/free", "/never", "/api/2"}
 	for id, path := range paths {
 		if f.NewStream(uint32(id)).RequestHeaders(get(path)) != Pause {
@@ -58,7 +58,7 @@ func TestRequestsThatArriveTogether(t *testing.T) {
 	if len(items) != 2 || items[0].Ask.Path != "/api/1" {
 		t.Errorf("%d are asked about", len(items))
 	}
-	c.answer(replied(left(9), over()))
+	c.answer(replyWith(admittedWith(9), denialOver()))
 	if !slices.Equal(e.resumed, []uint32{1, 0}) || e.responses[3].Status != 429 || f.calls.held != 0 || len(f.arrivals.waiting) != 0 {
 		t.Errorf("resumed %v, answered %v, %d bytes held", e.resumed, e.responses, f.calls.held)
 	}
@@ -69,7 +69,7 @@ func TestRequestsThatArriveTogether(t *testing.T) {
 // by the call.
 func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
+	f := withFullTurn(t, e, mannersPolicy(t))
 	f.NewStream(1).RequestHeaders(get("/api/1"))
 	f.Flush()
 	first, _, _ := e.check()
@@ -79,7 +79,7 @@ func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 	if e.wakes != 2 || !slices.Equal(e.resumed, []uint32{2}) || len(e.calls) != 0 {
 		t.Errorf("%d wakes, resumed %v, %d calls", e.wakes, e.resumed, len(e.calls))
 	}
-	first.answer(replied(left(9)))
+	first.answer(replyWith(admittedWith(9)))
 	if _, _, items := e.check(); len(items) != 1 || items[0].Ask.Path != "/api/3" {
 		t.Errorf("asked about %v", items)
 	}
@@ -89,7 +89,7 @@ func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 // after the clock went back.
 func TestARareRequestIsDecidedAtOnce(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
+	f := withFullTurn(t, e, mannersPolicy(t))
 	for _, move := range []counter.Micros{burstSpan, burstSpan, -counter.Hour, burstSpan / 2, burstSpan} {
 		e.now += move
 		if f.NewStream(1).RequestHeaders(get("/free")) != Continue {
@@ -102,7 +102,7 @@ func TestARareRequestIsDecidedAtOnce(t *testing.T) {
 // reported, a tick ends it.
 func TestArrivalsThatAreGone(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
+	f := withFullTurn(t, e, mannersPolicy(t))
 	streams := make([]*Stream, 3)
 	for id := range streams {
 		streams[id] = f.NewStream(uint32(id))
@@ -112,7 +112,7 @@ func TestArrivalsThatAreGone(t *testing.T) {
 	if e.every != TickMillis {
 		t.Errorf("a tick comes every %d ms", e.every)
 	}
-	f.Tick() // and no Flush
+	f.Tick() // there is no Flush
 	if !slices.Equal(e.resumed, []uint32{0, 2}) || f.calls.held != 0 {
 		t.Errorf("resumed %v, %d bytes held", e.resumed, f.calls.held)
 	}
@@ -122,7 +122,7 @@ func TestArrivalsThatAreGone(t *testing.T) {
 // for it, requests are decided immediately.
 func TestArrivalsWithoutAnEnd(t *testing.T) {
 	e := newEnvoy(t)
-	f := withFullTurn(t, e, manners(t))
+	f := withFullTurn(t, e, mannersPolicy(t))
 	e.sleeps = errNo
 	if f.NewStream(1).RequestHeaders(get("/free")) != Continue {
 		t.Error("one waits for what does not come")
@@ -137,7 +137,7 @@ func TestArrivalsWithoutAnEnd(t *testing.T) {
 		t.Error("too many wait")
 	}
 	f.Flush()
-	f.turns()
+	f.endTurns()
 	if len(e.resumed) != arrivedMax {
 		t.Errorf("%d resumed", len(e.resumed))
 	}
@@ -152,7 +152,7 @@ func TestArrivalsWithoutAnEnd(t *testing.T) {
 func TestAPanicAtTheEndOfATurn(t *testing.T) {
 	for _, method := range []string{"Count", "Resume", "Now", "Elapsed"} {
 		e := newEnvoy(t)
-		f := withFullTurn(t, e, manners(t))
+		f := withFullTurn(t, e, mannersPolicy(t))
 		for id := range uint32(3) {
 			f.NewStream(id).RequestHeaders(get("/free"))
 		}
@@ -175,7 +175,7 @@ func TestAPanicAtTheEndOfATurn(t *testing.T) {
 func TestTogetherAsAlone(t *testing.T) {
 	enqueueSettlement := func(together bool) (map[uint32]Response, map[string]int, []uint32) {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, manners(t))
+		f := withPolicy(t, e, mannersPolicy(t))
 		for id, path := range []string{"/a", "/b", "/c", "/d", "/api/1", "/never", "/free", "/api/2", "/never"} {
 			if !together {
 				e.now += burstSpan
@@ -186,7 +186,7 @@ func TestTogetherAsAlone(t *testing.T) {
 		}
 		f.Flush()
 		c, _, _ := e.check()
-		c.answer(replied(left(9), over()))
+		c.answer(replyWith(admittedWith(9), denialOver()))
 		slices.Sort(e.resumed)
 		return e.responses, e.count(), e.resumed
 	}

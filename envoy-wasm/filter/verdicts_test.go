@@ -20,8 +20,8 @@ func openToPremium(t *testing.T, ways ...corepolicy.Identify) corepolicy.Policy 
 	return p
 }
 
-// found returns the verdict on a valid credential of a client with a tier.
-func found(way int, tier string) wire.Way {
+// foundVerdict returns the verdict on a valid credential of a client with a tier.
+func foundVerdict(way int, tier string) wire.Way {
 	return wire.Way{Index: way, State: corepolicy.CredentialValid, Identity: corepolicy.Identity{Kind: "api_key", ID: "k1", APIKey: "k1", Tier: tier}}
 }
 
@@ -30,7 +30,7 @@ func verdictOf(a wire.Answer, ways ...wire.Way) wire.Answer {
 	return a
 }
 
-// TestAVerdictIsOfOneCredential: if two credentials fit one identify method, each verdict is
+// TestAVerdictIsOfOneCredential: if two credentials match one identify method, each verdict is
 // remembered for its own credential. A credential that the bridge did not check is not remembered.
 func TestAVerdictIsOfOneCredential(t *testing.T) {
 	for _, c := range []struct {
@@ -38,8 +38,8 @@ func TestAVerdictIsOfOneCredential(t *testing.T) {
 		ways []wire.Way
 		good string // the header with the valid credential
 	}{
-		{"first", []wire.Way{found(0, "premium")}, "x-api-key"},
-		{"second", []wire.Way{{State: corepolicy.CredentialUnknown}, found(0, "premium")}, "authorization"},
+		{"first", []wire.Way{foundVerdict(0, "premium")}, "x-api-key"},
+		{"second", []wire.Way{{State: corepolicy.CredentialUnknown}, foundVerdict(0, "premium")}, "authorization"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEnvoy(t)
@@ -68,7 +68,7 @@ func TestADecodedCredentialIsRemembered(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey,
 		From: []corepolicy.CredentialSource{{Kind: corepolicy.FromQuery, Name: "key"}}}))
-	admitted(t, e, f, 1, verdictOf(wire.Answer{}, found(0, "premium")), get("/api/x?key=%61bc"))
+	admitted(t, e, f, 1, verdictOf(wire.Answer{}, foundVerdict(0, "premium")), get("/api/x?key=%61bc"))
 	if f.NewStream(2).RequestHeaders(get("/api/x?key=%00%00%00")) != Pause {
 		t.Error("another credential is taken for the one that was remembered")
 	}
@@ -86,11 +86,11 @@ func TestAVerdictOnTheNextMethod(t *testing.T) {
 		{Kind: corepolicy.IdentifyJWT}, {}}
 	f := withPolicy(t, e, p)
 	both := get("/api/x", "x-api-key", "one", "authorization", "Bearer two")
-	s := admitted(t, e, f, 1, verdictOf(left(8), found(0, "basic")), both)
+	s := admitted(t, e, f, 1, verdictOf(admittedWith(8), foundVerdict(0, "basic")), both)
 	if got := s.ResponseHeaders(nil, true)[0][1]; got != "10" {
 		t.Fatalf("limit %s", got)
 	}
-	s = admitted(t, e, f, 2, verdictOf(left(98), wire.Way{State: corepolicy.CredentialUnknown}, found(1, "premium")), both)
+	s = admitted(t, e, f, 2, verdictOf(admittedWith(98), wire.Way{State: corepolicy.CredentialUnknown}, foundVerdict(1, "premium")), both)
 	if got := s.ResponseHeaders(nil, true)[0][1]; got != "100" {
 		t.Errorf("limit %s, and the bridge decided by that of premium clients", got)
 	}
@@ -99,10 +99,11 @@ func TestAVerdictOnTheNextMethod(t *testing.T) {
 	}
 }
 
-// TestAVerdictOfAnotherRequest: a verdict that does not fit the request's credentials is not used.
+// TestAVerdictOfAnotherRequest: a verdict that does not match the request's credentials is not
+// used.
 func TestAVerdictOfAnotherRequest(t *testing.T) {
 	for name, ways := range map[string][]wire.Way{
-		"more":        {found(0, "basic"), found(0, "basic")},
+		"more":        {foundVerdict(0, "basic"), foundVerdict(0, "basic")},
 		"another way": {{Index: 1, State: corepolicy.CredentialUnknown}},
 		"nobody":      {{Index: 0, State: corepolicy.CredentialValid}},
 		"none":        {},
@@ -110,7 +111,7 @@ func TestAVerdictOfAnotherRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnvoy(t)
 			f := withPolicy(t, e, withKeys(t))
-			admitted(t, e, f, 1, verdictOf(left(8), ways...), get("/api/x", "x-api-key", "one"))
+			admitted(t, e, f, 1, verdictOf(admittedWith(8), ways...), get("/api/x", "x-api-key", "one"))
 			if got, want := e.counts[CounterUnanswered], name != "none"; (got == 1) != want {
 				t.Errorf("%v", e.count())
 			}

@@ -34,7 +34,8 @@ type algorithm struct {
 	secretBytesMin int // a secret must not be shorter than the hash (RFC 7518, 3.2)
 }
 
-// algorithms are all supported algorithms. ES512, PS256 and "none" are not among them.
+// The variable algorithms lists all supported algorithms. ES512, PS256 and "none" are not among
+// them.
 var algorithms = [...]algorithm{
 	{"HS256", familySecret, jwt.SigningMethodHS256, 32},
 	{"HS384", familySecret, jwt.SigningMethodHS384, 48},
@@ -56,8 +57,8 @@ func algorithmByName(name string) *algorithm {
 	return nil
 }
 
-// allowed returns the algorithms that a token may name. By default they are HS256 with a secret,
-// and every algorithm that its keys allow with a JWK set.
+// The function allowed returns the algorithms that a token may name. By default they are HS256 with
+// a secret, and every algorithm that its keys allow with a JWK set.
 func allowed(names []string, secret bool) (map[string]*algorithm, error) {
 	set := map[string]*algorithm{}
 	if len(names) == 0 && secret {

@@ -9,7 +9,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
-	_ "crypto/sha512" // for crypto.SHA384 and crypto.SHA512
+	_ "crypto/sha512" // linked for crypto.SHA384 and crypto.SHA512
 	"strings"
 	"testing"
 

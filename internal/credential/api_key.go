@@ -30,7 +30,7 @@ const (
 // GenerateKey returns a new API key: "pk_" and 43 letters and digits that encode 256 random bits.
 func GenerateKey() string {
 	var random [generatedBytes]byte
-	rand.Read(random[:]) // never fails; it would crash the program instead
+	rand.Read(random[:]) // Read never fails; it would crash the program instead
 	digits := new(big.Int).SetBytes(random[:]).Text(62)
 	return generatedPrefix + strings.Repeat("0", generatedDigits-len(digits)) + digits
 }

@@ -17,8 +17,8 @@ import (
 // such a token would never expire.
 const instantMax = 253_402_300_799
 
-// span is the validity of a token, including the leeway: from <= now < until, in microseconds since
-// the epoch.
+// The type span is the validity of a token, including the leeway: from <= now < until, in
+// microseconds since the epoch.
 type span struct{ from, until int64 }
 
 const (
@@ -29,8 +29,8 @@ const (
 // claims are the signed claims of a token.
 type claims map[string]any
 
-// at finds a claim by its path. It first tries the whole path as a name, so that
-// "https://example.com/tier" needs no escaping. Then it tries the part before each dot as an
+// The method at finds a claim by its path. It first tries the whole path as a name, so
+// that "https://example.com/tier" needs no escaping. Then it tries the part before each dot as an
 // object, beginning with the first dot.
 func (c claims) at(path string) (value any, ok bool) {
 	if value, ok = c[path]; ok {
@@ -49,9 +49,9 @@ func (c claims) at(path string) (value any, ok bool) {
 	return nil, false
 }
 
-// text returns a claim that is a name: a string, or an integer as written. "" means that the claim
-// is missing. Any other value is an error, because ignoring it would count the client as a
-// different one.
+// text returns a claim that is a name: a string, or an integer as written. The result "" means that
+// the claim is missing. Any other value is an error, because ignoring it would count the client as
+// a different one.
 func (c claims) text(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -92,7 +92,7 @@ func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	return int64(max(seconds, -instantMax) * 1e6), true, nil
 }
 
-// times returns the validity of the token.
+// The method times returns the validity of the token.
 func (j *JWT) times(c claims) (span, error) {
 	when := span{always, never}
 	until, ok, err := c.instant("exp")
@@ -131,7 +131,7 @@ func (j *JWT) checkIssuerAndAudience(c claims) error {
 	return fmt.Errorf(`claim "aud" does not name this service`)
 }
 
-// identify returns the identity in the claims.
+// The method identify returns the identity in the claims.
 func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	user, err := c.text(j.claim)
 	if err != nil {

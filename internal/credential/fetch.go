@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// pace is the timing of fetches.
+// The type pace is the timing of fetches.
 type pace struct {
-	timeout  time.Duration // of one attempt
-	retryMin time.Duration // pause after the first failure; it doubles up to the refresh interval
+	timeout  time.Duration // the timeout of one attempt
+	retryMin time.Duration // the pause after the first failure, which doubles up to the refresh interval
 	unknown  time.Duration // the least time between two fetches caused by tokens with unknown keys
 }
 
@@ -29,7 +29,8 @@ var fetchPace = pace{timeout: 10 * time.Second, retryMin: time.Second, unknown: 
 const (
 	redirectsMax   = 3
 	headerBytesMax = 64 << 10
-	// nodes spread over a tenth of the refresh, so that they do not fetch at the same time
+	// nodes spread their fetches over a tenth of the interval, so that they do not fetch at the
+	// same time
 	jitterPart      = 10
 	fetcherNameSent = "penstock"
 )
@@ -44,7 +45,7 @@ type fetcher struct {
 	pace    pace
 	load    func(data []byte) error
 	notices *notices
-	want    chan struct{} // receives when a token names an unknown key
+	want    chan struct{} // a channel that receives when a token names an unknown key
 }
 
 // newFetcher returns a fetcher that passes each set to load. The caller runs it.
@@ -52,7 +53,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) er
 	transport := o.Transport
 	if transport == nil {
 		own := &http.Transport{Proxy: http.ProxyFromEnvironment}
-		// A plugin might have replaced it.
+		// A plugin might have replaced the default transport.
 		if usual, ok := http.DefaultTransport.(*http.Transport); ok {
 			own = usual.Clone()
 		}
@@ -65,7 +66,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) er
 		want: make(chan struct{}, 1)}
 }
 
-// sameHost rejects redirects to another host, because that host could then choose the keys.
+// sameHost rejects redirects to another host, because the other host could then choose the keys.
 func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0].URL
 	switch {
@@ -77,7 +78,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// wanted requests an early fetch. It never blocks.
+// The method wanted requests an early fetch. It never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:
@@ -85,7 +86,7 @@ func (f *fetcher) wanted() {
 	}
 }
 
-// run fetches the set periodically until ctx is done.
+// The method run fetches the set periodically until ctx is done.
 func (f *fetcher) run(ctx context.Context) {
 	retry := f.pace.retryMin
 	for ctx.Err() == nil {
@@ -109,8 +110,8 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// wait waits for the next periodic fetch or for a requested one, which is made no sooner than pace
-// allows. It returns false when ctx is done.
+// The method wait waits for the next periodic fetch or for a requested one, which is made no sooner
+// than pace allows. It returns false when ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()
@@ -132,7 +133,7 @@ func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// fetch fetches the set once.
+// The method fetch fetches the set once.
 func (f *fetcher) fetch(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url, nil)
 	if err != nil {

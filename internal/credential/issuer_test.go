@@ -39,7 +39,7 @@ type issuer struct {
 	set        string // the JWK set of r1, e1, e3 and d1
 }
 
-// theIssuer is made once, because RSA keys take time.
+// theIssuer is created once, because generating RSA keys takes time.
 var theIssuer = newIssuer()
 
 func newIssuer() *issuer {
@@ -133,7 +133,7 @@ func (s *issuer) sign(text, how string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown way %q", how)
 }
 
-// good returns a token for a user that r1 has signed.
+// The method good returns a token for a user that r1 has signed.
 func (s *issuer) good(t testing.TB, user string) string {
 	t.Helper()
 	name, err := json.Marshal(user)
@@ -143,7 +143,7 @@ func (s *issuer) good(t testing.TB, user string) string {
 	return s.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":%s,"exp":1700000600}`, name), "rsa")
 }
 
-// write writes a file to a temporary directory of the test and returns its path.
+// The function write writes a file to a temporary directory of the test and returns its path.
 func write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -53,7 +53,7 @@ func decodeObject(data []byte, valuesMax int) (map[string]any, error) {
 // objectReader reads valid JSON.
 type objectReader struct {
 	*json.Decoder
-	left int // values that may still follow
+	left int // the number of values that may still follow
 }
 
 // halvesPair reports whether valid JSON escapes one half of a surrogate pair without the other.
@@ -95,7 +95,7 @@ func escapedUnit(data []byte) rune {
 	return rune(unit)
 }
 
-// members reads the rest of an object after its opening brace.
+// The method members reads the rest of an object after its opening brace.
 func (o *objectReader) members(depth int) (map[string]any, error) {
 	object := map[string]any{}
 	for o.More() {

@@ -91,8 +91,8 @@ type JWT struct {
 	elapsed   func() counter.Micros // a monotonic clock
 
 	changing sync.Mutex    // serializes changes of the set
-	ready    chan struct{} // closed when there are keys
-	fetcher  *fetcher      // nil without a URL
+	ready    chan struct{} // a channel that is closed when there are keys
+	fetcher  *fetcher      // the fetcher; nil without a URL
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -134,7 +134,7 @@ func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
 	return j, nil
 }
 
-// start loads the keys and keeps them up to date.
+// The method start loads the keys and keeps them up to date.
 func (j *JWT) start(ctx context.Context, o *JWTOptions, pace pace, every time.Duration) error {
 	notices := newNotices(o.Logger)
 	switch {
@@ -196,8 +196,8 @@ func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 	return nil
 }
 
-// install puts the keys in force. It drops the verdicts based on removed keys, and the verdicts on
-// all failed tokens.
+// The method install puts the keys in force. It drops the verdicts based on removed keys, and the
+// verdicts on all failed tokens.
 func (j *JWT) install(keys []*key) (changed bool) {
 	j.changing.Lock()
 	defer j.changing.Unlock()
@@ -276,7 +276,7 @@ func (j *JWT) VerifyFor(asker *policy.Asker, text string) (*policy.Identity, pol
 	return j.verify(&q, text, p, sum, now)
 }
 
-// recall returns the remembered verdict on a token.
+// The method recall returns the remembered verdict on a token.
 func (j *JWT) recall(text string, sum uint64, now int64) (id *policy.Identity, state policy.CredentialState, ok bool) {
 	if v := j.good.find(sum, text); v != nil && !v.key.gone.Load() {
 		if now < v.from || now >= v.until {
@@ -290,8 +290,8 @@ func (j *JWT) recall(text string, sum uint64, now int64) (id *policy.Identity, s
 	return nil, policy.CredentialAbsent, false
 }
 
-// verify verifies a token that is not remembered. It remembers the verdict if a signature check was
-// needed.
+// The method verify verifies a token that is not remembered. It remembers the verdict if a
+// signature check was needed.
 func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
 	signed := false
 	defer func() { q.end(counter.Micros(now), signed) }()
@@ -338,7 +338,7 @@ func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*
 	return nil, v.state
 }
 
-// signer returns the key that signed the token, or nil.
+// The function signer returns the key that signed the token, or nil.
 func signer(t *token, among []*key) *key {
 	for _, k := range among {
 		if t.algorithm.method.Verify(t.signed, t.signature, k.value) == nil {
@@ -348,7 +348,7 @@ func signer(t *token, among []*key) *key {
 	return nil
 }
 
-// judge reads the claims of a token whose signature is verified.
+// The method judge reads the claims of a token whose signature is verified.
 func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.CredentialState) {
 	data, ok := decodePart(payload)
 	if !ok {
@@ -376,8 +376,8 @@ func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.C
 	return id, when, policy.CredentialValid
 }
 
-// reject logs why a signed token is rejected, because either the issuer or the configuration must
-// be changed.
+// The method reject logs why a signed token is rejected, because either the issuer or
+// the configuration must be changed.
 func (j *JWT) reject(why error) policy.CredentialState {
 	j.refused.sometimes("a signed token is rejected: " + cut(why.Error()))
 	return policy.CredentialInvalid

@@ -23,7 +23,7 @@ const (
 	memoryBytes    = 64 << 20
 )
 
-// validate checks every option that can be checked without reading a file or a URL.
+// The method validate checks every option that can be checked without reading a file or a URL.
 func (o *JWTOptions) validate() error {
 	named := 0
 	for _, source := range []string{o.Secret, o.SecretFile, o.JWKSFile, o.JWKSURL} {
@@ -73,7 +73,7 @@ func isLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
 }
 
-// redact returns a URL or path without a password.
+// The function redact returns a URL or path without a password.
 func redact(text string) string {
 	if u, err := url.Parse(text); err == nil && u.User != nil {
 		return u.Redacted()
@@ -81,7 +81,7 @@ func redact(text string) string {
 	return text
 }
 
-// fill sets the defaults.
+// The method fill sets the defaults.
 func (o *JWTOptions) fill() {
 	if o.Leeway == nil {
 		leeway := leewayDefault

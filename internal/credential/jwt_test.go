@@ -145,7 +145,7 @@ func TestBadJWTOptions(t *testing.T) {
 	set := write(t, "k.json", theIssuer.set)
 	for _, c := range []struct {
 		o     JWTOptions
-		wants string // of the error
+		wants string // the text of the error
 	}{
 		{JWTOptions{}, "one of jwks_file, jwks_url, secret_file and secret is needed"},
 		{JWTOptions{Secret: testSecret, JWKSFile: set}, "several keys"},

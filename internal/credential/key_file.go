@@ -35,7 +35,7 @@ const (
 // keyReader reads a list of keys.
 type keyReader struct {
 	table    keyTable
-	hashes   map[[32]byte]string // the location of each
+	hashes   map[[32]byte]string // the location of each key
 	owners   map[string]*owner   // by name
 	problems policy.Problems
 }
@@ -44,7 +44,7 @@ type keyReader struct {
 type owner struct {
 	identity policy.Identity
 	place    string
-	hashes   int // of all entries of the name
+	hashes   int // the number of keys in all entries of the name
 }
 
 // readKeys reads a list of keys. name is the file's name in places. The error is [policy.Problems].
@@ -122,15 +122,15 @@ func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
 	r.add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
-// only accepts a map with no fields but words, and returns its values by field. It reports unknown
-// fields and fields listed twice.
+// The method only accepts a map with no fields but words, and returns its values by field. It
+// reports unknown fields and fields listed twice.
 func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {
 		at := strings.TrimPrefix(path+"."+entry.Key, ".")
 		switch {
 		case !slices.Contains(words, entry.Key):
-			if len(entry.Key) >= KeyBytesMin { // it might be a key
+			if len(entry.Key) >= KeyBytesMin { // because it might be a key
 				at = path
 			}
 			r.add(policy.Problem{Path: at, Place: entry.Place, Why: "is an unknown field",
@@ -181,9 +181,9 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 	}
 }
 
-// own sets the owner of an entry and returns it. Several entries with one name are one client whose
-// key is being replaced. A later entry has the owner of the first one, and can omit the owner's
-// fields. It is a problem if it defines another owner.
+// The method own sets the owner of an entry and returns it. Several entries with one name are one
+// client whose key is being replaced. A later entry has the owner of the first one, and can omit
+// the owner's fields. It is a problem if it defines another owner.
 func (r *keyReader) own(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
 	id := &k.Identity
 	first := r.owners[id.ID]
@@ -279,7 +279,7 @@ func (r *keyReader) text(n *syntax.Node, path string) string {
 		r.at(n, path, "", fmt.Sprintf("has %d bytes", len(n.Text)), fmt.Sprintf("write at most %d", idBytesMax))
 	case strings.ContainsFunc(n.Text, func(c rune) bool { return c < ' ' || c == 0x7f }):
 		r.at(n, path, "", "has control characters", "leave them out")
-	case strings.TrimSpace(n.Text) != n.Text: // a match or list of a policy could not name it
+	case strings.TrimSpace(n.Text) != n.Text: // because a match or list of a policy could not name it
 		r.at(n, path, n.Text, "starts or ends with a space", "leave the space out: values are compared exactly")
 	default:
 		return n.Text
@@ -311,7 +311,7 @@ func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// limits reads a map of rule names to limits. For a nil node it returns no limits.
+// The method limits reads a map of rule names to limits. For a nil node it returns no limits.
 func (r *keyReader) limits(n *syntax.Node, path string) *policy.Overrides {
 	if n == nil {
 		return nil

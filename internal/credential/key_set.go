@@ -36,12 +36,12 @@ type key struct {
 	kid       string
 	family    family
 	algorithm string // the algorithm for which the key is intended; "" if the key does not name one
-	value     any    // of the type that the algorithms' method requires
+	value     any    // the key, of the type that the algorithms' method requires
 	print     [32]byte
-	gone      atomic.Bool // the key was removed from the set, so its verdicts are no longer valid
+	gone      atomic.Bool // whether the key was removed from the set, so that its verdicts are no longer valid
 }
 
-// fits reports whether the key verifies the algorithm.
+// The method fits reports whether the key verifies the algorithm.
 func (k *key) fits(a *algorithm) bool {
 	return k.family == a.family && (k.algorithm == "" || k.algorithm == a.name)
 }
@@ -66,9 +66,9 @@ func newKeySet(keys []*key) *keySet {
 	return s
 }
 
-// candidates returns the keys that might have signed a token. unknown reports whether the token
-// names a key that is not in the set. Any key might have signed a token without a kid. A key
-// without a kid might have signed a token with an unknown kid.
+// The method candidates returns the keys that might have signed a token. The result unknown reports
+// whether the token names a key that is not in the set. Any key might have signed a token without a
+// kid. A key without a kid might have signed a token with an unknown kid.
 func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown bool) {
 	among := s.keys
 	if kid != "" {
@@ -84,8 +84,8 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 	return found, unknown
 }
 
-// replace returns a set of the fresh keys and the keys that were removed. Keys of the old set keep
-// their values. It returns nil if both sets are the same.
+// The method replace returns a set of the fresh keys and the keys that were removed. Keys of the
+// old set keep their values. It returns nil if both sets are the same.
 func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	keys := make([]*key, 0, len(fresh))
 	for _, k := range fresh {
@@ -135,7 +135,7 @@ func readSecretFile(data []byte, algorithms map[string]*algorithm) ([]*key, erro
 }
 
 // readSet reads a JWK set (RFC 7517). As section 5 requires, it skips keys that cannot be used;
-// skipped has the reasons. It is an error if none is left.
+// the result skipped contains the reasons. If no key is left, it returns an error.
 func readSet(data []byte, algorithms map[string]*algorithm) (keys []*key, skipped []string, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -198,7 +198,7 @@ func readJWK(raw []byte, algorithms map[string]*algorithm) (*key, error) {
 	return nil, fmt.Errorf("goes with none of the algorithms (its alg is %q)", cut(k.algorithm))
 }
 
-// fingerprint sets print, which identifies the key when the set is read again.
+// The method fingerprint sets print, which identifies the key when the set is read again.
 func (k *key) fingerprint() error {
 	der, err := x509.MarshalPKIXPublicKey(k.value)
 	if err != nil {
@@ -211,7 +211,7 @@ func (k *key) fingerprint() error {
 // textMax is the greatest number of bytes of foreign text in a message.
 const textMax = 200
 
-// cut shortens foreign text to textMax bytes.
+// The function cut shortens foreign text to textMax bytes.
 func cut(text string) string {
 	if len(text) > textMax {
 		return strings.ToValidUTF8(text[:textMax], "") + "…"

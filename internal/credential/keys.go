@@ -28,7 +28,7 @@ type Key struct {
 	// Identity is the owner: Kind "api_key", and the key's name as ID.
 	Identity policy.Identity
 	// NotBefore and Expires bound the key's validity: NotBefore <= now < Expires, in microseconds
-	// since the epoch. 0 is no bound.
+	// since the epoch. If a bound is 0, there is none.
 	NotBefore, Expires counter.Micros
 	// Revoked keys are invalid permanently. Inactive keys are disabled temporarily.
 	Revoked, Inactive bool
@@ -68,8 +68,8 @@ type KeyDirectory interface {
 	OfUser(user string) []*Key
 }
 
-// KeysOptions configures [NewKeys]. At most one of File and Source is set, and one of the three
-// fields at least.
+// KeysOptions configures [NewKeys]. At most one of File and Source is set, and at least one of the
+// three fields is set.
 type KeysOptions struct {
 	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
 	// read again when it changes. An edit with an error is rejected and logged, and the previous
@@ -77,8 +77,9 @@ type KeysOptions struct {
 	File string
 	// Source is where keys are found if they are not in a file.
 	Source KeySource
-	// Directory has keys that are in neither of them looked up in the directory of each request.
-	// For a key that is in both, the file or the source takes precedence over the directory.
+	// If Directory is set, keys that are in neither of them are looked up in the directory of each
+	// request. For a key that is in both, the file or the source takes precedence over the
+	// directory.
 	Directory bool
 
 	Now    func() time.Time // nil means time.Now
@@ -157,7 +158,7 @@ func (k *Keys) Close() error {
 	return nil
 }
 
-// Verify returns the owner of a key. It knows no key of a directory: see VerifyFor.
+// Verify returns the owner of a key. It does not find keys of a directory: see VerifyFor.
 func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	found, _, state := k.find(credential)
 	if state != policy.CredentialValid {
@@ -205,7 +206,8 @@ func (k *Keys) Reason(credential string) string {
 	return ""
 }
 
-// find returns the entry of a key, nil if there is none, the key's SHA-256 and its state.
+// The method find returns the entry of a key, nil if there is none, the key's SHA-256 and its
+// state.
 func (k *Keys) find(credential string) (found *Key, hash [32]byte, state policy.CredentialState) {
 	if credential == "" {
 		return nil, hash, policy.CredentialAbsent
@@ -234,8 +236,8 @@ func isKeyText(text string) bool {
 // File returns the name of the keys file, or "" if the keys are not from a file.
 func (k *Keys) File() string { return k.file }
 
-// Named returns the keys of a name, beginning with those in force. ok is false if the source cannot
-// find keys by name.
+// Named returns the keys of a name, beginning with those in force. The result ok is false if the
+// source cannot find keys by name.
 func (k *Keys) Named(name string) (keys []*Key, ok bool) {
 	directory, ok := k.source.(KeyDirectory)
 	if !ok {
@@ -244,8 +246,8 @@ func (k *Keys) Named(name string) (keys []*Key, ok bool) {
 	return k.validFirst(directory.Named(name)), true
 }
 
-// OfUser returns the keys that belong to a user, beginning with those in force. ok is false if the
-// source cannot find keys by user.
+// OfUser returns the keys that belong to a user, beginning with those in force. The result ok is
+// false if the source cannot find keys by user.
 func (k *Keys) OfUser(user string) (keys []*Key, ok bool) {
 	directory, ok := k.source.(KeyDirectory)
 	if !ok {

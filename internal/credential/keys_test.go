@@ -93,7 +93,7 @@ func TestStatesOfKeys(t *testing.T) {
 		{"revoked: true", presented, policy.CredentialRevoked},
 		{"revoked: false", presented, policy.CredentialValid},
 		{"inactive: true", presented, policy.CredentialInactive},
-		// The second of testNow.
+		// This is testNow in seconds.
 		{"expires: 2023-11-14T22:13:20Z", presented, policy.CredentialLapsed},
 		{"expires: 2023-11-14T22:13:21Z", presented, policy.CredentialValid},
 		{"not_before: 2023-11-14T22:13:21Z", presented, policy.CredentialInactive},

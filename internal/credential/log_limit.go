@@ -12,14 +12,14 @@ import (
 // fill the log.
 const noticeEvery = 10 * time.Second
 
-// notices writes log lines at a bounded rate. It is safe for concurrent use.
+// The type notices writes log lines at a bounded rate. It is safe for concurrent use.
 type notices struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	last   string    // the last text of failing
+	last   string    // the last text that failing has logged
 	due    time.Time // the time until which sometimes logs nothing
-	hidden int       // events since sometimes last wrote a line
+	hidden int       // the number of events since sometimes last wrote a line
 }
 
 // newNotices returns notices for a logger. A nil logger discards them.
@@ -30,8 +30,8 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// sometimes logs an event caused by a request. It writes at most one line per noticeEvery, with the
-// number of events that were not logged.
+// The method sometimes logs an event caused by a request. It writes at most one line per
+// noticeEvery, with the number of events that were not logged.
 func (n *notices) sometimes(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,7 +44,7 @@ func (n *notices) sometimes(text string) {
 	n.due, n.hidden = now.Add(noticeEvery), 0
 }
 
-// failing logs a lasting failure once, and again when the text changes.
+// The method failing logs a lasting failure once, and again when the text changes.
 func (n *notices) failing(text string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -54,10 +54,10 @@ func (n *notices) failing(text string, args ...any) {
 	}
 }
 
-// changed logs a single event.
+// The method changed logs a single event.
 func (n *notices) changed(text string, args ...any) { n.logger.Warn(text, args...) }
 
-// mended logs the end of a failure that failing has logged.
+// The method mended logs the end of a failure that failing has logged.
 func (n *notices) mended(text string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -45,8 +45,8 @@ const (
 	// no longer verified.
 	owedMax = 2
 
-	// freeOfCharge is the cost up to which a token is not charged. It is the cost of the rest of a
-	// request.
+	// freeOfCharge is the cost up to which the cost of a token is not charged. It is the cost of
+	// the rest of a request.
 	freeOfCharge counter.Micros = 20
 	// costMax bounds the charge for one token, at a few times the cost of the most expensive one.
 	// The verification of a token that took longer was interrupted by other work on the machine.
@@ -59,29 +59,30 @@ const (
 const (
 	meterRows    = 2
 	meterBuckets = 1 << 13
-	clientBits   = 64 // bits of an IPv6 address that select its own debt
+	clientBits   = 64 // the number of leading bits of an IPv6 address that select its debt
 )
 
-// meter bounds the processor time for verifying tokens: per address, in total, and in parallel.
-// Valid tokens are free, but an address with many of them waits in the same queue as addresses that
-// send invalid ones.
+// The type meter bounds the processor time for verifying tokens: per address, in total, and in
+// parallel. Valid tokens are free, but an address with many of them waits in the same queue as
+// addresses that send invalid ones.
 //
 // Addresses share buckets, chosen by a secret hash, in two rows. An address is charged in both
 // rows, and the smaller debt counts. With 1,000 attackers, one address in 70 shares both of its
 // buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. It is safe
 // for concurrent use, and takes no lock.
 type meter struct {
-	// one for clean addresses and one for the others, so that the latter do not delay the former
+	// one gate for clean addresses and one for the others, so that the latter do not delay the
+	// former
 	gates      [2]gate
 	seed       maphash.Seed
 	processors counter.Micros
 	total      bucket
 	garbage    sketch
-	networks   sketch // like garbage, but for the IPv6 networks of the addresses
+	networks   sketch // the same as garbage, but for the IPv6 networks of the addresses
 	signed     sketch
 }
 
-// sketch holds the debts of addresses.
+// The type sketch holds the debts of addresses.
 type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
@@ -104,9 +105,9 @@ type bucket struct{ atomic.Int64 }
 // charged at the instant at which its request was read, and may have waited since then.
 const lateMax = 2 * waitMax
 
-// owed returns the time until the debt is paid off, at most most. A negative result is the time
-// since then. An instant beyond the maximum by more than lateMax was written before the clock was
-// set back, and counts as no debt.
+// The method owed returns the time until the debt is paid off, or most if that is less. A negative
+// result is the time since then. An instant beyond the maximum by more than lateMax was written
+// before the clock was set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	if ahead := counter.Micros(b.Load()) - now; ahead <= most+lateMax {
 		return min(ahead, most)
@@ -114,7 +115,8 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// pay adds an amount to the debt, but at most so that the debt is most. It never reduces a debt.
+// The method pay adds an amount to the debt, which it raises to at most the argument most. It never
+// reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
@@ -128,7 +130,7 @@ func (b *bucket) pay(now, amount, most counter.Micros) {
 	}
 }
 
-// cells holds the indexes of an address's buckets.
+// The type cells holds the indexes of an address's buckets.
 type cells [meterRows]int
 
 // cellsOf returns the cells of an address. For an IPv6 address, they depend on its first bits.
@@ -144,7 +146,7 @@ func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	return all
 }
 
-// owed returns the debt of an address, at most most.
+// The method owed returns the debt of an address, or most if that is less.
 func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	least := most
 	for row, cell := range of {
@@ -153,16 +155,16 @@ func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	return least
 }
 
-// pay adds an amount to the debt of an address, up to most.
+// The method pay adds an amount to the debt of an address, up to most.
 func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 	for row, cell := range of {
 		s[row][cell].pay(now, amount, most)
 	}
 }
 
-// admits reports whether a token from an address may be verified, and whether the address is clean.
-// A clean address has had no debt for a while and does not send many signed tokens. For a token
-// without an address, only the total counts.
+// The method admits reports whether a token from an address may be verified, and whether the
+// address is clean. A clean address has had no debt for a while and does not send many signed
+// tokens. For a token without an address, only the total counts.
 func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	calm := m.total.owed(now, owedMax*totalOwed) < totalOwed
 	if !addr.IsValid() {
@@ -177,7 +179,8 @@ func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
-// charge charges the cost of a token. signed reports whether one of the keys has signed it.
+// The method charge charges the cost of a token. The argument signed reports whether one of the
+// keys has signed it.
 func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
 	cost -= freeOfCharge
 	if cost <= 0 {
@@ -217,8 +220,8 @@ type gate struct {
 	waiting atomic.Int64
 }
 
-// enter waits for a slot, at most for the given time. It returns false if it got none. Otherwise
-// the caller must call leave.
+// The method enter waits for a slot, at most for the given time. It returns false if it did not get
+// a slot. Otherwise the caller must call leave.
 func (g *gate) enter(most counter.Micros) bool {
 	select {
 	case g.slots <- struct{}{}:
@@ -241,7 +244,8 @@ func (g *gate) enter(most counter.Micros) bool {
 
 func (g *gate) leave() { <-g.slots }
 
-// inquiry is the verification of one token. The zero inquiry has no client and is not metered.
+// The type inquiry is the verification of one token. The zero inquiry has no client and is not
+// metered.
 type inquiry struct {
 	asker   *policy.Asker
 	meter   *meter
@@ -252,7 +256,7 @@ type inquiry struct {
 	costMax counter.Micros
 }
 
-// begin reports whether there is any time left for a token of the given length.
+// The method begin reports whether there is any time left for a token of the given length.
 func (q *inquiry) begin(now counter.Micros, length int) bool {
 	if q.asker == nil {
 		return true
@@ -264,8 +268,8 @@ func (q *inquiry) begin(now counter.Micros, length int) bool {
 	return true
 }
 
-// admitted reports whether a token of the client may be verified, and selects the gate at which it
-// waits.
+// The method admitted reports whether a token of the client may be verified, and selects the gate
+// at which it waits.
 func (q *inquiry) admitted(now counter.Micros) bool {
 	ok, clean := q.meter.admits(q.asker.Addr, now)
 	if q.gate = &q.meter.gates[1]; clean {
@@ -274,7 +278,7 @@ func (q *inquiry) admitted(now counter.Micros) bool {
 	return ok
 }
 
-// left returns how much time the token may take.
+// The method left returns how much time the token may take.
 func (q *inquiry) left() counter.Micros {
 	switch {
 	case q.asker.Left == nil:
@@ -286,8 +290,8 @@ func (q *inquiry) left() counter.Micros {
 	}
 }
 
-// enter waits for a processor. It returns false if it got none. Otherwise the caller must call
-// leave.
+// The method enter waits for a processor. It returns false if it got none. Otherwise the caller
+// must call leave.
 func (q *inquiry) enter(now counter.Micros) bool {
 	if q.asker == nil {
 		return true
@@ -309,7 +313,7 @@ func (q *inquiry) enter(now counter.Micros) bool {
 	return q.reject()
 }
 
-// leave releases the processor.
+// The method leave releases the processor.
 func (q *inquiry) leave() {
 	if q.asker != nil {
 		q.gate.leave()
@@ -321,8 +325,8 @@ func (q *inquiry) reject() bool {
 	return false
 }
 
-// end charges the cost of the token, and subtracts the cost and the wait from the caller's time.
-// signed reports whether one of the keys has signed the token.
+// The method end charges the cost of the token, and subtracts the cost and the wait from the
+// caller's time. The argument signed reports whether one of the keys has signed the token.
 func (q *inquiry) end(now counter.Micros, signed bool) {
 	if q.asker == nil {
 		return

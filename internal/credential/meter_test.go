@@ -22,8 +22,8 @@ const meterNow = counter.Micros(1_700_000_000) * counter.Second
 
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
-// spends sends tokens of the given cost from an address until the meter rejects one. It returns the
-// number of tokens that the meter admitted.
+// The method spends sends tokens of the given cost from an address until the meter rejects one. It
+// returns the number of tokens that the meter admitted.
 func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {
@@ -36,7 +36,7 @@ func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 
 func TestAnAddressHasABudget(t *testing.T) {
 	const ms = counter.Millisecond
-	m := newMeter(64) // enough processors that the total does not matter
+	m := newMeter(64) // there are so many processors that the total does not matter
 	one := client(1)
 	if got := m.spends(one, meterNow, ms+freeOfCharge); got != 10 {
 		t.Errorf("%d tokens of a millisecond, want 10", got)
@@ -97,7 +97,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 				}
 			}
 		}
-		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // the hash is random
+		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // because the hash is random
 			t.Errorf("tokens of %d us use %.2f of a processor, and %d of %d other clients are rejected", cost, part, rejected, others)
 		}
 	}
@@ -115,7 +115,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 func TestAllTogetherHaveABudget(t *testing.T) {
 	m, now := newMeter(2), meterNow
 	spent, shared := counter.Micros(0), 0
-	for n := range 200 { // few enough that they share hardly any buckets
+	for n := range 200 { // the addresses are so few that they share hardly any buckets
 		if ok, _ := m.admits(client(n), now); !ok {
 			shared++
 			continue
@@ -128,7 +128,7 @@ func TestAllTogetherHaveABudget(t *testing.T) {
 	if shared > 3 {
 		t.Errorf("the first tokens of %d clients were not looked at", shared)
 	}
-	if spent != 49*counter.Millisecond { // the fiftieth makes it 50 ms
+	if spent != 49*counter.Millisecond { // the fiftieth token makes it 50 ms
 		t.Errorf("%v of processor time were spent before anybody was refused, want 50 ms", spent)
 	}
 	if ok, clean := m.admits(client(5000), now); !ok || !clean {
@@ -278,7 +278,8 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	})
 }
 
-// metered is a JWT with its own meter and a stopwatch on which each reading takes 250 µs.
+// The function metered is a JWT with its own meter and a stopwatch on which each reading takes 250
+// µs.
 func metered(t *testing.T, processors int) *JWT {
 	t.Helper()
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
@@ -291,7 +292,7 @@ func metered(t *testing.T, processors int) *JWT {
 	return j
 }
 
-// forged returns a new token that no key has signed.
+// The function forged returns a new token that no key has signed.
 func forged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }

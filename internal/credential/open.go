@@ -19,7 +19,8 @@ type OpenOptions struct {
 	// Folder is the folder of relative file names in the policy. "" is the working directory.
 	Folder string
 	// Wait bounds the wait for the first key sets from URLs. Until a set arrives, its tokens are
-	// invalid. 0 does not wait. A URL that does not answer is logged, but is not an error.
+	// invalid. If it is 0, OpenAll does not wait. A URL that does not answer is logged, but is not
+	// an error.
 	Wait time.Duration
 
 	Now    func() time.Time // nil means time.Now
@@ -64,8 +65,8 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 	return verifiers, open, nil
 }
 
-// opened converts an error into problems of the policy. Problems of a keys file keep their
-// locations.
+// The function opened converts an error into problems of the policy. Problems of a keys file keep
+// their locations.
 func opened(path string, d *policyfile.Document, err error) policy.Problems {
 	var inside policy.Problems
 	switch {
@@ -110,7 +111,7 @@ func (o *OpenOptions) file(name string) string {
 	return filepath.Join(o.Folder, name)
 }
 
-// closers closes several verifiers.
+// The type closers closes several verifiers.
 type closers []io.Closer
 
 // Close closes every verifier and returns all errors.

@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// panics counts the panics that recovered has caught.
+// The variable panics counts the panics that recovered has caught.
 var panics atomic.Uint64
 
 // Panics returns how many loads of keys have panicked in this process. After each, the previous
 // keys remained in force.
 func Panics() uint64 { return panics.Load() }
 
-// recovered calls load and returns its panic as a [policyfile.PanicError]. Keys are loaded in
-// separate goroutines, where a panic would end the process.
+// The function recovered calls load and returns its panic as a [policyfile.PanicError]. Keys are
+// loaded in separate goroutines, where a panic would end the process.
 func recovered(load func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -29,8 +29,8 @@ func recovered(load func() error) (err error) {
 	return load()
 }
 
-// panicked logs an error of recovered, with its stack. It logs the same error again only after a
-// success or a different failure.
+// The method panicked logs an error of recovered, with its stack. It logs the same error again only
+// after a success or a different failure.
 func (n *notices) panicked(text string, err error, args ...any) {
 	if p, ok := errors.AsType[*policyfile.PanicError](err); ok {
 		args = append(args, "stack", string(p.Stack))

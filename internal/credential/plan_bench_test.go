@@ -43,12 +43,12 @@ func (r *request) Header(name string) (value string, ok bool) {
 	return value, value != ""
 }
 
-// asked is a policy with the requests to plan in turn.
+// The type asked holds a policy with the requests to plan in turn.
 type asked struct {
 	name     string
 	method   policy.Identify
 	requests []request
-	kind     string // the kind of identity found: after a bad credential, the address is used
+	kind     string // the kind of identity that is found; after a bad credential, the address is used
 }
 
 var manyTokens, manyKeys = racescale.Fewer(10_000), racescale.Fewer(100_000)

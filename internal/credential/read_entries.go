@@ -67,7 +67,7 @@ func timeOf(m counter.Micros) time.Time {
 	return time.UnixMicro(int64(m)).UTC()
 }
 
-// textsOf returns limits as a keys file has them.
+// textsOf returns limits in the form of a keys file.
 func textsOf(o *policy.Overrides) map[string][]string {
 	var byRule map[string][]string
 	for _, rule := range o.Rules() {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// spoof is one case of testdata/spoof.txt.
+// The type spoof is one case of testdata/spoof.txt.
 type spoof map[string]string
 
 func readSpoofs(t testing.TB) (cases []spoof) {
@@ -53,7 +53,7 @@ func (s spoof) token(t testing.TB) string {
 	case "two":
 		return parts[0] + "." + parts[1]
 	case "short":
-		return token[:len(token)-6] + "AA" // 253 bytes leave unused bits
+		return token[:len(token)-6] + "AA" // a signature of 253 bytes leaves unused bits
 	case "four":
 		return token + ".x"
 	case "five":
@@ -63,7 +63,7 @@ func (s spoof) token(t testing.TB) string {
 	case "bits":
 		const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 		last := strings.IndexByte(alphabet, token[len(token)-1])
-		// 256 bytes leave four unused bits, which are zero
+		// a signature of 256 bytes leaves four unused bits, which are zero
 		return token[:len(token)-1] + alphabet[last|1:last|1+1]
 	case "alphabet":
 		return base64.RawStdEncoding.EncodeToString([]byte(header)) + "." + parts[1] + "." + parts[2]

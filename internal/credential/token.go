@@ -22,7 +22,7 @@ type token struct {
 	signature []byte
 }
 
-// parts are the parts of a token in the compact form, still encoded.
+// The type parts are the parts of a token in the compact form, still encoded.
 type parts struct{ header, payload, signature string }
 
 // cutToken splits a token into its parts. It is cheap, and rejects an API key that is sent as a
@@ -82,7 +82,7 @@ func (j *JWT) readHeader(t *token, header map[string]any) policy.CredentialState
 	return policy.CredentialValid
 }
 
-// strict rejects nonzero trailing bits, so that a token has only one encoding.
+// The variable strict rejects nonzero trailing bits, so that a token has only one encoding.
 var strict = base64.RawURLEncoding.Strict()
 
 // decodePart decodes base64url without padding. The decoder skips line breaks, so isBase64URL

@@ -20,7 +20,7 @@ const (
 	memoryShardMin = 64
 )
 
-// verdict is the remembered result of verifying a token. Only its last fields change.
+// verdict is the remembered result of verifying a token. Only the last fields of a verdict change.
 type verdict struct {
 	token    string // the whole token, because an attacker could compute a token with the same hash
 	sum      uint64
@@ -28,16 +28,16 @@ type verdict struct {
 	identity *policy.Identity
 	state    policy.CredentialState
 	key      *key    // the key that verified the token; nil if none did
-	set      *keySet // the set that a failed token was tried with
+	set      *keySet // the key set with which a failed token was tried
 	// outside this span, a valid token is invalid, and the verdict on a failed one is dropped
 	span
 
 	place int         // index in the shard's ring; the shard's lock guards it
-	used  atomic.Bool // used since the CLOCK hand last passed it
+	used  atomic.Bool // whether it was used since the CLOCK hand last passed it
 	next  atomic.Pointer[verdict]
 }
 
-// stale reports whether the verdict is no longer valid.
+// The method stale reports whether the verdict is no longer valid.
 func (v *verdict) stale(current *keySet, now int64) bool {
 	return v.key != nil && v.key.gone.Load() || v.set != nil && v.set != current || now >= v.until
 }
@@ -74,7 +74,8 @@ func newMemory(seed maphash.Seed, entries, bytes int) *memory {
 	return m
 }
 
-// find returns the verdict on a token, or nil. sum is the token's hash with the memory's seed.
+// The method find returns the verdict on a token, or nil. The argument sum is the token's hash with
+// the memory's seed.
 func (m *memory) find(sum uint64, token string) *verdict {
 	heads := m.shard(sum).heads.Load()
 	if heads == nil {
@@ -91,7 +92,7 @@ func (m *memory) find(sum uint64, token string) *verdict {
 	return nil
 }
 
-// shard returns the shard of a hash, by its high bits. bucket uses the low bits.
+// shard returns the shard of a hash, by its high bits. The method bucket uses the low bits.
 func (m *memory) shard(sum uint64) *memoryShard { return &m.shards[(sum>>48)%uint64(len(m.shards))] }
 
 // bucket returns the bucket of a hash in its shard.
@@ -105,7 +106,7 @@ const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Id
 // possible text takes 26.
 const overridesBytes = 28
 
-// remember stores a verdict. It copies the token, which the caller owns.
+// The method remember stores a verdict. It copies the token, which the caller owns.
 func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	v.bytes = verdictBytes + len(v.token)
 	if id := v.identity; id != nil {
@@ -125,7 +126,7 @@ func (m *memory) remember(v *verdict, current *keySet, now int64) {
 		heads := make([]atomic.Pointer[verdict], m.buckets)
 		s.heads.Store(&heads)
 	}
-	if old := m.find(v.sum, v.token); old != nil { // stale, or stored by a concurrent request
+	if old := m.find(v.sum, v.token); old != nil { // the verdict is stale, or was stored by a concurrent request
 		m.drop(s, old)
 	}
 	for len(s.ring) > 0 && (len(s.ring) >= m.entriesMax || s.bytes+v.bytes > m.bytesMax) {
@@ -139,8 +140,8 @@ func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	s.bytes += v.bytes
 }
 
-// evict advances the CLOCK hand to a verdict that is stale or unused since the last pass, and
-// removes it.
+// The method evict advances the CLOCK hand to a verdict that is stale or unused since the last
+// pass, and removes it.
 func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	for {
 		s.hand %= len(s.ring)
@@ -153,8 +154,8 @@ func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	}
 }
 
-// drop removes a verdict from the ring and its chain. The verdict keeps its next pointer for
-// concurrent lookups.
+// The method drop removes a verdict from the ring and its chain. The verdict keeps its next pointer
+// for concurrent lookups.
 func (m *memory) drop(s *memoryShard, v *verdict) {
 	last := s.ring[len(s.ring)-1]
 	s.ring[v.place], last.place = last, v.place
@@ -168,7 +169,7 @@ func (m *memory) drop(s *memoryShard, v *verdict) {
 	link.Store(v.next.Load())
 }
 
-// forget removes stale verdicts.
+// The method forget removes stale verdicts.
 func (m *memory) forget(current *keySet, now int64) {
 	for i := range m.shards {
 		s := &m.shards[i]
@@ -184,7 +185,7 @@ func (m *memory) forget(current *keySet, now int64) {
 	}
 }
 
-// each calls visit for every remembered verdict that is still valid.
+// The method each calls visit for every remembered verdict that is still valid.
 func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	for i := range m.shards {
 		s := &m.shards[i]

@@ -21,7 +21,7 @@ const (
 	racyFor = 2 * time.Second
 )
 
-// reloads counts the edits of all files of this process.
+// The variable reloads counts the edits of all files of this process.
 var reloads struct{ accepted, refused atomic.Uint64 }
 
 // Reloads returns the numbers of edits of key files, key sets and secrets that this process has put
@@ -35,20 +35,20 @@ func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), relo
 type watchedFile struct {
 	path    string
 	sizeMax int64
-	// smaller describes how to reduce the size of a file that is too large; it may be empty.
+	// a description of how to reduce the size of a file that is too large; it may be empty
 	smaller string
-	load    func(data []byte) error // after an error, the previous content remains in force
+	load    func(data []byte) error // if load returns an error, the previous content remains in force
 	notices *notices
 
 	sum    [32]byte    // hash of the content that was read last
 	loaded os.FileInfo // the file's state at that time
 	racy   bool        // the file might have changed since then without a visible difference
 	seen   os.FileInfo // the file's state at the last check, if it had changed
-	// missing reports whether the last check found no file.
+	// whether the last check found no file
 	missing bool
 }
 
-// open loads the file for the first time.
+// The method open loads the file for the first time.
 func (w *watchedFile) open() error {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *watchedFile) open() error {
 	return err
 }
 
-// run checks the file periodically until ctx is done.
+// The method run checks the file periodically until ctx is done.
 func (w *watchedFile) run(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -72,8 +72,8 @@ func (w *watchedFile) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look calls check and recovers from a panic: the process continues with the last loaded keys. The
-// content that caused the panic is not loaded again until the file changes.
+// The method look calls check and recovers from a panic: the process continues with the last loaded
+// keys. The content that caused the panic is not loaded again until the file changes.
 func (w *watchedFile) look(now time.Time) {
 	if err := recovered(func() error { w.check(now); return nil }); err != nil {
 		w.missing = false
@@ -81,9 +81,9 @@ func (w *watchedFile) look(now time.Time) {
 	}
 }
 
-// check loads the file again when two checks in a row have found the same change, because a file
-// that is being written can be incomplete. A file that was loaded right after its modification is
-// read once more, since a later change might not be visible.
+// The method check loads the file again when two checks in a row have found the same change,
+// because a file that is being written can be incomplete. A file that was loaded right after its
+// modification is read once more, since a later change might not be visible.
 func (w *watchedFile) check(now time.Time) {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -106,7 +106,7 @@ func (w *watchedFile) check(now time.Time) {
 	switch {
 	case err != nil:
 		reloads.refused.Add(1)
-		w.missing = false // so that back does not log it
+		w.missing = false // this prevents back from logging it
 		w.notices.failing("an edit of a file is rejected, its previous content stays in force: "+cut(err.Error()), "file", w.path)
 	case changed:
 		reloads.accepted.Add(1)
@@ -118,7 +118,7 @@ func (w *watchedFile) check(now time.Time) {
 	}
 }
 
-// back logs that a missing file exists again, unchanged.
+// The method back logs that a missing file exists again, unchanged.
 func (w *watchedFile) back() {
 	if w.missing {
 		w.missing = false
@@ -126,7 +126,7 @@ func (w *watchedFile) back() {
 	}
 }
 
-// read loads the file unless its content is unchanged.
+// The method read loads the file unless its content is unchanged.
 func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
 	if !info.Mode().IsRegular() { // opening a pipe would block until there is a writer
 		return false, fmt.Errorf("%s is not a regular file", w.path)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// watching is a watched file with the contents that were loaded from it.
+// The type watching is a watched file with the contents that were loaded from it.
 type watching struct {
 	*watchedFile
 	loads []string
@@ -30,7 +30,7 @@ func watchTest(t *testing.T, text string) *watching {
 	return w
 }
 
-// put writes the file with a modification time.
+// The method put writes the file with a modification time.
 func (w *watching) put(t *testing.T, text string, at time.Time) {
 	t.Helper()
 	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Bounds on the clients that wait to be read. A request whose client does not fit is denied,
+// Bounds on the clients that wait to be read. A request whose client exceeds a bound is denied,
 // because the client may be blocked.
 const (
 	// batchMax is the maximum number of clients in one read.
@@ -32,7 +32,7 @@ const (
 type batch struct {
 	names   map[policy.ClientName]struct{}
 	sources map[uint32]int // the number of clients from each source
-	done    chan struct{}  // closed when the clients were read, or the read has failed
+	done    chan struct{}  // a channel that is closed when the clients were read, or the read has failed
 }
 
 func (b *batch) has(name policy.ClientName) bool {
@@ -70,8 +70,8 @@ func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	return reads
 }
 
-// await waits until all reads are done, but at most for waitMax. A context with a timeout would
-// take twice the memory of a timer, for each new client.
+// The function await waits until all reads are done, but at most for waitMax. A context with a
+// timeout would take twice the memory of a timer, for each new client.
 func await(ctx context.Context, reads []<-chan struct{}) {
 	timer := time.NewTimer(waitMax)
 	defer timer.Stop()
@@ -86,9 +86,9 @@ func await(ctx context.Context, reads []<-chan struct{}) {
 	}
 }
 
-// enqueue adds the unknown clients of a source to batches, each client once. It returns a channel
-// that is closed when they are read, or nil if too many clients wait or the directory is closed.
-// The caller holds the lock.
+// The method enqueue adds the unknown clients of a source to batches, each client once. It returns
+// a channel that is closed when they are read, or nil if too many clients wait or the directory is
+// closed. The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
 	last := -1 // batches are read in order: the current one, then the queue
 	done = closed
@@ -111,8 +111,8 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 	return done
 }
 
-// place returns the place of the batch that contains a client: 0 for the batch that is being read,
-// i for the i-th waiting batch, or -1 if no batch contains it.
+// The method place returns the place of the batch that contains a client: 0 for the
+// batch that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
 		if d.queue[i-1].has(name) {
@@ -133,14 +133,14 @@ func (d *Directory) batch(place int) *batch {
 	return d.queue[place-1]
 }
 
-// closed is a closed channel.
+// The variable closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// room reports whether one more client of a source may wait.
+// The method room reports whether one more client of a source may wait.
 func (d *Directory) room(source uint32) bool {
 	named := 0
 	for _, b := range d.queue {
@@ -153,8 +153,8 @@ func (d *Directory) room(source uint32) bool {
 	return n*batchMax < waitingMax || len(d.queue[n-1].names) < batchMax
 }
 
-// add appends a client to the last batch, or to a new batch if the last one is full. The caller
-// holds the lock.
+// The method add appends a client to the last batch, or to a new batch if the last one is full. The
+// caller holds the lock.
 func (d *Directory) add(source uint32, name policy.ClientName) {
 	n := len(d.queue)
 	if n == 0 || len(d.queue[n-1].names) >= batchMax {
@@ -191,7 +191,8 @@ func (d *Directory) endBatch() {
 	d.current = nil
 }
 
-// readBatches reads batches until the queue is empty. While one batch is read, the next ones fill.
+// readBatches reads batches until the queue is empty. While one batch is read, the next batches are
+// filled.
 func (d *Directory) readBatches() {
 	for {
 		d.mu.Lock()
@@ -236,8 +237,8 @@ func (d *Directory) readBatch(b *batch) {
 	}
 }
 
-// countLost counts the clients without a record while the source has lost its records. They may
-// have had one.
+// countLost counts the clients without a record while the source has lost its records. Such clients
+// may have had a record.
 func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	d.mu.Lock()
 	lost := d.lost
@@ -249,8 +250,8 @@ func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	}
 }
 
-// read reads records. A read that times out is repeated with the timeout readAgainMax, at most
-// twice, because the delay may have been in this process.
+// The method read reads records. A read that times out is repeated with the timeout readAgainMax,
+// at most twice, because the delay may have been in this process.
 func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) {
 	again := max(d.timeout, readAgainMax)
 	for _, most := range [...]time.Duration{d.timeout, again, again} {
@@ -265,8 +266,8 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 	return err
 }
 
-// vanished reports whether a client that had a record no longer has one. That is rare, and may mean
-// that the source has lost its records.
+// The method vanished reports whether a client that had a record no longer has one. That is rare,
+// and may mean that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -276,8 +277,8 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// keep leaves the records that have vanished in force until they are read again later. It clears
-// their names.
+// The method keep leaves records that have vanished in force until they are read again later. It
+// clears the names of these records.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -294,10 +295,10 @@ func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 // lostFor is how long a record that the source has lost is used before it is read again.
 const lostFor = 10 * counter.Second
 
-// failed handles a batch that could not be read. For a while, no request waits for the source:
-// neither those of this batch nor those of later ones. The failed read may have missed a change, so
-// every remembered record is read again later. If the source was only too busy for this batch, the
-// other batches are still read.
+// The method failed handles a batch that could not be read. For a while, no request waits for the
+// source: neither those of this batch nor those of later ones. The failed read may have missed a
+// change, so every remembered record is read again later. If the source was only too busy for this
+// batch, the other batches are still read.
 func (d *Directory) failed(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch
@@ -321,7 +322,8 @@ func (d *Directory) failed(b *batch, err error) {
 	}
 }
 
-// paused reports whether requests do not wait for the source, because it has just failed.
+// The method paused reports whether requests do not wait for the source, because it has just
+// failed.
 func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
 
 // store remembers a record that was read. An invalid record has no effect.
@@ -343,8 +345,8 @@ func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	d.cacheOf(name).put(e)
 }
 
-// bad counts a record that cannot be read, and logs at most one per second. The log contains only
-// the kind of the client, because the identifier may be personal data.
+// The method bad counts a record that cannot be read, and logs at most one per second. The log
+// contains only the kind of the client, because the identifier may be personal data.
 func (d *Directory) bad(kind string, err error) {
 	d.figures.Bad.Add(1)
 	second := time.Now().Unix()

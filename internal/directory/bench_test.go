@@ -24,7 +24,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// BenchmarkFind measures what a known client costs, one of 50,000.
+// BenchmarkFind measures the lookup of a known client, one of 50,000.
 func BenchmarkFind(b *testing.B) {
 	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
 	if err != nil {
@@ -111,7 +111,7 @@ func BenchmarkFirstContact(b *testing.B) {
 	b.ReportMetric(float64(d.Len()), "remembered")
 }
 
-// BenchmarkFindKey measures what a known API key costs, one of 50,000, besides its SHA-256.
+// BenchmarkFindKey measures the lookup of a known API key, one of 50,000, without its SHA-256.
 func BenchmarkFindKey(b *testing.B) {
 	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
 	if err != nil {
@@ -133,8 +133,8 @@ func BenchmarkFindKey(b *testing.B) {
 	}
 }
 
-// BenchmarkKnownClient measures what the directory adds to the plan of a request of a client that
-// is remembered, one of 500 or of 50,000.
+// BenchmarkKnownClient measures the time that the directory adds to the plan of a request of a
+// remembered client, one of 500 or of 50,000.
 func BenchmarkKnownClient(b *testing.B) {
 	for _, clients := range []int{500, 50_000} {
 		b.Run(fmt.Sprintf("%d clients", clients), func(b *testing.B) { measureKnownClient(b, clients) })

@@ -15,35 +15,36 @@ import (
 
 const shardCount = 64
 
-// idInline is the length of the identifiers that an entry holds itself. It is that of a UUID.
+// idInline is the maximum length of an identifier that is stored in the entry itself. It is the
+// length of a UUID.
 const idInline = 36
 
 // entry is the remembered record of one client or one API key. Only its atomic fields change.
 //
 // An entry takes 128 bytes, which the allocator aligns, so a lookup reads two neighbouring cache
-// lines at once. The first has what a lookup compares, the second the identifier.
+// lines at once. The first line holds the fields that a lookup compares, the second the identifier.
 type entry struct {
 	name       policy.ClientName
 	now        atomic.Pointer[effective]
 	fresh      counter.Micros
-	epoch      uint64       // of the directory when the record was read
+	epoch      uint64       // the epoch of the directory when the record was read
 	used       atomic.Int32 // the recent number of uses, at most usedMax
-	refreshing atomic.Bool  // a read of the record is queued or running
+	refreshing atomic.Bool  // whether a read of the record is queued or running
 
 	id     [idInline]byte // the bytes of name.ID, unless it is longer
-	place  int32          // in the shard's ring; the shard's lock guards it
-	hash   uint64         // of the name; the key in the shard's table
-	record *Record        // nil if the client has none
-	key    *key           // for an API key; nil if the key does not exist
+	place  int32          // the index in the shard's ring, guarded by the shard's lock
+	hash   uint64         // the hash of the name, which is the key in the shard's table
+	record *Record        // the record; nil if the client has none
+	key    *key           // the data of an API key; nil if the key does not exist
 }
 
 // This does not compile if an entry takes more than two cache lines.
 const _ = uint(128 - unsafe.Sizeof(entry{}))
 
-// present reports whether there is a record.
+// The method present reports whether there is a record.
 func (e *entry) present() bool { return e.record != nil || e.key != nil }
 
-// at returns the part of a client's record that is in force at an instant.
+// The method at returns the part of a client's record that is in force at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	if said := e.now.Load(); now < said.until {
 		return said.record
@@ -53,8 +54,8 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// is reports whether the entry is that of a name. It does not wait for the first cache line to read
-// a short identifier in the second.
+// The method is reports whether the entry belongs to a name. It does not wait for the
+// first cache line to read a short identifier in the second.
 func (e *entry) is(name policy.ClientName) bool {
 	n := len(name.ID)
 	if n > idInline {
@@ -83,11 +84,12 @@ const usedMax = 3
 // use. Each shard has a lock, which a lookup of a remembered client does not take.
 //
 // The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one
-// hash evict each other, and neither is taken for the other. The hash has a secret key, so nobody
-// can choose them.
+// hash evict each other, and neither is taken for the other. The hash has a secret key, so clients
+// cannot choose such names.
 //
-// A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after another. If
-// the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced by one.
+// A full shard evicts an entry for each new one. The CLOCK hand of the shard visits one entry after
+// another. If the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced
+// by one.
 type cache struct {
 	key    hashKey
 	most   int // entries of a shard
@@ -95,11 +97,11 @@ type cache struct {
 }
 
 type shard struct {
-	table atomic.Pointer[table] // nil without entries; the lock guards changes
+	table atomic.Pointer[table] // the table; nil without entries; changes are guarded by the lock
 	mu    sync.Mutex
 	ring  []*entry
 	hand  int
-	_     [64]byte // keeps what lookups write off the cache line that they read
+	_     [64]byte // this separates the cache line that lookups write from the one that they read
 	hits  atomic.Uint64
 	_     [64]byte
 }
@@ -112,7 +114,7 @@ func newCache(most int) *cache {
 
 func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
 
-// find returns the entry of a client, or nil, and counts the use.
+// The method find returns the entry of a client, or nil, and counts the use.
 func (c *cache) find(name policy.ClientName) *entry {
 	hash := c.key.of(name)
 	s := c.shard(hash)
@@ -129,13 +131,14 @@ func (c *cache) find(name policy.ClientName) *entry {
 	return e
 }
 
-// peek returns the entry of a client, or nil.
+// The method peek returns the entry of a client, or nil.
 func (c *cache) peek(name policy.ClientName) *entry {
 	hash := c.key.of(name)
 	return c.shard(hash).findLocked(hash, name)
 }
 
-// findLocked is find for an entry that find may have missed because of a concurrent change.
+// findLocked does what find does, for an entry that find may have missed because of a concurrent
+// change.
 func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	s.mu.Lock()
 	e := s.find(hash)
@@ -146,7 +149,7 @@ func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	return e
 }
 
-// put stores an entry, in place of the client's previous one.
+// The method put stores an entry, in place of the client's previous one.
 func (c *cache) put(e *entry) {
 	e.keepName()
 	e.hash = c.key.of(e.name)
@@ -170,7 +173,7 @@ func (c *cache) put(e *entry) {
 	s.add(e)
 }
 
-// find returns the entry of a hash, or nil.
+// The method find returns the entry of a hash, or nil.
 func (s *shard) find(hash uint64) *entry {
 	if t := s.table.Load(); t != nil {
 		return t.find(hash)
@@ -178,8 +181,8 @@ func (s *shard) find(hash uint64) *entry {
 	return nil
 }
 
-// add adds an entry that the ring has already to the table, or to a larger one. The caller holds
-// the lock.
+// The method add adds an entry that is already in the ring to the table, or to a larger table. The
+// caller holds the lock.
 func (s *shard) add(e *entry) {
 	t := s.table.Load()
 	switch {
@@ -195,8 +198,8 @@ func (s *shard) add(e *entry) {
 	s.table.Store(t)
 }
 
-// evict removes an entry that was not used recently, and returns its place. The caller holds the
-// lock.
+// The method evict removes an entry that was not used recently, and returns its place. The caller
+// holds the lock.
 func (s *shard) evict() (place int32) {
 	for {
 		n := s.ring[s.hand].used.Load()
@@ -212,7 +215,7 @@ func (s *shard) evict() (place int32) {
 	return place
 }
 
-// len returns the number of entries.
+// The method len returns the number of entries.
 func (c *cache) len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -223,7 +226,7 @@ func (c *cache) len() (n int) {
 	return n
 }
 
-// hits returns the number of lookups that found an entry.
+// The method hits returns the number of lookups that found an entry.
 func (c *cache) hits() (n uint64) {
 	for i := range c.shards {
 		n += c.shards[i].hits.Load()

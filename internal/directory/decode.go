@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// decode decodes a text that is one JSON object: a record, or a line. An unknown field is an error,
-// because it would be ignored, and so is other text after the object.
+// The function decode decodes a text that is one JSON object: a record, or a line. An unknown field
+// is an error, because it would be ignored, and so is any text after the object.
 func decode[T any](what string, text []byte) (*T, error) {
 	value, decoder := new(T), json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

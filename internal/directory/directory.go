@@ -27,25 +27,26 @@ const (
 	ClientsMaxDefault = 1 << 16
 	// TimeoutDefault is the default of Options.Timeout.
 	TimeoutDefault = 50 * time.Millisecond
-	// freshFor, keyFreshFor and absentFor are how long a record, or its absence, is used before it
-	// is read again in the background, give or take a tenth.
+	// freshFor, keyFreshFor and absentFor are the times for which a record, or its absence, is used
+	// before it is read again in the background, with a variation of a tenth.
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
-	// lookEvery is the interval at which the history is read for changes that no message has
-	// announced, give or take a fifth.
+	// lookEvery is the interval, with a variation of a fifth, at which the history is read for
+	// changes that no message has announced.
 	lookEvery = 30 * time.Second
-	// pauseAfterFailure is how long requests do not wait for the source after it did not answer.
+	// pauseAfterFailure is the time for which requests do not wait for the source after it did not
+	// answer.
 	pauseAfterFailure = time.Second
 )
 
 // Options configures a directory. Source is required.
 type Options struct {
 	Source Source
-	// ClientsMax is how many clients are remembered, with or without a record. As many API keys are
-	// remembered in addition. 0 means the default.
+	// ClientsMax is the number of clients that are remembered, with or without a record. As many
+	// API keys are remembered in addition. If it is 0, the default applies.
 	ClientsMax int
-	// Timeout bounds one read of the source. 0 means the default.
+	// Timeout bounds one read of the source. If it is 0, the default applies.
 	Timeout time.Duration
 	// Now returns the time. Nil means time.Now.
 	Now    func() time.Time
@@ -60,24 +61,23 @@ type Directory struct {
 	now      func() time.Time
 	logger   *slog.Logger
 	cache    *cache // of clients
-	keys     *cache // of API keys, separate so that made-up keys evict no client
+	keys     *cache // the cache of API keys, which is separate so that made-up keys evict no client
 	networks atomic.Pointer[networks]
-	position string        // of the history; only the goroutine of look uses it
-	epoch    atomic.Uint64 // raised when changes may have been missed; entries of earlier epochs are read again
+	position string        // the position in the history; only the goroutine of look uses it
+	epoch    atomic.Uint64 // the epoch, raised when changes may have been missed; entries of earlier epochs are read again
 	figures  Figures
 	badSaid  atomic.Int64 // the second in which a bad record was last logged
-	// pausedUntil is the instant until which requests do not wait for the source, in Unix
-	// microseconds.
+	// the instant until which requests do not wait for the source, in Unix microseconds.
 	pausedUntil atomic.Int64
-	failing     atomic.Bool // the source did not answer the last read
+	failing     atomic.Bool // whether the source did not answer the last read
 
 	mu         sync.Mutex
-	queue      []*batch // the clients to read next, at most batchMax in each
+	queue      []*batch // the clients to read next, at most batchMax in each batch
 	current    *batch   // the clients being read; nil for none
-	spare      *batch   // its maps are reused; nil for none
-	reading    bool     // a goroutine reads batches
-	generation string   // of the records, as last read
-	lost       bool     // the source has lost its records
+	spare      *batch   // a batch whose maps are reused; nil if there is none
+	reading    bool     // whether a goroutine reads batches
+	generation string   // the generation of the records, as last read
+	lost       bool     // whether the source has lost its records
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -116,7 +116,7 @@ func Open(o Options) (*Directory, error) {
 	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.readNetworks(d.ctx) // otherwise a blocked network would be served until they are read
+	d.readNetworks(d.ctx) // otherwise a blocked network would be served until the networks are read
 	d.running.Go(d.look)
 	d.running.Go(func() { d.source.Follow(d.ctx, d.changed, d.missed) })
 	return d, nil
@@ -124,7 +124,7 @@ func Open(o Options) (*Directory, error) {
 
 // Close stops following the source. The remembered records stay readable.
 func (d *Directory) Close() error {
-	d.mu.Lock() // no read begins after this
+	d.mu.Lock() // no read begins after this point
 	d.cancel()
 	d.mu.Unlock()
 	d.running.Wait()
@@ -175,7 +175,7 @@ func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Iden
 	return who, state, true
 }
 
-// stale reports whether an entry is no longer fresh.
+// The method stale reports whether an entry is no longer fresh.
 func (d *Directory) stale(e *entry, now counter.Micros) bool {
 	return now >= e.fresh || e.epoch != d.epoch.Load()
 }
@@ -195,7 +195,7 @@ func (d *Directory) cacheOf(name policy.ClientName) *cache {
 	return d.cache
 }
 
-// peek returns the entry of a name, or nil.
+// The method peek returns the entry of a name, or nil.
 func (d *Directory) peek(name policy.ClientName) *entry { return d.cacheOf(name).peek(name) }
 
 // FindAddr implements [policy.Directory].
@@ -204,15 +204,15 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 }
 
 // Fetch reads the records of clients that Find does not know, in one call together with those of
-// other callers. source is a number for the origin of the request, such as its address. Fetch
-// returns when the clients are read, the source of the records has failed, or the context is done.
-// The caller then uses Find again. A client that is still unknown is treated as a client without a
-// record if the source has failed. If the source works, too many other clients were read and the
-// record was evicted before its use.
+// other callers. The argument source is a number for the origin of the request, such as its
+// address. Fetch returns when the clients are read, the source of the records has failed, or the
+// context is done. The caller then uses Find again. A client that is still unknown is treated as a
+// client without a record if the source has failed. If the source works, the client is unknown
+// because its record was evicted before its use: too many other clients were read.
 //
-// ok is false if the source works and too many clients wait to be read. The caller must then deny
-// the request: its client may be blocked, and a client that sends many made-up names can cause
-// this.
+// The result ok is false if the source works and too many clients wait to be read. The caller must
+// then deny the request: its client may be blocked, and a client that sends many made-up names can
+// cause this.
 func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.ClientName) (ok bool) {
 	requests := [1]Unknown{{Source: source, Names: names}}
 	d.FetchAll(ctx, requests[:])
@@ -227,7 +227,7 @@ type Unknown struct {
 	Overload bool
 }
 
-// FetchAll is Fetch for several requests together. It waits once for all of them.
+// FetchAll does what Fetch does, for several requests together. It waits once for all of them.
 func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
 		await(ctx, d.enqueueAll(requests))
@@ -245,8 +245,8 @@ func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	}
 }
 
-// Works reports whether the source has answered its last read. A request whose client is unknown is
-// then denied.
+// Works reports whether the source has answered its last read. If it has, a request whose client is
+// unknown is denied.
 func (d *Directory) Works() bool {
 	return !d.pausedNow() && !d.failing.Load() && d.ctx.Err() == nil
 }
@@ -310,11 +310,11 @@ func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 	}
 }
 
-// roundsMax is how often a request waits for reads: once for its key, and once for the client of
-// that key.
+// roundsMax is the number of times that a request waits for reads: once for its key, and once for
+// the client of that key.
 const roundsMax = 2
 
-// knows reports whether all clients are remembered.
+// The method knows reports whether all clients are remembered.
 func (d *Directory) knows(names []policy.ClientName) bool {
 	for _, name := range names {
 		if d.peek(name) == nil {
@@ -324,7 +324,7 @@ func (d *Directory) knows(names []policy.ClientName) bool {
 	return true
 }
 
-// refresh reads an entry again in the background.
+// The method refresh reads an entry again in the background.
 func (d *Directory) refresh(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -337,8 +337,8 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// changed reads a client's record again if the client is remembered. It also does so if the client
-// is being read now, because that read may have preceded the change.
+// The method changed reads a client's record again if the client is remembered. It also does so if
+// the client is being read now, because that read may have preceded the change.
 func (d *Directory) changed(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)
@@ -348,15 +348,15 @@ func (d *Directory) changed(name policy.ClientName) {
 	defer d.mu.Unlock()
 	known := d.peek(name) != nil || d.place(name) == 0
 	if known && d.place(name) <= 0 && d.ctx.Err() == nil {
-		d.add(0, name) // regardless of the bounds: operators make few changes, and the client is remembered
+		d.add(0, name) // the bounds do not apply here, because operators make few changes, and the client is remembered
 	}
 }
 
-// missed marks every remembered record to be read again at its next use, because changes may have
-// been missed.
+// The method missed marks every remembered record to be read again at its next use, because changes
+// may have been missed.
 func (d *Directory) missed() { d.epoch.Add(1) }
 
-// look reads the networks and the history at intervals.
+// The method look reads the networks and the history at intervals.
 func (d *Directory) look() {
 	for {
 		ok := d.readNetworks(d.ctx) && d.lookAtHistory()
@@ -372,7 +372,7 @@ func (d *Directory) look() {
 	}
 }
 
-// lookAtHistory reads every record again that has changed since the last look.
+// lookAtHistory reads again every record that has changed since the last look.
 func (d *Directory) lookAtHistory() bool {
 	ctx, cancel := context.WithTimeout(d.ctx, max(d.timeout, time.Second))
 	defer cancel()
@@ -390,7 +390,7 @@ func (d *Directory) lookAtHistory() bool {
 	networks := false
 	for _, name := range changes.Names {
 		if name.Kind == KindNetwork {
-			networks = true // they are read together
+			networks = true // the records are read together
 			continue
 		}
 		d.changed(name)
@@ -398,9 +398,10 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// whole reports whether the source still has its records. It has not if it lost them, like a Redis
-// that was emptied, or never had any. ok is false if the source did not answer. If the records were
-// replaced by others, all remembered ones are read again.
+// The method whole reports whether the source still has its records. It does not if it
+// has lost them, like a Redis that was emptied, or if it never had any. The result ok is false if
+// the source did not answer. If the records were replaced by others, all remembered ones are read
+// again.
 func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {
@@ -410,7 +411,7 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	defer d.mu.Unlock()
 	switch {
 	case generation == d.generation:
-		if generation == "" { // remembered records were made and lost since the last look
+		if generation == "" { // remembered records were created and lost since the last look
 			return false, true
 		}
 	case generation == "":
@@ -420,7 +421,7 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 		}
 		return false, true
 	default:
-		d.missed() // even if there was no generation before: a control plane may have written all records since
+		d.missed() // this is so even if there was no generation before, because a control plane may have written all records since then
 		d.generation = generation
 	}
 	d.lost = false

@@ -22,7 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sources are the sources that every test runs over: one in memory, and one in a real Redis.
+// The function sources are the sources that every test runs over: one in memory, and one in a real
+// Redis.
 func sources(t *testing.T, run func(t *testing.T, source directory.Source)) {
 	t.Run("memory", func(t *testing.T) { run(t, new(directory.Memory)) })
 	t.Run("redis", func(t *testing.T) { run(t, inRedis(t, redistest.Start(t).URL())) })
@@ -51,7 +52,7 @@ func open(t *testing.T, o directory.Options) *directory.Directory {
 	return d
 }
 
-// edit makes a change that must succeed.
+// The function edit makes a change that must succeed.
 func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Change {
 	t.Helper()
 	e.Actor, e.Reason = "tester", "a test"
@@ -65,7 +66,7 @@ func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Ch
 
 func now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 
-// fetch reads a client until the directory knows it, and returns its record.
+// The function fetch reads a client until the directory knows it, and returns its record.
 func fetch(t *testing.T, d *directory.Directory, kind, id string) *policy.ClientRecord {
 	t.Helper()
 	for range 50 {
@@ -182,8 +183,8 @@ func TestConcurrentEditsAreKept(t *testing.T) {
 	})
 }
 
-// TestNames tests that a client is named as in keys: also a tenant, and a client with a long
-// identifier by its hash.
+// TestNames tests that clients are named as in keys, including a tenant, and a client with a long
+// identifier, which is named by its hash.
 func TestNames(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
 	for text, want := range map[string]string{"user:a:b": "user:a:b", "tenant:t": "tenant:t", "user-sha256:" + hash: "user-sha256:" + hash,
@@ -211,7 +212,7 @@ func TestBadEdits(t *testing.T) {
 		"is not blocked":         {Client: "user:ann", Action: directory.ActionUnblock},
 		`"5 per minute"`:         {Client: "user:ann", Action: directory.ActionSetLimits, Rule: "api", Limits: []string{"5 per minute"}},
 		"control character":      {Client: "user:ann", Action: directory.ActionNote, Note: "a\nb"},
-		`"a\u009b2J" has a cont`: {Client: "user:ann", Action: directory.ActionNote, Note: "a\u009b2J"}, // obeyed by terminals
+		`"a\u009b2J" has a cont`: {Client: "user:ann", Action: directory.ActionNote, Note: "a\u009b2J"}, // characters that terminals obey
 		"is not UTF-8":           {Client: "user:ann\xff", Action: directory.ActionBlock},
 	} {
 		e.Actor, e.Reason = "x", "y"
@@ -307,7 +308,7 @@ func TestARedisThatLostItsRecords(t *testing.T) {
 	server.Client().FlushAll(t.Context())
 	before := d.Figures().Reads.Load()
 	eventually.Until(t, 20*time.Second, "the record is read again", func() bool {
-		d.Find("user", "ann", now()+400*counter.Second) // no longer fresh
+		d.Find("user", "ann", now()+400*counter.Second) // the record is no longer fresh
 		return d.Figures().Reads.Load() > before && d.Figures().Undirected.Load() > 0
 	})
 	if r, ok := d.Find("user", "ann", now()); !ok || r == nil || !r.Blocked || d.FindAddr(addr, now()) == nil {
@@ -371,7 +372,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// counting counts the reads of a source, each of which waits for a signal.
+// The type counting counts the reads of a source, each of which waits for a signal.
 type counting struct {
 	directory.Source
 	reads, names atomic.Int64
@@ -385,7 +386,8 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// late is a source of which the given number of reads time out, with an error that wraps err.
+// The type late is a source of which the given number of reads time out, with an error that wraps
+// err.
 type late struct {
 	directory.Source
 	times atomic.Int64
@@ -448,7 +450,7 @@ func TestNewClientsShareReads(t *testing.T) {
 		group.Go(func() { d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i % clients)}}) })
 	}
 	open := sync.OnceFunc(func() { close(source.gate) })
-	defer open() // or closing the directory would wait for the read
+	defer open() // otherwise closing the directory would wait for the read
 	eventually.Until(t, 20*time.Second, "all wait", func() bool { return int(source.names.Load())+d.Waiting() >= clients })
 	open()
 	group.Wait()
@@ -469,7 +471,7 @@ func TestAFloodOfNewClientsIsDeniedNotPassed(t *testing.T) {
 	defer release()
 	var group sync.WaitGroup
 	var denied atomic.Int64
-	const flood = 3000 // more than may wait from one source, fewer than may wait in all
+	const flood = 3000 // these are more than may wait from one source, but fewer than may wait in all
 	for i := range flood {
 		group.Go(func() {
 			if !d.Fetch(t.Context(), 7, []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i)}}) {

@@ -22,16 +22,16 @@ type Action string
 const (
 	ActionSetTier     Action = "set-tier"    // Edit.Tier
 	ActionSetTenant   Action = "set-tenant"  // Edit.Tenant
-	ActionSetLimits   Action = "set-limit"   // Edit.Rule and Edit.Limits, with an optional Edit.Until
-	ActionUnsetLimits Action = "unset-limit" // Edit.Rule; "" for all rules
-	ActionUnsetTier   Action = "unset-tier"  // also the tenant
-	ActionGrant       Action = "grant"       // Edit.Rule and Edit.Units, with an optional Edit.Window
+	ActionSetLimits   Action = "set-limit"   // uses Edit.Rule and Edit.Limits, and optionally Edit.Until
+	ActionUnsetLimits Action = "unset-limit" // uses Edit.Rule; "" for all rules
+	ActionUnsetTier   Action = "unset-tier"  // sets also the tenant
+	ActionGrant       Action = "grant"       // uses Edit.Rule and Edit.Units, and optionally Edit.Window
 	ActionUngrant     Action = "ungrant"     // Edit.Rule; "" for all rules
-	ActionBlock       Action = "block"       // with an optional end
+	ActionBlock       Action = "block"       // may have an end
 	ActionUnblock     Action = "unblock"     //
 	ActionExempt      Action = "exempt"      // with an optional end
 	ActionUnexempt    Action = "unexempt"    //
-	ActionNote        Action = "note"        // Edit.Note; "" removes it
+	ActionNote        Action = "note"        // uses Edit.Note; "" removes the note
 	ActionForget      Action = "forget"      // removes the whole record
 )
 
@@ -51,7 +51,7 @@ type Edit struct {
 	Rule   string    `json:"rule,omitempty"` // or "*"
 	Limits []string  `json:"limits,omitempty"`
 	Units  int64     `json:"units,omitempty"`  // of a grant
-	Window string    `json:"window,omitempty"` // of a grant, as in a limit; "" for the longest
+	Window string    `json:"window,omitempty"` // the window of a grant, as in a limit; "" for the longest window
 	Note   string    `json:"note,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // zero means without an end
 }
@@ -62,7 +62,7 @@ var ErrEdit = errors.New("the change is not made")
 // ErrNoKey is wrapped by the error for a name that has no key.
 var ErrNoKey = errors.New("there is no API key of the name")
 
-// editError describes what is wrong with an edit.
+// editError describes an error in an edit.
 type editError struct{ text string }
 
 func (e *editError) Error() string { return e.text }
@@ -115,19 +115,24 @@ type Change struct {
 	Client string  `json:"client"`
 	Before *Record `json:"before"` // nil if there was none
 	After  *Record `json:"after"`  // nil if there is none
+	// Keys is how many API keys a control plane has removed with the record.
+	Keys int `json:"keys_removed,omitempty"`
 }
 
 // ControlledPrefix begins the generation of a directory that a control plane writes. The control
 // plane's database is authoritative, so an [Editor] rejects changes.
 const ControlledPrefix = "control-"
 
+// ControlledKeysPrefix begins the generation of a directory whose control plane has the API keys as
+// well. One of an earlier release has clients only.
+const ControlledKeysPrefix = ControlledPrefix + "keys-"
+
 // swapsMax is the number of times an edit is tried while others change the same record.
 const swapsMax = 20
 
 // Apply makes an edit. It changes only what the edit names, so concurrent edits of different parts
-// of a record are all kept. An error that wraps [ErrEdit] describes what is wrong with the edit.
-// Any other error means that the source did not answer, and that it is unknown whether the edit was
-// made.
+// of a record are all kept. An error that wraps [ErrEdit] describes an error in the edit. Any other
+// error means that the source did not answer, and that it is unknown whether the edit was made.
 func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 	name, err := ParseName(edit.Client)
 	if err != nil {
@@ -177,7 +182,7 @@ func (e *Editor) Look(ctx context.Context, client string) (policy.ClientName, *R
 	return name, r, err
 }
 
-// read returns the text and the record of a client, or nil.
+// The method read returns the text and the record of a client, or nil.
 func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte, r *Record, err error) {
 	texts := make([][]byte, 1)
 	if err := e.Source.Read(ctx, []policy.ClientName{name}, texts); err != nil || texts[0] == nil {
@@ -190,7 +195,7 @@ func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte,
 	return texts[0], r, nil
 }
 
-// check returns what is wrong with the edit itself.
+// The method check returns an error if the edit itself is not valid.
 func (e *Edit) check(now time.Time) error {
 	switch {
 	case !slices.Contains(Actions, e.Action):
@@ -286,7 +291,8 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	return e.apply(before, now)
 }
 
-// apply returns the record after the edit. It does not change the record before, which may be nil.
+// The method apply returns the record after the edit. It does not change the record before, which
+// may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

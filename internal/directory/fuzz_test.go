@@ -24,7 +24,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		written := r.Text()
 		if written == nil {
-			return // a record without settings
+			return // this is a record without settings
 		}
 		again, err := directory.ParseRecord(written)
 		if err != nil || string(again.Text()) != string(written) {

@@ -55,7 +55,7 @@ func (g *Grant) Ended(now time.Time) bool {
 	}
 	l, err := parseWindow(window)
 	if err != nil {
-		return false // cannot happen: the record was checked
+		return false // this cannot happen, because the record was checked
 	}
 	if l.Calendar() != 0 {
 		return now.Sub(g.At) > time.Duration(l.Window())*time.Microsecond+calendarSpare
@@ -63,7 +63,7 @@ func (g *Grant) Ended(now time.Time) bool {
 	return now.UnixMicro()/int64(l.Window()) > g.At.UnixMicro()/int64(l.Window())
 }
 
-// grants returns the grants of a record, checked.
+// The method grants returns the grants of a record, checked.
 func (r *Record) grants() ([]policy.Grant, error) {
 	list := make([]policy.Grant, len(r.Grants))
 	for i := range r.Grants {
@@ -83,12 +83,13 @@ func (r *Record) grants() ([]policy.Grant, error) {
 	return list, nil
 }
 
-// grant returns the grants together with the one of an edit.
+// The method grant returns the grants together with the one of an edit.
 func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
 }
 
-// ungrant returns the grants without those for the rule of an edit, or none if it names no rule.
+// The method ungrant returns the grants without those for the rule of an edit, or none if it names
+// no rule.
 func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	after := slices.DeleteFunc(slices.Clone(before), func(g Grant) bool { return e.Rule == "" || g.Rule == e.Rule })
 	switch {

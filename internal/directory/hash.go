@@ -11,21 +11,21 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// hashKey is the secret of a hash of names, so that clients cannot choose names with one hash. It
-// hashes a name in about half the time of hash/maphash, which calls the runtime for each text.
+// hashKey is the secret of a hash of names, so that clients cannot choose names with equal hashes.
+// It hashes a name in about half the time of hash/maphash, which calls the runtime for each text.
 type hashKey struct{ id, kind, word uint64 }
 
 func newHashKey() hashKey { return hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()} }
 
-// of returns the hash of a name, which is never 0.
+// The method of returns the hash of a name, which is never 0.
 func (k *hashKey) of(name policy.ClientName) uint64 {
 	return k.sum(name.ID, k.id) ^ bits.RotateLeft64(k.sum(name.Kind, k.kind), 1) | 1<<63
 }
 
-// sum returns the hash of a text. It multiplies its words like wyhash does.
+// The method sum returns the hash of a text. It multiplies its words like wyhash does.
 func (k *hashKey) sum(text string, h uint64) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
-	h ^= uint64(len(b)) * 0x9E3779B97F4A7C15 // otherwise equal to a difference of the last byte
+	h ^= uint64(len(b)) * 0x9E3779B97F4A7C15 // otherwise this would equal a difference in the last byte
 	for ; len(b) > 16; b = b[16:] {
 		h = fold(binary.LittleEndian.Uint64(b)^k.word, binary.LittleEndian.Uint64(b[8:])^h)
 	}
@@ -41,7 +41,7 @@ func (k *hashKey) sum(text string, h uint64) uint64 {
 	return fold(low^k.word, high^h)
 }
 
-// fold returns both halves of a product as one number.
+// The function fold returns both halves of a product as one number.
 func fold(a, b uint64) uint64 {
 	high, low := bits.Mul64(a, b)
 	return high ^ low

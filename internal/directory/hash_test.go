@@ -12,7 +12,7 @@ import (
 )
 
 // TestHash tests that names that differ little have hashes that differ in about half of their bits,
-// whatever their length, that no two of many names have one, and that shards fill evenly.
+// whatever their length, that no two of many names have equal hashes, and that shards fill evenly.
 func TestHash(t *testing.T) {
 	const lengthMax, ids = 70, 200_000
 	key := newHashKey()

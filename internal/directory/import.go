@@ -21,7 +21,7 @@ import (
 const (
 	// ImportMax is the number of records that are written with one call of Import.
 	ImportMax = 256
-	// importsAtOnce is how many of them are written at the same time.
+	// importsAtOnce is the number of records that are written at the same time.
 	importsAtOnce = 16
 )
 
@@ -36,9 +36,9 @@ type Line struct {
 type Import struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
-	// Check only reports what would be wrong, and changes nothing.
+	// With Check, an import only reports the problems, and changes nothing.
 	Check bool `json:"check,omitempty"`
-	// Replace lets records replace others of the same client or key.
+	// With Replace, records replace other records of the same client or key.
 	Replace bool `json:"replace,omitempty"`
 	// Last is set in the last part. If the source has lost its records, they have no force for
 	// clients that a process remembers, until the last part is written.
@@ -48,10 +48,11 @@ type Import struct {
 
 // Imported is the result of an import.
 type Imported struct {
-	Written int `json:"written"` // with Import.Check, the records that would be written
-	Same    int `json:"same"`    // the records that the directory has already
-	// Problems are the reasons why records were not written: none of them, unless others have
-	// changed some meanwhile. Notes are the reasons why a record has less effect than it could.
+	Written int `json:"written"` // the number of written records; with Import.Check, of records that would be written
+	Same    int `json:"same"`    // the number of records that the directory already has
+	// Problems are the reasons why records were not written. In that case none was written, unless
+	// other programs have changed some of them meanwhile. Notes are the reasons why a record has
+	// less effect than it could.
 	Problems []LineNote `json:"problems,omitempty"`
 	Notes    []LineNote `json:"notes,omitempty"`
 }
@@ -89,14 +90,14 @@ func ParseLine(text []byte) (*Line, error) {
 
 // lineRecord is a line, checked.
 type lineRecord struct {
-	name   policy.ClientName // of the record
+	name   policy.ClientName // the name of the record
 	text   []byte
 	client *Record    // of a client
 	key    *KeyRecord // of a key
 	owner  string     // the client, as the history names it
 }
 
-// parse checks a line.
+// The method parse checks a line.
 func (l *Line) parse() (*lineRecord, error) {
 	switch {
 	case l.Client != "" && l.Key != "":
@@ -126,7 +127,7 @@ func (l *Line) parse() (*lineRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lineRecord{name: KeyName{r.Name, l.Key}.record(), text: r.Text(), key: r, owner: r.Client}, nil
+	return &lineRecord{name: KeyName{r.Name, l.Key}.Record(), text: r.Text(), key: r, owner: r.Client}, nil
 }
 
 // Name returns the name of the line's record: that of a client, or the SHA-256 of a key.
@@ -154,7 +155,7 @@ func (l *Line) Names() (rules []string, tier string) {
 }
 
 // Import writes records. It first checks all of them, and writes none if there is a problem.
-// Records that the directory has already are left as they are, so an import may be repeated. Errors
+// Records that the directory already has are left unchanged, so an import may be repeated. Errors
 // are like those of [Editor.Apply].
 func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	if err := checkWhy(in.Actor, in.Reason); err != nil {
@@ -185,8 +186,8 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	return done, nil
 }
 
-// compare checks the lines against each other and against the present records. It returns those
-// that differ, with their replacements.
+// The method compare checks the lines against each other and against the present records. It
+// returns those that differ, with their replacements.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})
@@ -223,7 +224,7 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 			problem(i, "the key %.12s… is in the directory under another name; forget it there first", in.Lines[i].Key)
 		default:
 			if same {
-				old = one.text // a key whose name may be missing
+				old = one.text // this is a key whose name may be missing
 			}
 			lines, swaps = append(lines, one), append(swaps, Swap{one.name, old, one.text, e.importEntry(in, one, old)})
 		}
@@ -231,7 +232,8 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 	return lines, swaps, e.checkNames(ctx, in, parsed, problem)
 }
 
-// canonical returns the text of a present record in the form in which this program writes it.
+// The function canonical returns the text of a present record in the form in which this program
+// writes it.
 func canonical(one *lineRecord, old []byte) []byte {
 	if one.key != nil {
 		if r, err := ParseKeyRecord(old); err == nil {
@@ -243,13 +245,14 @@ func canonical(one *lineRecord, old []byte) []byte {
 	return nil
 }
 
-// sameName reports whether a present record of a key has the same name. One without force has any.
+// sameName reports whether a present record of a key has the same name. A record that is not valid
+// counts as having the same name.
 func sameName(old []byte, key *KeyRecord) bool {
 	r, err := ParseKeyRecord(old)
 	return err != nil || r.Name == key.Name
 }
 
-// present returns the texts of the present records.
+// The method present returns the texts of the present records.
 func (e *Editor) present(ctx context.Context, names []policy.ClientName) (texts [][]byte, err error) {
 	texts = make([][]byte, len(names))
 	var others []policy.ClientName
@@ -321,7 +324,7 @@ func (e *Editor) importEntry(in *Import, one *lineRecord, old []byte) Entry {
 	return entry
 }
 
-// write writes records that differ, and adds new keys to their names.
+// The method write writes records that differ, and adds new keys to their names.
 func (e *Editor) write(ctx context.Context, in *Import, lines []*lineRecord, swaps []Swap, done *Imported) error {
 	different := make([]Swap, 0, len(swaps))
 	for i := range swaps {
@@ -367,7 +370,8 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// concurrently calls do for 0 to n-1, some at the same time, and returns the errors.
+// The function concurrently calls do with the numbers 0 to n-1, some at the same time,
+// and returns the errors.
 func concurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, importsAtOnce)

@@ -19,7 +19,7 @@ import (
 // keyHash returns the SHA-256 of a made-up key.
 func keyHash(n int) string { return fmt.Sprintf("%064x", n) }
 
-// importing returns an import of lines, each as JSON.
+// The function importing returns an import of lines, each as JSON.
 func importing(t *testing.T, lines ...string) *directory.Import {
 	t.Helper()
 	in := &directory.Import{Actor: "tester", Reason: "a test", Last: true}
@@ -33,7 +33,7 @@ func importing(t *testing.T, lines ...string) *directory.Import {
 	return in
 }
 
-// imported makes an import that must not fail.
+// The function imported makes an import that must not fail.
 func imported(t *testing.T, source directory.Source, in *directory.Import) *directory.Imported {
 	t.Helper()
 	editor := directory.Editor{Source: source}

@@ -25,8 +25,8 @@ const KeyInactive = "inactive"
 
 // KeyRecord holds the settings of one API key. It never contains the key itself.
 type KeyRecord struct {
-	Version int    `json:"v,omitempty"` // of the format; 0 and 1 are the same
-	Name    string `json:"name"`        // of the key; several keys may have one name, such as during a rotation
+	Version int    `json:"v,omitempty"` // the version of the format; 0 and 1 are the same
+	Name    string `json:"name"`        // the name of the key; several keys may have the same name, for example during a rotation
 	// Client is the client that the key identifies and that requests are counted for, as KIND:ID:
 	// "user:u_42" or "api_key:acme".
 	Client string `json:"client"`
@@ -58,13 +58,13 @@ func ParseKeyRecord(text []byte) (*KeyRecord, error) {
 // Text returns the record as it is stored.
 func (r *KeyRecord) Text() []byte {
 	text, err := json.Marshal(r)
-	if err != nil { // only for an instant after the year 9999, which Check rejects
+	if err != nil { // this happens only for an instant after the year 9999, which Check rejects
 		return nil
 	}
 	return text
 }
 
-// Check returns what is wrong with the record, or nil.
+// Check returns an error if the record is not valid.
 func (r *KeyRecord) Check() error {
 	_, err := r.compile()
 	return err
@@ -151,7 +151,7 @@ func (r *KeyRecord) StateAt(now time.Time) policy.CredentialState {
 	return k.state(counter.Micros(now.UnixMicro()))
 }
 
-// micros returns an instant, or 0 for the zero time.
+// The function micros returns an instant, or 0 for the zero time.
 func micros(when time.Time) counter.Micros {
 	if when.IsZero() {
 		return 0
@@ -159,10 +159,10 @@ func micros(when time.Time) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// key is a key's record in the form that requests use. It is immutable.
+// The type key holds a key's record in the form that requests use. It is immutable.
 type key struct {
 	identity           policy.Identity
-	notBefore, expires counter.Micros // 0 means no bound
+	notBefore, expires counter.Micros // in microseconds; 0 means that there is no bound
 	revoked, inactive  bool
 }
 
@@ -200,7 +200,7 @@ func parseKey(text []byte) (*key, error) {
 	return k, err
 }
 
-// at returns the owner of the key, which may be nil, and the key's state at an instant.
+// The method at returns the owner of the key, which may be nil, and the key's state at an instant.
 func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) {
 	if k == nil {
 		return nil, policy.CredentialUnknown

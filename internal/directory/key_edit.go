@@ -18,9 +18,9 @@ type KeyAction string
 
 // The actions.
 const (
-	KeyCreate  KeyAction = "create"  // a key of a new name; with KeyEdit.Import, also another key of a name
-	KeyRotate  KeyAction = "rotate"  // a key that replaces the others of its name, which stay valid until KeyEdit.Until
-	KeyRevoke  KeyAction = "revoke"  // revokes the keys of a name, or the one of KeyEdit.Hash
+	KeyCreate  KeyAction = "create"  // creates a key with a new name; with KeyEdit.Import, also a further key of an existing name
+	KeyRotate  KeyAction = "rotate"  // creates a key that replaces the others of its name, which stay valid until KeyEdit.Until
+	KeyRevoke  KeyAction = "revoke"  // revokes the keys of a name, or only the key with KeyEdit.Hash
 	KeyDisable KeyAction = "disable" // switches the keys of a name off
 	KeyEnable  KeyAction = "enable"  // switches the keys of a name on
 	KeyForget  KeyAction = "forget"  // removes the keys of a name that are revoked or have expired
@@ -41,8 +41,8 @@ type KeyEdit struct {
 
 	// Record is the record of the new key, for create. Record.Name must be Name.
 	Record *KeyRecord `json:"record,omitempty"`
-	// Import lets create add a key to a name that already has keys. If the key already exists,
-	// nothing changes.
+	// With Import, the action create can add a key to a name that already has keys. If the key
+	// already exists, nothing changes.
 	Import bool `json:"import,omitempty"`
 	// ExpiresAt is the end of the new key, for rotate. Zero means the end of the key that it
 	// replaces.
@@ -74,6 +74,11 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	if err := edit.check(e.now()); err != nil {
 		return nil, err
 	}
+	if generation, err := e.Source.Generation(ctx); err != nil {
+		return nil, err
+	} else if strings.HasPrefix(generation, ControlledKeysPrefix) {
+		return nil, wrong("a control plane owns this directory, and would undo the change: make it there, with penstock key --control URL")
+	}
 	keys, err := e.keysNamed(ctx, edit.Name, true)
 	if err != nil {
 		return nil, err
@@ -96,7 +101,7 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	return &KeysShown{Keys: shown, Changed: changed}, err
 }
 
-// now returns the time of the editor.
+// The method now returns the time of the editor.
 func (e *Editor) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
@@ -104,7 +109,7 @@ func (e *Editor) now() time.Time {
 	return time.Now()
 }
 
-// check returns what is wrong with the edit itself.
+// The method check returns what is wrong with the edit itself.
 func (e *KeyEdit) check(now time.Time) error {
 	makes := e.Action == KeyCreate || e.Action == KeyRotate
 	switch {
@@ -153,8 +158,8 @@ func inFuture(end, now time.Time) error {
 	return nil
 }
 
-// keysNamed returns the keys of a name, those in force first. With mend, it removes keys without a
-// record from the name. A forget that was interrupted between its two steps leaves such keys.
+// keysNamed returns the keys of a name, those in force first. If mend is set, it removes keys
+// without a record from the name. An interrupted removal, between its two steps, leaves such keys.
 func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]StoredKey, error) {
 	hashes, err := e.Source.KeyHashes(ctx, name)
 	if err != nil {
@@ -191,7 +196,7 @@ func (e *Editor) readKeys(ctx context.Context, names []KeyName) ([]StoredKey, er
 	}
 	records, texts := make([]policy.ClientName, len(names)), make([][]byte, len(names))
 	for i, name := range names {
-		records[i] = name.record()
+		records[i] = name.Record()
 	}
 	if err := e.Source.Read(ctx, records, texts); err != nil {
 		return nil, err
@@ -204,7 +209,7 @@ func (e *Editor) readKeys(ctx context.Context, names []KeyName) ([]StoredKey, er
 	return keys, nil
 }
 
-// stored returns a key from the text of its record.
+// The method stored returns a key from the text of its record.
 func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	k := StoredKey{Hash: name.Hash, State: "bad", text: text}
 	if r, err := ParseKeyRecord(text); err == nil && r.Name == name.Name {
@@ -213,8 +218,8 @@ func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	return k
 }
 
-// create writes the record of a new key, and then adds it to its name. In the opposite order,
-// another operator could mistake the name of a key without a record for a free name.
+// The method create writes the record of a new key, and then adds it to its name. In the opposite
+// order, another operator could mistake the name of a key without a record for a free name.
 func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) > 0 && !edit.Import {
 		return 0, wrong("there is a key of the name %q; choose another name, or rotate that key", edit.Name)
@@ -229,8 +234,8 @@ func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return 1, e.add(ctx, edit, edit.Record, keys, edit.String())
 }
 
-// known reports whether a key to import already has this record. If the key has another record,
-// known returns an error.
+// The method known reports whether a key to import already has this record. If the key has another
+// record, the method returns an error.
 func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bool, error) {
 	found, err := e.readKeys(ctx, []KeyName{name})
 	if err != nil || len(found) == 0 {
@@ -238,7 +243,7 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 	}
 	same := *record
 	if present := found[0].Record; present != nil && present.Revoked != nil && same.Revoked != nil {
-		same.Revoked = present.Revoked // the file does not contain the time
+		same.Revoked = present.Revoked // because the file does not contain the time
 	}
 	if string(same.Text()) != string(found[0].text) {
 		return false, wrong("the key %.12s… of %q is in the directory with another record; rotate or revoke it there, or take it out of the file",
@@ -251,14 +256,14 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 	return true, err
 }
 
-// add writes the record of a new key and adds it to its name. If another edit changes the name
-// meanwhile, add deletes the record.
+// The method add writes the record of a new key and adds it to its name. If another edit changes
+// the name meanwhile, the method deletes the record.
 func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys []StoredKey, action string) error {
 	if len(keys) >= KeysOfNameMax {
 		return wrong("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
 	}
 	name, text := KeyName{edit.Name, edit.Hash}, record.Text()
-	swapped, err := e.Source.Swap(ctx, name.record(), nil, text, e.entry(edit, name, record, nil, text, action))
+	swapped, err := e.Source.Swap(ctx, name.Record(), nil, text, e.entry(edit, name, record, nil, text, action))
 	switch {
 	case err != nil:
 		return err
@@ -269,7 +274,7 @@ func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys
 	if err != nil || added {
 		return err
 	}
-	if _, err := e.Source.Swap(ctx, name.record(), text, nil, e.entry(edit, name, record, text, nil, "take back "+action)); err != nil {
+	if _, err := e.Source.Swap(ctx, name.Record(), text, nil, e.entry(edit, name, record, text, nil, "take back "+action)); err != nil {
 		return err
 	}
 	return wrong("others change the keys of %q at the same time; look at them and try again", edit.Name)
@@ -300,7 +305,7 @@ func (e *KeyEdit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// rotate adds a key with the settings of the present one, and lets the others expire.
+// The method rotate adds a key with the settings of the present one, and makes the others expire.
 func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, nobody(edit.Name)
@@ -325,10 +330,10 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return changed + 1, err
 }
 
-// nobody returns the error for a name without keys.
+// The function nobody returns the error for a name without keys.
 func nobody(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
 
-// forget removes the keys of a name that have ended.
+// The method forget removes the keys of a name that have ended.
 func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, nobody(edit.Name)
@@ -338,7 +343,7 @@ func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 			continue
 		}
 		name := KeyName{edit.Name, k.Hash}
-		swapped, err := e.Source.Swap(ctx, name.record(), k.text, nil, e.entry(edit, name, k.Record, k.text, nil, edit.String()))
+		swapped, err := e.Source.Swap(ctx, name.Record(), k.text, nil, e.entry(edit, name, k.Record, k.text, nil, edit.String()))
 		if err != nil {
 			return changed, err
 		}
@@ -400,7 +405,7 @@ func (e *Editor) changeKey(ctx context.Context, edit *KeyEdit, k StoredKey) (cha
 			return false, wrong("%v", err)
 		}
 		text := after.Text()
-		swapped, err := e.Source.Swap(ctx, name.record(), k.text, text, e.entry(edit, name, &after, k.text, text, edit.String()))
+		swapped, err := e.Source.Swap(ctx, name.Record(), k.text, text, e.entry(edit, name, &after, k.text, text, edit.String()))
 		if swapped || err != nil {
 			return swapped, err
 		}
@@ -440,7 +445,7 @@ func (e *KeyEdit) applyTo(r *KeyRecord, now time.Time) bool {
 			return false
 		}
 		if r.ExpiresAt = end; !r.NotBefore.IsZero() && !end.After(r.NotBefore) {
-			r.NotBefore = time.Time{} // the key was never valid, and will never be
+			r.NotBefore = time.Time{} // the key was never valid, and never will be
 		}
 	}
 	return true

@@ -19,9 +19,9 @@ const (
 
 // KeyQuery selects the keys of a list.
 type KeyQuery struct {
-	Client string // only keys that identify this client, as KIND:ID; "" for all
+	Client string // only keys that identify this client, as KIND:ID; "" for all kinds
 	After  string // the name at which the previous page ended; "" for the first page
-	Most   int    // about how many keys, up to KeyPageMax; keys of one name stay together
+	Most   int    // the approximate number of keys, up to KeyPageMax; keys of one name stay together
 }
 
 // KeyPage returns a page of the keys that a query selects, in the order of their names. A key whose
@@ -75,7 +75,7 @@ func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) 
 	return "", false
 }
 
-// keysAfter returns about as many keys as most, whose names sort behind the name after.
+// keysAfter returns about most keys whose names sort after the name after.
 func (e *Editor) keysAfter(ctx context.Context, after string, most int) (*KeysShown, error) {
 	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
 	if err != nil {

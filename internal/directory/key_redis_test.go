@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sourceOf returns a source over Redis servers, which it awaits.
+// sourceOf returns a source over Redis servers, and waits until they are ready.
 func sourceOf(t *testing.T, o redisstore.Options) *redisdir.Source {
 	t.Helper()
 	o.Timeout = time.Second
@@ -25,7 +25,7 @@ func sourceOf(t *testing.T, o redisstore.Options) *redisdir.Source {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	var keys []string // of all servers of a cluster
+	var keys []string // the addresses of all servers of a cluster
 	for i := range 200 {
 		keys = append(keys, fmt.Sprint("rl1:~who:user:", i))
 	}

@@ -27,7 +27,7 @@ func hashOf(key string) (sum [32]byte, text string) {
 	return sum, hex.EncodeToString(sum[:])
 }
 
-// creation returns the edit that creates a key.
+// The function creation returns the edit that creates a key.
 func creation(name, client, key string) directory.KeyEdit {
 	_, hash := hashOf(key)
 	return directory.KeyEdit{Action: directory.KeyCreate, Name: name, Hash: hash, Record: &directory.KeyRecord{Name: name, Client: client}}
@@ -59,7 +59,7 @@ func askKey(t *testing.T, d *directory.Directory, key string) (*policy.Identity,
 	return nil, 0
 }
 
-// becomes waits until a remembered key has the given state.
+// The function becomes waits until a remembered key has the given state.
 func becomes(t *testing.T, d *directory.Directory, key string, want policy.CredentialState) {
 	t.Helper()
 	eventually.Until(t, 20*time.Second, fmt.Sprintf("the key %q is %s", key, want), func() bool {

@@ -32,7 +32,7 @@ type ListQuery struct {
 	Kind    string // only clients of this kind; "" for all
 	Blocked bool   // only clients that are blocked now
 	After   string // where the previous page ended; "" for the first page
-	Most    int    // the maximum number, up to ListMax; a page has a few more if they share one place
+	Most    int    // the maximum number, up to ListMax; a page may have a few more if they share one place
 }
 
 // Listed is a client in a list.
@@ -45,7 +45,7 @@ type Listed struct {
 
 // Listing is a page of the clients that have a record.
 type Listing struct {
-	Clients []Listed `json:"clients"` // sorted by name on each page; the pages are in no order
+	Clients []Listed `json:"clients"` // the clients, sorted by name on each page; the pages are in no particular order
 	// After is where the next page begins; "" on the last page.
 	After string `json:"after,omitempty"`
 }
@@ -66,7 +66,7 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 		}
 		before := len(page.Clients)
 		if page.add(&part, &query, now, &room); len(page.Clients) > query.Most && before > 0 {
-			page.Clients = page.Clients[:before] // the next page begins with this part
+			page.Clients = page.Clients[:before] // in this case the next page begins with this part
 			break
 		}
 		page.After = part.After
@@ -74,14 +74,14 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 			break
 		}
 		if len(part.Names) < look/4 {
-			look = min(2*look, lookMax) // the records are few among other keys
+			look = min(2*look, lookMax) // this happens if there are few records among many other keys
 		}
 	}
 	slices.SortFunc(page.Clients, func(a, b Listed) int { return cmp.Compare(a.Client, b.Client) })
 	return page, nil
 }
 
-// check returns the kind, and an error if the query is invalid.
+// The method check returns the kind, and an error if the query is invalid.
 func (q *ListQuery) check() (kind string, err error) {
 	if q.Most < 1 || q.Most > ListMax {
 		return "", wrong("%d records on a page are not between 1 and %d", q.Most, ListMax)
@@ -96,13 +96,13 @@ func (q *ListQuery) check() (kind string, err error) {
 	return kind, nil
 }
 
-// wants reports whether the query selects a client with the record r; nil stands for a record
-// without effect.
+// The method wants reports whether the query selects a client with the record r; nil stands for a
+// record without effect.
 func (q *ListQuery) wants(r *Record, now time.Time) bool {
 	return !q.Blocked || r != nil && r.Block != nil && !ended(r.Block.Until, now)
 }
 
-// add adds the clients of a part that the query selects. Their records reduce room.
+// The method add adds the clients of a part that the query selects. Their records reduce room.
 func (l *Listing) add(part *Part, query *ListQuery, now time.Time, room *int) {
 	for i, name := range part.Names {
 		if part.Texts[i] == nil {

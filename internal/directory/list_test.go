@@ -19,7 +19,7 @@ import (
 )
 
 // listAll returns the clients of all pages, and how many pages there are. No page may have more
-// clients than were asked for, except those that share one place in Redis.
+// clients than requested, except those that share one place in Redis.
 func listAll(t *testing.T, source directory.Source, query directory.ListQuery) (clients map[string]directory.Listed, pages int) {
 	t.Helper()
 	clients = map[string]directory.Listed{}
@@ -106,8 +106,9 @@ func TestListDeniesNonsense(t *testing.T) {
 	}
 }
 
-// TestListHoldsItsBounds tests that the text of a page is bounded, that no client is left out for
-// that, and that records that other programs wrote to Redis are listed with their problems.
+// TestListHoldsItsBounds tests that the text of a page is bounded, that no client is omitted
+// because of this, and that records that other programs wrote to Redis are listed with their
+// problems.
 func TestListHoldsItsBounds(t *testing.T) {
 	server := redistest.Start(t)
 	source, db := inRedis(t, server.URL()), server.Client()
@@ -128,7 +129,7 @@ func TestListHoldsItsBounds(t *testing.T) {
 	pipe.Set(t.Context(), "rl1:~who:user:field", `{"`+strings.Repeat("f", 9000)+`":1}`, 0)
 	pipe.Set(t.Context(), "rl1:~who:"+strings.Repeat("k", 1<<16), "{}", 0)
 	pipe.RPush(t.Context(), "rl1:~who:user:list", "x")
-	for i := range 3000 { // counters of clients
+	for i := range 3000 { // these are counters of clients
 		pipe.Set(t.Context(), fmt.Sprintf("rl1:shop:api:{user:%d}", i), "1", 0)
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {

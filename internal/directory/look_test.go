@@ -15,12 +15,12 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// deaf is a source whose messages do not arrive. While it is away, it does not answer at all. While
-// it is emptied, it has no generation.
+// The type deaf is a source whose messages do not arrive. While away is set, the source
+// does not answer at all. While emptied is set, the source has no generation.
 type deaf struct {
 	directory.Memory
 	away    atomic.Bool
-	emptied atomic.Bool // the generation is lost
+	emptied atomic.Bool // at this point the generation is lost
 }
 
 func (d *deaf) err() error {
@@ -83,7 +83,7 @@ func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 	})
 }
 
-// TestOneLookIsEnough tests that a process that receives no messages has every change after 36
+// TestOneLookIsEnough tests that a process that receives no messages has read every change after 36
 // seconds. The same holds after an hour without the source, although more has changed than the
 // history keeps.
 func TestOneLookIsEnough(t *testing.T) {
@@ -93,7 +93,7 @@ func TestOneLookIsEnough(t *testing.T) {
 		d := open(t, directory.Options{Source: source, Timeout: time.Second})
 		blocked := func(want bool) {
 			t.Helper()
-			d.Find("user", "ann", now()) // which reads it again in the background if it may have changed
+			d.Find("user", "ann", now()) // Find reads the record again in the background if it may have changed
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
 			r, ok := d.Find("user", "ann", now())

@@ -19,7 +19,7 @@ import (
 type Memory struct {
 	mu        sync.Mutex
 	records   map[policy.ClientName]string
-	history   []Entry // the latest HistoryMax
+	history   []Entry // the latest HistoryMax entries
 	forgotten int     // the number of entries that were dropped from the history
 	followers map[*func(policy.ClientName)]struct{}
 	keys      []KeyName // sorted
@@ -93,7 +93,8 @@ func (m *Memory) Changes(_ context.Context, after string) (Changes, error) {
 	return c, nil
 }
 
-// Generation implements [Source]. The records end with the process, so none are lost.
+// Generation implements [Source]. The records end with the process, so the process never finds them
+// lost.
 func (m *Memory) Generation(context.Context) (string, error) { return "memory", nil }
 
 // Follow implements [Source].
@@ -103,7 +104,7 @@ func (m *Memory) Follow(ctx context.Context, changed func(policy.ClientName), mi
 		m.followers = make(map[*func(policy.ClientName)]struct{})
 	}
 	m.followers[&changed] = struct{}{}
-	missed() // before the first change is received
+	missed() // this comes before the first change is received
 	m.mu.Unlock()
 	<-ctx.Done()
 	m.mu.Lock()

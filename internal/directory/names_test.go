@@ -24,7 +24,7 @@ func TestIdentifiersOfAnyBytes(t *testing.T) {
 	for b := range 255 {
 		everyByte.WriteByte(byte(b + 1))
 	}
-	tierOf := func(id string) string { return fmt.Sprint("tier-", slices.Index(named, id)) } // a tier has no control characters
+	tierOf := func(id string) string { return fmt.Sprint("tier-", slices.Index(named, id)) } // because a tier has no control characters
 	unnamed := []string{long("\xff"), long("\xc3"), everyByte.String(), long("\xed\xa0\x80")}
 	sources(t, func(t *testing.T, source directory.Source) {
 		d := open(t, directory.Options{Source: source})

@@ -67,9 +67,9 @@ func TestNetworksStayReadable(t *testing.T) {
 }
 
 // TestGarbledNetworks tests that, if something else has written to the key of networks, the
-// networks that a process remembers stay blocked, that this is counted and logged, and that a
-// process that starts then still learns of changes by the history. A network whose record is not
-// valid has no force, and the others have.
+// networks that a process remembers stay blocked, and that this is counted and logged. A process
+// that starts at that time still learns of changes by the history. A network whose record is not
+// valid has no effect, while the others have.
 func TestGarbledNetworks(t *testing.T) {
 	const key = "rl1:~networks:{~directory}"
 	server := redistest.Start(t)
@@ -111,7 +111,7 @@ func TestGarbledNetworks(t *testing.T) {
 	}
 }
 
-// looks counts how often the history of a source is read.
+// The type looks counts how often the history of a source is read.
 type looks struct {
 	directory.Source
 	n atomic.Int64

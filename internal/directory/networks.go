@@ -30,19 +30,19 @@ const (
 // NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// networks are the records of all networks. They are immutable, except for the values that the
-// entries cache.
+// The type networks holds the records of all networks. They are immutable, except for the
+// values that the entries cache.
 type networks struct {
 	four, six networkTable
 }
 
 // networkTable holds the networks of one family.
 type networkTable struct {
-	bits    []int // the lengths of prefixes that occur, the longest first
+	bits    []int // the prefix lengths that occur, the longest first
 	entries map[netip.Prefix]*entry
 }
 
-// find returns the record of the longest network that contains the address, or nil.
+// The method find returns the record of the longest network that contains the address, or nil.
 func (n *networks) find(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
 	addr = addr.Unmap()
 	table := &n.six
@@ -85,8 +85,8 @@ func networkName(p netip.Prefix) string {
 	return p.String()
 }
 
-// ReadNetworks reads the records of all networks now. It is for a process that uses the directory
-// once. A long-running process reads them by itself.
+// ReadNetworks reads the records of all networks now. It is meant for a process that uses the
+// directory only once. In a long-running process, the directory reads them automatically.
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
 // readNetworks reads the records of all networks. It reports whether the source answered. If it did

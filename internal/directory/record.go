@@ -35,7 +35,7 @@ type Record struct {
 	// Limits are the client's own limits, by the name of a rule, or "*" for every rule that counts
 	// the client.
 	Limits map[string]Limits `json:"limits,omitempty"`
-	Grants []Grant           `json:"grants,omitempty"` // at most policy.GrantsMax
+	Grants []Grant           `json:"grants,omitempty"` // at most policy.GrantsMax grants
 	Block  *Mark             `json:"block,omitempty"`
 	Exempt *Mark             `json:"exempt,omitempty"`
 	Note   string            `json:"note,omitempty"`
@@ -43,7 +43,7 @@ type Record struct {
 
 // Limits are a client's own limits under a rule.
 type Limits struct {
-	Limits []string  `json:"limits"` // as in a policy: "500/1h"; or only "unlimited"
+	Limits []string  `json:"limits"` // the limits as in a policy: "500/1h"; or only "unlimited"
 	Until  time.Time `json:"until,omitzero"`
 	Reason string    `json:"reason,omitempty"`
 }
@@ -121,9 +121,9 @@ func checkText(name, value string, most int) error {
 	return nil
 }
 
-// checkWritten is [checkText] for a text that somebody writes now. It also denies the control
-// characters from U+0080 to U+009F, which some terminals obey. Records that have them are read as
-// before.
+// checkWritten does what [checkText] does, for a text that is written now. It also denies the
+// control characters from U+0080 to U+009F, which some terminals obey. Existing records that
+// contain such characters are still read.
 func checkWritten(name, value string, most int) error {
 	if err := checkText(name, value, most); err != nil {
 		return err
@@ -134,8 +134,8 @@ func checkWritten(name, value string, most int) error {
 	return nil
 }
 
-// CheckReplacement returns what is wrong with a record that is to replace another one, or nil: an
-// end that has passed, unless the record before has it, and control characters.
+// CheckReplacement returns an error for a record that must not replace another one. Such a record
+// has an end that has passed, unless the previous record has the same end, or control characters.
 func (r *Record) CheckReplacement(before *Record, now time.Time) error {
 	if before == nil {
 		before = new(Record)
@@ -166,6 +166,11 @@ func (r *Record) CheckReplacement(before *Record, now time.Time) error {
 			return err
 		}
 	}
+	for i := range r.Grants {
+		if err := checkWritten("grant reason", r.Grants[i].Reason, TextBytesMax); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -181,7 +186,7 @@ func checkReplaced(name, reason string, until, former, now time.Time) error {
 	return nil
 }
 
-// sets returns the limits that have not ended at an instant, parsed and checked.
+// The method sets returns the limits that have not ended at an instant, parsed and checked.
 func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	sets := make(map[string]policy.LimitSet, len(r.Limits))
 	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
@@ -209,26 +214,27 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// ended reports whether until has been reached, to the microsecond. A zero until is never reached.
+// The function ended reports whether until has been reached, to the microsecond. A zero until is
+// never reached.
 func ended(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
 
-// effective is the part of a record that is in force until an instant.
+// The type effective is the part of a record that is in force until an instant.
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
-	until  counter.Micros       // when it changes by itself; never if it does not
+	until  counter.Micros       // the instant at which it changes by itself; never if it does not
 	client policy.ClientRecord  // that of record, beside it
 }
 
-// never is later than every instant.
+// The constant never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// nothing is in force for every client without a record.
+// The variable nothing is what is in force for every client without a record.
 var nothing = &effective{until: never}
 
-// at returns the part of the record that is in force at an instant, and until when. The record must
-// be valid.
+// The method at returns the part of the record that is in force at an instant, and until when. The
+// record must be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	if r == nil {
 		return nothing
@@ -249,7 +255,7 @@ func (r *Record) at(now counter.Micros) *effective {
 	}
 	overrides, err := r.sets(instant)
 	if err != nil {
-		return e // cannot happen: ParseRecord has checked the record
+		return e // this cannot happen, because ParseRecord has checked the record
 	}
 	e.client = policy.ClientRecord{Tier: r.Tier, Tenant: r.Tenant, Overrides: overrides,
 		Blocked: r.Block != nil && lasts(r.Block.Until), Exempt: r.Exempt != nil && lasts(r.Exempt.Until)}

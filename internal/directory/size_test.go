@@ -25,8 +25,8 @@ const (
 	// examRecords is the number of records in make exam, and usualRecords otherwise.
 	examRecords, usualRecords = 10_000_000, 100_000
 	// The test looks up one client in examShare in make exam, and one in usualShare otherwise. A
-	// process that the machine stops once delays all waiting clients, so fewer would be more than
-	// one in a hundred.
+	// process that the machine stops once delays all waiting clients, so with fewer clients, they
+	// would be more than one in a hundred.
 	examShare, usualShare = 10, 5
 	// recordBytesAllTold is the documented size of a record in Redis, including its key and the
 	// overhead of Redis.
@@ -34,7 +34,7 @@ const (
 	// Clients are looked up a few at a time, as in a busy proxy, and many at a time, as fast as
 	// possible.
 	fewAtOnce, manyAtOnce = 8, 64
-	// shards is the greatest number by which a directory rounds its bound up.
+	// The constant shards is the greatest number by which a directory rounds its bound up.
 	shards = 64
 )
 
@@ -61,7 +61,7 @@ func TestManyRecords(t *testing.T) {
 		t.Errorf("a record takes %.0f bytes, more than %d", each, recordBytesAllTold)
 	}
 	active := records / share
-	d := open(t, directory.Options{Source: source, ClientsMax: 2 * active}) // the shards do not fill evenly
+	d := open(t, directory.Options{Source: source, ClientsMax: 2 * active}) // because the shards do not fill evenly
 	none := heap()
 	for i, atOnce := range [...]int{fewAtOnce, manyAtOnce} {
 		before := d.Figures().Reads.Load()
@@ -80,7 +80,7 @@ func TestManyRecords(t *testing.T) {
 	if undirected := d.Figures().Undirected.Load(); undirected != 0 {
 		t.Errorf("%d clients were decided without their records", undirected)
 	}
-	t.Logf("%d clients were not read within a second", d.Figures().Overloads.Load()) // on a machine that is too busy
+	t.Logf("%d clients were not read within a second", d.Figures().Overloads.Load()) // this happens on a machine that is too busy
 	holdsMadeUp(t, d, 2*active)
 }
 
@@ -103,8 +103,8 @@ func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	}
 }
 
-// fill writes typical records: most have a tier, one in four has limits with a reason, and one in
-// twenty is blocked.
+// The function fill writes typical records: most have a tier, one in four has limits with a reason,
+// and one in twenty is blocked.
 func fill(t *testing.T, source *redisdir.Source, records int) {
 	t.Helper()
 	const part = 10_000
@@ -127,7 +127,7 @@ func fill(t *testing.T, source *redisdir.Source, records int) {
 	}
 }
 
-// waits are the times that clients waited, sorted.
+// The type waits holds the waiting times of clients, sorted.
 type waits []time.Duration
 
 func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }
@@ -155,7 +155,7 @@ func contact(t *testing.T, d *directory.Directory, from, to, atOnce int, form st
 	return all
 }
 
-// heap returns the bytes of the heap in use.
+// The function heap returns the bytes of the heap in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -24,19 +24,19 @@ type Source interface {
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.
 	Changes(ctx context.Context, after string) (Changes, error)
-	// Generation returns a text that stays the same as long as nothing but Swap changes the
-	// records. It is "" if there has been no Swap yet, or if the source has lost its records.
+	// Generation returns a text that stays the same as long as only Swap changes the records. It is
+	// "" if there has been no Swap yet, or if the source has lost its records.
 	Generation(ctx context.Context) (string, error)
 	// Follow calls changed for each client that changes, until the context is done. It calls missed
 	// when it begins to receive changes, and after each interruption, because earlier changes may
 	// have been missed.
 	Follow(ctx context.Context, changed func(policy.ClientName), missed func())
-	// Swap replaces a record if its text is still old, and reports whether it was. A nil text
+	// Swap replaces a record if its text still equals old, and reports whether it did. A nil text
 	// stands for no record. Swap appends the entry to the history, and notifies the followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
-	// SwapAll is Swap for several records, at most one for each name. Other than Swap, it does not
-	// make a generation, so a source that has lost its records stays incomplete until Complete is
-	// called. If it returns an error, some records may have been replaced.
+	// SwapAll does what Swap does, for several records, at most one for each name. Unlike Swap, it
+	// does not make a generation, so a source that has lost its records stays incomplete until
+	// Complete is called. If it returns an error, some records may have been replaced.
 	SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error)
 	// Complete makes a generation, if there is none, and then notifies the followers that any
 	// record may have changed.
@@ -60,14 +60,14 @@ type Source interface {
 type Range struct {
 	Kind  string // only clients of this kind; "" for all
 	After string // the place at which the previous part ended; "" is the beginning
-	Most  int    // the maximum number of records; a part has a few more if they share one place
-	Look  int    // how many keys the source examines
+	Most  int    // the maximum number of records; a part may have a few more if they share one place
+	Look  int    // the number of keys that the source examines
 }
 
 // Part is a part of all records. A record that changes meanwhile may be missing, or appear twice.
 type Part struct {
 	Names []policy.ClientName
-	Texts [][]byte // of the same length; nil for a record that was removed meanwhile
+	Texts [][]byte // the texts of the records, in the same order; nil for a record that was removed meanwhile
 	After string   // where the next part begins; "" at the end
 }
 
@@ -86,8 +86,8 @@ type Changes struct {
 // KeyName is an API key in the order of names.
 type KeyName struct{ Name, Hash string }
 
-// record returns the name of the key's record.
-func (k KeyName) record() policy.ClientName {
+// Record returns the name of the key's record.
+func (k KeyName) Record() policy.ClientName {
 	return policy.ClientName{Kind: policy.KindKey, ID: k.Hash}
 }
 
@@ -95,19 +95,19 @@ func (k KeyName) record() policy.ClientName {
 type Entry struct {
 	At     time.Time         `json:"at"`
 	Client policy.ClientName `json:"-"`
-	Name   string            `json:"client"`        // KIND:ID; of a key, its client
+	Name   string            `json:"client"`        // KIND:ID; for a key, the client of the key
 	Key    string            `json:"key,omitempty"` // the SHA-256 of the key that was changed; "" for a client's record
 	Actor  string            `json:"actor"`
 	Action string            `json:"action"` // the change, as the command writes it
 	Reason string            `json:"reason,omitempty"`
-	Before string            `json:"before,omitempty"` // the record's text
+	Before string            `json:"before,omitempty"` // the text of the record
 	After  string            `json:"after,omitempty"`
 }
 
 // Changed returns the name of the record that was changed.
 func (e *Entry) Changed() policy.ClientName {
 	if e.Key != "" {
-		return KeyName{Hash: e.Key}.record()
+		return KeyName{Hash: e.Key}.Record()
 	}
 	return e.Client
 }

@@ -11,11 +11,11 @@ import (
 // runs concurrently with a remove may miss an existing entry. It is never mistaken for another
 // entry, since the caller compares the name.
 type table struct {
-	slots []slot // a power of two, at most half of them taken
+	slots []slot // the number of slots is a power of two, and at most half of them are taken
 }
 
 type slot struct {
-	hash  atomic.Uint64 // 0 if the slot is free
+	hash  atomic.Uint64 // the hash; 0 if the slot is free
 	entry atomic.Pointer[entry]
 }
 
@@ -31,14 +31,15 @@ func newTable(entries int) *table {
 	return &table{slots: make([]slot, n)}
 }
 
-// full reports whether a further entry needs a larger table.
+// The method full reports whether a further entry needs a larger table.
 func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 
-// home returns the first slot for a hash. The lowest bits are those of the shard.
+// The method home returns the first slot for a hash. The lowest bits are those of the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
-// place returns the slot with a hash, or the free slot at which the search ends. While another
-// goroutine changes the table, the search may find neither. place then returns nil.
+// The method place returns the slot with a hash, or the free slot at which the search ends. While
+// another goroutine changes the table, the search may find neither. in that case the method returns
+// nil.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {
@@ -51,7 +52,7 @@ func (t *table) place(hash uint64) *slot {
 	return nil
 }
 
-// find returns the entry of a hash, or nil.
+// The method find returns the entry of a hash, or nil.
 func (t *table) find(hash uint64) *entry {
 	if s := t.place(hash); s != nil && s.hash.Load() == hash {
 		return s.entry.Load()
@@ -59,18 +60,19 @@ func (t *table) find(hash uint64) *entry {
 	return nil
 }
 
-// put stores an entry, in place of the entry with the same hash. The table is not full.
+// The method put stores an entry, in place of the entry with the same hash. The table is not full.
 func (t *table) put(e *entry) { t.putAt(e.hash, e) }
 
-// putAt is put for an entry whose hash is known.
+// putAt does what put does, for an entry whose hash is known.
 func (t *table) putAt(hash uint64, e *entry) {
 	s := t.place(hash)
-	s.entry.Store(e) // stored before the hash, by which it is found
+	s.entry.Store(e) // the entry is stored before the hash, by which it is found
 	s.hash.Store(hash)
 }
 
-// grown returns a table with the same entries and room for a number of entries. It does not read
-// the entries themselves: most of them are in no cache of the processor, and new clients wait.
+// The method grown returns a table with the same entries and room for a number of entries. It does
+// not read the entries themselves: most of them are in no cache of the processor, and new clients
+// wait.
 func (t *table) grown(entries int) *table {
 	larger := newTable(entries)
 	for i := range t.slots {
@@ -81,7 +83,8 @@ func (t *table) grown(entries int) *table {
 	return larger
 }
 
-// remove removes the entry of a hash. It closes the gap, so that searches do not end there.
+// The method remove removes the entry of a hash. It closes the gap, so that searches do not end
+// there.
 func (t *table) remove(hash uint64) {
 	gap, last := t.home(hash), len(t.slots)-1
 	for t.slots[gap].hash.Load() != hash {
@@ -93,7 +96,7 @@ func (t *table) remove(hash uint64) {
 		if moved == 0 {
 			break
 		}
-		if (at-t.home(moved))&last < (at-gap)&last { // its home is behind the gap
+		if (at-t.home(moved))&last < (at-gap)&last { // the home of this entry is behind the gap
 			continue
 		}
 		t.slots[gap].entry.Store(s.entry.Load())

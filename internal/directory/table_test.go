@@ -65,7 +65,7 @@ func TestACacheThatChangesMissesNobody(t *testing.T) {
 		})
 	}
 	for i := range 50_000 {
-		c.find(name("used", i%used)) // it is used between two others, so its entry is not evicted
+		c.find(name("used", i%used)) // the client is used between two others, so its entry is not evicted
 		c.put(&entry{name: name("other", i)})
 	}
 	ended.Store(true)

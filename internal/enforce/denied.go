@@ -35,7 +35,7 @@ func (e *Enforcer) countDenial(plan *core.Plan) {
 		}
 		var room [nameBytesUsual]byte
 		name := append(append(append(room[:0], client.Kind...), ':'), client.ID...)
-		e.denied.Add(outcomes[i].Ruleset.Name(), unsafe.String(unsafe.SliceData(name), len(name))) // Add copies what it keeps
+		e.denied.Add(outcomes[i].Ruleset.Name(), unsafe.String(unsafe.SliceData(name), len(name))) // Add copies the text that it keeps
 		return
 	}
 }

@@ -38,9 +38,9 @@ type Enforcer struct {
 	batcher counter.Batcher // the store, or nil if it does not accept batches
 	metrics *metrics.Metrics
 	outages *Outages
-	events  *events.Log  // nil: decisions are not reported
-	denied  *topk.Sketch // nil: denied clients are not counted
-	meter   *meter.Meter // nil: usage is not counted
+	events  *events.Log  // if nil, decisions are not reported
+	denied  *topk.Sketch // if nil, denied clients are not counted
+	meter   *meter.Meter // if nil, usage is not counted
 }
 
 // New returns an enforcer. The caller remains responsible for closing the store.
@@ -56,14 +56,14 @@ func (e *Enforcer) Log(o *Outages) {
 	e.reportOutages()
 }
 
-// reportOutages makes outages events, if both are wanted.
+// reportOutages reports outages as events, if outages are logged and events are reported.
 func (e *Enforcer) reportOutages() {
 	if e.outages != nil && e.events != nil {
 		e.outages.events = e.events
 	}
 }
 
-// Failed records an error of the store. Take, TakeAll and Ask do so themselves.
+// Failed records an error of the store. Take, TakeAll and Ask call it themselves.
 func (e *Enforcer) Failed(err error) {
 	e.metrics.StoreFailed(err)
 	e.outages.Failed(err)
@@ -94,7 +94,7 @@ func (e *Enforcer) Take(ctx context.Context, checks []counter.Check, results []c
 
 // Batch receives the panics of calls in a batch.
 type Batch interface {
-	// Panicked is called during the panic of a call, with the index of the call.
+	// Panicked is called with the index of a call while the call panics.
 	Panicked(call int, reason any)
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// scripted answers each call with the next of its errors, and panics at errPanic.
-type scripted struct{ errs []error }
+// scriptedStore answers each call with the next of its errors, and panics at errPanic.
+type scriptedStore struct{ errs []error }
 
-func (s *scripted) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
+func (s *scriptedStore) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
 	err := s.errs[0]
 	if len(s.errs) > 1 {
 		s.errs = s.errs[1:]
@@ -41,8 +41,8 @@ func (panicError) Error() string { return "panic" }
 
 var errPanic error = panicError{}
 
-// observed returns the number of store calls, and the failures by kind.
-func observed(t *testing.T, m *metrics.Metrics) (calls uint64, failures string) {
+// observedCalls returns the number of store calls, and the failures by kind.
+func observedCalls(t *testing.T, m *metrics.Metrics) (calls uint64, failures string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.CheckSeconds, m.StoreErrors)
@@ -95,40 +95,40 @@ func TestAskDecidesByTheStoreOrByOnError(t *testing.T) {
 		{onError: "deny", err: context.Canceled, denied: true, failure: "canceled"},
 	} {
 		m := metrics.New()
-		e, p := enforce.New(&scripted{errs: []error{c.err}}, m), plan(t, c.onError)
+		e, p := enforce.New(&scriptedStore{errs: []error{c.err}}, m), plan(t, c.onError)
 		d, err := e.Ask(p, p.Checks())
 		if d.Denied() != c.denied || err != c.err {
 			t.Errorf("on_error %s, store error %v: denied %t, error %v", c.onError, c.err, d.Denied(), err)
 		}
-		if calls, failures := observed(t, m); calls != 1 || failures != c.failure {
+		if calls, failures := observedCalls(t, m); calls != 1 || failures != c.failure {
 			t.Errorf("%d calls observed, failures %q, want 1 and %q", calls, failures, c.failure)
 		}
 	}
 }
 
-// reported collects the panics of a batch.
-type reported []int
+// panicLog collects the panics of a batch.
+type panicLog []int
 
-func (r *reported) Panicked(call int, _ any) { *r = append(*r, call) }
+func (r *panicLog) Panicked(call int, _ any) { *r = append(*r, call) }
 
 // TestACallThatPanicsSpoilsNoOther: the other calls of the batch are answered, and the batch counts
 // as one call.
 func TestACallThatPanicsSpoilsNoOther(t *testing.T) {
 	m := metrics.New()
-	e := enforce.New(&scripted{errs: []error{nil, errPanic, counter.ErrUnavailable}}, m)
+	e := enforce.New(&scriptedStore{errs: []error{nil, errPanic, counter.ErrUnavailable}}, m)
 	calls := make([]counter.Call, 3)
-	var panics reported
+	var panics panicLog
 	e.TakeAll(calls, &panics)
 	if !slices.Equal(panics, []int{1}) || calls[0].Err != nil || calls[1].Err != nil || calls[2].Err != counter.ErrUnavailable {
 		t.Errorf("panics %v, calls %+v", panics, calls)
 	}
-	if calls, failures := observed(t, m); calls != 1 || failures != "other" {
+	if calls, failures := observedCalls(t, m); calls != 1 || failures != "other" {
 		t.Errorf("%d calls observed, failures %q", calls, failures)
 	}
 }
 
 func TestAskingAllocatesNothing(t *testing.T) {
-	e, p := enforce.New(&scripted{errs: []error{nil}}, metrics.New()), plan(t, "deny")
+	e, p := enforce.New(&scriptedStore{errs: []error{nil}}, metrics.New()), plan(t, "deny")
 	if n := testing.AllocsPerRun(100, func() { _, _ = e.Ask(p, p.Checks()) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// Measure makes the enforcer count what each client uses. It must be called before the first
+// Measure makes the enforcer count the usage of each client. It must be called before the first
 // request. A nil meter counts nothing.
 func (e *Enforcer) Measure(m *meter.Meter) { e.meter = m }
 
-// measure counts the units and requests of the plan's client under each rule.
+// The method measure counts the units and requests of the plan's client under each rule.
 func (e *Enforcer) measure(plan *core.Plan) {
 	client := plan.Identity()
 	outcomes := plan.Outcomes()
@@ -57,8 +57,8 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 	})
 }
 
-// measureDenials counts n denials that another process decided, and dropped further ones, whose
-// clients that process has not kept.
+// measureDenials counts n denials that another process decided, and further ones, in number
+// dropped, whose clients that process has not kept.
 func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	if !e.meter.On() {
 		return

@@ -26,24 +26,24 @@ const outageQuiet = 2 * time.Second
 // logs nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
 type Outages struct {
 	logger *slog.Logger
-	events *events.Log // nil: outages are no events
+	events *events.Log // nil if outages are not reported as events
 	now    func() time.Time
-	after  func(time.Duration, func()) // calls a function later
+	after  func(time.Duration, func()) // a function that calls another one later
 
 	down, busy outage
 }
 
 // outage is the state of the current outage, or of the time until the next one.
 type outage struct {
-	under atomic.Bool  // an outage is under way
+	under atomic.Bool  // whether an outage is under way
 	last  atomic.Int64 // when a request was last decided without the store, in Unix nanoseconds
-	armed atomic.Bool  // a check for the end is scheduled
-	// answered reports whether the store has answered a request since last.
+	armed atomic.Bool  // whether a check for the end is scheduled
+	// whether the store has answered a request since last
 	answered atomic.Bool
 
 	admitted, local, denied atomic.Int64 // requests decided without the store
 
-	mu    sync.Mutex // guards began and changes of under
+	mu    sync.Mutex // it guards began and changes of under
 	began time.Time
 }
 
@@ -67,7 +67,7 @@ func (o *Outages) Failed(err error) {
 	}
 }
 
-// begin logs the beginning of an outage, unless it is under way.
+// The method begin logs the beginning of an outage, unless it is under way.
 func (o *Outages) begin(a *outage, text string, err error) {
 	if a.under.Load() {
 		return
@@ -88,7 +88,7 @@ func (o *Outages) begin(a *outage, text string, err error) {
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "began", Reason: err.Error()})
 }
 
-// decided records a decided request.
+// The method decided records a decided request.
 func (o *Outages) decided(plan *core.Plan) {
 	if o == nil || !o.down.under.Load() {
 		return
@@ -135,7 +135,7 @@ func withoutStore(plan *core.Plan, a *outage) *atomic.Int64 {
 	return &a.admitted
 }
 
-// arm schedules a check for the end of an outage, unless one is scheduled already.
+// The method arm schedules a check for the end of an outage, unless one is scheduled already.
 func (o *Outages) arm(a *outage, check func()) {
 	if !a.armed.Swap(true) {
 		o.after(outageQuiet, check)
@@ -172,15 +172,15 @@ func (o *Outages) endBusy() {
 	o.ended(length, uint64(a.denied.Load()))
 }
 
-// ended reports the end of an outage as an event, with the number of requests that were decided
-// without the store.
+// The method ended reports the end of an outage as an event, with the number of requests
+// that were decided without the store.
 func (o *Outages) ended(length time.Duration, requests uint64) {
-	millis := max(1, length.Milliseconds()) // an event leaves out a length of 0
+	millis := max(1, length.Milliseconds()) // because an event omits a length of 0
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }
 
-// end ends the outage if no request was decided without the store for outageQuiet, and if the store
-// has answered since. It returns how long the outage lasted.
+// The method end ends the outage if no request was decided without the store during
+// outageQuiet, and if the store has answered since. It returns how long the outage lasted.
 func (o *Outages) end(a *outage) (length time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,7 +26,7 @@ type outageTest struct {
 	now      time.Time
 	due      []func()
 	enforcer *Enforcer
-	err      error // of the store
+	err      error // the error of the store
 	plans    map[string]*core.Plan
 }
 
@@ -73,7 +73,7 @@ func (o *outageTest) request(n int, onError string) {
 	}
 }
 
-// pass advances the clock and runs the checks that are due.
+// The method pass advances the clock and runs the checks that are due.
 func (o *outageTest) pass(d time.Duration) {
 	o.now = o.now.Add(d)
 	due := o.due

@@ -18,7 +18,7 @@ func (e *Enforcer) Report(log *events.Log) {
 	e.reportOutages()
 }
 
-// report hands the decision of the plan's request to the log of events.
+// The method report hands the decision of the plan's request to the log of events.
 func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	for _, v := range versions {
 		if v.Reports() {
@@ -43,8 +43,8 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 }
 
 // ReportDenials reports n denials like that of the plan's request, which another process decided.
-// dropped is the number of further denials, which that process has not kept and which are only
-// counted. Metrics do not count them.
+// The argument dropped is the number of further denials, which that process has not kept; they are
+// only counted. These denials are not counted in metrics.
 func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	e.measureDenials(plan, d, v, n, dropped)
 	if e.events == nil || !v.ReportsDenials() {
@@ -87,8 +87,8 @@ func ruleOf(plan *core.Plan, d *core.Decision) string {
 	return d.Rule
 }
 
-// deciding returns the version whose rules made the decision. For a limit that is in none of them,
-// such as one that Envoy sends, it is the first.
+// The function deciding returns the version whose rules made the decision. For a limit that is in
+// no version, such as one that Envoy sends, the result is the first version.
 func deciding(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
 	if len(versions) > 1 {
 		rs := plan.Deciding(d)

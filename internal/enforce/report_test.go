@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// answering is a store that denies or admits every check.
+// The type answering is a store that denies or admits every check.
 type answering struct{ denies bool }
 
 func (a *answering) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
@@ -69,7 +69,7 @@ func newReportTest(t testing.TB, policies ...string) *reportTest {
 	return r
 }
 
-// ask decides a request of a client, and reports the decision.
+// The method ask decides a request of a client, and reports the decision.
 func (r *reportTest) ask(path string, denies bool) core.Decision {
 	r.store.denies = denies
 	r.plan.Reset()
@@ -84,7 +84,7 @@ func (r *reportTest) ask(path string, denies bool) core.Decision {
 	return d
 }
 
-// events ends the second and returns its events.
+// The method events ends the second and returns its events.
 func (r *reportTest) events() (all []events.Event) {
 	due := r.due
 	r.due = nil
@@ -103,7 +103,7 @@ func TestReport(t *testing.T) {
 		policies       []string
 		path           string
 		denies         bool
-		kind, decision string // "" for no event
+		kind, decision string // the expected event; "" if there is none
 		shown          events.Event
 	}{
 		"off":              {policies: []string{"{name: shop, " + rules + "}"}, path: "/api/x", denies: true},
@@ -147,7 +147,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRulesReportOnTheirOwn: the events of a rule take the place of those of its policy, and fields
+// TestRulesReportOnTheirOwn: the setting events of a rule replaces that of its policy, and fields
 // that they omit are those of the policy.
 func TestRulesReportOnTheirOwn(t *testing.T) {
 	const api, other = "{name: api, match: {path: /api/*}, limit: 5/1m, events: ", "}, {name: other, match: {path: /other}, limit: 5/1m}]}"
@@ -178,7 +178,7 @@ func TestRulesReportOnTheirOwn(t *testing.T) {
 	}
 }
 
-// TestShareOfAdmissions: of many admissions the share that the policy names is reported.
+// TestShareOfAdmissions: of many admissions, the share that the policy states is reported.
 func TestShareOfAdmissions(t *testing.T) {
 	r := newReportTest(t, "{name: shop, events: {admitted: 0.1}, rules: [{name: api, limit: 5/1m}]}")
 	const requests = 20_000
@@ -191,8 +191,8 @@ func TestShareOfAdmissions(t *testing.T) {
 	}
 }
 
-// TestOutagesAreEvents: an outage of the store is two events, if a policy reports events. The
-// enforcer may receive the log of events before or after that of outages.
+// TestOutagesAreEvents: an outage of the store is reported as two events, if a policy reports
+// events. The enforcer may receive the log of events before or after that of outages.
 func TestOutagesAreEvents(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		outagesAreEvents(t, before)
@@ -214,7 +214,7 @@ func outagesAreEvents(t *testing.T, before bool) {
 	o.err = fmt.Errorf("%w: it is away", counter.ErrUnavailable)
 	o.enforcer.events.Want()
 	o.request(1, "allow")
-	o.pass(3538 * time.Millisecond) // which Duration.Seconds returns with an error in the 16th digit
+	o.pass(3538 * time.Millisecond) // Duration.Seconds returns this value with an error in the 16th digit
 	o.request(2, "allow")
 	o.err = nil
 	o.pass(time.Second)
@@ -232,8 +232,8 @@ func outagesAreEvents(t *testing.T, before bool) {
 	}
 }
 
-// TestReportingAllocatesNothing: neither repeated denials nor admissions that are not drawn
-// allocate.
+// TestReportingAllocatesNothing: neither repeated denials nor admissions that are not selected
+// allocate memory.
 func TestReportingAllocatesNothing(t *testing.T) {
 	for _, denies := range []bool{true, false} {
 		r := newReportTest(t, "{name: shop, events: {admitted: 0.000001}, rules: [{name: api, match: {path: /api/*}, limit: 5/1m}]}")

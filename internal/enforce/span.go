@@ -27,7 +27,7 @@ const (
 	attributesMax = 9
 )
 
-// The values of penstock.source: what decided the request.
+// These are the values of penstock.source, which states what decided the request.
 const (
 	sourcePolicy  = "policy"   // nothing had to be counted
 	sourceStore   = "store"    // the store, leased units or a remembered denial
@@ -38,7 +38,7 @@ const (
 // Span is the span of a check under way, as a child of the proxy's span. The zero Span records
 // nothing. A request whose proxy records no trace has the zero Span.
 type Span struct {
-	tracer trace.Tracer // nil: nothing is recorded
+	tracer trace.Tracer // if nil, nothing is recorded
 	proxy  context.Context
 	kind   trace.SpanKind
 	began  time.Time
@@ -63,7 +63,7 @@ func NewTracer(provider trace.TracerProvider) *Tracer {
 }
 
 // Within returns the span of a check that begins now, in the span that traceparent names. There is
-// none if traceparent is not valid, or if the trace is not sampled.
+// no span if traceparent is not valid, or if the trace is not sampled.
 func (t *Tracer) Within(traceparent string) Span {
 	if t == nil || traceparent == "" {
 		return Span{}
@@ -75,7 +75,7 @@ func (t *Tracer) Within(traceparent string) Span {
 	return Span{tracer: t.tracer, proxy: proxy, kind: trace.SpanKindServer, began: time.Now()}
 }
 
-// parent is a carrier with nothing but a traceparent.
+// The type parent is a carrier that contains only a traceparent.
 type parent string
 
 const traceparentKey = "traceparent"
@@ -88,14 +88,14 @@ func (p parent) Get(key string) string {
 	return ""
 }
 
-// Set implements [propagation.TextMapCarrier]. Nothing is sent on.
+// Set implements [propagation.TextMapCarrier]. It does nothing, because nothing is forwarded.
 func (parent) Set(string, string) {}
 
 // Keys implements [propagation.TextMapCarrier].
 func (parent) Keys() []string { return []string{traceparentKey} }
 
-// End records the span with the decision of the plan's request. versions are those of the policies
-// that decided it, and err is the error of the store, or nil.
+// End records the span with the decision of the plan's request. The argument versions contains
+// those of the policies that decided it, and err is the error of the store, or nil.
 func (s *Span) End(plan *core.Plan, d *core.Decision, err error, versions ...*live.Version) {
 	if s.tracer != nil {
 		s.record(plan, d, err, versions)
@@ -103,7 +103,7 @@ func (s *Span) End(plan *core.Plan, d *core.Decision, err error, versions ...*li
 	}
 }
 
-// record makes the span and ends it.
+// The method record makes the span and ends it.
 func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*live.Version) {
 	_, span := s.tracer.Start(s.proxy, spanName, trace.WithTimestamp(s.began), trace.WithSpanKind(s.kind))
 	defer span.End()
@@ -145,7 +145,7 @@ func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.V
 	}
 }
 
-// shows reports whether events name the client of such a decision.
+// The function shows reports whether events name the client of such a decision.
 func shows(settings *policy.Events, d *core.Decision) bool {
 	if d.Denied() {
 		return settings.Denied

@@ -20,21 +20,21 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The parent of the spans of these tests.
+// This is the parent of the spans in these tests.
 const (
 	testTrace   = "0af7651916cd43dd8448eb211c80319c"
 	testParent  = "b7ad6b7169203331"
 	testSampled = "00-" + testTrace + "-" + testParent + "-01"
 )
 
-// recorder returns a tracer, and what it has recorded.
+// The function recorder returns a tracer and the recorder of its spans.
 func recorder() (*Tracer, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	return NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))), spans
 }
 
-// TestSpanSaysWhatWasDecided: a span has what the metrics have. The client is named only as far as
-// the policy's events name it.
+// TestSpanSaysWhatWasDecided: a span has the same data as the metrics. The client is named only to
+// the extent that the policy's events name it.
 func TestSpanSaysWhatWasDecided(t *testing.T) {
 	const rules = "rules: [{name: api, match: {path: [/api/v1/*, /api/*]}, limit: 5/1m}]"
 	const denied = "penstock.decision=denied penstock.endpoint=/api/* penstock.policy=shop penstock.rule=api penstock.source=store"
@@ -128,8 +128,8 @@ func TestHostileParents(t *testing.T) {
 	}
 }
 
-// TestClientsOfAnyBytes: a client whose name is not text does not spoil the spans of others. They
-// are sent as protocol buffers, whose texts must be UTF-8.
+// TestClientsOfAnyBytes: a client whose name is not text does not prevent the spans of other
+// clients from being sent. They are sent as protocol buffers, whose texts must be UTF-8.
 func TestClientsOfAnyBytes(t *testing.T) {
 	tracer, spans := recorder()
 	r := newReportTest(t, "{name: shop, events: {}, rules: [{name: all, limit: 5/1m}]}")
@@ -166,8 +166,8 @@ func TestNoTraceCostsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSpan measures a check's span: off as in a bridge without a tracer, off as in Caddy,
-// where the context of a request is some ten contexts deep, and on.
+// BenchmarkSpan measures a check's span: without tracing in a bridge, without tracing in Caddy,
+// where the context of a request is about ten contexts deep, and with tracing.
 func BenchmarkSpan(b *testing.B) {
 	tracer := NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(sdktrace.NewBatchSpanProcessor(tracetest.NewInMemoryExporter()))))
 	r := newReportTest(b, "{name: shop, rules: [{name: all, limit: 5/1m}]}")

@@ -13,12 +13,12 @@
 // those of events that the [Sink] did not write. The counts are written as events of kind dropped
 // as soon as the sink works.
 //
-// A sink never delays a request. One goroutine at a time calls it, once a second, and holds no lock
-// that requests need. While the sink blocks, the events of that time are gathered as if they
-// belonged to one second.
+// A sink never delays a request. It is called by one goroutine at a time, once a second, which
+// holds no lock that requests need. While the sink blocks, the events of that time are gathered as
+// if they belonged to one second.
 //
-// [Log.Tail] returns the latest events to readers of their own. A slow reader delays nothing: it
-// misses events, and is told how many.
+// [Log.Tail] returns the latest events to other readers. A slow reader does not delay anything: it
+// misses events, and gets their number.
 //
 // Every line is valid JSON of at most [LineBytesMax] bytes, whatever names clients take.
 //

@@ -37,16 +37,16 @@ type Event struct {
 	Path     string
 	Node     string
 	Share    float64 // the fraction of admissions that are reported
-	State    string  // of KindDegraded: began or ended
-	Reason   string  // of KindDegraded and KindDropped
+	State    string  // for KindDegraded: began or ended
+	Reason   string  // the reason, for KindDegraded and KindDropped
 	Seconds  float64 // how long KindDegraded lasted
 	Count    uint64  // of decisions
 }
 
 // Bounds of an event.
 const (
-	partBytesMax = 256 // of a value that a client chooses; no client identifier is longer
-	textBytesMax = 512 // of any text, such as a client with its kind
+	partBytesMax = 256 // the length of a value that a client chooses; no client identifier is longer
+	textBytesMax = 512 // the length of any text, such as a client with its kind
 	// LineBytesMax is the size of the longest line: six texts, each byte escaped as six.
 	LineBytesMax = 24 << 10
 )
@@ -97,7 +97,7 @@ func (e *Event) Texts(yield func(name, value string)) {
 // neither end the line nor control a terminal. Bytes that are not UTF-8 become U+FFFD.
 func appendText(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
-	unit := func(c uint16) { // one UTF-16 unit
+	unit := func(c uint16) { // this is one UTF-16 unit
 		dst = append(dst, '\\', 'u', hex[c>>12], hex[c>>8&15], hex[c>>4&15], hex[c&15])
 	}
 	if len(text) > textBytesMax {
@@ -124,7 +124,7 @@ func appendText(dst []byte, text string) []byte {
 // ellipsis ends a value that was cut.
 const ellipsis = "…"
 
-// cut shortens a text to at most n bytes, at the beginning of a character.
+// The function cut shortens a text to at most n bytes, at the beginning of a character.
 func cut(text string, n int) string {
 	n -= len(ellipsis)
 	for n > 0 && !utf8.RuneStart(text[n]) {

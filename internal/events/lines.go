@@ -15,8 +15,8 @@ import (
 // chunkBytes is the buffer size from which lines are written.
 const chunkBytes = 64 << 10
 
-// lines writes events as lines of JSON. If a write ends within a line, the next one begins with a
-// line end, so that only one line is damaged.
+// The type lines writes events as lines of JSON. If a write ends within a line, the next one begins
+// with a line end, so that only one line is damaged.
 type lines struct {
 	w      io.Writer
 	buffer []byte
@@ -39,7 +39,8 @@ func (l *lines) Write(events []Event) (written int, err error) {
 	return written, nil
 }
 
-// write writes the buffer. If it cannot write everything, it returns the number of complete lines.
+// The method write writes the buffer. If it cannot write everything, it returns the number of
+// complete lines.
 func (l *lines) write() (whole int, err error) {
 	if l.torn {
 		if _, err := io.WriteString(l.w, "\n"); err != nil {
@@ -71,7 +72,7 @@ func openFile(path string) (*file, error) {
 	return f, f.open()
 }
 
-// nature names the type of something that is not a regular file.
+// The function nature names the type of something that is not a regular file.
 func nature(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeDir != 0:
@@ -99,7 +100,7 @@ func (f *file) Write(events []Event) (written int, err error) {
 	return f.lines.Write(events)
 }
 
-// follow opens the file again if the path now names another file.
+// The method follow opens the file again if the path now names another file.
 func (f *file) follow() error {
 	if at, err := os.Stat(f.path); err == nil {
 		if own, err := f.f.Stat(); err != nil || os.SameFile(at, own) {

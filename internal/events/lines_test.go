@@ -24,7 +24,7 @@ func some(n int) (all []Event) {
 	return all
 }
 
-// limited is a writer that accepts a number of bytes and then fails.
+// The type limited is a writer that accepts a number of bytes and then fails.
 type limited struct {
 	bytes.Buffer
 	room int

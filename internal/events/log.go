@@ -22,12 +22,12 @@ type Sink interface {
 	Write(events []Event) (written int, err error)
 }
 
-// Options of a log.
+// Options configures a log.
 type Options struct {
 	Node   string                       // the name of this process in events
 	Now    func() time.Time             // nil means time.Now
 	After  func(time.Duration, func())  // calls a function later; nil means time.AfterFunc
-	Failed func(err error, lost uint64) // is called if a sink has not written the events of lost decisions; may be nil
+	Failed func(err error, lost uint64) // called if a sink has not written the events of lost decisions; may be nil
 }
 
 // Log gathers decisions and writes their events. Create one with [New]. A nil *Log ignores all
@@ -35,9 +35,9 @@ type Options struct {
 type Log struct {
 	options Options
 	timer   *time.Timer
-	wanted  atomic.Bool // a policy in force reports events
+	wanted  atomic.Bool // whether a policy in force reports events
 	table   atomic.Pointer[table]
-	armed   atomic.Bool // a call of tick is due
+	armed   atomic.Bool // whether a call of tick is due
 	recent  recent
 	tail    tail
 
@@ -45,10 +45,10 @@ type Log struct {
 	written           atomic.Uint64 // events
 
 	mu    sync.Mutex // guards sinks and notes
-	sinks []Sink     // the last one is written to
+	sinks []Sink     // the sinks; events are written to the last one
 	notes []Event
 
-	writing sync.Mutex // held while events are written, never by a request
+	writing sync.Mutex // a lock held while events are written, never by a request
 	told    [2]uint64  // dropped decisions that events have reported, by reason
 	shown   uint64     // decisions beyond EventsMax that the tail has reported
 }
@@ -68,8 +68,8 @@ func New(o Options) *Log {
 }
 
 // Attach makes the log write to a sink until detach is called. The log writes to the sink that was
-// attached last. detach writes the gathered events, and waits for that at most two seconds. After
-// that, the log writes to the previous sink.
+// attached last. The function detach writes the gathered events, and waits at most two seconds for
+// that. After that, the log writes to the previous sink.
 func (l *Log) Attach(s Sink) (detach func()) {
 	l.mu.Lock()
 	l.sinks = append(l.sinks, s)
@@ -142,14 +142,14 @@ func (l *Log) Note(e Event) {
 	l.arm()
 }
 
-// arm schedules a call of tick, unless one is due already.
+// The method arm schedules a call of tick, unless one is due already.
 func (l *Log) arm() {
 	if !l.armed.Load() && !l.armed.Swap(true) {
 		l.options.After(interval, l.tick)
 	}
 }
 
-// tick ends a second.
+// The method tick ends a second.
 func (l *Log) tick() {
 	l.flush()
 	l.armed.Store(false)
@@ -158,7 +158,7 @@ func (l *Log) tick() {
 	}
 }
 
-// pending reports whether there is anything to write.
+// The method pending reports whether there is anything to write.
 func (l *Log) pending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *Log) pending() bool {
 	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.untold()
 }
 
-// untold reports whether there are dropped decisions that no event has reported.
+// The method untold reports whether there are dropped decisions that no event has reported.
 func (l *Log) untold() bool {
 	if !l.writing.TryLock() {
 		return true
@@ -190,7 +190,7 @@ func (l *Log) flushWithin(most time.Duration) {
 	}
 }
 
-// flush writes the events of the second that has ended.
+// The method flush writes the events of the second that has ended.
 func (l *Log) flush() {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -217,7 +217,8 @@ func (l *Log) flush() {
 	}
 }
 
-// remember adds events to the tail, and an event with the number of decisions beyond EventsMax.
+// The method remember adds events to the tail, and an event with the number of decisions beyond
+// EventsMax.
 func (l *Log) remember(all []Event) {
 	if beyond := l.beyond.Load(); beyond != l.shown {
 		all = append(slices.Clip(all), Event{Time: l.options.Now(), Kind: KindDropped, Reason: reasonRate, Node: l.options.Node, Count: beyond - l.shown})
@@ -231,7 +232,8 @@ func byTime(a, b Event) int {
 	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client))
 }
 
-// write writes events, and counts the decisions of the events that the sink does not write.
+// The method write writes events, and counts the decisions of the events that the sink does not
+// write.
 func (l *Log) write(sink Sink, all []Event) bool {
 	if len(all) == 0 {
 		return true

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// clock is the time of a test, and the calls that are due.
+// The type clock holds the time of a test, and the calls that are due.
 type clock struct {
 	now time.Time
 	due []func()
@@ -30,7 +30,7 @@ func (c *clock) options() Options {
 	return Options{Node: "n1", Now: func() time.Time { return c.now }, After: func(_ time.Duration, f func()) { c.due = append(c.due, f) }}
 }
 
-// second ends a second.
+// The method second ends a second.
 func (c *clock) second() {
 	c.now = c.now.Add(time.Second)
 	due := c.due
@@ -40,8 +40,8 @@ func (c *clock) second() {
 	}
 }
 
-// kept is a sink that keeps events. If room is not negative, it accepts that many events and then
-// fails.
+// The type kept is a sink that keeps events. If room is not negative, it accepts that many events
+// and then fails.
 type kept struct {
 	all  []Event
 	room int
@@ -60,7 +60,7 @@ func (k *kept) Write(all []Event) (int, error) {
 	return n, nil
 }
 
-// hand passes a decision to the log as a front does.
+// The function hand passes a decision to the log as a front does.
 func hand(l *Log, k Key, d Details) {
 	if !l.Count(&k, 1) {
 		l.Add(&k, &d, 1)
@@ -190,7 +190,7 @@ func TestFailingSink(t *testing.T) {
 	}
 }
 
-// blocking is a sink that blocks until it is released.
+// The type blocking is a sink that blocks until it is released.
 type blocking struct {
 	kept
 	begun, release chan struct{}
@@ -218,7 +218,7 @@ func TestSinkThatBlocks(t *testing.T) {
 	}()
 	<-sink.begun
 	for range 1000 {
-		hand(l, k, d) // would hang if it waited for the sink
+		hand(l, k, d) // this would hang if it waited for the sink
 	}
 	close(sink.release)
 	<-flushed
@@ -272,7 +272,7 @@ func TestSinks(t *testing.T) {
 	hand(l, k, d)
 	c.second()
 	hand(l, k, d)
-	endSecond() // writes the gathered events
+	endSecond() // this writes the gathered events
 	hand(l, k, d)
 	c.second()
 	endFirst()
@@ -371,7 +371,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestLongNames: clients whose names are cut in events are different clients.
+// TestLongNames: clients whose names are shortened in events are still counted as different
+// clients.
 func TestLongNames(t *testing.T) {
 	var c clock
 	l, sink := New(c.options()), &kept{room: -1}
@@ -409,7 +410,7 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	}
-	for range 20 { // pages of both halves
+	for range 20 { // the pages of both halves
 		fill()
 		l.flush()
 	}

@@ -18,21 +18,21 @@ const (
 	recentEach       = 8
 )
 
-// recent remembers the latest denials of the clients that were denied most recently. The zero
-// recent is empty.
+// The type recent remembers the latest denials of the clients that were denied most recently. The
+// zero recent is empty.
 type recent struct {
 	mu      sync.Mutex
 	clients map[string]*list.Element
-	order   list.List // of *denials, the client that was denied last first
+	order   list.List // a list of *denials; the client that was denied last comes first
 }
 
-// denials are the latest denials of one client.
+// The type denials are the latest denials of one client.
 type denials struct {
 	client string
-	last   []Event // the newest last
+	last   []Event // the denials, with the newest last
 }
 
-// add remembers the denials among the events.
+// The method add remembers the denials among the events.
 func (r *recent) add(all []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +66,8 @@ func (r *recent) client(name string) *denials {
 	return d
 }
 
-// of returns the latest denials of a client, the newest first. For an address, they include the
-// denials of its prefix, because a policy may show only the prefix.
+// The method of returns the latest denials of a client, the newest first. For an
+// address, they include the denials of its prefix, because a policy may show only the prefix.
 func (r *recent) of(client string) (all []Event) {
 	names := []string{client}
 	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {

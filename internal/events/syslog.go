@@ -79,12 +79,12 @@ func (s *syslog) connection() (net.Conn, error) {
 	return conn, nil
 }
 
-// drop closes a broken connection. The sink connects again when there are events.
+// The method drop closes a broken connection. The sink connects again when there are events.
 func (s *syslog) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
-		_ = s.conn.Close() // an error does not matter: the connection is broken
+		_ = s.conn.Close() // an error does not matter, because the connection is broken
 		s.conn = nil
 	}
 }

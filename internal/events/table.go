@@ -18,9 +18,9 @@ const EventsMax = 1000
 
 const (
 	shardCount = 16
-	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so it
-	// is 8 standard deviations above the mean for one shard to get more of EventsMax entries than
-	// that.
+	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so a
+	// shard that gets more of EventsMax entries than this would be 8 standard deviations above the
+	// mean.
 	pageEntries = 128
 	pageSlots   = 256 // a power of two
 )
@@ -31,7 +31,7 @@ type Key struct {
 	Policy, Version string
 	Rule            string
 	Decision        string
-	Kind, Client    string // of the client
+	Kind, Client    string // the name of the client
 }
 
 // Details are the properties of an event besides its key. They are those of the first of the equal
@@ -50,7 +50,7 @@ type Details struct {
 // table gathers the decisions of a second.
 type table struct {
 	seed   maphash.Seed
-	used   atomic.Int64 // entries in all shards
+	used   atomic.Int64 // the number of entries in all shards
 	shards [shardCount]shard
 }
 
@@ -81,7 +81,7 @@ type entry struct {
 	status   int
 	limit    *counter.Limit
 	address  netip.Addr
-	at       time.Time // of the first decision
+	at       time.Time // the time of the first decision
 	count    uint64
 }
 
@@ -108,8 +108,8 @@ func (t *table) hash(k *Key) uint64 {
 	return maphash.String(t.seed, k.Client) ^ rest*0x9e3779b97f4a7c15
 }
 
-// count adds n decisions to the event of equal decisions, and reports whether there is one. If
-// there is none and no room for a new one, full is true.
+// The method count adds n decisions to the event of equal decisions, and reports whether there is
+// one. If there is none, and no room for a new one, the result full is true.
 func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -124,8 +124,8 @@ func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// add adds n decisions to the event of equal decisions, or makes a new event. It reports false if
-// there is no room.
+// The method add adds n decisions to the event of equal decisions, or makes a new event. It reports
+// false if there is no room.
 func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -151,7 +151,7 @@ func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	return true
 }
 
-// find returns the entry of a key, or nil and a free slot.
+// The method find returns the entry of a key, or nil and a free slot.
 func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	for slot = int(h % pageSlots); p.slots[slot] != 0; slot = (slot + 1) % pageSlots {
 		i := int(p.slots[slot]) - 1
@@ -162,8 +162,8 @@ func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	return nil, slot
 }
 
-// is reports whether the entry belongs to a key. Names that were cut are distinguished by their
-// length and the hash.
+// The method is reports whether the entry belongs to a key. Names that were cut are distinguished
+// by their length and the hash.
 func (e *entry) is(k *Key) bool {
 	name := k.Client[:min(len(k.Client), partBytesMax)]
 	return e.whole == len(k.Client) && e.decision == k.Decision && e.rule == k.Rule && e.version == k.Version &&
@@ -182,14 +182,14 @@ func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 		at: at, count: n}
 }
 
-// take returns the events of the second that ends, and begins a new second.
+// The method take returns the events of the second that ends, and begins a new second.
 func (t *table) take(node string) (all []Event) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		s.now, s.spare = s.spare, s.now
 		s.mu.Unlock()
-		ended := s.spare // no other goroutine uses it now
+		ended := s.spare // no other goroutine uses the page now
 		t.used.Add(-int64(ended.used))
 		for j := range ended.used {
 			all = append(all, ended.entries[j].event(node))

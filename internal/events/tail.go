@@ -12,14 +12,14 @@ import (
 // TailMax is the number of events that a log remembers for those who follow it.
 const TailMax = 2048
 
-// tail remembers the latest events. Events are numbered from 0. The zero tail is empty.
+// The type tail remembers the latest events. Events are numbered from 0. The zero tail is empty.
 type tail struct {
 	mu   sync.Mutex
-	ring []Event // event i is ring[i%TailMax]
+	ring []Event // event number i is ring[i%TailMax]
 	next uint64  // the number of the next event
 }
 
-// add remembers events.
+// The method add remembers events.
 func (t *tail) add(all []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,14 +36,14 @@ func (t *tail) add(all []Event) {
 // Tail is a part of the latest events of a log.
 type Tail struct {
 	Events  []Event  // the oldest first
-	Numbers []uint64 // of the events
-	// From and Next bound the numbers of this part. If From is greater than the number that was
-	// asked for, the events before it are forgotten.
+	Numbers []uint64 // the numbers of the events
+	// From and Next bound the numbers of this part. If From is greater than the requested number,
+	// the events before it are lost.
 	From, Next uint64
 }
 
-// Tail returns the events that wants selects, from the given number on. Events of the last second
-// are not in the log yet.
+// Tail returns the events that the function wants selects, from the given number on. Events of the
+// last second are not in the log yet.
 func (l *Log) Tail(from uint64, wants func(*Event) bool) (t Tail) {
 	if l == nil {
 		return t
@@ -76,7 +76,8 @@ func (f *Filter) Wants(e *Event) bool {
 	return (f.Rule == "" || f.Rule == e.Rule) && (f.Client == "" || f.Client == e.Client || overlap(f.Client, e.Client))
 }
 
-// overlap reports whether two clients are addresses or networks with an address in common.
+// The function overlap reports whether two clients are addresses or networks with an address in
+// common.
 func overlap(a, b string) bool {
 	left, ok := network(a)
 	if !ok {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestTail tests that a reader gets every event once, in order, and is told how many it has missed.
+// TestTail tests that a reader gets every event once, in order, and gets the number of those that
+// it has missed.
 func TestTail(t *testing.T) {
 	var c clock
 	l := New(c.options())

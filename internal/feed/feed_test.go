@@ -26,7 +26,8 @@ import (
 
 const patience = 30 * time.Second
 
-// taker answers like a control plane: it takes each number of a feed once, in ascending order.
+// The type taker answers like a control plane: it takes each number of a feed once, in ascending
+// order.
 type taker struct {
 	t      *testing.T
 	url    string
@@ -93,8 +94,8 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open opens a feed to the taker. The next try follows soon after one that failed, however long the
-// feed has failed before.
+// The method open opens a feed to the taker. The next try follows soon after one that failed,
+// however long the feed has failed before.
 func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	k.t.Helper()
 	f, err := Open(Options{Target: Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax,
@@ -105,7 +106,7 @@ func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	return f
 }
 
-// some returns n events of one decision each.
+// The function some returns n events of one decision each.
 func some(n int) (all []events.Event) {
 	for i := range n {
 		all = append(all, events.Event{Time: time.Now(), Kind: events.KindDenied, Client: fmt.Sprint("user:", i), Count: 1})

@@ -32,7 +32,8 @@ type batch struct {
 
 func (b *batch) name() string { return fmt.Sprintf("%s-%012d%s", b.feed, b.number, suffixBatch) }
 
-// spool is a folder of batches that are not in the database yet. One process uses it at a time.
+// The type spool is a folder of batches that are not in the database yet. One process uses it at a
+// time.
 type spool struct {
 	folder string
 	bound  int64
@@ -62,7 +63,7 @@ func openSpool(folder string, bound int64) (*spool, error) {
 	return s, nil
 }
 
-// read finds the batches that an earlier process has left.
+// The method read finds the batches that an earlier process has left.
 func (s *spool) read() error {
 	files, err := os.ReadDir(s.folder) // sorted by name, so by feed and number
 	if err != nil {
@@ -100,14 +101,14 @@ func batchOf(file fs.DirEntry) (b batch, ok bool) {
 	return b, b.name() == file.Name()
 }
 
-// room reports whether n more bytes fit below a share of the bound.
+// The method room reports whether n more bytes fit below a share of the bound.
 func (s *spool) room(n, percent int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes+n <= s.bound/100*percent
 }
 
-// put writes a batch. When it returns, the batch outlives a crash of the machine.
+// The method put writes a batch. When it returns, the batch outlives a crash of the machine.
 func (s *spool) put(b batch, text []byte) error {
 	b.bytes = int64(len(text))
 	path := filepath.Join(s.folder, b.name())
@@ -139,7 +140,7 @@ func (s *spool) write(path string, text []byte) error {
 	return syncFolder(s.folder)
 }
 
-// first returns the oldest batch.
+// The method first returns the oldest batch.
 func (s *spool) first() (b batch, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +153,7 @@ func (s *spool) first() (b batch, ok bool) {
 // text returns the content of a batch.
 func (s *spool) text(b *batch) ([]byte, error) { return os.ReadFile(filepath.Join(s.folder, b.name())) }
 
-// done removes the oldest batch, because it is in the database.
+// The method done removes the oldest batch, because it is in the database.
 func (s *spool) done(b *batch) error {
 	err := os.Remove(filepath.Join(s.folder, b.name()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,8 +166,8 @@ func (s *spool) done(b *batch) error {
 // rejectedMax bounds the files of rejected batches.
 const rejectedMax = 16
 
-// reject keeps the oldest batch under another name, because no control plane can take it. Beyond
-// rejectedMax it is removed.
+// The method reject keeps the oldest batch under another name, because no control plane can take
+// it. Beyond rejectedMax it is removed.
 func (s *spool) reject(b *batch) error {
 	path := filepath.Join(s.folder, b.name())
 	s.mu.Lock()

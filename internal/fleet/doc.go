@@ -7,17 +7,17 @@
 // # Promise
 //
 // A record is at most [RecordBytesMax] long and expires after ten minutes without a heartbeat. It
-// is written in the background every 5 to 10 seconds. No request waits for it, and a failure to
-// write it has no effect on requests. No counter can have these keys:
+// is written in the background every 5 to 10 seconds. No request waits for this, and a failure to
+// write the record has no effect on requests. The keys are different from those of any counter:
 //
 //	rl1:~node:{~fleet}:ID    a node's record, as JSON
 //	rl1:~fleet:{~fleet}      a sorted set of the nodes by the time of their last heartbeat
 //	rl1:~follow:{~fleet}     a sorted set of the filters of those who follow events, by when each ends
 //	rl1:~events:{~fleet}:ID  a node's latest events, as JSON, only while somebody follows them
 //
-// [Follow] returns the latest events of all nodes. A node writes its events once a second while
-// somebody follows them, at most [EventsBytesMax] of them. A slow reader delays no node: it misses
-// events, and is told how many.
+// [Follow] returns the latest events of all nodes. While its events are being followed, a node
+// writes them once a second, at most [EventsBytesMax] bytes. A slow reader does not delay any node:
+// it misses events, and gets their number.
 //
 // A record that cannot be read, or is of a later version, is left out and counted. At most
 // [NodesMax] nodes are read, the latest first. Reading and writing need no more rights than the
@@ -26,7 +26,7 @@
 // # Price
 //
 // A heartbeat is five short commands, and every two seconds a node makes one short command to learn
-// whether anybody follows events. In Redis, a node takes the length of its record, about 2 KB
+// whether events are being followed. In Redis, a node takes the length of its record, about 2 KB
 // with 20 rules and 20 clients.
 //
 // # When not to use it

@@ -20,8 +20,8 @@ import (
 
 // Parameters of the events that nodes write for their followers.
 const (
-	// EventsBytesMax bounds the text of the events that a node writes in a second. It leaves the
-	// older ones out.
+	// EventsBytesMax bounds the text of the events that a node writes in a second. The node omits
+	// older events.
 	EventsBytesMax = 32 << 10
 	// lookEvery is the mean time between two looks for followers, and sendEvery the time between
 	// two writes while there are some.
@@ -39,14 +39,14 @@ const (
 // eventsVersion is the version of the format. Later versions are not read.
 const eventsVersion = 1
 
-// eventsText is what a node writes for its followers.
+// eventsText is the text that a node writes for its followers.
 type eventsText struct {
 	Version int             `json:"v"`
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Front   string          `json:"front"`
-	Mute    bool            `json:"mute,omitempty"` // no policy in force reports events
-	Filters []events.Filter `json:"filters"`        // which events it has
+	Mute    bool            `json:"mute,omitempty"` // whether no policy in force reports events
+	Filters []events.Filter `json:"filters"`        // the filters whose events it contains
 	// From and Next bound the numbers of the events that the filters could have selected.
 	From    uint64         `json:"from"`
 	Next    uint64         `json:"next"`
@@ -67,7 +67,7 @@ func (n *Node) eventsText(from uint64, filters []events.Filter) *eventsText {
 	return t
 }
 
-// encode returns the text with the latest events that fit.
+// The method encode returns the text with the latest events that fit.
 func (t *eventsText) encode() ([]byte, error) {
 	size, first := 0, len(t.Events)
 	var line []byte
@@ -82,7 +82,7 @@ func (t *eventsText) encode() ([]byte, error) {
 	t.Events, t.Numbers = t.Events[first:], t.Numbers[first:]
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // which would make paths longer than the bound allows for
+	encoder.SetEscapeHTML(false) // escaping these would make paths longer than the bound allows
 	err := encoder.Encode(t)
 	return text.Bytes(), err
 }
@@ -105,7 +105,7 @@ func decodeEvents(id string, text []byte) (*eventsText, error) {
 	return t, nil
 }
 
-// sendEvents writes the node's events while somebody follows them.
+// sendEvents writes the node's events while they are being followed.
 func (m *Member) sendEvents(ctx context.Context) {
 	if m.node.sources.Events == nil {
 		return
@@ -127,13 +127,12 @@ func (m *Member) sendEvents(ctx context.Context) {
 // sentEvents identifies the events that a node has written last.
 type sentEvents struct {
 	filters []events.Filter
-	number  uint64 // of the last event, plus one
+	number  uint64 // the number of the last event, plus one
 	mute    bool
 	at      time.Time
 }
 
-// sendEventsOnce writes the node's events if somebody follows them and they differ from the last
-// ones.
+// sendEventsOnce writes the node's events if they are being followed and differ from the last ones.
 func (m *Member) sendEventsOnce(ctx context.Context, last *sentEvents, now time.Time) (followed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -159,7 +158,7 @@ func (m *Member) sendEventsOnce(ctx context.Context, last *sentEvents, now time.
 	return true, err
 }
 
-// followed returns the filters that are followed now. What is not a filter is ignored.
+// The method followed returns the filters that are followed now. Any other value is ignored.
 func (m *Member) followed(ctx context.Context) (filters []events.Filter, err error) {
 	reply, err := m.store.DoFor(ctx, fleetKey, "zrange", followKey, 0, filtersMax, "rev", "withscores")
 	if err != nil && !errors.Is(err, redis.Nil) {

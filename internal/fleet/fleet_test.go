@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// open returns a store in a Redis, as a user that has only the rights of the store.
+// The function open returns a store in a Redis, as a user that has only the rights of the store.
 func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	rules := []any{"acl", "setuser", "node", "reset", "on", ">secret"}
@@ -37,7 +37,7 @@ func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	return store
 }
 
-// read returns the records of all nodes.
+// The function read returns the records of all nodes.
 func read(t *testing.T, store *redisstore.Store) *Reading {
 	t.Helper()
 	found, err := Read(t.Context(), store)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// FollowedMax is the number of nodes whose events are read, those heard of last.
+	// FollowedMax is the number of nodes whose events are read: those with the latest heartbeats.
 	FollowedMax = 256
 	// followFor is how long other nodes send the events that an [events.Filter] selects, after the
 	// last call of Follow with it.
@@ -33,10 +33,10 @@ const (
 	readersMax = 4
 )
 
-// reading has an element for each call of Follow that uses Redis.
+// The channel reading has an element for each call of Follow that uses Redis.
 var reading = make(chan struct{}, readersMax)
 
-// errReaders is the error of a call of Follow for which other readers left no place.
+// errReaders is the error of a call of Follow that got no turn because of other readers.
 var errReaders = fmt.Errorf("%d readers of events of this process wait for Redis; ask again", readersMax)
 
 // EventQuery selects events.
@@ -45,16 +45,16 @@ type EventQuery struct {
 	After  string // the place at which the previous page ended; "" for the events that are remembered
 }
 
-// EventPage has the latest events of one node or more.
+// EventPage holds the latest events of one or more nodes.
 type EventPage struct {
 	Events []events.Event `json:"events"` // in the order of their times
 	After  string         `json:"after"`  // the place at which the next page begins
-	// Missed is the number of events between the previous page and this one that are lost. With a
-	// filter, it is an upper bound.
+	// Missed is the number of lost events between the previous page and this one. With a filter, it
+	// is an upper bound.
 	Missed uint64         `json:"missed,omitempty"`
-	Nodes  []FollowedNode `json:"nodes"` // those whose events are on the page
-	// Awaited is the number of nodes that have not written events for this filter. A node does so
-	// within three seconds. A node of an earlier release never does.
+	Nodes  []FollowedNode `json:"nodes"` // the nodes whose events are on the page
+	// Awaited is the number of nodes that have not written events for this filter. A node writes
+	// them within three seconds. A node of an earlier release never writes them.
 	Awaited int `json:"awaited,omitempty"`
 	// LeftOut is the number of nodes beyond FollowedMax.
 	LeftOut    int `json:"left_out,omitempty"`
@@ -103,7 +103,7 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	if page.LeftOut = max(0, len(ids)-FollowedMax); page.LeftOut > 0 {
 		ids = ids[:FollowedMax]
 	}
-	maps.DeleteFunc(places, func(id string, _ uint64) bool { return !slices.Contains(ids, id) }) // the node has gone
+	maps.DeleteFunc(places, func(id string, _ uint64) bool { return !slices.Contains(ids, id) }) // the node has left
 	if own != nil {
 		if ids = ids[1:]; own.sources.Events != nil {
 			page.add(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
@@ -120,8 +120,8 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	return page, nil
 }
 
-// ownEvents returns the events of this node alone while Redis does not answer. They include the
-// event that reports this. The places of other nodes stay as they were.
+// ownEvents returns the events of this node alone while Redis does not answer. These include the
+// event that reports the outage. The places of other nodes stay as they were.
 func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
 	if own == nil || own.sources.Events == nil {
 		return nil, why
@@ -134,14 +134,14 @@ func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQue
 // FollowFunc is Follow for one Redis.
 type FollowFunc func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error)
 
-// In returns Follow for a Redis, or for none.
+// In returns Follow for a Redis, or for a process without Redis.
 func In(store *redisstore.Store) FollowFunc {
 	return func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error) {
 		return Follow(ctx, store, own, q)
 	}
 }
 
-// add adds the events of a node after its place, and moves the place.
+// The method add adds the events of a node after its place, and moves the place.
 func (p *EventPage) add(t *eventsText, places map[string]uint64, f *events.Filter) {
 	from, known := places[t.ID]
 	if known && from < t.From {
@@ -158,7 +158,7 @@ func (p *EventPage) add(t *eventsText, places map[string]uint64, f *events.Filte
 
 // addOthers adds the events that other nodes have written.
 func (p *EventPage) addOthers(ctx context.Context, store *redisstore.Store, ids []string, places map[string]uint64, f *events.Filter) error {
-	const together = 16 // so that no reply is large
+	const together = 16 // this keeps every reply small
 	for some := range slices.Chunk(ids, together) {
 		keys, values := make([]string, len(some)), make([][]byte, len(some))
 		for i, id := range some {
@@ -185,14 +185,14 @@ func (p *EventPage) addText(id string, text []byte, places map[string]uint64, f 
 	case err != nil || !isID(id):
 		p.Unreadable++
 	case !slices.Contains(t.Filters, *f) && !slices.Contains(t.Filters, events.Filter{}):
-		p.Awaited++ // it has been written for others
+		p.Awaited++ // the text has been written for other readers
 	default:
 		p.add(t, places, f)
 	}
 }
 
-// register asks the nodes to write their events, and returns the nodes that were heard of lately,
-// the latest first.
+// The function register asks the nodes to write their events, and returns the nodes
+// with recent heartbeats, the latest first.
 func register(ctx context.Context, store *redisstore.Store, f *events.Filter) (ids []string, err error) {
 	member, err := json.Marshal(f)
 	if err != nil {
@@ -228,7 +228,8 @@ type scoredMember struct {
 	score  float64
 }
 
-// scored returns the members in the reply to ZRANGE WITHSCORES, in either version of the protocol.
+// The function scored returns the members in the reply to ZRANGE WITHSCORES, in either version of
+// the protocol.
 func scored(reply any) (all []scoredMember) {
 	items, _ := reply.([]any)
 	for i := 0; i < len(items); i++ {

@@ -21,13 +21,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// writes is a sink-like log of made-up events.
+// The type writes is a log of made-up events.
 type writes struct {
 	mu  sync.Mutex
 	all []events.Event
 }
 
-// deny adds denials of clients.
+// The method deny adds denials of clients.
 func (w *writes) deny(rule string, clients ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *writes) deny(rule string, clients ...string) {
 	}
 }
 
-// tail is like [events.Log.Tail].
+// The method tail is like [events.Log.Tail].
 func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tail) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,7 @@ func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tai
 	return t
 }
 
-// reporting returns a node with events.
+// The function reporting returns a node with events.
 func reporting(w *writes) *Node {
 	return New(Sources{Front: "caddy", Policies: func() []Policy { return []Policy{{Name: "shop", Events: true}} }, Events: w.tail}, time.Now())
 }
@@ -64,7 +64,7 @@ type reader struct {
 	got   []string
 }
 
-// read reads a page.
+// The method read reads a page.
 func (r *reader) read() *EventPage {
 	r.t.Helper()
 	page, err := Follow(r.t.Context(), r.store, r.own, &r.query)
@@ -78,7 +78,7 @@ func (r *reader) read() *EventPage {
 	return page
 }
 
-// until reads until the events so far are those of want, each once.
+// The method until reads until the events so far are those of want, each exactly once.
 func (r *reader) until(want ...string) {
 	r.t.Helper()
 	slices.Sort(want)
@@ -92,8 +92,8 @@ func (r *reader) until(want ...string) {
 	})
 }
 
-// TestFollow tests that a reader gets the events of all nodes once, those before it began and those
-// after, and that filters select for themselves.
+// TestFollow tests that a reader gets the events of all nodes once, those before and after it
+// began, and that each filter selects independently.
 func TestFollow(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)
@@ -175,7 +175,7 @@ func TestOwnEventsWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentToNobody tests that a node writes no events while nobody follows them.
+// TestNothingIsSentToNobody tests that a node writes no events while they are not being followed.
 func TestNothingIsSentToNobody(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)
@@ -194,7 +194,7 @@ func TestNothingIsSentToNobody(t *testing.T) {
 	if followed, err := m.sendEventsOnce(t.Context(), &last, time.Now()); !followed || err != nil {
 		t.Errorf("followed %v, %v", followed, err)
 	}
-	if err := server.Client().ZAdd(t.Context(), followKey, redis.Z{Score: 1, Member: "{}"}).Err(); err != nil { // it has ended
+	if err := server.Client().ZAdd(t.Context(), followKey, redis.Z{Score: 1, Member: "{}"}).Err(); err != nil { // the call has ended
 		t.Fatal(err)
 	}
 	if followed, err := m.sendEventsOnce(t.Context(), &last, time.Now()); followed || err != nil {
@@ -203,7 +203,7 @@ func TestNothingIsSentToNobody(t *testing.T) {
 }
 
 // TestEventsAreBounded tests that a node sends the latest events that fit, whatever clients are
-// named, and that a reader is told of the others.
+// named, and that a reader gets the number of the others.
 func TestEventsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)
@@ -243,8 +243,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthersAreNotTrusted tests that what is in Redis and is not a node's events is
-// counted, and that a place is checked.
+// TestEventsOfOthersAreNotTrusted tests that a value in Redis which does not contain a node's
+// events is counted, and that a place is checked.
 func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)

@@ -69,8 +69,8 @@ func (m *Member) Close() {
 	_, _ = m.store.DoFor(ctx, fleetKey, "del", recordPrefix+m.node.id, eventsPrefix+m.node.id)
 }
 
-// beat writes the record at intervals. A failed heartbeat is not repeated before the next one is
-// due.
+// The method beat writes the record at intervals. A failed heartbeat is not repeated before the
+// next one is due.
 func (m *Member) beat(ctx context.Context) {
 	for {
 		_ = m.write(ctx, time.Now())
@@ -82,7 +82,7 @@ func (m *Member) beat(ctx context.Context) {
 	}
 }
 
-// write writes the record, dated by the clock of Redis.
+// The method write writes the record, dated by the clock of Redis.
 func (m *Member) write(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -143,7 +143,7 @@ func Read(ctx context.Context, store *redisstore.Store) (*Reading, error) {
 	}
 	ids, _ := reply.([]any)
 	found := &Reading{NowMicros: now}
-	// Read a few records at a time, so that no reply is large.
+	// A few records are read at a time, so that no reply is large.
 	for some := range slices.Chunk(ids, 64) {
 		keys := make([]string, len(some))
 		for i := range some {

@@ -50,7 +50,7 @@ type Node struct {
 	past []snapshot // the totals at earlier times, the oldest first
 }
 
-// snapshot holds the totals at one time.
+// The type snapshot holds the totals at one time.
 type snapshot struct {
 	at     time.Time
 	totals map[ruleName]Total
@@ -75,7 +75,8 @@ func New(s Sources, now time.Time) *Node {
 		build: build(), began: now, past: []snapshot{{at: now}}}
 }
 
-// build returns the version of this module in the running program; "" if it is unknown.
+// The function build returns the version of this module in the running program; "" if it is
+// unknown.
 func build() string {
 	const module = "github.com/penstock/penstock"
 	info, ok := debug.ReadBuildInfo()
@@ -90,7 +91,7 @@ func build() string {
 	return ""
 }
 
-// shortened returns the beginning of a text, up to the bound.
+// The function shortened returns the beginning of a text, up to the bound.
 func shortened(text string) string { return text[:min(len(text), textBytesMax)] }
 
 // Record returns the node's current record. The record in Redis may be shorter.
@@ -116,7 +117,7 @@ func (n *Node) Record(now time.Time) *Record {
 	return r
 }
 
-// rates returns the totals with those of the last minute, those with most denials first.
+// The method rates returns the totals with those of the last minute, those with most denials first.
 func (n *Node) rates(now time.Time, totals []Total) []Rule {
 	present := snapshot{at: now, totals: make(map[ruleName]Total, len(totals))}
 	for _, t := range totals {
@@ -145,7 +146,8 @@ func sortRules(rules []Rule) {
 	})
 }
 
-// before keeps the present totals for later, and returns the earlier totals to compare them with.
+// The method before keeps the present totals for later, and returns the earlier totals to compare
+// them with.
 func (n *Node) before(present snapshot) snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -47,10 +47,10 @@ type Record struct {
 type Policy struct {
 	Name     string `json:"name"`
 	Version  string `json:"version"`
-	Rejected bool   `json:"rejected,omitempty"` // the last edit of its file was rejected
+	Rejected bool   `json:"rejected,omitempty"` // whether the last edit of its file was rejected
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
-	Events    bool   `json:"events,omitempty"` // it reports events
+	Events    bool   `json:"events,omitempty"` // whether it reports events
 	// Region is the region whose parts of the limits the node enforces, if the policy has regions.
 	Region string `json:"region,omitempty"`
 }
@@ -75,8 +75,8 @@ type Client struct {
 	Over   uint64 `json:"over"`
 }
 
-// encode returns the record as JSON of at most RecordBytesMax. It drops clients and rules until the
-// record fits, the least important first.
+// The method encode returns the record as JSON of at most RecordBytesMax. It drops clients and
+// rules until the record fits, the least important first.
 func (r *Record) encode() ([]byte, error) {
 	short := *r
 	short.Version = recordVersion
@@ -103,7 +103,7 @@ func (r *Record) encode() ([]byte, error) {
 
 var errRecord = errors.New("the record cannot be read")
 
-// decode returns the record of a node. The text in Redis is not trusted.
+// The function decode returns the record of a node. The text in Redis is not trusted.
 func decode(id string, text []byte) (*Record, error) {
 	if len(text) > RecordBytesMax {
 		return nil, fmt.Errorf("%w: it has %d bytes", errRecord, len(text))

@@ -24,7 +24,7 @@ type NodeState struct {
 	Front    string    `json:"front"`
 	Build    string    `json:"build,omitempty"`
 	Since    time.Time `json:"since"`
-	SeenMs   int64     `json:"seen_ms"` // how long ago
+	SeenMs   int64     `json:"seen_ms"` // the time since then
 	State    string    `json:"state"`
 	Policies []Policy  `json:"policies"`
 	Problems []string  `json:"problems,omitempty"`
@@ -43,7 +43,7 @@ func (r *Reading) Add(own *Record) {
 	r.Records = append(r.Records, own)
 }
 
-// Nodes returns the nodes, sorted by name. now is the time of the caller.
+// Nodes returns the nodes, sorted by name. The argument now is the time of the caller.
 func (r *Reading) Nodes(now time.Time) *Nodes {
 	all := &Nodes{Nodes: []NodeState{}, Unreadable: r.Unreadable}
 	for _, one := range r.Records {
@@ -114,7 +114,8 @@ func (all *Nodes) compareVersions() {
 	}
 }
 
-// versions returns the versions of the node's policies by name. Several policies may have one name.
+// The method versions returns the versions of the node's policies by name. Several policies may
+// have one name.
 func (n *NodeState) versions() map[string]string {
 	of := map[string][]string{}
 	for _, p := range n.Policies {
@@ -128,7 +129,7 @@ func (n *NodeState) versions() map[string]string {
 	return joined
 }
 
-// Top are the rules and clients with most denials of all nodes.
+// Top holds the rules and clients of all nodes with the most denials.
 type Top struct {
 	Nodes   int      `json:"nodes"` // the number of nodes in the sums
 	Rules   []Rule   `json:"rules"`
@@ -171,7 +172,7 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// entry returns the sum of a name. It adds first as the initial sum if there is none.
+// entry returns the sum of a name. If there is none, it adds the argument first as the initial sum.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {

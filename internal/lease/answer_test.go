@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnswers: the result of a decision from held units is what the store would have returned: it
-// uses the store's clock, the store's remaining units plus the held ones, and the store's reset
-// instants.
+// TestAnswers: the result of a decision from held units equals the result that the store would have
+// returned: it uses the store's clock, the store's remaining units plus the held ones, and the
+// store's reset instants.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -123,9 +123,10 @@ func (c *Counter) Failed(now counter.Micros) {
 	c.lastExtra = 0
 }
 
-// keep adds leased units to the held ones. If both slots are in use, the new units go to the slot
-// that expires first. If that slot holds unexpired units of the same charge, the new units are
-// added to it and expire with it. Otherwise its units are refunded, and the new units replace them.
+// The method keep adds leased units to the held ones. If both slots are in use, the new units go to
+// the slot that expires first. If that slot holds unexpired units of the same charge, the new units
+// are added to it and expire with it. Otherwise its units are refunded, and the new units replace
+// them.
 func (c *Counter) keep(now counter.Micros, s slot) {
 	for i := range c.slots {
 		if c.slots[i].units == 0 {
@@ -145,9 +146,9 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// within returns an instant on this node's clock that is certainly at most span after an event at
-// the store. The event happened at or after sent. It assumes that the two clocks drift apart by
-// less than one part in a thousand.
+// The function within returns an instant on this node's clock that is certainly at most span after
+// an event at the store. The event happened at or after sent. It assumes that the two clocks drift
+// apart by less than one part in a thousand.
 func within(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never
@@ -166,7 +167,7 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 			wait = r.Reset
 		case c.algorithm == counter.TokenBucket:
 			wait = r.Next
-		default: // it is not known when a sliding window has room again
+		default: // because it is not known when a sliding window has room again
 			wait = 0
 		}
 		if !fixed {
@@ -189,9 +190,9 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 }
 
 // runsDry reports whether the store has fewer units than all nodes want, although enough for this
-// call. This is assumed if the store recently denied a request of this node, or is nearly empty.
-// Without the first condition, the denied nodes would leave all new units to the others. For a
-// sliding window the threshold is lower, because units that no node takes before the window ends
+// call. This is assumed if the store has recently denied a request of this node, or has few units
+// left. Without the first condition, the denied nodes would leave all new units to the others. For
+// a sliding window the threshold is lower, because units that no node takes before the window ends
 // are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
@@ -212,7 +213,8 @@ func (c *Counter) paceCalls(now counter.Micros, a *Call, r *counter.Result) {
 	c.passesAt = c.deniedUntil
 }
 
-// denies reports whether the store denied such a cost so recently that no call is needed.
+// The method denies reports whether the store denied such a cost so recently that no call is
+// needed.
 func (c *Counter) denies(now counter.Micros, cost int64) bool {
 	return now < c.deniedUntil && cost >= c.deniedCost
 }

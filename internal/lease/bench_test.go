@@ -42,7 +42,8 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// holding returns a counter to which the given number of units was granted at instant 1.
+// The function holding returns a counter to which the given number of units was granted at instant
+// 1.
 func holding(l *counter.Limit, units int64) *Counter {
 	c := new(Counter)
 	a, _ := c.Ask(1, l, 1)

@@ -18,7 +18,7 @@ var (
 	bucket  = must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 0))
 )
 
-// asks prepares a call and fails the test if the counter makes none.
+// The function asks prepares a call and fails the test if the counter makes none.
 func asks(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64) Call {
 	t.Helper()
 	a, ok := c.Ask(now, l, cost)
@@ -28,8 +28,8 @@ func asks(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost i
 	return a
 }
 
-// leases makes a call at sent that is answered at now. The answer grants one unit plus extra. The
-// window ends at sent plus reset.
+// The function leases makes a call at sent that is answered at now. The answer grants one unit plus
+// extra. The window ends at sent plus reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
 	a := asks(t, c, sent, l, 1)
@@ -56,7 +56,7 @@ func serves(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost
 	}
 }
 
-// returns checks the number of units refunded at an instant.
+// The function returns checks the number of units refunded at an instant.
 func returns(t *testing.T, c *Counter, now counter.Micros, want int64) {
 	t.Helper()
 	units := int64(0)

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// jain returns the fairness index of the fractions of their demand that the nodes got: 1 means that
-// all fractions are equal, 1/K means that one node got everything.
+// The method jain returns the fairness index of the fractions of their demand that the nodes got: 1
+// means that all fractions are equal, 1/K means that one node got everything.
 func (f *figures) jain() float64 {
 	var sum, squares, nodes float64
 	for i, asked := range f.asked {

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// grants makes a call at sent that leases extra units of a charge for age.
+// The function grants makes a call at sent that leases extra units of a charge for age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := asks(t, c, sent, l, 1)

@@ -28,7 +28,7 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// rounds returns the number of rounds to play.
+// The function rounds returns the number of rounds to play.
 func rounds(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("PENSTOCK_ROUNDS")

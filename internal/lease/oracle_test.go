@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// excess returns the number of units, rounded up, by which the uses exceed what the limit's
-// algorithm promises; for a bucket, in any span. It is written from the promises, not from the
-// code.
+// The method excess returns the number of units, rounded up, by which the uses exceed what the
+// limit's algorithm promises; for a bucket, in any span. It is written from the promises, not from
+// the code.
 func (w *world) excess() int64 {
 	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
 	if w.limit.Algorithm() == counter.TokenBucket {

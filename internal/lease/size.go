@@ -34,8 +34,8 @@ const (
 	flowFactor = 1.5
 )
 
-// rates counts the units that were requested and those that were used, in the current span and in
-// the previous one.
+// The type rates counts the units that were requested and those that were used, in the current span
+// and in the previous one.
 type rates struct {
 	_ [0]func() // never compared: see slim.Incomparable
 
@@ -45,7 +45,7 @@ type rates struct {
 	everybody              float64 // units per microsecond that all nodes together use, estimated
 }
 
-// seen is the store's last answer.
+// The type seen is the store's last answer.
 type seen struct {
 	at        counter.Micros // when it arrived, on this clock
 	ahead     counter.Micros // upper bound of how far the store's clock is ahead of this one
@@ -67,8 +67,8 @@ func (c *Counter) nextSpan(now counter.Micros) {
 	c.low = c.lowAt(now)
 }
 
-// admits and arrives return the numbers of units that are used and requested on this node during a
-// span at the recent rate.
+// The method admits and arrives return the numbers of units that are used and requested on this
+// node during a span at the recent rate.
 func (c *Counter) admits(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.usedBefore, c.used)
 }
@@ -77,8 +77,8 @@ func (c *Counter) arrives(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.arrivedBefore, c.arrived)
 }
 
-// expect scales the counts to a span. It weights the count of the previous span by the part of that
-// span that lies within one span's length of now.
+// The method expect scales the counts to a span. It weights the count of the previous span by the
+// part of that span that lies within one span's length of now.
 func (c *Counter) expect(now, during counter.Micros, before, current int64) float64 {
 	if c.span == 0 {
 		return 0
@@ -105,8 +105,8 @@ func (c *Counter) age() counter.Micros {
 	return max(1, age)
 }
 
-// gap returns how long a counter whose store is nearly empty usually makes no call. In that time a
-// fiftieth of the limit becomes available.
+// The method gap returns how long a counter whose store is nearly empty usually makes no call. In
+// that time a fiftieth of the limit becomes available.
 func (c *Counter) gap() counter.Micros {
 	fills := c.window
 	if c.algorithm == counter.TokenBucket {
@@ -115,10 +115,11 @@ func (c *Counter) gap() counter.Micros {
 	return max(gapMin, min(gapMax, fills/gapPart))
 }
 
-// pause returns the gap, lengthened or shortened by up to a half. The instant of the store's answer
-// serves as the random number. Nodes with equal pauses would always call in the same order, and the
-// node that calls after the longest break would get the most units. Towards the end of a sliding
-// window the pause shrinks, because units that become available but are not taken by then are lost.
+// The method pause returns the gap, lengthened or shortened by up to a half. The instant of the
+// store's answer serves as the random number. Nodes with equal pauses would always call in the same
+// order, and the node that calls after the longest break would get the most units. Towards the end
+// of a sliding window the pause shrinks, because units that become available but are not taken by
+// then are lost.
 func (c *Counter) pause(now, answered counter.Micros) counter.Micros {
 	gap := c.gap()
 	pause := gap/2 + counter.Micros(uint64(answered)*scatter>>33)%(gap+1)
@@ -128,10 +129,10 @@ func (c *Counter) pause(now, answered counter.Micros) counter.Micros {
 	return pause
 }
 
-// flows reports whether the store is nearly empty, so that only new units are available.
+// The method flows reports whether the store is nearly empty, so that only new units are available.
 func (c *Counter) flows(now counter.Micros) bool { return now < c.flowUntil }
 
-// extra returns how many units to take in advance.
+// The method extra returns how many units to take in advance.
 func (c *Counter) extra(now counter.Micros) int64 {
 	if extra := c.wanted(now) - c.Held(now); extra >= extraMin {
 		return extra
@@ -139,7 +140,7 @@ func (c *Counter) extra(now counter.Micros) int64 {
 	return 0
 }
 
-// wanted returns how many units should be held.
+// The method wanted returns how many units should be held.
 func (c *Counter) wanted(now counter.Micros) int64 {
 	age := c.age()
 	if !c.heard || age < 4*c.rtt || c.algorithm == counter.SlidingLog {
@@ -186,7 +187,7 @@ func (c *Counter) lowAt(now counter.Micros) int64 {
 	return int64(1.5*while + 2*math.Sqrt(while))
 }
 
-// refills reports whether to take more units in advance.
+// The method refills reports whether to take more units in advance.
 func (c *Counter) refills(now counter.Micros) bool {
 	return !c.asking && c.lastExtra >= extraMin && !c.denies(now, extraMin) && c.extra(now) > 0
 }
@@ -200,8 +201,8 @@ func (c *Counter) measureRTT(took counter.Micros) {
 	}
 }
 
-// learn updates the estimates of the store's remaining units and of the rate at which all nodes use
-// them, from an answer.
+// The method learn updates the estimates of the store's remaining units and of the rate at which
+// all nodes use them, from an answer.
 func (c *Counter) learn(now counter.Micros, a *Call, r *counter.Result) {
 	if passed := now - c.last.at; c.heard && passed > 0 {
 		used := float64(c.last.remaining - r.Remaining)

@@ -28,8 +28,8 @@ const (
 
 var shapeNames = [...]string{"poisson", "constant", "bursty", "flash", "skewed", "ramp", "boundary", "hopping", "idleBurst", "handoff"}
 
-// traffic describes a stream of requests: its shape, its demand in multiples of the limit, and the
-// largest cost.
+// The type traffic describes a stream of requests: its shape, its demand in multiples of the limit,
+// and the largest cost.
 type traffic struct {
 	shape  shape
 	demand float64
@@ -38,8 +38,8 @@ type traffic struct {
 
 const hop = 50 * counter.Millisecond
 
-// start returns a function that returns the next request: its time since the scene began, its node
-// and its cost.
+// The method start returns a function that returns the next request: its time since the scene
+// began, its node and its cost.
 func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, int64) {
 	window := float64(s.limit.Window())
 	if s.period > 0 {
@@ -68,7 +68,7 @@ func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, i
 	}
 }
 
-// strength returns the factor of the rate at an instant.
+// The method strength returns the factor of the rate at an instant.
 func (tr traffic) strength(at, window, lasts float64) float64 {
 	switch part := math.Mod(at, window) / window; tr.shape {
 	case bursty:

@@ -26,7 +26,7 @@ type world struct {
 	figures figures
 }
 
-// scene describes one run of the model. Spans are in microseconds.
+// The type scene describes one run of the model. Spans are in microseconds.
 type scene struct {
 	limit counter.Limit
 	// lower is the same limit with smaller numbers, as in another version of the policy or for
@@ -53,7 +53,7 @@ type scene struct {
 	deadline counter.Micros // time after which a call without a reply has failed; 0 means one second
 }
 
-// begins is the true time at which every scene begins, at the start of a window.
+// The constant begins is the true time at which every scene begins, at the start of a window.
 const begins = 1_700_000_000 * counter.Second
 
 type figures struct {
@@ -66,9 +66,9 @@ type figures struct {
 	granted, returned                 int64 // units that answers granted, and units that were refunded
 }
 
-// use records a number of units and the instant at which they count. The units of a request that
-// made a call count at the store's decision, as without a lease; other units count when the request
-// continues.
+// The type use records a number of units and the instant at which they count. The units of a
+// request that made a call count at the store's decision, as without a lease; other units count
+// when the request continues.
 type use struct {
 	at    counter.Micros
 	units int64
@@ -112,7 +112,7 @@ func (w *world) clock(n *node) counter.Micros {
 	return n.origin + counter.Micros(float64(w.now-begins)*n.speed)
 }
 
-// play runs the scene to its end and returns its figures.
+// The method play runs the scene to its end and returns its figures.
 func (w *world) play() *figures {
 	next := w.traffic.start(&w.scene, rand.New(rand.NewPCG(w.seed, 2)))
 	var arrive func(node int, cost int64) func()
@@ -135,7 +135,7 @@ func (w *world) play() *figures {
 	return &w.figures
 }
 
-// run executes all scheduled events, and those that follow from them.
+// The method run executes all scheduled events, and those that follow from them.
 func (w *world) run() {
 	for len(w.events) > 0 {
 		e := heap.Pop(&w.events).(event)
@@ -171,7 +171,7 @@ func (w *world) request(i int, cost int64) {
 	w.tickSoon(i)
 }
 
-// decide carries out a verdict.
+// The method decide carries out a verdict.
 func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	n := w.nodes[i]
 	switch v {
@@ -196,7 +196,7 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	}
 }
 
-// counts returns the instant at which units that a node admitted count.
+// The method counts returns the instant at which units that a node admitted count.
 func (w *world) counts(held Held) counter.Micros {
 	if !held.Leased && w.limit.Algorithm() == counter.TokenBucket {
 		return held.Receipt // charged for this request, like the units of the request that made the call
@@ -204,7 +204,7 @@ func (w *world) counts(held Held) counter.Micros {
 	return w.now
 }
 
-// serve decides the requests that waited for a call that has returned.
+// The method serve decides the requests that waited for a call that has returned.
 func (w *world) serve(i int) {
 	n := w.nodes[i]
 	for len(n.waiting) > 0 {
@@ -218,7 +218,8 @@ func (w *world) serve(i int) {
 	}
 }
 
-// overdue makes the first waiting request send another call if the current one takes too long.
+// The method overdue makes the first waiting request send another call if the current one takes too
+// long.
 func (w *world) overdue(i int, n *node) {
 	if w.nodes[i] != n || len(n.waiting) == 0 {
 		return

@@ -93,7 +93,7 @@ func (c *Limit) Accept() (net.Conn, error) {
 	return v, nil
 }
 
-// enter adds a new connection, and returns the connection to close for it, or nil.
+// The method enter adds a new connection, and returns the connection to close for it, or nil.
 func (c *Limit) enter(v *Conn) (late *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 	return late
 }
 
-// leave removes a connection from the lists and counts. The mutex must be held.
+// The method leave removes a connection from the lists and counts. The mutex must be held.
 func (c *Limit) leave(v *Conn) {
 	if v.gone {
 		return
@@ -234,7 +234,7 @@ func ConnOf(addr net.Addr) *Conn {
 	return nil
 }
 
-// visiting is the context key of a call's connection.
+// The type visiting is the context key of a call's connection.
 type visiting struct{}
 
 // WithConn puts the connection into the contexts of its calls, for [Called]. It is the ConnContext

@@ -59,7 +59,7 @@ func listenNarrowly(path string, mode fs.FileMode) (net.Listener, error) {
 	return narrow.Listen(context.Background(), "unix", path)
 }
 
-// abandoned reports whether path is a socket on which no process listens.
+// The function abandoned reports whether path is a socket on which no process listens.
 func abandoned(path string) bool {
 	const patience = time.Second
 	if file, err := os.Lstat(path); err != nil || file.Mode().Type() != os.ModeSocket {

@@ -31,8 +31,8 @@ func readQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// only rejects parameters that the route does not have. A misspelled parameter would otherwise
-// widen the selection, because an omitted policy means all policies.
+// The method only rejects parameters that the route does not have. A misspelled parameter would
+// otherwise widen the selection, because an omitted policy means all policies.
 func (r *request) only(words ...string) error {
 	for word, values := range r.query {
 		if !slices.Contains(words, word) {

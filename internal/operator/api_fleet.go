@@ -36,8 +36,8 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	return all
 }
 
-// reading returns the reports of all nodes, with a current one of this node. If scope is "node", it
-// returns only this node's report.
+// The method reading returns the reports of all nodes, with a current one of this node. If scope is
+// "node", it returns only this node's report.
 func (a *API) reading(ctx context.Context, scope string) (*fleet.Reading, error) {
 	if err := a.checkScope(scope); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (a *API) listEvents(r *request) (any, error) {
 	return answer, nil
 }
 
-// wait returns how long the answer may wait for an event.
+// The method wait returns how long the answer may wait for an event.
 func (r *request) wait() (time.Duration, error) {
 	text := r.query.Get("wait")
 	if text == "" {
@@ -163,8 +163,8 @@ func (r *request) wait() (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// await returns a page with an event, or after the given time one without. Nodes write their events
-// once a second.
+// The function await returns a page with an event, or after the given time one without. Nodes write
+// their events once a second.
 func await(ctx context.Context, most time.Duration, read func() (*fleet.EventPage, error)) (*fleet.EventPage, error) {
 	for end := time.Now().Add(most); ; {
 		page, err := read()

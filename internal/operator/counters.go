@@ -167,7 +167,7 @@ type selectionError struct {
 func (e *selectionError) Error() string { return e.text }
 func (e *selectionError) Unwrap() error { return e.kind }
 
-// check returns an error if the selection names a policy or rule that is not in force.
+// The method check returns an error if the selection names a policy or rule that is not in force.
 func (s *Selection) check(inForce []Policy) error {
 	var policies, rules []string
 	for _, p := range inForce {
@@ -194,7 +194,7 @@ func (s *Selection) check(inForce []Policy) error {
 	return &selectionError{kind: ErrUnknown, text: text}
 }
 
-// visit is one operation of a desk on the counters of a client.
+// The type visit is one operation of a desk on the counters of a client.
 type visit struct {
 	desk  *Desk
 	op    counter.Op
@@ -203,7 +203,7 @@ type visit struct {
 	found *Report
 }
 
-// visit applies op to every counter of the client for which wants returns true.
+// The method visit applies op to every counter of the client for which wants returns true.
 func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
 ) (*Report, error) {
 	if d.Policies == nil {
@@ -267,8 +267,8 @@ func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, st
 	return nil
 }
 
-// variants returns the identities whose counters are visited: one, unless counters are reset and
-// the tier cannot be known.
+// The method variants returns the identities whose counters are visited: one, unless counters are
+// reset and the tier cannot be known.
 func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
 	all := []policy.Identity{f.identity}
 	if v.op == counter.OpReset && f.lacks("tier") {
@@ -295,8 +295,8 @@ func checkTier(tier string, policies []Policy) error {
 		slices.Compact(known))}
 }
 
-// ask applies the operation to those counters of the plan for which wants returns true, and adds
-// the results to the report.
+// The method ask applies the operation to those counters of the plan for which wants returns true,
+// and adds the results to the report.
 func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
 	var checks []counter.Check
 	var counters []core.Counter
@@ -325,7 +325,7 @@ func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, want
 	return nil
 }
 
-// include adds the result of one check to the report.
+// The method include adds the result of one check to the report.
 func (r *Report) include(rs *core.Ruleset, check *counter.Check, result *counter.Result, ctr core.Counter) {
 	name, key := rs.Name(), string(check.Key)
 	if ctr.Rule < 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// desk returns a desk over two policies, of which a client has used some.
+// The function desk returns a desk over two policies, of which a client has used some.
 func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
@@ -56,7 +56,8 @@ func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	return &operator.Desk{Store: store, Policies: func() []operator.Policy { return policies }}, client
 }
 
-// said formats a report in one line: the remaining units of each counter and the penalties.
+// The function said formats a report in one line: the remaining units of each counter and the
+// penalties.
 func said(r *operator.Report) string {
 	var parts []string
 	for _, c := range r.Counters {
@@ -120,7 +121,7 @@ func TestMistakesAreReported(t *testing.T) {
 	}
 }
 
-// failing is a store that does not answer.
+// The type failing is a store that does not answer.
 type failing struct{}
 
 func (failing) Take(context.Context, []counter.Check, []counter.Result) error {

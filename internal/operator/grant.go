@@ -24,8 +24,8 @@ func (d *Desk) checkGrant(ctx context.Context, editor *directory.Editor, edit *d
 	return grantable(&directory.Grant{Rule: edit.Rule, Window: edit.Window}, r, policies)
 }
 
-// grantable returns an error if the grant raises no limit. A grant raises a limit with a fixed or
-// calendar window, of a rule for any tier, or of the record.
+// The function grantable returns an error if the grant raises no limit. A grant raises a limit with
+// a fixed or calendar window, of a rule for any tier, or of the record.
 func grantable(g *directory.Grant, r *directory.Record, policies []Policy) error {
 	label, err := g.WindowLabel()
 	if err != nil {

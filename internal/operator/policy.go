@@ -29,7 +29,7 @@ type Policy struct {
 	Rejected bool
 }
 
-// keys returns the verifiers of API keys.
+// The method keys returns the verifiers of API keys.
 func (p *Policy) keys() (all []*credential.Keys) {
 	for _, v := range p.Verifiers {
 		if keys, ok := v.(*credential.Keys); ok {
@@ -39,7 +39,7 @@ func (p *Policy) keys() (all []*credential.Keys) {
 	return all
 }
 
-// identifies reports whether the policy has a way to identify clients of a kind.
+// The method identifies reports whether the policy has a way to identify clients of a kind.
 func (p *Policy) identifies(kind string) bool {
 	kind = strings.TrimSuffix(kind, policy.HashSuffix)
 	if len(p.Document.Identify) == 0 {
@@ -68,7 +68,7 @@ func kindOf(way *policyfile.Identify) string {
 	return "ip"
 }
 
-// kinds returns the kinds of clients that the policy identifies, for messages.
+// The method kinds returns the kinds of clients that the policy identifies, for messages.
 func (p *Policy) kinds() string {
 	if len(p.Document.Identify) == 0 {
 		return "ip"
@@ -82,7 +82,7 @@ func (p *Policy) kinds() string {
 	return strings.Join(all, ", ")
 }
 
-// counts reports whether a rule of the policy counts by values of a kind.
+// The method counts reports whether a rule of the policy counts by values of a kind.
 func (p *Policy) counts(kind string) bool {
 	return slices.ContainsFunc(p.Document.Rules, func(r policyfile.Rule) bool {
 		return slices.ContainsFunc(per(&r), func(dimension string) bool { return valueKind(dimension) == kind })
@@ -97,7 +97,7 @@ func valueKind(dimension string) string {
 	return strings.Replace(dimension, "attr:", "attr.", 1)
 }
 
-// per returns the dimensions of a rule.
+// The function per returns the dimensions of a rule.
 func per(r *policyfile.Rule) []string {
 	if r.Per == nil {
 		return []string{"client"}
@@ -105,8 +105,8 @@ func per(r *policyfile.Rule) []string {
 	return *r.Per
 }
 
-// charges reports whether a request of the client can be charged to a counter of the rule. It
-// cannot if a dimension of the rule needs a property that the client does not have.
+// The method charges reports whether a request of the client can be charged to a counter of the
+// rule. It cannot if a dimension of the rule needs a property that the client does not have.
 func (p *Policy) charges(index int, who *policy.Identity, hasAddress bool) bool {
 	identified := p.identifies(who.Kind)
 	for _, dimension := range per(&p.Document.Rules[index]) {
@@ -132,7 +132,7 @@ func (p *Policy) charges(index int, who *policy.Identity, hasAddress bool) bool 
 	return true
 }
 
-// tiers returns the tiers for which rules have limits, sorted.
+// The method tiers returns the tiers for which rules have limits, sorted.
 func (p *Policy) tiers() []string {
 	tiers := map[string]bool{}
 	for i := range p.Document.Rules {
@@ -146,7 +146,8 @@ func (p *Policy) tiers() []string {
 // usesTiers reports whether counters depend on the tier.
 func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.counts("tier") }
 
-// mentions reports whether the policy treats clients of the tier differently from others.
+// The method mentions reports whether the policy treats clients of the tier differently from
+// others.
 func (p *Policy) mentions(tier string) bool {
 	d := p.Document
 	in := func(m *policyfile.Match) bool { return m != nil && slices.Contains(m.Tier, tier) }

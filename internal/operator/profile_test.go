@@ -155,7 +155,7 @@ func TestLookKnowsTheLastToken(t *testing.T) {
 	}
 }
 
-// told formats a report: the profiles, and the rules with their limits.
+// The function told formats a report: the profiles, and the rules with their limits.
 func told(r *Report) string {
 	var text []string
 	for _, f := range r.Profiles {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/otlptest"
 )
 
-// setting sets variables of the environment; the exporters read it themselves.
+// The function setting sets variables of the environment; the exporters read it themselves.
 func setting(t *testing.T, variables map[string]string) func(string) string {
 	t.Helper()
 	for name, value := range variables {

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// brackets removes the brackets that Envoy's attribute names may contain.
+// The variable brackets removes the brackets that Envoy's attribute names may contain.
 var brackets = strings.NewReplacer("[", "", "]", "")
 
 const whyClaimed = ", which clients can set"
@@ -58,10 +58,10 @@ func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimensi
 	}
 }
 
-// claimed returns the request header or cookie for which an attribute is another name, among
-// Caddy's placeholders and Envoy's attributes; kind is "" if there is none. A value that the client
-// can choose identifies clients only if the policy has unverified, whichever name is used for the
-// value.
+// The function claimed returns the request header or cookie for which an attribute is another name,
+// among Caddy's placeholders and Envoy's attributes; the result kind is "" if there is none. A
+// value that the client can choose identifies clients only if the policy has unverified, whichever
+// name is used for the value.
 func claimed(attr string) (kind, name string) {
 	attr = Unbracketed(attr)
 	for _, c := range []struct{ kind, prefix string }{

@@ -17,9 +17,9 @@ import (
 // without verifiers.
 func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) }
 
-// CompileWith compiles the policy. verifiers[i] belongs to d.Identify[i]; it is nil or missing if
-// that entry needs none. The error is [policy.Problems], with invalid values and problems of the
-// whole policy, each with its position where known.
+// CompileWith compiles the policy. The element verifiers[i] belongs to d.Identify[i]; it is nil or
+// missing if that entry needs no verifier. The error is [policy.Problems], with invalid values and
+// problems of the whole policy, each with its position where known.
 func (d *Document) CompileWith(verifiers []policy.Verifier) (*core.Ruleset, error) {
 	found := &syntax.Report{Finish: d.NameRules}
 	for i := range d.Identify {
@@ -73,7 +73,8 @@ func (i *Identify) Verified() string {
 	return ""
 }
 
-// denying is a verifier that accepts no credential. Check uses it in place of the real ones.
+// The type denying is a verifier that accepts no credential. Check uses it in place of the real
+// ones.
 type denying struct{}
 
 func (denying) Verify(string) (*policy.Identity, policy.CredentialState) {
@@ -89,9 +90,9 @@ func (d *Document) addFollowing(found *syntax.Report) {
 	}
 }
 
-// compile adds the problems of values and of the whole policy to found. It does not report
-// consequences of a problem that found already contains: for example, an invalid limit is not also
-// reported as missing.
+// The method compile adds the problems of values and of the whole policy to found. It does not
+// report consequences of a problem that the list found already contains: for example, an invalid
+// limit is not also reported as missing.
 //
 // If an entry of identify has no verifier, compile uses one that rejects every credential.
 func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *core.Ruleset {
@@ -135,8 +136,8 @@ func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *c
 	return ruleset
 }
 
-// written returns the document's path for a path of the policy. The two differ only for the places
-// of credentials.
+// The method written returns the document's path for a path of the policy. The two differ only for
+// the places of credentials.
 func (d *Document) written(path string) string {
 	for i := range d.Identify {
 		rest, ok := strings.CutPrefix(path, Index("identify", i)+".from[")
@@ -153,13 +154,15 @@ func (d *Document) written(path string) string {
 	return path
 }
 
-// place is a part of the request that can contain a credential, with its field in the document.
+// The type place is a part of the request that can contain a credential, with its field in the
+// document.
 type place struct {
 	word string
 	from policy.CredentialSource
 }
 
-// places returns the parts of the request that can contain the credential, in their fixed order.
+// The method places returns the parts of the request that can contain the credential, in their
+// fixed order.
 func (i *Identify) places() []place {
 	switch {
 	case i.JWT != nil:

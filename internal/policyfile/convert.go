@@ -46,11 +46,11 @@ func (d *Document) Policy() (policy.Policy, error) {
 		p.Rules = append(p.Rules, c.rule(Index("rules", i), &d.Rules[i]))
 		regions.divide(Index("rules", i), d, &d.Rules[i], &p.Rules[i])
 	}
-	c.events(d) // for its problems; see [Document.EventSettings]
+	c.events(d) // called for its problems; see [Document.EventSettings]
 	return p, c.Err()
 }
 
-// choice is a word of the policy language with its value.
+// The type choice is a word of the policy language with its value.
 type choice[T any] struct {
 	word  string
 	value T
@@ -85,7 +85,7 @@ func (c *converter) problem(path, value, why, remedy string) {
 	c.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: c.tree.PlaceOf(path)})
 }
 
-// choose returns the value for a word, or the zero value if the word is empty.
+// The function choose returns the value for a word, or the zero value if the word is empty.
 func choose[T any](c *converter, path, word string, among []choice[T]) (value T) {
 	if word == "" {
 		return value

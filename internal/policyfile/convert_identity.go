@@ -100,7 +100,7 @@ const (
 	// a greater leeway would make the expiry of short-lived tokens meaningless
 	leewayMax  = 5 * counter.Minute
 	refreshMin = counter.Second
-	refreshMax = counter.Day // a removed key is accepted for that long
+	refreshMax = counter.Day // a removed key may be accepted for that time
 )
 
 // jwt reports invalid values of the fields that only the token verifier uses.
@@ -167,7 +167,7 @@ func (c *converter) secret(path, text string, algorithms Words) {
 		algorithms = secretAlgorithms[:1]
 	}
 	for _, name := range algorithms {
-		// The number of bits of the hash. A secret must not be shorter than that.
+		// The number of bits of the hash. A secret must not be shorter than the hash.
 		bits, err := strconv.Atoi(strings.TrimPrefix(name, "HS"))
 		if err == nil && slices.Contains(secretAlgorithms, name) && len(text) < bits/8 {
 			c.problem(path, "", fmt.Sprintf("has %d bytes, and %s needs %d", len(text), name, bits/8),
@@ -266,7 +266,7 @@ func (c *converter) timezone(path, name string) *time.Location {
 	return zone
 }
 
-// span reads a duration and checks its bounds; an empty text is 0.
+// The method span reads a duration and checks its bounds; an empty text is 0.
 func (c *converter) span(path, text string, least, most counter.Micros) counter.Micros {
 	if text == "" {
 		return 0

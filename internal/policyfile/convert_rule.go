@@ -55,8 +55,8 @@ func (c *converter) rule(path string, d *Rule) policy.Rule {
 	return r
 }
 
-// limits reads limits. An invalid one becomes the zero Limit, so that the others keep their
-// indexes.
+// The method limits reads limits. An invalid one becomes the zero Limit, so that the others keep
+// their indexes.
 func (c *converter) limits(path string, texts Words) (limits []counter.Limit) {
 	for i, text := range texts {
 		limit, err := counter.ParseLimit(text)
@@ -115,7 +115,7 @@ func (c *converter) cost(path string, d *Cost) policy.Cost {
 	}
 }
 
-// units reports a number of units outside the bounds of a cost.
+// The method units reports a number of units outside the bounds of a cost.
 func (c *converter) units(path string, n int64, remedy string) {
 	if n < 1 || n > counter.CountMax {
 		c.problem(path, strconv.FormatInt(n, 10), fmt.Sprintf("is not between 1 and %d", counter.CountMax), remedy)
@@ -142,7 +142,7 @@ func (c *converter) atLeastOne(path string, n *int) int {
 	return *n
 }
 
-// shards returns a number of shards, or 0 if none is written.
+// The method shards returns a number of shards, or 0 if none is written.
 func (c *converter) shards(path string, n *int) int {
 	if n == nil {
 		return 0
@@ -168,7 +168,7 @@ func (c *converter) costAfter(path string, d *CostAfter) *policy.CostAfter {
 	}
 }
 
-// statuses reads 401 and 5xx.
+// The method statuses reads 401 and 5xx.
 func (c *converter) statuses(path string, d *Statuses) (ranges []policy.Statuses) {
 	if d == nil {
 		return nil

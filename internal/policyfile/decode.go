@@ -38,7 +38,7 @@ func decodeInto(n *syntax.Node, into any, found *syntax.Report) {
 }
 
 // decoder decodes nodes into the document's types by their json tags; all formats use it. After a
-// problem it continues, and leaves the value zero.
+// problem it continues, and sets the value to zero.
 type decoder struct{ found *syntax.Report }
 
 func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
@@ -52,7 +52,7 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 			d.words(n, path, target)
 		}
 		return
-	case **Words: // per, where an empty list has a meaning
+	case **Words: // this is per, where an empty list has a meaning
 		*target = new(Words)
 		d.words(n, path, *target)
 		return
@@ -108,8 +108,8 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
 	reflect.TypeFor[Response](): true}
 
-// fields decodes a map into a struct. It reports keys that are unknown, duplicate, or of a later
-// version.
+// The method fields decodes a map into a struct. It reports keys that are unknown, duplicate, or of
+// a later version.
 func (d *decoder) fields(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of fields belongs", remedyForBlock(path))
@@ -163,7 +163,7 @@ func (d *decoder) unknown(entry syntax.Entry, path string, in reflect.Type) {
 	d.found.Add(problem)
 }
 
-// someItems reports empty lists, which could be read as everything or as nothing.
+// someItems reports empty lists, which could mean everything or nothing.
 func (d *decoder) someItems(n *syntax.Node, path string) bool {
 	if n.Kind != syntax.KindList || len(n.Items) > 0 {
 		return true
@@ -197,8 +197,8 @@ func (d *decoder) list(n *syntax.Node, path string, into reflect.Value) {
 	}
 }
 
-// words decodes one word or a list. An invalid word becomes empty, so that the others keep their
-// indexes.
+// The method words decodes one word or a list. An invalid word becomes empty, so that the others
+// keep their indexes.
 func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	items := []*syntax.Node{n}
 	if n.Kind == syntax.KindList {
@@ -215,7 +215,7 @@ func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	}
 }
 
-// word reads one word.
+// The method word reads one word.
 func (d *decoder) word(n *syntax.Node, path string) (string, bool) {
 	switch n.Kind {
 	case syntax.KindWord, syntax.KindText:
@@ -234,7 +234,7 @@ func (d *decoder) word(n *syntax.Node, path string) (string, bool) {
 	return "", false
 }
 
-// flag reads true or false.
+// The method flag reads true or false.
 func (d *decoder) flag(n *syntax.Node, path string, into reflect.Value) {
 	typed := n.Kind == syntax.KindBool || n.Kind == syntax.KindText
 	if typed && (n.Text == "true" || n.Text == "false") {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// costs reads a number or a list of costs.
+// The method costs reads a number or a list of costs.
 func (d *decoder) costs(n *syntax.Node, path string, into *Costs) {
 	if !d.someItems(n, path) {
 		return
@@ -29,7 +29,7 @@ func (d *decoder) costs(n *syntax.Node, path string, into *Costs) {
 	d.value(n, path, reflect.ValueOf(&(*into)[0].N).Elem())
 }
 
-// identify reads a list of ways to identify, or one of them.
+// The method identify reads a list of ways to identify, or one of them.
 func (d *decoder) identify(n *syntax.Node, path string, into *[]Identify) {
 	if !d.someItems(n, path) {
 		return
@@ -82,13 +82,13 @@ func (d *decoder) oneOrList(n *syntax.Node, path string, into reflect.Value) {
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), 1, 1))
-	if n.Kind == syntax.KindMap { // the path that later problems use
+	if n.Kind == syntax.KindMap { // the path that is used by later problems
 		path = Index(path, 0)
 	}
 	d.value(n, path, into.Index(0))
 }
 
-// statuses decodes response statuses, which are numbers or words.
+// The method statuses decodes response statuses, which are numbers or words.
 func (d *decoder) statuses(n *syntax.Node, path string, into *StatusWords) {
 	if n.Kind != syntax.KindList {
 		*into = StatusWords{d.status(n, path)}
@@ -120,8 +120,8 @@ func (d *decoder) date(n *syntax.Node, path string) Date {
 	return Date(text)
 }
 
-// named decodes a map whose keys are names that the user chose. The case of header names is
-// ignored.
+// The method named decodes a map whose keys are names that the user chose. The case of header names
+// is ignored.
 func (d *decoder) named(n *syntax.Node, path string, into reflect.Value) {
 	_, isTier := into.Interface().(Tiers)
 	_, isRegion := into.Interface().(Regions)

@@ -17,8 +17,8 @@ type Document struct {
 	// Whether the policy is in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// How clients are identified. The ways are tried in order, and the first that finds a client
-	// counts. Default: by IP address.
+	// How clients are identified. The ways are tried in order, and the first one that finds a
+	// client is used. Default: by IP address.
 	Identify []Identify `json:"identify,omitempty"`
 
 	// The proxies in front of this one, as addresses or CIDR ranges. The client's address is the
@@ -97,7 +97,7 @@ type Document struct {
 	// the parsed file, for the positions of problems found later; nil for a Document made in Go
 	tree   *syntax.Node
 	folder string // folder of the file from which it was read, or ""
-	region string // for whose parts of the limits it is compiled; "" for whole limits
+	region string // the region for whose parts of the limits it is compiled; "" for whole limits
 	origin string // the version that was published, or ""
 }
 
@@ -265,7 +265,7 @@ type Cost struct {
 	// `trusted`.
 	Header string `json:"header,omitempty"`
 
-	// The peers whose header counts, as IP addresses or CIDR ranges. Required with `header`,
+	// The peers whose header is used, as IP addresses or CIDR ranges. Required with `header`,
 	// because otherwise clients could set their own cost.
 	Trusted Words `json:"trusted,omitempty"`
 

@@ -24,7 +24,7 @@ func (d *Document) LoggedCredentials() (places []string) {
 		if key := d.Identify[i].APIKey; key != nil {
 			header := key.Header
 			if header == "" && key.Cookie == "" && key.Query == "" && !key.Bearer {
-				header = "X-Api-Key" // the default, besides the bearer token
+				header = "X-Api-Key" // the default, in addition to the bearer token
 			}
 			add("header", textproto.CanonicalMIMEHeaderKey(header))
 			add("query", key.Query)

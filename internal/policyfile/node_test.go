@@ -84,7 +84,7 @@ func wantError(t *testing.T, err error, lines ...string) {
 	}
 	problems = slices.Clone(problems)
 	for i := range problems {
-		problems[i].Rule = "" // to keep the expected lines short
+		problems[i].Rule = "" // this keeps the expected lines short
 	}
 	err = problems
 	for _, line := range lines {

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// reference returns the text of all pages of docs/reference.
+// The function reference returns the text of all pages of docs/reference.
 func reference(t *testing.T) string {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "reference", "*.md"))
@@ -48,7 +48,7 @@ func firstCells(t *testing.T, text, heading string) (words []string) {
 		t.Fatalf("docs/reference has no table %q", heading)
 	}
 	for i, line := range strings.Split(table, "\n") {
-		if i < 2 { // the rest of the heading, and the separator below it
+		if i < 2 { // these are the rest of the heading, and the separator below it
 			continue
 		}
 		if !strings.HasPrefix(line, "| ") {

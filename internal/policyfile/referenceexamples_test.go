@@ -22,10 +22,10 @@ import (
 // policyPage is the page whose examples are all run.
 const policyPage = "docs/reference/policy.md"
 
-// fenced is an example in a document: a block between two lines of three backticks.
+// The type fenced is an example in a document: a block between two lines of three backticks.
 type fenced struct{ document, kind, text string }
 
-// examples returns the examples of the README and of every page of docs.
+// The function examples returns the examples of the README and of every page of docs.
 func examples(t *testing.T) (all []fenced) {
 	t.Helper()
 	root := filepath.Join("..", "..")

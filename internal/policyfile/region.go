@@ -21,16 +21,16 @@ const (
 	AcrossLease = "lease" // each region has its part, and borrows units of the others
 )
 
-// acrossLater are the ways to hold a limit over all regions that this version does not support,
+// acrossLater lists the ways to hold a limit over all regions that this version does not support,
 // each with what to write instead.
 var acrossLater = map[string]string{
 	"home":   "write share; or leave regions out, and let the processes of all regions use one Redis",
 	"gossip": "write share or lease, which never admit more than the limit",
 }
 
-// InRegion makes the document that of a process in a region: Policy and Compile return the region's
+// InRegion makes the document one for a process in a region: Policy and Compile return the region's
 // parts of the limits. It has no effect on a policy without regions. Without InRegion, they return
-// the whole limits, which a process with a store of its own must not enforce. The error is
+// the whole limits, which a process with its own store must not enforce. The error is
 // [policy.Problems].
 func (d *Document) InRegion(name string) error {
 	if len(d.Regions) == 0 {
@@ -70,14 +70,14 @@ func (d *Document) Division() policy.Division {
 	return set.division
 }
 
-// regionSet is the regions of a policy, ready to divide limits.
+// regionSet holds the regions of a policy, ready to divide limits.
 type regionSet struct {
 	*converter
 	names    []string // sorted
 	division policy.Division
 }
 
-// regions reads the shares of the regions.
+// The method regions reads the shares of the regions.
 func (c *converter) regions(d *Document) regionSet {
 	s := regionSet{converter: c, names: d.RegionNames()}
 	if len(s.names) > policy.RegionsMax {
@@ -109,8 +109,8 @@ func IsRegion(name string) bool {
 	return name != "" && len(name) <= regionBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// across reports whether a way to hold a limit over all regions is supported. If not, it adds a
-// problem.
+// The method across reports whether a way to hold a limit over all regions is supported. If not, it
+// adds a problem.
 func (c *converter) across(path, way string) bool {
 	if remedy, later := acrossLater[way]; later {
 		c.problem(path, way, "is "+notYet, remedy)
@@ -121,8 +121,8 @@ func (c *converter) across(path, way string) bool {
 	return len(c.Problems)+c.More == before
 }
 
-// divide replaces the limits of a rule by the parts of the document's region. It reports limits of
-// which a region has no unit.
+// The method divide replaces the limits of a rule by the parts of the document's region. It reports
+// limits of which a region has no unit.
 func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rule) {
 	if source.Across != "" && !s.across(path+".across", source.Across) {
 		return
@@ -145,8 +145,8 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	}
 }
 
-// lend keeps the limits over all regions, from which regions compute what they can lend. It reports
-// limits that cannot be lent.
+// The method lend keeps the limits over all regions, from which regions compute what
+// they can lend. It reports limits that cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: lease", "leave it out, or write across: share")
@@ -176,7 +176,7 @@ func (s *regionSet) divideRule(path, region string, r *policy.Rule) {
 	}
 	self := slices.Index(s.names, region)
 	if self < 0 {
-		r.Region = nil // the limits are whole
+		r.Region = nil // in this case the limits are whole
 		return
 	}
 	r.Region.Division = s.division

@@ -11,7 +11,8 @@ import (
 // linksMax is the greatest number of symbolic links on the path to a file, the same as in Linux.
 const linksMax = 40
 
-// route describes the path to a file: the names and folders to watch for a replacement of the file.
+// The type route describes the path to a file: the names and folders to watch for a replacement of
+// the file.
 type route struct {
 	names   map[string]bool // the file and every symbolic link on its path, each with its real folder
 	folders map[string]bool // these real folders
@@ -61,7 +62,7 @@ func routeTo(path string) route {
 
 func (r *route) add(folder, name string) { r.folders[folder], r.names[name] = true, true }
 
-// parts splits a path, without empty parts and dots.
+// The function parts splits a path, without empty parts and dots.
 func parts(path string) (names []string) {
 	for _, name := range strings.Split(filepath.ToSlash(path), "/") {
 		if name != "" && name != "." {

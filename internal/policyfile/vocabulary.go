@@ -21,13 +21,14 @@ const (
 	sourceRemedy = `write {attr: NAME}, or {host_label: 1}, or {header: {name: X-Tenant, unverified: true}}`
 )
 
-// later lists the fields that only later versions of Penstock support, by the type that will have
-// them.
+// The variable later lists the fields that only later versions of Penstock support, by the type
+// that will have them.
 var later = map[reflect.Type][]string{
 	reflect.TypeFor[Rule](): {"gossip"},
 }
 
-// instead maps fields of other rate limiters to their equivalents in a Penstock policy.
+// The variable instead maps fields of other rate limiters to their equivalents in a Penstock
+// policy.
 var instead = map[string]string{
 	"algorithm": `write the algorithm after the limit: "100/1m token_bucket"`,
 	"burst":     `write the burst after the limit: "10/1s burst 20"`,
@@ -61,7 +62,7 @@ var instead = map[string]string{
 		"of jwt",
 }
 
-// homes are the parts of a document in which a misplaced field is looked up.
+// The variable homes are the parts of a document in which a misplaced field is looked up.
 var homes = []struct {
 	in   reflect.Type
 	name string
@@ -182,7 +183,8 @@ func remedyForBlock(path string) string {
 	}
 }
 
-// words holds the keys of a struct, in order and by name, with the index of the struct's field.
+// The type words holds the keys of a struct, in order and by name, with the index of the struct's
+// field.
 type words struct {
 	order  []string
 	fields map[string]int
@@ -212,8 +214,8 @@ func FieldsOf(t reflect.Type) map[string]int { return vocabularyOf(t).fields }
 // FieldNames returns the names of a type's fields in documents, in their order.
 func FieldNames(t reflect.Type) []string { return vocabularyOf(t).order }
 
-// nearest returns the word that was probably meant, or "": one with the same beginning, or one in
-// which at most a third of the letters differ.
+// The function nearest returns the word that was probably meant, or "": one with the same
+// beginning, or one in which at most a third of the letters differ.
 func nearest(word string, among []string) string {
 	best, bestDistance := "", len(word)/3+1
 	if len(word) > 32 { // longer than any known word plus the allowed distance
@@ -231,8 +233,8 @@ func nearest(word string, among []string) string {
 	return best
 }
 
-// distance returns the number of insertions, deletions, changes and swaps of adjacent letters from
-// a to b.
+// The function distance returns the number of insertions, deletions, changes and swaps of adjacent
+// letters from a to b.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

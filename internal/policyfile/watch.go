@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// pace holds the time settings of a [Watcher].
+// The type pace holds the time settings of a [Watcher].
 type pace struct {
 	// the file is read after this time without events, because editors write in several steps
 	quiet   time.Duration
@@ -78,9 +78,9 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 	return w, nil
 }
 
-// listen subscribes to the kernel's file events. Linux grants 128 such watches to all processes of
-// a user, which on a Kubernetes node means all containers. If none is left, the file is polled
-// instead: an edit takes effect later, but the proxy starts.
+// The method listen subscribes to the kernel's file events. Linux grants 128 such watches to all
+// processes of a user, which on a Kubernetes node means all containers. If none is left, the file
+// is polled instead: an edit takes effect later, but the proxy starts.
 func (w *Watcher) listen() {
 	if !w.pace.deaf {
 		if notify, err := fsnotify.NewWatcher(); err == nil {
@@ -173,7 +173,7 @@ func (w *Watcher) run() {
 	}
 }
 
-// follow watches the folders on the file's current path.
+// The method follow watches the folders on the file's current path.
 func (w *Watcher) follow() {
 	before := w.route
 	w.route = routeTo(w.path)
@@ -192,8 +192,8 @@ func (w *Watcher) follow() {
 	}
 }
 
-// look reads the file and reports its content if it changed. soon is true if the file should be
-// read again shortly.
+// The method look reads the file and reports its content if it changed. soon is true if the file
+// should be read again shortly.
 func (w *Watcher) look(now time.Time) (soon bool) {
 	w.follow()
 	data, err := readFile(w.path)
@@ -231,8 +231,8 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("a panic, which is an error of this program and not of the file; please report it with the stack: %v", e.Reason)
 }
 
-// guard runs a step of the watcher. It reports a panic to onChange and returns it as an error. If
-// onChange panics again, it is not called again for this panic.
+// The method guard runs a step of the watcher. It reports a panic to onChange and returns it as an
+// error. If onChange panics again, it is not called again for this panic.
 func (w *Watcher) guard(step func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

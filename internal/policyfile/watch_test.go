@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// fast is the pace of the tests. Its polling interval is so long that changes are not detected by
-// polling.
+// The variable fast is the pace of the tests. Its polling interval is so long that changes are not
+// detected by polling.
 var fast = pace{quiet: 10 * time.Millisecond, longest: 100 * time.Millisecond, absent: 150 * time.Millisecond,
 	poll: time.Hour}
 
@@ -23,7 +23,7 @@ type watchReport struct {
 	err  error
 }
 
-// watching watches a file for the duration of a test.
+// The function watching watches a file for the duration of a test.
 func watching(t *testing.T, path string, pace pace) (*Watcher, chan watchReport) {
 	t.Helper()
 	reports := make(chan watchReport, 100)
@@ -45,7 +45,7 @@ func watching(t *testing.T, path string, pace pace) (*Watcher, chan watchReport)
 	return w, reports
 }
 
-// next returns the next report of the watcher.
+// The function next returns the next report of the watcher.
 func next(t *testing.T, reports chan watchReport) watchReport {
 	t.Helper()
 	select {

@@ -92,7 +92,7 @@ type header struct {
 	Signature  []byte `json:"signature"`
 }
 
-// signed returns the bytes that a signature covers.
+// The method signed returns the bytes that a signature covers.
 func (h *header) signed(body []byte) []byte {
 	text := fmt.Appendf(nil, "penstock policy %d\x00%s\x00%d\x00", h.Format, h.Policy, h.Generation)
 	return append(text, body...)
@@ -172,7 +172,7 @@ func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error
 	return m, nil
 }
 
-// trusted reports whether one of the keys has signed the text.
+// The method trusted reports whether one of the keys has signed the text.
 func (h *header) trusted(body []byte, keys []ed25519.PublicKey) bool {
 	covered := h.signed(body)
 	for _, key := range keys {

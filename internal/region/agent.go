@@ -101,7 +101,7 @@ func (a *Agent) Arrive(now counter.Micros, id uint64, cost int64, out *Output) V
 	return Wait
 }
 
-// foresee asks for units before requests must wait for them.
+// The method foresee asks for units before requests must wait for them.
 func (a *Agent) foresee(now counter.Micros, out *Output) {
 	if a.asking || now < a.exhausted {
 		return
@@ -114,15 +114,16 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 	}
 }
 
-// horizon returns the units that requests need until the answer to a question asked now arrives:
-// for a round trip, half of one for delays, and twice the standard deviation of their number.
+// The method horizon returns the units that requests need until the answer to a question asked now
+// arrives: for a round trip, half of one for delays, and twice the standard deviation of their
+// number.
 func (a *Agent) horizon(now counter.Micros) int64 {
 	units := a.rate.now(now) * 1.5 * float64(a.RoundTrip) / float64(counter.Second)
 	return int64(units + 2*math.Sqrt(units))
 }
 
-// others returns the regions to ask: the home, and those that are known to have units. A home that
-// does not know where all units are asks every region.
+// The method others returns the regions to ask: the home, and those that are known to have units. A
+// home that does not know where all units are asks every region.
 func (a *Agent) others() uint8 {
 	set := a.known | 1<<a.Home
 	if a.Self == a.Home {
@@ -202,7 +203,7 @@ func (a *Agent) Receive(now counter.Micros, m Message, out *Output) {
 	}
 }
 
-// give sends a transfer that no region asked for, or that must be repeated.
+// The method give sends a transfer that no region asked for, or that must be repeated.
 func (a *Agent) give(now counter.Micros, t Transfer, out *Output) {
 	a.repeated[t.To] = now
 	out.Messages = append(out.Messages, a.message(now, Message{Kind: Gift, To: t.To, Transfer: t}))
@@ -217,8 +218,8 @@ func (a *Agent) learn(from int, has int64) {
 	}
 }
 
-// answer gives the asking region units, or tells it that there are none. The home forwards the
-// question to the regions that may have units and were not asked.
+// The method answer gives the asking region units, or tells it that there are none. The home
+// forwards the question to the regions that may have units and were not asked.
 func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	asked := m.Asked
 	if a.Self == a.Home {
@@ -243,10 +244,10 @@ func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	out.Messages = append(out.Messages, a.message(now, reply))
 }
 
-// gift returns how many units to give: a part of the spare ones in proportion to the rates of the
-// two regions, but as many as the other region's waiting requests need. A region that is short of
-// units itself gives only what makes the two shares proportional to the rates. Otherwise two
-// regions that are both short would pass the same units back and forth.
+// The method gift returns how many units to give: a part of the spare ones in proportion to the
+// rates of the two regions, but as many as the other region's waiting requests need. A region that
+// is short of units itself gives only what makes the two shares proportional to the rates.
+// Otherwise two regions that are both short would pass the same units back and forth.
 func (a *Agent) gift(now counter.Micros, m Message) int64 {
 	if len(a.waiting) > 0 {
 		return 0
@@ -280,7 +281,7 @@ func (a *Agent) nothingFor() counter.Micros {
 	return min(most, max(a.RoundTrip, window/50))
 }
 
-// hear handles an answer to the last question.
+// The method hear handles an answer to the last question.
 func (a *Agent) hear(now counter.Micros, m Message, out *Output) {
 	if a.asking && m.Question == a.question {
 		a.answered |= 1 << m.From
@@ -301,7 +302,7 @@ func (a *Agent) hear(now counter.Micros, m Message, out *Output) {
 	}
 }
 
-// serve admits waiting requests in their order, as far as the share suffices.
+// The method serve admits waiting requests in their order, as far as the share suffices.
 func (a *Agent) serve(now counter.Micros, out *Output) {
 	served := 0
 	for _, w := range a.waiting {
@@ -314,9 +315,9 @@ func (a *Agent) serve(now counter.Micros, out *Output) {
 	a.waiting = a.waiting[served:]
 }
 
-// settle denies the waiting requests once all regions have answered. But if a region has given
-// units, these did not suffice because more requests arrived meanwhile. Then the regions are asked
-// again.
+// The method settle denies the waiting requests once all regions have answered. But if a region has
+// given units, these did not suffice because more requests arrived meanwhile. Then the regions are
+// asked again.
 func (a *Agent) settle(now counter.Micros, out *Output) {
 	if a.gained {
 		a.ask(now, out)
@@ -325,7 +326,8 @@ func (a *Agent) settle(now counter.Micros, out *Output) {
 	a.deny(now, out)
 }
 
-// deny denies the waiting requests, and those that arrive until other regions may have units.
+// The method deny denies the waiting requests, and those that arrive until other regions may have
+// units.
 func (a *Agent) deny(now counter.Micros, out *Output) {
 	for _, w := range a.waiting {
 		out.Denied = append(out.Denied, w.id)

@@ -38,13 +38,14 @@ func (f *figures) row(s scene, uses []use, exact int64) row {
 	return r
 }
 
-// exactly returns the units that one counter without delay admits.
+// The function exactly returns the units that one counter without delay admits.
 func exactly(s scene, seed uint64) int64 {
 	f, _ := atHome(s).play(s, seed)
 	return f.admitted
 }
 
-// rows plays a scene with moving shares, and with each rival if all ways to count are wanted.
+// The function rows plays a scene with moving shares, and with each rival if all ways to count are
+// wanted.
 func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 	exact := exactly(s, seed)
 	w := newWorld(s, seed)
@@ -127,7 +128,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// hot returns two minutes of traffic under a limit of 120,000 per minute.
+// The function hot returns two minutes of traffic under a limit of 120,000 per minute.
 func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr traffic) scene {
 	t.Helper()
 	limit, err := counter.NewLimit(algorithm, 120_000, counter.Minute, 0)

@@ -14,7 +14,7 @@ type Count struct {
 	Current, Previous int64
 }
 
-// at returns the count as of a window that begins at start.
+// The method at returns the count as of a window that begins at start.
 func (c Count) at(start, window counter.Micros) Count {
 	switch {
 	case c.Start >= start:

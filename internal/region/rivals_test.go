@@ -42,7 +42,8 @@ func fixedShares(s scene) rival {
 	return rival{name: "fixed shares", decide: decide}
 }
 
-// gossips reports each region's count to all others at an interval, as Unkey does every 10 seconds.
+// The function gossips reports each region's count to all others at an interval, as Unkey does
+// every 10 seconds.
 func gossips(name string, s scene, every counter.Micros) rival {
 	all := make([]Gossip, s.regions)
 	for i := range all {
@@ -71,8 +72,8 @@ func gossips(name string, s scene, every counter.Micros) rival {
 		}}
 }
 
-// syncs lets each region count by itself and exchange its count with a central store at an
-// interval, as Kong does with sync_rate.
+// The function syncs lets each region count by itself and exchange its count with a central store
+// at an interval, as Kong does with sync_rate.
 func syncs(s scene, every counter.Micros) rival {
 	r := gossips("sync with a central store every 10 s", s, every)
 	exchange := r.exchange
@@ -91,8 +92,9 @@ func mustShare(limit counter.Limit, self int) Share {
 	return share
 }
 
-// play decides each request of a scene, and returns the figures and the admitted requests. A
-// request that waits is decided at once here, so only the fraction of those that wait is measured.
+// The method play decides each request of a scene, and returns the figures and the admitted
+// requests. A request that waits is decided at once here, so only the fraction of those that wait
+// is measured.
 func (r rival) play(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.start(s.limit, s.regions, newRand(seed))
 	var f figures

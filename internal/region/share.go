@@ -194,7 +194,8 @@ func (s *Share) Moving() (units int64) {
 	return units
 }
 
-// advance moves the share's clock, which never goes back, and adds the units that may be used now.
+// The method advance moves the share's clock, which never goes back, and adds the units that may be
+// used now.
 func (s *Share) advance(now counter.Micros) {
 	s.clock = max(s.clock, now)
 	for i := range s.early {
@@ -205,7 +206,8 @@ func (s *Share) advance(now counter.Micros) {
 	}
 }
 
-// resize changes the units of this region. Until now the counter has been that of the old share.
+// The method resize changes the units of this region. Until now the counter has been that of the
+// old share.
 func (s *Share) resize(units int64) {
 	s.refill()
 	s.units = units
@@ -214,7 +216,7 @@ func (s *Share) resize(units int64) {
 	}
 }
 
-// refill brings a token bucket up to date with the rate of the present share.
+// The method refill brings a token bucket up to date with the rate of the present share.
 func (s *Share) refill() {
 	if s.units == 0 || s.whole.Algorithm() != counter.TokenBucket || s.slot.State.At == 0 {
 		return
@@ -274,7 +276,7 @@ func tooSlow(limit *counter.Limit) bool {
 	return high > mostHigh || high == mostHigh && low > mostLow
 }
 
-// decide performs one operation on the counter at the share's clock.
+// The method decide performs one operation on the counter at the share's clock.
 func (s *Share) decide(op counter.Op, cost int64) counter.Result {
 	if s.units == 0 {
 		return counter.Result{At: s.clock, Denied: cost > 0, Wait: counter.Never}

@@ -23,8 +23,8 @@ const (
 
 var shapeNames = [...]string{"even", "skewed", "moving", "single", "pausing"}
 
-// traffic describes Poisson arrivals: their distribution, their rate in multiples of the limit, and
-// the largest cost.
+// The type traffic describes Poisson arrivals: their distribution, their rate in multiples of the
+// limit, and the largest cost.
 type traffic struct {
 	shape  shape
 	demand float64

@@ -9,10 +9,11 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// begins is the true time at which every scene begins, at the start of a window of any length.
+// The constant begins is the true time at which every scene begins, at the start of a window of any
+// length.
 const begins = 1_700_006_400 * counter.Second
 
-// scene describes one run of the model. Spans are in microseconds.
+// The type scene describes one run of the model. Spans are in microseconds.
 type scene struct {
 	limit     counter.Limit
 	regions   int
@@ -46,7 +47,7 @@ type world struct {
 	figures figures
 }
 
-// place is a region: its agent, its durable share and its clock.
+// The type place is a region: its agent, its durable share and its clock.
 type place struct {
 	share   *Share
 	agent   *Agent
@@ -61,7 +62,7 @@ type waits struct {
 	cost   int64
 }
 
-// use records the units of an admitted request and the reading of the region's clock.
+// The type use records the units of an admitted request and the reading of the region's clock.
 type use struct {
 	at    counter.Micros
 	units int64
@@ -112,7 +113,7 @@ func newWorld(s scene, seed uint64) *world {
 	return w
 }
 
-// start starts an agent that has nothing but the share of its region.
+// The method start starts an agent that has nothing but the share of its region.
 func (w *world) start(region, home int) {
 	p := w.places[region]
 	settings := Settings{Regions: w.regions, Self: region, Home: home, RoundTrip: w.roundTrip}
@@ -124,7 +125,7 @@ func (w *world) after(d counter.Micros, do func()) {
 	heap.Push(&w.events, event{at: w.now + d, order: w.serial, do: do})
 }
 
-// play runs the scene to its end and returns its figures.
+// The method play runs the scene to its end and returns its figures.
 func (w *world) play(seed uint64) *figures {
 	next := w.traffic.start(w.limit, w.regions, newRand(seed))
 	var schedule func()
@@ -144,7 +145,8 @@ func (w *world) play(seed uint64) *figures {
 	return &w.figures
 }
 
-// run executes the scheduled events until all waiting requests of the scene must be decided.
+// The method run executes the scheduled events until all waiting requests of the scene must be
+// decided.
 func (w *world) run() {
 	for len(w.events) > 0 && w.now < begins+w.lasts+20*w.roundTrip {
 		e := heap.Pop(&w.events).(event)
@@ -217,8 +219,8 @@ func (w *world) tick(region int) {
 	w.carryOut(region, &out)
 }
 
-// send delivers a message after half a round trip, with a tenth of jitter, unless a fault changes
-// that.
+// The method send delivers a message after half a round trip, with a tenth of jitter, unless a
+// fault changes that.
 func (w *world) send(from int, m Message) {
 	w.figures.messages++
 	for copies := 1; copies > 0; copies-- {
@@ -322,7 +324,7 @@ func (w *world) killAgent() {
 	}
 }
 
-// units returns the units of all shares and of all transfers that have not been applied.
+// The method units returns the units of all shares and of all transfers that have not been applied.
 func (w *world) units() (units int64) {
 	for _, p := range w.places {
 		units += p.share.units

@@ -97,7 +97,8 @@ func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error
 	return nil
 }
 
-// add adds the results of one page under one policy. The policy's limits start at index before.
+// The method add adds the results of one page under one policy. The policy's limits start at index
+// before.
 func (a *Answer) add(p *core.Plan, before int) {
 	for i := range p.Checks() {
 		counter, result := p.Counter(i), &p.Results()[i]
@@ -120,7 +121,7 @@ func (a *Answer) add(p *core.Plan, before int) {
 	}
 }
 
-// include adds the result of another shard of the same limit.
+// The method include adds the result of another shard of the same limit.
 func (l *Limit) include(other *Limit) {
 	l.Remaining += other.Remaining
 	l.Reset, l.RetryAfter = max(l.Reset, other.Reset), min(l.RetryAfter, other.RetryAfter)

@@ -42,12 +42,12 @@ type lateStore struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	late   time.Duration // the greatest delay before, and again after, the execution of a call
+	late   time.Duration // the greatest delay before the execution of a call, and also after it
 	unsent int           // how many of 100 calls fail before they are sent
 	lost   int           // how many of 100 calls are never executed and time out
 }
 
-// delays draws the delays of a call, or its failure, at random.
+// The method delays draws the delays of a call, or its failure, at random.
 func (s *lateStore) delays() (before, after time.Duration, unsent, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func lateMemory(t *testing.T) *memstore.Store {
 	return s
 }
 
-// ask sends a request and records it if it is admitted.
+// The method ask sends a request and records it if it is admitted.
 func (n *lateNode) ask(checks []counter.Check) {
 	results := make([]counter.Result, len(checks))
 	begin := counter.Micros(time.Now().UnixMicro())
@@ -175,7 +175,7 @@ func unitsIn(admitted []admission, span [2]counter.Micros) (units int64) {
 	return units
 }
 
-// allowed returns the number of units that a limit allows in a span.
+// The function allowed returns the number of units that a limit allows in a span.
 func allowed(l *counter.Limit, span counter.Micros) int64 {
 	if l.Algorithm() != counter.TokenBucket {
 		return l.Capacity()
@@ -184,8 +184,8 @@ func allowed(l *counter.Limit, span counter.Micros) int64 {
 }
 
 // TestLateAnswers: a node never admits more than the limit over a working store that answers late.
-// Calls that the store answered, calls that it charged but answered too late, and requests that the
-// node admitted on its own count together.
+// The test counts three kinds of units together: those of calls that the store answered, of calls
+// that it charged but answered too late, and of requests that the node admitted on its own.
 func TestLateAnswers(t *testing.T) {
 	random := seed.Random(t)
 	for _, text := range []string{"60/1s fw", "60/1s sw", "60/1s sl", "60/1s tb", "30/500ms burst 90"} {

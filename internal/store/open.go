@@ -11,8 +11,8 @@
 //
 // # Price
 //
-// There is no cost besides that of the layers, which call each other directly. The fallback
-// allocates memory only when Redis fails.
+// The only cost is that of the layers, which call each other directly. The fallback allocates
+// memory only when Redis fails.
 //
 // # When not to use it
 //
@@ -71,7 +71,7 @@ type Store struct {
 	Redis  *redisstore.Store
 	Leases *leasestore.Store
 
-	now   func([]counter.Check, []counter.Result) bool // over Redis: answers from memory, or reports false
+	now   func([]counter.Check, []counter.Result) bool // used over Redis: it answers from memory, or returns false
 	close func() error
 }
 
@@ -124,7 +124,7 @@ func openRedis(o *Options) (*Store, error) {
 		}}, nil
 }
 
-// publisher returns the function that tells the region's agents of a limit that runs low.
+// publisher returns the function that informs the region's agents about a limit that runs low.
 func publisher(redis *redisstore.Store) func(ctx context.Context, message []byte) (heard int64, err error) {
 	return func(ctx context.Context, message []byte) (int64, error) {
 		reply, err := redis.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.Channel, message)
@@ -148,7 +148,7 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
-// Problems returns what is wrong with Redis at present, for operators.
+// Problems returns the present problems of Redis, for operators.
 func (s *Store) Problems() (all []string) {
 	if s.Redis == nil {
 		return nil
@@ -170,9 +170,9 @@ func closeLeases(leases *leasestore.Store) error {
 	return leases.Close(ctx)
 }
 
-// TakeNow answers a call at once if that is possible without asking Redis: from memory, from leased
-// units or from a remembered denial. It returns false if Redis must be asked; then nothing is
-// charged. It never waits.
+// TakeNow answers a call at once if that is possible without calling Redis: from memory, from
+// leased units or from a remembered denial. If Redis must be called, it returns false and charges
+// nothing. It never waits.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if s.now == nil {
 		return s.Memory.Take(context.Background(), checks, results) == nil

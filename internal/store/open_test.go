@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// take charges one unit of a limit and returns the result.
+// The function take charges one unit of a limit and returns the result.
 func take(t *testing.T, in counter.Store, limit string, onError counter.OnError) (counter.Result, error) {
 	t.Helper()
 	l, err := counter.ParseLimit(limit)
@@ -59,8 +59,8 @@ func TestTheZeroOptionsCountInMemory(t *testing.T) {
 	}
 }
 
-// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests, they are counted
-// as failed, and corrections fail.
+// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests, their calls are
+// counted as failed, and corrections fail.
 func TestRedisIsStoodInFor(t *testing.T) {
 	server := redistest.StartTCP(t)
 	var failures atomic.Int64
@@ -97,7 +97,7 @@ func TestRedisIsStoodInFor(t *testing.T) {
 }
 
 // TestWhatAStarvedRedisDidNotReceiveIsCharged: while a server has no time to set up a connection,
-// requests are admitted in its place. Their units are charged once the connection is there.
+// requests are admitted in its place. Their units are charged once the connection exists.
 func TestWhatAStarvedRedisDidNotReceiveIsCharged(t *testing.T) {
 	const limit, admitted = "100000/31d fixed_window", 4
 	server := redistest.Start(t)

@@ -26,13 +26,13 @@ const (
 type Settings struct {
 	Type                  string // TypeMemory, the same as "", or TypeRedis
 	CountersMax, BytesMax int    // of TypeMemory
-	RememberDenials       *bool  // of TypeRedis, like all below; nil means true
+	RememberDenials       *bool  // for TypeRedis, like all fields below; nil means true
 	Redis                 redisstore.Options
 }
 
 // Spelling is how the configuration of a front spells a store. Errors of [Settings.Check] use it.
 type Spelling struct {
-	Redis string // a store in Redis
+	Redis string // the spelling of a store in Redis
 	URL   string // the URL of Redis
 	Types string // the types of a store
 }
@@ -67,10 +67,10 @@ func (s *Settings) Check(spelling Spelling) (problems []error) {
 	return problems
 }
 
-// Fill replaces the placeholders in all texts. replace returns a text without its placeholders, and
-// passes each value that it inserts through escape, unless escape is nil. It must fail if there is
-// no value, because an empty password would protect nothing. The user and the password in the URL
-// are escaped. The errors name the fields.
+// Fill replaces the placeholders in all texts. The function replace returns a text without its
+// placeholders, and passes each value that it inserts through escape, unless escape is nil. The
+// function must fail if a placeholder has no value, because an empty password would protect
+// nothing. The user and the password in the URL are escaped. The errors name the fields.
 func (s *Settings) Fill(replace func(text string, escape func(string) string) (string, error)) (problems []error) {
 	r := &s.Redis
 	fill := func(field string, text *string) {
@@ -107,7 +107,7 @@ func (s *Settings) Fill(replace func(text string, escape func(string) string) (s
 	return problems
 }
 
-// escaped escapes a user or a password for a URL.
+// The function escaped escapes a user or a password for a URL.
 func escaped(value string) string { return strings.ReplaceAll(url.QueryEscape(value), "+", "%20") }
 
 // Options returns the options of the store. They share nothing with the settings.
@@ -123,7 +123,7 @@ func (s *Settings) Options() Options {
 
 // Key returns a text that is the same for equal settings, so that stores with equal keys can be
 // shared. It covers the contents of the files that the settings name: a replaced password or
-// certificate is another setting. A file that cannot be read is reported when the store opens.
+// certificate changes the key. A file that cannot be read is reported when the store opens.
 func (s *Settings) Key() (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {

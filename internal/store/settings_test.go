@@ -75,7 +75,7 @@ func TestSettingsAreFilled(t *testing.T) {
 	}
 }
 
-// TestKeysOfSettings: another setting, and another content of a file, give another key.
+// TestKeysOfSettings: a different setting, or a different content of a file, gives a different key.
 func TestKeysOfSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	key := func(password string) string {

@@ -30,7 +30,7 @@ const nameBytesMax = len(byteOrderMark) + len("data") + 1
 
 const byteOrderMark = "\uFEFF"
 
-// write reads the next piece of the stream.
+// The method write reads the next piece of the stream.
 func (e *eventReader) write(piece []byte) {
 	for len(piece) > 0 {
 		c := piece[0]
@@ -125,6 +125,6 @@ func (e *eventReader) endEvent() {
 	e.begun, e.size = false, 0
 }
 
-// end ends the stream. An event that is not followed by an empty line counts if its document is
-// complete, because some servers omit that line.
+// The method end ends the stream. An event that is not followed by an empty line counts if its
+// document is complete, because some servers omit that line.
 func (e *eventReader) end() { e.endEvent() }

@@ -20,7 +20,8 @@ var allBytes atomic.Int64
 // keptShare is the part of allBytes that one tap has.
 type keptShare int64
 
-// grow counts the bytes of a compressed body, and reports whether there is room for them.
+// The method grow counts the bytes of a compressed body, and reports whether there is room for
+// them.
 func (k *keptShare) grow(bytes int) bool {
 	more := int64(bytes-freeBytes) - int64(*k)
 	if more <= 0 {
@@ -30,7 +31,7 @@ func (k *keptShare) grow(bytes int) bool {
 	return allBytes.Add(more) <= allBytesMax
 }
 
-// end gives the part back.
+// The method end gives the part back.
 func (k *keptShare) end() {
 	allBytes.Add(-int64(*k))
 	*k = 0

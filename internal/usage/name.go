@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// escapes lists, in pairs, each letter after a backslash and the character that it stands for.
+// The constant escapes lists, in pairs, each letter after a backslash and the character that it
+// stands for.
 const escapes = "\"\"\\\\//b\bf\fn\nr\rt\t"
 
-// unescaped returns a member's name, written without its quotes, with its escapes decoded. The
-// scanner has checked that the escapes are complete. Invalid text, such as half a surrogate pair,
-// becomes U+FFFD, as everywhere in Go.
+// The function unescaped returns a member's name, written without its quotes, with its escapes
+// decoded. The scanner has checked that the escapes are complete. Invalid text, such as half a
+// surrogate pair, becomes U+FFFD, as everywhere in Go.
 func unescaped(written []byte) string {
 	name := make([]byte, 0, len(written))
 	for len(written) > 0 {

@@ -36,14 +36,14 @@ type Tap struct {
 	results  []result
 }
 
-// result is the number found at one path.
+// The type result is the number found at one path.
 type result struct {
 	path  string
 	value string
 	found bool
 }
 
-// coding is how a body is compressed.
+// The type coding is how a body is compressed.
 type coding uint8
 
 const (
@@ -130,7 +130,7 @@ func (t *Tap) Close() {
 	t.share.end()
 }
 
-// plain reads the next piece of the decompressed body.
+// The method plain reads the next piece of the decompressed body.
 func (t *Tap) plain(piece []byte) {
 	if t.events != nil {
 		t.events.write(piece)
@@ -169,7 +169,7 @@ func (t *Tap) JSON(path string) (value string, ok bool) {
 	return "", false
 }
 
-// end reads the remaining data when the body ends.
+// The method end reads the remaining data when the body ends.
 func (t *Tap) end() {
 	if t.ended {
 		return
@@ -205,8 +205,8 @@ func (t *Tap) endDocument() {
 	t.scan.reset()
 }
 
-// inflate reads the kept body, up to the limit. A broken body is read up to the error, like one
-// that was cut short.
+// The method inflate reads the kept body, up to the limit. A broken body is read up to the error,
+// like one that was cut short.
 func (t *Tap) inflate() {
 	total := 0
 	t.inflater.Inflate(t.content, t.kept, func(piece []byte) bool {

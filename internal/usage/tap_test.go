@@ -19,7 +19,8 @@ const (
 	tokens   = "usage.total_tokens"
 )
 
-// read returns the number that a tap finds in a body that is written in chunks of n bytes.
+// The function read returns the number that a tap finds in a body that is written in chunks of n
+// bytes.
 func read(t *testing.T, body, contentType, encoding string, n int, path string) (string, bool) {
 	t.Helper()
 	tap := New([]string{path}, contentType, encoding, inflate.Bodies{})

@@ -27,7 +27,7 @@ import (
 // or the figures of a table, need no marks.
 const wordsMin = 4
 
-// word is a word of a sentence, as opposed to a figure.
+// The variable word is a word of a sentence, as opposed to a figure.
 var word = regexp.MustCompile(`[A-Za-z]{2,}`)
 
 // sentence is one sentence with its place.
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// run prints the sentences of one draw.
+// The function run prints the sentences of one draw.
 func run(root string, seed uint64, comments, docs int) error {
 	inComments, inDocs, err := read(root)
 	if err != nil {
@@ -68,7 +68,7 @@ func run(root string, seed uint64, comments, docs int) error {
 	return out.Flush()
 }
 
-// draw returns n of the sentences, in random order.
+// The function draw returns n of the sentences, in random order.
 func draw(from []sentence, seed uint64, n int) []sentence {
 	all := slices.Clone(from)
 	slices.SortFunc(all, func(a, b sentence) int {
@@ -79,7 +79,8 @@ func draw(from []sentence, seed uint64, n int) []sentence {
 	return all[:min(n, len(all))]
 }
 
-// read returns the sentences in the comments of Go and Lua files, and those in Markdown files.
+// The function read returns the sentences in the comments of Go and Lua files, and those in
+// Markdown files.
 func read(root string) (comments, docs []sentence, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -152,8 +153,8 @@ func luaComments(path string) ([]sentence, error) {
 	})
 }
 
-// paragraphs returns the paragraphs, list items and cells of a Markdown file, without headings,
-// code and generated sections.
+// The function paragraphs returns the paragraphs, list items and cells of a Markdown file, without
+// headings, code and generated sections.
 func paragraphs(path string) (blocks []sentence, err error) {
 	code, generated := false, false // generated until the end of the section that a program writes
 	return linesOf(path, func(line string) string {
@@ -194,7 +195,7 @@ func linesOf(path string, text func(line string) string) ([]sentence, error) {
 	return joined(lines, 1), nil
 }
 
-// joined returns the paragraphs of lines, of which the first has the given number.
+// The function joined returns the paragraphs of lines, of which the first has the given number.
 func joined(lines []string, first int) (blocks []sentence) {
 	open := false
 	for i, line := range lines {
@@ -221,7 +222,7 @@ func joined(lines []string, first int) (blocks []sentence) {
 // sentenceEnd is the end of a sentence: a mark, a space, and the beginning of the next sentence.
 var sentenceEnd = regexp.MustCompile("[.!?][)*`]* +([A-Z\\[`*(\"])")
 
-// split returns the sentences of a paragraph, without those that are too short.
+// The function split returns the sentences of a paragraph, without those that are too short.
 func split(block sentence) (all []sentence) {
 	rest := block.text
 	for rest != "" {

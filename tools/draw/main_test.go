@@ -47,7 +47,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// texts returns the texts of sentences.
+// The function texts returns the texts of sentences.
 func texts(all []sentence) (texts []string) {
 	for _, s := range all {
 		texts = append(texts, s.text)

@@ -40,12 +40,12 @@ type Entry struct {
 	until  counter.Micros
 }
 
-// link is a node in the list of entries that name a client: an entry, and the index of the next
-// link. The index 0 ends the list.
+// The type link is a node in the list of entries that name a client: an entry, and the index of the
+// next link. The index 0 ends the list.
 type link struct{ entry, next int32 }
 
-// CompileList builds the index of a list. at is the path of its entries in the policy. ok is false
-// if an entry has an invalid address range.
+// CompileList builds the index of a list. The argument at is the path of its entries in the policy.
+// ok is false if an entry has an invalid address range.
 func CompileList(at string, entries []policy.Listed) (l *List, ok bool) {
 	if len(entries) == 0 {
 		return nil, true
@@ -95,8 +95,8 @@ func (l *List) index(entry int32, e *policy.Listed) {
 	}
 }
 
-// linked returns a link to the entry, followed by next. If an entry names a client twice, only one
-// link is made.
+// The method linked returns a link to the entry, followed by next. If an entry names a client
+// twice, only one link is made.
 func (l *List) linked(entry, next int32) int32 {
 	if next != 0 && l.links[next].entry == entry {
 		return next

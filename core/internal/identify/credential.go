@@ -197,8 +197,8 @@ func exceedsPairs(text, separator string) bool {
 }
 
 // QueryValue returns the value of the query parameter, decoded as form data. Any spelling that
-// servers decode to the name counts as the name. As with cookies, two values that are spelled
-// differently are malformed.
+// servers decode to the name counts as the name. As with cookies, a parameter is malformed if it
+// has two values that are spelled differently.
 func (cl *Client) QueryValue(query, name string) (value string, state policy.CredentialState) {
 	if exceedsPairs(query, "&") {
 		return "", policy.CredentialMalformed
@@ -238,7 +238,7 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 	return cl.textSince(mark), policy.CredentialValid
 }
 
-// spells reports whether the text, decoded as form data, is the name.
+// The function spells reports whether the text, decoded as form data, is the name.
 func spells(text, name string) bool {
 	for text != "" && name != "" {
 		c, size := formByte(text)
@@ -251,7 +251,7 @@ func spells(text, name string) bool {
 }
 
 // formByte decodes the first byte of the text, which is not empty. It also returns the length of
-// its encoding. The byte is 0 for an invalid escape.
+// the byte's encoding. The byte is 0 for an invalid escape.
 func formByte(text string) (c byte, size int) {
 	switch text[0] {
 	case '+':
@@ -266,10 +266,11 @@ func formByte(text string) (c byte, size int) {
 	return text[0], 1
 }
 
-// verify validates the request's credentials for one way to identify the client. It returns the
-// identity of the first valid credential, or the state of the first credential for which the
-// request is denied. Otherwise it returns CredentialAbsent, and the caller tries the next way. An
-// invalid credential does not end the search, so a client gains nothing by omitting or adding one.
+// The method verify validates the request's credentials for one way to identify the client. It
+// returns the identity of the first valid credential, or the state of the first credential for
+// which the request is denied. Otherwise it returns CredentialAbsent, and the caller tries the next
+// way. An invalid credential does not end the search, so a client gains nothing by omitting or
+// adding one.
 func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.CredentialState) {
 	f := &rules.Finders[method]
 	for i := range f.carriers {
@@ -280,7 +281,7 @@ func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.Cre
 		if state == policy.CredentialValid {
 			who, state = cl.Ask(f, text)
 		}
-		clear(cl.text[mark:]) // do not keep a decoded credential
+		clear(cl.text[mark:]) // the buffer must not keep a decoded credential
 		cl.text = cl.text[:mark]
 		if state == policy.CredentialAbsent {
 			continue

@@ -48,8 +48,8 @@ func (f *Forwarding) Client(a policy.Attributes) (netip.Addr, match.AddressOrigi
 	return f.Rightmost(value, remote)
 }
 
-// Rightmost returns the right-most address that is not trusted. last is the trusted address of the
-// peer.
+// Rightmost returns the right-most address that is not trusted. The argument last is the trusted
+// address of the peer.
 func (f *Forwarding) Rightmost(value string, last netip.Addr) (netip.Addr, match.AddressOrigin) {
 	c := chain{rest: value, left: ForwardedMax}
 	for {
@@ -93,8 +93,8 @@ type chain struct {
 	left int // the number of elements that can still be read
 }
 
-// next returns the next non-empty element, without spaces. If an element is too long, next returns
-// a part that is not an address, and ends the chain.
+// The method next returns the next non-empty element, without spaces. If an element is too long,
+// next returns a part that is not an address, and ends the chain.
 func (c *chain) next() (element string, more bool) {
 	for c.rest != "" && c.left > 0 {
 		c.left--

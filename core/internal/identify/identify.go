@@ -45,7 +45,7 @@ type Rules struct {
 	Fixed      *policy.Identity // the client of every request, for example requests; nil otherwise
 }
 
-// Client is the client of a request, as the most recent policy identified it. The zero Client is
+// Client is the client of a request, as identified by the most recent policy. The zero Client is
 // ready to use. To reuse its buffers, call Reset before the next use. It must not be used
 // concurrently.
 type Client struct {
@@ -75,7 +75,8 @@ func (cl *Client) Reset() {
 }
 
 // Compile fills in the rules from the policy. The prefixes of per: [ip] are those of the first
-// method that identifies by address. ok is false if a trusted proxy is not a valid address range.
+// method that identifies by address. The result ok is false if a trusted proxy is not a valid
+// address range.
 func (r *Rules) Compile(p *policy.Policy) (ok bool) {
 	methods := p.Identify
 	if len(methods) == 0 {
@@ -151,7 +152,7 @@ func (cl *Client) findIdentity(rules *Rules) (bad policy.CredentialState) {
 	for i := range rules.Finders {
 		f := &rules.Finders[i]
 		if f.Verifier == nil {
-			if cl.claimed(f); cl.Identity.Kind != "" {
+			if cl.claimedIdentity(f); cl.Identity.Kind != "" {
 				return policy.CredentialAbsent
 			}
 			continue
@@ -168,8 +169,8 @@ func (cl *Client) findIdentity(rules *Rules) (bad policy.CredentialState) {
 	return policy.CredentialAbsent
 }
 
-// claimed reads the identity from a part of the request that needs no verification.
-func (cl *Client) claimed(f *Finder) {
+// claimedIdentity reads the identity from a part of the request that needs no verification.
+func (cl *Client) claimedIdentity(f *Finder) {
 	value, ok := "", false
 	switch f.Kind {
 	case policy.IdentifyIP:
@@ -217,7 +218,7 @@ func (cl *Client) textSince(mark int) string {
 }
 
 // AppendAddr appends the address, or its prefix if that is shorter. The address is unmapped first,
-// because all IPv4 clients would share the prefix of a mapped address.
+// because otherwise all IPv4 clients would share the prefix of the mapped addresses.
 func AppendAddr(dst []byte, addr netip.Addr, prefixes PrefixBits) []byte {
 	bits := prefixes.V6
 	if addr.Is4() {

@@ -8,9 +8,9 @@ import "strings"
 // malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
 // a client that Penstock does not see.
 
-// resembles reports whether some servers read the text as the name: without leading spaces or "?",
-// in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
-// Express). Cookies that differ in case are different cookies.
+// The function resembles reports whether some servers read the text as the name: without leading
+// spaces or "?", in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a
+// list (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resembles(text, name string, anyCase bool) bool {
@@ -28,7 +28,7 @@ func resembles(text, name string, anyCase bool) bool {
 		if name == "" {
 			return c == '[' || c == 0
 		}
-		if unified(c, anyCase) != unified(name[0], anyCase) {
+		if unifyByte(c, anyCase) != unifyByte(name[0], anyCase) {
 			return false
 		}
 		name = name[1:]
@@ -36,8 +36,8 @@ func resembles(text, name string, anyCase bool) bool {
 	return name == ""
 }
 
-// unified maps all bytes that servers treat as equal in a name to one byte.
-func unified(c byte, anyCase bool) byte {
+// unifyByte maps all bytes that servers treat as equal in a name to one byte.
+func unifyByte(c byte, anyCase bool) byte {
 	switch {
 	case c == '.', c == ' ', c == '[':
 		return '_'
@@ -47,8 +47,8 @@ func unified(c byte, anyCase bool) byte {
 	return c
 }
 
-// behindSemicolon reports whether a part of a query between two "&" has the parameter behind a ";",
-// which separates parameters for some servers.
+// behindSemicolon reports whether a part of a query between two "&" contains the parameter after a
+// ";", which some servers treat as a separator.
 func behindSemicolon(pair, name string) bool {
 	_, pair, _ = strings.Cut(pair, ";")
 	for pair != "" {

@@ -52,8 +52,8 @@ func ParseIPv4(s string) (a [4]byte, ok bool) {
 // ParseIPv6 parses eight groups. "::" stands for one or more zero groups, and a dotted IPv4 address
 // for the last two.
 func ParseIPv6(s string) (k addrKey, ok bool) {
-	var left addrKey     // the groups left of "::"
-	groups, gap := 0, -1 // the number of groups so far, and of those left of "::"
+	var left addrKey     // the groups to the left of "::"
+	groups, gap := 0, -1 // the number of groups so far, and of those to the left of "::"
 	i := 0
 	if strings.HasPrefix(s, "::") {
 		gap, i = 0, 2
@@ -71,10 +71,10 @@ func ParseIPv6(s string) (k addrKey, ok bool) {
 			if !ok || groups > 6 {
 				return k, false
 			}
-			k, groups = k.with(32, uint64(binary.BigEndian.Uint32(four[:]))), groups+2
+			k, groups = k.withBits(32, uint64(binary.BigEndian.Uint32(four[:]))), groups+2
 			break
 		}
-		k, groups = k.with(16, group), groups+1
+		k, groups = k.withBits(16, group), groups+1
 		if i == len(s) {
 			break
 		}
@@ -92,13 +92,13 @@ func ParseIPv6(s string) (k addrKey, ok bool) {
 	if gap < 0 || groups == 8 {
 		return k, gap < 0 && groups == 8
 	}
-	left = left.with(uint(16*(8-gap)), 0)
+	left = left.withBits(uint(16*(8-gap)), 0)
 	return addrKey{left.High | k.High, left.low | k.low}, true
 }
 
-// with returns the number with count more bits, 1 to 128, appended at its right. A shift by 64 or
-// more gives 0, and a negative shift count wraps to more than 64.
-func (k addrKey) with(count uint, bits uint64) addrKey {
+// withBits returns the number with count more bits appended at its right, for a count of 1 to 128.
+// A shift by 64 or more gives 0, and a negative shift count wraps to more than 64.
+func (k addrKey) withBits(count uint, bits uint64) addrKey {
 	return addrKey{High: k.High<<count | k.low>>(64-count) | k.low<<(count-64), low: k.low<<count | bits}
 }
 
@@ -115,7 +115,7 @@ type addrKey struct{ High, low uint64 }
 func NewAddrSet(prefixes []netip.Prefix) (s AddrSet) {
 	for _, p := range prefixes {
 		first := NewAddrKey(p.Addr())
-		last := first.filled(p.Bits())
+		last := first.lastAddr(p.Bits())
 		if p.Addr().Is4() {
 			s.four = append(s.four, addrRange{first, last})
 		} else {
@@ -159,8 +159,8 @@ func (k addrKey) Addr() netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// filled returns the last address of the range with the given number of leading bits.
-func (k addrKey) filled(bits int) addrKey {
+// lastAddr returns the last address of the range with the given number of leading bits.
+func (k addrKey) lastAddr(bits int) addrKey {
 	if bits <= 64 {
 		return addrKey{High: k.High | ^uint64(0)>>bits, low: ^uint64(0)}
 	}
@@ -171,8 +171,8 @@ func (k addrKey) compare(other addrKey) int {
 	return cmp.Or(cmp.Compare(k.High, other.High), cmp.Compare(k.low, other.low))
 }
 
-// after reports whether the address comes after the other.
-func (k addrKey) after(other addrKey) bool {
+// isAfter reports whether the address comes after the other.
+func (k addrKey) isAfter(other addrKey) bool {
 	return k.High > other.High || k.High == other.High && k.low > other.low
 }
 
@@ -192,11 +192,11 @@ func (s *AddrSet) Contains(a netip.Addr) bool {
 	low, high := 0, len(ranges) // the range before low is the last one that starts at or before a
 	for low < high {
 		middle := int(uint(low+high) / 2)
-		if ranges[middle].first.after(key) {
+		if ranges[middle].first.isAfter(key) {
 			high = middle
 		} else {
 			low = middle + 1
 		}
 	}
-	return low > 0 && !key.after(ranges[low-1].last)
+	return low > 0 && !key.isAfter(ranges[low-1].last)
 }

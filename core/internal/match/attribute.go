@@ -21,14 +21,14 @@ type attrCondition struct {
 	values []glob
 }
 
-// glob is a text with stars, split at the stars. Each star matches any run of bytes, including an
-// empty one. A glob without a star is one piece.
+// The type glob is a text with stars, split at the stars. Each star matches any run of bytes,
+// including an empty one. A glob without a star is one piece.
 type glob []string
 
 func parseGlob(text string) glob { return slim.Split(text, "*") }
 
-// matches reports whether the glob matches the value. It searches each piece once, from the left,
-// because the first match leaves the most text for the remaining pieces.
+// The method matches reports whether the glob matches the value. It searches each piece once, from
+// the left, because the first match leaves the most text for the remaining pieces.
 func (g glob) matches(value string) bool {
 	last := len(g) - 1
 	rest, ok := strings.CutPrefix(value, g[0])
@@ -78,7 +78,8 @@ func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
 	}
 }
 
-// appendPlaces appends the places in the index that list the condition under this attribute.
+// appendPlaces appends the places in the index at which the condition is listed under this
+// attribute.
 func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
 	if len(a.values) == 0 {
 		return append(all, valuePlace(partAttr, attr, a.name, nil, open))

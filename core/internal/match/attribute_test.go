@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// fits matches globs with the simplest possible implementation.
-func fits(pattern, value string) bool {
+// fitsGlob matches globs with the simplest possible implementation.
+func fitsGlob(pattern, value string) bool {
 	switch {
 	case pattern == "":
 		return value == ""
 	case pattern[0] == '*':
-		return fits(pattern[1:], value) || value != "" && fits(pattern, value[1:])
+		return fitsGlob(pattern[1:], value) || value != "" && fitsGlob(pattern, value[1:])
 	default:
-		return value != "" && value[0] == pattern[0] && fits(pattern[1:], value[1:])
+		return value != "" && value[0] == pattern[0] && fitsGlob(pattern[1:], value[1:])
 	}
 }
 
@@ -27,7 +27,7 @@ func TestGlobs(t *testing.T) {
 	matched := 0
 	for range 20_000 {
 		pattern, value := strings.Join(rnd.Some(6, "a", "b", "*", "ab"), ""), strings.Join(rnd.Some(6, "a", "b", "ab"), "")
-		want := fits(pattern, value)
+		want := fitsGlob(pattern, value)
 		if got := parseGlob(pattern).matches(value); got != want {
 			t.Fatalf("%q matches %q: %t, want %t", pattern, value, got, want)
 		}

@@ -21,8 +21,8 @@ const (
 	HeaderValuesBytesMax = 4096 // bytes of one value
 )
 
-// CompileMatch compiles m. ok is false if a part of it cannot be compiled. Package validate reports
-// other errors.
+// CompileMatch compiles m. The result ok is false if a part of it cannot be compiled. Package
+// validate reports other errors.
 func CompileMatch(m *policy.Match) (c Condition, ok bool) {
 	var ranges bool
 	c.prefixes, ranges = CompilePrefixes(m.IP)
@@ -207,7 +207,7 @@ func (c *Condition) addClients(m *policy.Match) {
 	}
 }
 
-// CompilePrefixes normalizes address ranges. ok is false if one of them is invalid.
+// CompilePrefixes normalizes address ranges. The result ok is false if one of them is invalid.
 func CompilePrefixes(prefixes []netip.Prefix) (masked []netip.Prefix, ok bool) {
 	for _, p := range prefixes {
 		m, ok := CompilePrefix(p)
@@ -219,8 +219,8 @@ func CompilePrefixes(prefixes []netip.Prefix) (masked []netip.Prefix, ok bool) {
 	return masked, true
 }
 
-// CompilePrefix normalizes an address range: masked, and IPv4 unmapped from IPv6. ok is false for
-// an invalid range, and for a range of mapped addresses that is wider than all of IPv4.
+// CompilePrefix normalizes an address range: masked, and IPv4 unmapped from IPv6. The result ok is
+// false for an invalid range, and for a range of mapped addresses that is wider than all of IPv4.
 func CompilePrefix(p netip.Prefix) (masked netip.Prefix, ok bool) {
 	addr, bits := p.Addr(), p.Bits()
 	if addr.Is4In6() && bits >= 96 {

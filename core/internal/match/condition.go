@@ -40,7 +40,7 @@ type Condition struct {
 	Headers  []headerCondition
 	attrs    []attrCondition
 	prefixes []netip.Prefix   // masked, IPv4 unmapped
-	client   *clientCondition // nil: any client
+	client   *clientCondition // nil means any client
 }
 
 // ReadsHost reports whether the condition compares the host.
@@ -101,7 +101,7 @@ type headerCondition struct {
 	table  *valueTable // for an element-wise lookup among many values; nil for few
 }
 
-// fewValues is the greatest number of values that an element is compared with one by one.
+// fewValues is the greatest number of values with which an element is compared one by one.
 const fewValues = 16
 
 // headerValue is a value of a header or, if prefix is set, a prefix of values. The comparison is
@@ -126,8 +126,8 @@ func (c *Condition) holdsParts(r *Request, asked partSet) bool {
 		(asked&partAttr == 0 || c.holdsAttrs(r))
 }
 
-// holds reports whether the client has a listed value in each field that lists values. An unknown
-// client has none.
+// The method holds reports whether the client has a listed value in each field that lists values.
+// An unknown client has none.
 func (c *clientCondition) holds(who *policy.Identity) bool {
 	if who == nil {
 		return false
@@ -151,8 +151,8 @@ func (c *Condition) holdsPath(r *Request) bool {
 	return c.EveryReading && !r.Long
 }
 
-// matching returns the first pattern that matches the reading, or nil.
-func (c *Condition) matching(r *reading) *pattern {
+// The method matching returns the first pattern that matches the reading, or nil.
+func (c *Condition) matching(r *pathReading) *pattern {
 	for i := range c.Patterns {
 		if c.Patterns[i].matches(r) {
 			return &c.Patterns[i]
@@ -201,7 +201,7 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 // a list. It compares elements because a header that is sent twice arrives as a list, and a client
 // must not evade a rule by sending a header twice. Quotes are not interpreted.
 func (h *headerCondition) Matches(value string) bool {
-	if TooLongList(value) { // the rule is then not enforced, see compares
+	if TooLongList(value) { // the rule is then not enforced: see compares
 		return false
 	}
 	if h.matchesElement(value) {
@@ -219,7 +219,7 @@ func (h *headerCondition) Matches(value string) bool {
 
 func (h *headerCondition) matchesElement(element string) bool {
 	if h.table != nil {
-		return h.table.has(element)
+		return h.table.hasValue(element)
 	}
 	for i := range h.Values {
 		v := &h.Values[i]
@@ -232,7 +232,7 @@ func (h *headerCondition) matchesElement(element string) bool {
 
 // Endpoint returns the canonical spelling of the path pattern that matches the request. If several
 // match, it returns the most specific one, and among equally specific ones the first in the list.
-// ok is false if no path pattern matches.
+// The result ok is false if no path pattern matches.
 func (c *Condition) Endpoint(r *Request) (text string, ok bool) {
 	for i := range c.Patterns {
 		for j := range r.Readings {

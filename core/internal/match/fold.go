@@ -101,7 +101,7 @@ func threeBytes(s string) (r rune, size int) {
 		return 0, 0
 	}
 	r = rune(s[0]&0xf)<<12 | rune(s[1]&0x3f)<<6 | rune(s[2]&0x3f)
-	if r < 0x800 || r&^0x7ff == 0xd800 { // overlong, or half of a pair of UTF-16
+	if r < 0x800 || r&^0x7ff == 0xd800 { // overlong, or half of a UTF-16 surrogate pair
 		return 0, 0
 	}
 	return r, 3

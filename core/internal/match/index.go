@@ -33,7 +33,7 @@ type Matcher struct {
 	ranges  RangeTables
 	methods map[string]int32
 	headers []valueTable
-	attrs   []valueTable // an attribute is compared whole, not as a list
+	attrs   []valueTable // an attribute is compared as a whole, not as a list
 	clients ClientTable
 }
 
@@ -45,8 +45,8 @@ type valueTable struct {
 	prefixes prefixTable
 }
 
-// has reports whether the element is one of the values.
-func (t *valueTable) has(element string) bool {
+// hasValue reports whether the element is one of the values.
+func (t *valueTable) hasValue(element string) bool {
 	if t.exact[element] != 0 {
 		return true
 	}
@@ -114,7 +114,7 @@ func (m *Matcher) appendList(dst []int32, list int32, r *Request) []int32 {
 	return m.verify(dst, m.numbers[m.starts[list]:m.starts[list+1]], r)
 }
 
-// verify appends the found conditions that hold.
+// The method verify appends the found conditions that hold.
 func (m *Matcher) verify(dst, found []int32, r *Request) []int32 {
 	for _, number := range found {
 		if open := m.compare[number]; open == 0 || m.conditions[number].holdsParts(r, open) {
@@ -145,8 +145,8 @@ func (m *Matcher) appendHosts(dst []int32, r *Request) []int32 {
 	if r.Host[0] != '.' {
 		dst = m.appendList(dst, m.hosts[r.Host], r)
 	}
-	// A suffix ".example.com" needs a text before it. No candidate is longer than the longest
-	// suffix.
+	// A host matches the suffix ".example.com" only if text precedes the suffix. No candidate text
+	// is longer than the longest suffix.
 	for at := max(1, len(r.Host)-m.hostAny); m.hostAny > 0; at++ {
 		dot := strings.IndexByte(r.Host[min(at, len(r.Host)):], '.')
 		if dot < 0 {
@@ -200,11 +200,11 @@ func (m *Matcher) appendValue(dst []int32, t *valueTable, value string, mayBeLis
 // appendElement looks up one element. The conditions of a list are compared once, however often an
 // element is repeated.
 func (m *Matcher) appendElement(dst []int32, t *valueTable, element string, r *Request) []int32 {
-	if list := t.exact[element]; list != 0 && r.search.seen.mark(list) {
+	if list := t.exact[element]; list != 0 && r.search.seen.markNumber(list) {
 		dst = m.appendList(dst, list, r)
 	}
 	for i := range t.prefixes.lookups() {
-		if list := t.prefixes.lookup(i, element); list != 0 && r.search.seen.mark(list) {
+		if list := t.prefixes.lookup(i, element); list != 0 && r.search.seen.markNumber(list) {
 			dst = m.appendList(dst, list, r)
 		}
 	}

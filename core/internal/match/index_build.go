@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// place is an entry of the index under which a condition can be found. A condition that is indexed
-// by one of its parts is listed in all places of that part.
+// The type place is an entry of the index under which a condition can be found. A condition that is
+// indexed by one of its parts is listed in all places of that part.
 type place struct {
 	part   partSet
 	header int    // partHeader, partAttr: the index of the header or attribute; partClient: the field
@@ -58,13 +58,14 @@ func NewMatcher(cs []Condition) *Matcher {
 			lists[list] = append(lists[list], int32(i))
 		}
 	}
-	m.lay(lists)
-	m.packed = m.paths.packed()
+	m.layLists(lists)
+	m.packed = m.paths.packedTrie()
 	return m
 }
 
-// lay stores the lists in one array, so that the data for one request is close together in memory.
-func (m *Matcher) lay(lists [][]int32) {
+// layLists stores the lists in one array, so that the data for one request is close together in
+// memory.
+func (m *Matcher) layLists(lists [][]int32) {
 	for _, entries := range lists {
 		m.starts = append(m.starts, int32(len(m.numbers)))
 		m.numbers = append(m.numbers, slices.Compact(entries)...)
@@ -91,8 +92,8 @@ func choosePlaces(all []place, shared map[placeID]int) (best []place) {
 	return best
 }
 
-// places lists the places where the condition could be listed, part by part, in ascending order of
-// lookup cost.
+// The method places lists the places where the condition could be listed, part by part, in
+// ascending order of lookup cost.
 func (c *Condition) places() []place {
 	var all []place
 	if c.parts&partPath != 0 {
@@ -198,7 +199,7 @@ func valuePlace(part partSet, of int, name string, v *headerValue, open bool) pl
 	return p
 }
 
-// set maps a value, or a prefix of values, to the list.
+// The method set maps a value, or a prefix of values, to the list.
 func (t *valueTable) set(text string, prefix bool, list int32) {
 	if prefix {
 		t.prefixes.set(text, list)

@@ -57,7 +57,7 @@ func TestMatcherAgreesWithConditions(t *testing.T) {
 	}
 }
 
-// differing formats the matches that are in only one of the lists.
+// The function differing formats the matches that are in only one of the lists.
 func differing(matches []policy.Match, want, found []int32) string {
 	var b strings.Builder
 	for i := range matches {
@@ -82,7 +82,7 @@ func checkPathObviously(t *testing.T, m *policy.Match, c *Condition, r *Request)
 	if c.EveryReading {
 		want = every
 	}
-	if r.Long { // a long path fulfills only conditions that accept every path
+	if r.Long { // a long path satisfies only conditions that accept every path
 		want = c.parts&partPath == 0
 	}
 	if got := c.holdsParts(r, partPath); got != want {

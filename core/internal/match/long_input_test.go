@@ -28,8 +28,8 @@ func slowMatches(t testing.TB) []Condition {
 		{Path: []string{"/api/*"}}, {Path: []string{"/**/A/**/z"}, CaseSensitive: true}, {Path: []string{"/**/admin", "/**/a*"}}})
 }
 
-// repeated repeats the unit up to a length.
-func repeated(unit string, length int) string {
+// repeatUnit repeats the unit up to a length.
+func repeatUnit(unit string, length int) string {
 	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
 }
 
@@ -37,16 +37,16 @@ func repeated(unit string, length int) string {
 // and, for short lengths, of each three units.
 func eachSlowPath(length int, do func(path string)) {
 	for _, a := range slowUnits {
-		do(repeated(a, length))
+		do(repeatUnit(a, length))
 		for _, b := range slowUnits {
-			do(repeated(a+b, length))
-			do(repeated(a, length/2) + repeated(b, length/2))
+			do(repeatUnit(a+b, length))
+			do(repeatUnit(a, length/2) + repeatUnit(b, length/2))
 			// few enough separators that some paths are still within the bounds
 			for _, separators := range []int{60, 120, 250} {
-				do(repeated(a, separators) + repeated(b, length-separators))
+				do(repeatUnit(a, separators) + repeatUnit(b, length-separators))
 			}
 			for _, c := range slowUnits[:8] {
-				do(repeated(a+b+c, length))
+				do(repeatUnit(a+b+c, length))
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func TestPathWorkIsLinear(t *testing.T) {
 	}
 	for _, length := range []int{64, 1 << 10, 2 << 10, 8<<10 - 8, 60 << 10, 1 << 20} {
 		eachSlowPath(min(length, 16<<10), check)
-		check(repeated(`;\`, length))
+		check(repeatUnit(`;\`, length))
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -146,7 +146,7 @@ func BenchmarkSlowestPath(b *testing.B) {
 		})
 		bySlowest := func(a, b timedPath) int { return cmp.Compare(b.took, a.took) }
 		slices.SortFunc(paths, bySlowest)
-		// measure again the slowest, some of which other programs delayed
+		// measure the slowest ones again, because other programs may have delayed some of them
 		paths = paths[:min(len(paths), 100)]
 		for i, one := range paths {
 			paths[i].took = leastTime(50, func() { decide(one.text) })

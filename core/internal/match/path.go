@@ -62,8 +62,8 @@ const (
 	readingsAll = readDots<<1 - 1
 )
 
-// parameters returns the number of ways to read the parameters of a path: kept, dropped, or dropped
-// including escaped ones.
+// The method parameters returns the number of ways to read the parameters of a path: kept, dropped,
+// or dropped including escaped ones.
 func (s readingSet) parameters() int {
 	switch s & (readParameters | readEncodedParameters) {
 	case 0:
@@ -75,8 +75,8 @@ func (s readingSet) parameters() int {
 	}
 }
 
-// dots returns the number of ways to read dot segments: resolved, resolved among empty segments, or
-// kept.
+// The method dots returns the number of ways to read dot segments: resolved, resolved among empty
+// segments, or kept.
 func (s readingSet) dots() int {
 	n := 1
 	for _, way := range [...]readingSet{readEmptySegments, readDots} {
@@ -87,18 +87,18 @@ func (s readingSet) dots() int {
 	return n
 }
 
-// within reports whether the path can be read in this combination of ways, and whether the result
+// canRead reports whether the path can be read in this combination of ways, and whether the result
 // may differ from that of other combinations. Dropping escaped parameters includes dropping the
 // others. Empty segments matter only where dot segments are resolved. Some servers that read
 // backslashes resolve dot segments and some, such as those that use url.parse of Node.js, do not.
-func (s readingSet) within(possible readingSet) bool {
+func (s readingSet) canRead(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
 		(s&readDots == 0 || s&readEmptySegments == 0)
 }
 
-// reading is a normalized path as some servers read it.
-type reading struct {
+// pathReading is a normalized path as some servers read it.
+type pathReading struct {
 	_ slim.Incomparable
 
 	path   string // case kept
@@ -171,8 +171,8 @@ func (t *pathTraits) mixesParameters() bool {
 	return t.readings&readParameters != 0 && t.readings&(readBackslash|readEncodedSlash) != 0
 }
 
-// paths returns how many variants of the path are read in all ways: the path as it was sent, and
-// the path as readBeforeDecoding, readWithoutDots and readForwarded change it.
+// The method paths returns how many variants of the path are read in all ways: the path as it was
+// sent, and the path as readBeforeDecoding, readWithoutDots and readForwarded change it.
 func (t *pathTraits) paths(p string) int {
 	n := 1
 	if t.escapedBackslashes+t.escapedSlashes > 0 {
@@ -379,7 +379,7 @@ func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen b
 	return out[:n], seen
 }
 
-// grown returns dst with room for n more bytes.
+// The function grown returns dst with room for n more bytes.
 //
 //go:noinline
 func grown(dst []byte, n int) []byte {

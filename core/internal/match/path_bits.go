@@ -44,20 +44,20 @@ type bitText struct {
 	after uint8  // the next text with the same hash, 0 if there is none
 }
 
-// packed returns the other form of the trie, or nil if the trie is empty or too large.
-func (t *pathTrie) packed() *bitTrie {
+// packedTrie returns the other form of the trie, or nil if the trie is empty or too large.
+func (t *pathTrie) packedTrie() *bitTrie {
 	if len(t.nodes) == 0 || len(t.nodes) > bitNodesMax {
 		return nil
 	}
 	b := &bitTrie{nodes: make([]bitNode, len(t.nodes)), texts: make([]bitText, len(t.literals)+1)}
 	for i := range t.nodes {
 		from, n := &t.nodes[i], &b.nodes[i]
-		n.list, n.next = from.list, b.follow(from)
+		n.list, n.next = from.list, b.nodesAfter(from)
 		if from.many == 0 {
 			continue
 		}
 		many := &t.nodes[from.many]
-		n.later = b.follow(many)
+		n.later = b.nodesAfter(many)
 		n.next |= n.later
 		if n.ends = many.list; n.ends != 0 {
 			b.ended |= 1 << i
@@ -66,8 +66,8 @@ func (t *pathTrie) packed() *bitTrie {
 	return b
 }
 
-// follow returns the nodes that follow a node by one segment, and notes the segments.
-func (b *bitTrie) follow(n *trieNode) (nodes uint64) {
+// nodesAfter returns the nodes that follow a node by one segment, and notes the segments.
+func (b *bitTrie) nodesAfter(n *trieNode) (nodes uint64) {
 	for i := range n.literals {
 		edge := &n.literals[i]
 		text := &b.texts[edge.literal]
@@ -99,8 +99,8 @@ func hashSegment(text string) uint8 {
 	return (uint8(len(text)) + text[0]*5 + text[len(text)-1]) % 64
 }
 
-// after returns the nodes to which a segment leads.
-func (b *bitTrie) after(segment string) uint64 {
+// leadsTo returns the nodes to which a segment leads.
+func (b *bitTrie) leadsTo(segment string) uint64 {
 	for i := b.heads[hashSegment(segment)]; i != 0; i = b.texts[i].after {
 		if b.texts[i].text == segment {
 			return b.texts[i].nodes
@@ -109,7 +109,7 @@ func (b *bitTrie) after(segment string) uint64 {
 	return 0
 }
 
-// find does what find of a pathTrie does.
+// The method find returns the same patterns as the method find of pathTrie.
 func (b *bitTrie) find(search *pathSearch, path string) {
 	search.lists = search.lists[:0]
 	active, later, ended := uint64(1), uint64(0), uint64(0) // the first node is the root
@@ -132,7 +132,7 @@ func (b *bitTrie) find(search *pathSearch, path string) {
 		}
 		var segment string
 		segment, at = segmentAt(path, at)
-		active = next & (b.one | b.after(segment))
+		active = next & (b.one | b.leadsTo(segment))
 		for left := next & b.prefixed; left != 0; left &= left - 1 {
 			if strings.HasPrefix(segment, b.nodes[bits.TrailingZeros64(left)].prefix) {
 				active |= left & -left

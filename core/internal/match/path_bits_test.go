@@ -13,7 +13,7 @@ import (
 )
 
 // TestBothFormsOfATrieFindTheSame: a small trie searched by sets of bits finds the patterns that
-// the search of the nodes finds, for random patterns and paths.
+// the search node by node finds, for random patterns and paths.
 func TestBothFormsOfATrieFindTheSame(t *testing.T) {
 	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
 	piece := func(of ...string) string { return of[random.IntN(len(of))] }

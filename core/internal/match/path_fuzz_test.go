@@ -33,7 +33,7 @@ func FuzzNormalizePath(f *testing.F) {
 				t.Fatalf("%q keeps dots: %q", p, n)
 			}
 		}
-		respelled(t, p, n)
+		checkRespelled(t, p, n)
 		sameReadings(t, p)
 		var r Request
 		if r.Read(&request.Attributes{PathText: p}); r.Long {
@@ -45,8 +45,8 @@ func FuzzNormalizePath(f *testing.F) {
 	})
 }
 
-// respelled checks that other spellings of the path p are normalized to n too.
-func respelled(t *testing.T, p, n string) {
+// checkRespelled checks that other spellings of the path p are normalized to n too.
+func checkRespelled(t *testing.T, p, n string) {
 	if strings.Contains(n, "%") {
 		return // the following would respell a lone % or a byte that stays encoded
 	}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// plainlyNormalized is a slow and simple normalization of a path without its first slash, one
-// segment at a time.
-func plainlyNormalized(rest string, ways readingSet) string {
+// plainNormalize is a slow and simple normalization of a path without its first slash, one segment
+// at a time.
+func plainNormalize(rest string, ways readingSet) string {
 	var segments []string
 	slash := false
 	if ways&readEncodedSlash != 0 {
@@ -152,7 +152,7 @@ func withoutDots(sent string) string {
 func plainReadings(all []string, sent string, possible readingSet) []string {
 	for ways := readingSet(0); ways <= readingsAll; ways++ {
 		if ways&^possible == 0 {
-			if text := plainlyNormalized(sent, ways); !slices.Contains(all, text) {
+			if text := plainNormalize(sent, ways); !slices.Contains(all, text) {
 				all = append(all, text)
 			}
 		}

@@ -222,7 +222,7 @@ func hostilePaths() []string {
 }
 
 // TestPathsThatServersResolveOtherwise: some servers resolve these spellings to a protected path
-// and others do not. The rules of the protected path apply.
+// and others do not. The rules of the protected path apply to all of them.
 func TestPathsThatServersResolveOtherwise(t *testing.T) {
 	for _, p := range []string{
 		"/admin//../x", "/admin/y//../../x", "/admin//%2e%2e/x", `/admin\\..\x`, `/admin/\../x`, "/admin//./..//x",
@@ -236,7 +236,7 @@ func TestPathsThatServersResolveOtherwise(t *testing.T) {
 	} {
 		var r Request
 		r.Read(&request.Attributes{PathText: p})
-		if !slices.ContainsFunc(r.Readings, func(way reading) bool { return way.path == "/admin/x" }) {
+		if !slices.ContainsFunc(r.Readings, func(way pathReading) bool { return way.path == "/admin/x" }) {
 			t.Errorf("%q is read as %+v, and never as /admin/x", p, r.Readings)
 		}
 	}

@@ -51,15 +51,15 @@ const (
 type searchedSegment struct {
 	text    string
 	hashed  bool
-	literal int32 // if hashed: the number of the text, or 0 if no literal has it
+	literal int32 // if hashed, the number of the text, or 0 if no literal equals it
 }
 
 // hash looks up the number of the segment.
 func (s *searchedSegment) hash(t *pathTrie) { s.literal, s.hashed = t.literals[s.text], true }
 
-// after returns the node that follows if the segment is a literal of the node, or 0. A segment that
-// is not hashed is compared with the texts, of which there must be few.
-func (n *trieNode) after(s *searchedSegment) int32 {
+// nodeAfter returns the node that follows if the segment is a literal of the node, or 0. A segment
+// that is not hashed is compared with the texts, of which there must be few.
+func (n *trieNode) nodeAfter(s *searchedSegment) int32 {
 	edges := n.literals
 	if !s.hashed {
 		for i := range edges {
@@ -87,8 +87,8 @@ func (n *trieNode) after(s *searchedSegment) int32 {
 	return 0
 }
 
-// continues reports whether a node follows for any segment.
-func (n *trieNode) continues() bool {
+// hasAny reports whether a node follows for any segment.
+func (n *trieNode) hasAny() bool {
 	return n.literals != nil || n.one != 0 || n.prefixes.entries != nil
 }
 
@@ -106,7 +106,8 @@ type prefixEntry struct {
 	number int32
 }
 
-// lookups returns how many calls of lookup find all prefixes of a text.
+// The method lookups returns the number of calls of lookup that are needed to find all prefixes of
+// a text.
 func (t *prefixTable) lookups() int {
 	if len(t.entries) <= fewTexts {
 		return len(t.entries)
@@ -114,7 +115,7 @@ func (t *prefixTable) lookups() int {
 	return len(t.lengths)
 }
 
-// lookup returns the number of a prefix of the text, or 0.
+// The method lookup returns the number of a prefix of the text, or 0.
 func (t *prefixTable) lookup(i int, text string) int32 {
 	if len(t.entries) > fewTexts {
 		if length := int(t.lengths[i]); length <= len(text) {
@@ -126,7 +127,7 @@ func (t *prefixTable) lookup(i int, text string) int32 {
 	return 0
 }
 
-// insert adds the list under a pattern's path.
+// The method insert adds the list under a pattern's path.
 func (t *pathTrie) insert(segments []segment, list int32) {
 	if t.nodes == nil {
 		t.nodes = make([]trieNode, 1)
@@ -150,7 +151,7 @@ func (t *pathTrie) next(at int32, s *segment) int32 {
 	case segmentLiteral:
 		text := searchedSegment{text: foldedText(s.text)}
 		text.hash(t)
-		return n.after(&text)
+		return n.nodeAfter(&text)
 	case segmentPrefix:
 		return n.prefixes.numbers[foldedText(s.text)]
 	case segmentOne:
@@ -198,7 +199,7 @@ func (n *trieNode) addEdge(edge trieEdge) {
 
 func foldedText(s string) string { return string(appendFolded(nil, s)) }
 
-// set adds a prefix, which must be new.
+// The method set adds a prefix, which must be new.
 func (t *prefixTable) set(prefix string, number int32) {
 	if t.numbers == nil {
 		t.numbers = make(map[string]int32)
@@ -218,13 +219,13 @@ type pathSearch struct {
 	seen      stamps
 }
 
-// stamps is a set of numbers with a constant-time clear.
+// The type stamps is a set of numbers with a constant-time clear.
 type stamps struct {
 	round uint32
 	marks []uint32 // the round in which each number was last marked
 }
 
-// start clears all marks and makes room for numbers below n.
+// The method start clears all marks and makes room for numbers below n.
 func (s *stamps) start(n int) {
 	if len(s.marks) < n {
 		s.marks = make([]uint32, n)
@@ -237,19 +238,19 @@ func (s *stamps) start(n int) {
 	}
 }
 
-// mark marks the number and reports whether it was unmarked before.
-func (s *stamps) mark(number int32) bool {
+// markNumber marks the number and reports whether it was unmarked before.
+func (s *stamps) markNumber(number int32) bool {
 	fresh := s.marks[number] != s.round
 	s.marks[number] = s.round
 	return fresh
 }
 
-// find stores in search.lists the lists of all patterns that match the folded path. A list can
-// occur several times.
+// The method find stores in search.lists the lists of all patterns that match the folded path. A
+// list can occur several times.
 func (t *pathTrie) find(search *pathSearch, path string) {
 	search.seen.start(len(t.nodes))
 	search.now, search.open, search.lists = search.now[:0], search.open[:0], search.lists[:0]
-	search.now = t.enter(search, search.now, 0)
+	search.now = t.activate(search, search.now, 0)
 	at := 0
 	for !pathEnds(path, at) && len(search.now)+len(search.open) > 0 {
 		var s searchedSegment
@@ -258,10 +259,10 @@ func (t *pathTrie) find(search *pathSearch, path string) {
 		}
 		next := search.next[:0]
 		for _, node := range search.open { // excludes nodes that this segment activates
-			next = t.step(search, next, node, &s)
+			next = t.moveNode(search, next, node, &s)
 		}
 		for _, node := range search.now {
-			next = t.step(search, next, node, &s)
+			next = t.moveNode(search, next, node, &s)
 		}
 		search.now, search.next = next, search.now
 	}
@@ -275,39 +276,39 @@ func (t *pathTrie) find(search *pathSearch, path string) {
 	}
 }
 
-// step moves one node by one segment, and appends the nodes that follow.
-func (t *pathTrie) step(search *pathSearch, next []int32, node int32, s *searchedSegment) []int32 {
+// moveNode moves one active node by one segment, and appends the nodes that follow.
+func (t *pathTrie) moveNode(search *pathSearch, next []int32, node int32, s *searchedSegment) []int32 {
 	n := &t.nodes[node]
 	if len(n.literals) > fewTexts && !s.hashed {
 		s.hash(t)
 	}
-	if follows := n.after(s); follows != 0 {
-		next = t.enter(search, next, follows)
+	if follows := n.nodeAfter(s); follows != 0 {
+		next = t.activate(search, next, follows)
 	}
 	if n.one != 0 {
-		next = t.enter(search, next, n.one)
+		next = t.activate(search, next, n.one)
 	}
 	for i := range n.prefixes.lookups() {
 		if follows := n.prefixes.lookup(i, s.text); follows != 0 {
-			next = t.enter(search, next, follows)
+			next = t.activate(search, next, follows)
 		}
 	}
 	return next
 }
 
-// enter activates a node, and with it the node for any number of segments after it.
-func (t *pathTrie) enter(search *pathSearch, nodes []int32, node int32) []int32 {
+// The method activate activates a node, and with it the node for any number of segments after it.
+func (t *pathTrie) activate(search *pathSearch, nodes []int32, node int32) []int32 {
 	n := &t.nodes[node]
-	if n.many != 0 && search.seen.mark(n.many) {
+	if n.many != 0 && search.seen.markNumber(n.many) {
 		many := &t.nodes[n.many]
 		if many.list != 0 {
 			search.lists = append(search.lists, many.list)
 		}
-		if many.continues() {
+		if many.hasAny() {
 			search.open = append(search.open, n.many)
 		}
 	}
-	if n.list == 0 && !n.continues() {
+	if n.list == 0 && !n.hasAny() {
 		return nodes
 	}
 	return append(nodes, node)

@@ -28,7 +28,7 @@ const (
 	segmentMany                       // any number of segments, including none
 )
 
-// segment is the part of a pattern between two slashes.
+// The type segment is the part of a pattern between two slashes.
 type segment struct {
 	kind segmentKind
 	// literal, prefix: decoded as appendDecoded does, and folded unless the pattern is
@@ -53,14 +53,14 @@ type pattern struct {
 	text          string // the canonical spelling, ASCII; parses to the same pattern
 }
 
-// everything reports whether the pattern matches every path.
+// The method everything reports whether the pattern matches every path.
 func (p *pattern) everything() bool {
 	return len(p.segments) == 1 && p.segments[0].kind == segmentMany && p.slash == slashAny
 }
 
-// matches reports whether the pattern matches the reading. The work is at most the product of their
-// lengths, because only the last ** is ever retried.
-func (p *pattern) matches(r *reading) bool {
+// The method matches reports whether the pattern matches the reading. The work is at most the
+// product of their lengths, because only the last ** is ever retried.
+func (p *pattern) matches(r *pathReading) bool {
 	path := r.folded
 	if p.caseSensitive {
 		path = r.path
@@ -187,7 +187,8 @@ func (p *pattern) addSegment(s segment) {
 	}
 }
 
-// finish sets the rule for a trailing slash, writes the canonical spelling and folds the texts.
+// The method finish sets the rule for a trailing slash, writes the canonical spelling and folds the
+// texts.
 func (p *pattern) finish(slash, strictSlash bool) {
 	open := len(p.segments) > 0 && p.segments[len(p.segments)-1].kind == segmentMany
 	switch {
@@ -207,7 +208,7 @@ func (p *pattern) finish(slash, strictSlash bool) {
 	}
 }
 
-// spell returns the canonical spelling of the pattern.
+// The method spell returns the canonical spelling of the pattern.
 func (p *pattern) spell() string {
 	var b []byte
 	for i, s := range p.segments {
@@ -281,8 +282,8 @@ func checkPatternText(text string) (why, remedy string) {
 	return "", ""
 }
 
-// parseSegment compiles the text between two slashes. last reports that nothing follows, not even a
-// slash.
+// parseSegment compiles the text between two slashes. The argument last reports that nothing
+// follows, not even a slash.
 func parseSegment(piece string, last bool) (s segment, why, remedy string) {
 	switch {
 	case piece == "**", piece == "*" && last:

@@ -37,7 +37,7 @@ type Request struct {
 
 	// Readings are the results of reading the path in each way that known servers do, without
 	// duplicates. The first is the plain reading, which path and folded also contain.
-	Readings []reading
+	Readings []pathReading
 	// the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
 	separated  [4]string
 	semicolons bool // the path has parameters, and escaped semicolons
@@ -47,7 +47,7 @@ type Request struct {
 }
 
 // Read reads the request. It does not allocate once the request's buffers have grown, except for a
-// path too long to keep its buffers.
+// path whose buffers are too large to keep.
 func (r *Request) Read(a policy.Attributes) {
 	if cap(r.buffer) > requestBufferBytesMax {
 		r.buffer, r.Readings = nil, nil
@@ -70,7 +70,7 @@ func (r *Request) Source() uint32 {
 	if !r.Peer.IsValid() {
 		return 0
 	}
-	const golden = 0x9e3779b97f4a7c15 // multiplication by it spreads the bits
+	const golden = 0x9e3779b97f4a7c15 // multiplication by this constant spreads the bits
 	return uint32(NewAddrKey(r.Peer).High*golden>>32) | 1
 }
 
@@ -92,7 +92,7 @@ func (r *Request) readPath(p string) {
 		if !traits.folded {
 			r.folded = r.fold(p)
 		}
-		r.Readings = append(r.Readings, reading{path: p, folded: r.folded})
+		r.Readings = append(r.Readings, pathReading{path: p, folded: r.folded})
 		return
 	}
 	r.readUnusual(p, &traits)
@@ -126,14 +126,14 @@ func (r *Request) readUnusual(p string, traits *pathTraits) {
 func (r *Request) readWithoutParameters(sent string, possible readingSet) {
 	mark := len(r.buffer)
 	r.buffer = appendWithoutParameters(r.buffer, sent)
-	r.readDecoded(r.since(mark), possible&^readParameters)
+	r.readDecoded(r.appendedSince(mark), possible&^readParameters)
 }
 
 // readWithoutDots adds the readings of servers that resolve dot segments before they decode the
 // path. An escaped dot is then part of a name, so /admin/%2e/../x means /admin/x.
 func (r *Request) readWithoutDots(sent string, possible readingSet) {
 	r.semicolons = false // in the sent path they are still escaped
-	r.readDecoded(r.resolved(sent, 0)[1:], possible)
+	r.readDecoded(r.resolveDots(sent, 0)[1:], possible)
 }
 
 // readForwarded adds the readings of servers that receive the path from another proxy, which has
@@ -147,7 +147,7 @@ func (r *Request) readForwarded() {
 		}
 		mark := len(r.buffer)
 		r.buffer = appendReplaced(r.buffer, path[1:], `\`, '/')
-		r.readDecoded(trimAuthority(r.since(mark)), 0)
+		r.readDecoded(trimAuthority(r.appendedSince(mark)), 0)
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
 	if strings.IndexByte(sent, '\\') >= 0 {
 		mark := len(r.buffer)
 		r.buffer = appendReplaced(r.buffer, sent, `\`, '/')
-		sent = r.since(mark)
+		sent = r.appendedSince(mark)
 		r.readDecoded(sent, possible)
 	}
 	if possible&readAuthority != 0 {
@@ -181,14 +181,14 @@ func (r *Request) readDecoded(sent string, possible readingSet) {
 		}
 		mark := len(r.buffer)
 		r.buffer, seen = appendDecoded(r.buffer, sent, kept)
-		decoded = r.since(mark)
+		decoded = r.appendedSince(mark)
 	} else {
 		seen, _ = scan(sent)
 	}
 	r.folds = seen&(byteUpper|byteBeyond) != 0
 	r.separated = [4]string{decoded}
 	for ways := readingSet(0); ways <= readingsAll; ways++ {
-		if ways.within(possible) {
+		if ways.canRead(possible) {
 			r.addReading(ways)
 		}
 	}
@@ -199,7 +199,7 @@ func (r *Request) readDecoded(sent string, possible readingSet) {
 func (r *Request) addReading(ways readingSet) {
 	text := r.separate(ways)
 	mark := len(r.buffer)
-	path := r.resolved(text, ways)
+	path := r.resolveDots(text, ways)
 	for i := range r.Readings {
 		if r.Readings[i].path == path {
 			r.buffer = r.buffer[:mark]
@@ -210,7 +210,7 @@ func (r *Request) addReading(ways readingSet) {
 	if r.folds {
 		folded = r.foldOnce(path)
 	}
-	r.Readings = append(r.Readings, reading{path: path, folded: folded})
+	r.Readings = append(r.Readings, pathReading{path: path, folded: folded})
 }
 
 // foldOnce returns a path with case folded. If it is the end of a path that was read before, such
@@ -229,42 +229,43 @@ func (r *Request) foldOnce(path string) string {
 	return r.fold(path)
 }
 
-// separate returns the decoded path with all separators that these ways recognize written as "/".
+// The method separate returns the decoded path with all separators that these ways recognize
+// written as "/".
 func (r *Request) separate(ways readingSet) string {
 	at := 0
 	if ways&readBackslash != 0 {
 		at = 1
 		if r.separated[1] == "" {
-			r.separated[1] = r.replaced(r.separated[0], `\`)
+			r.separated[1] = r.replaceSeparator(r.separated[0], `\`)
 		}
 	}
 	if ways&readEncodedSlash == 0 {
 		return r.separated[at]
 	}
 	if r.separated[2+at] == "" {
-		r.separated[2+at] = r.replaced(r.separated[at], "%2F")
+		r.separated[2+at] = r.replaceSeparator(r.separated[at], "%2F")
 	}
 	return r.separated[2+at]
 }
 
-// replaced returns the path with "/" in place of the separator.
-func (r *Request) replaced(path, separator string) string {
+// replaceSeparator returns the path with "/" in place of the separator.
+func (r *Request) replaceSeparator(path, separator string) string {
 	mark := len(r.buffer)
 	r.buffer = appendReplaced(r.buffer, path, separator, '/')
-	return r.since(mark)
+	return r.appendedSince(mark)
 }
 
-// since returns the bytes appended to the buffer after mark.
-func (r *Request) since(mark int) string {
+// appendedSince returns the bytes appended to the buffer after mark.
+func (r *Request) appendedSince(mark int) string {
 	b := r.buffer[mark:]
 	// later appends do not change these bytes before the next Read
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// resolved returns a decoded and separated path without dot segments and empty segments.
+// resolveDots returns a decoded and separated path without dot segments and empty segments.
 //
 //go:noinline
-func (r *Request) resolved(text string, ways readingSet) string {
+func (r *Request) resolveDots(text string, ways readingSet) string {
 	if ways&readAuthority != 0 {
 		text = trimAuthority(text)
 	}
@@ -274,16 +275,17 @@ func (r *Request) resolved(text string, ways readingSet) string {
 	}
 	mark := len(r.buffer)
 	r.buffer = appendSegments(grown(r.buffer, len(text)+1), text, ways, semicolon)
-	return r.since(mark)
+	return r.appendedSince(mark)
 }
 
-// fold returns the text with case folded. It returns the text itself if there is nothing to fold.
+// The method fold returns the text with case folded. It returns the text itself if there is nothing
+// to fold.
 //
 //go:noinline
 func (r *Request) fold(s string) string {
 	mark := len(r.buffer)
 	r.buffer = appendFolded(r.buffer, s)
-	if folded := r.since(mark); folded != s {
+	if folded := r.appendedSince(mark); folded != s {
 		return folded
 	}
 	r.buffer = r.buffer[:mark]
@@ -303,7 +305,7 @@ func (r *Request) canonicalMethod(method string) string {
 	for i := 0; i < len(method); i++ {
 		r.buffer = append(r.buffer, slim.UpperByte(method[i]))
 	}
-	if upper := r.since(mark); upper != "HEAD" {
+	if upper := r.appendedSince(mark); upper != "HEAD" {
 		return upper
 	}
 	return "GET"
@@ -349,7 +351,7 @@ func (r *Request) canonicalAddr(host string) string {
 	r.buffer = append(r.buffer, '[')
 	r.buffer = addr.AppendTo(r.buffer)
 	r.buffer = append(r.buffer, ']')
-	return r.since(mark)
+	return r.appendedSince(mark)
 }
 
 func (r *Request) lower(s string) string {
@@ -357,7 +359,7 @@ func (r *Request) lower(s string) string {
 	for i := 0; i < len(s); i++ {
 		r.buffer = append(r.buffer, slim.LowerByte(s[i]))
 	}
-	return r.since(mark)
+	return r.appendedSince(mark)
 }
 
 // AddressOrigin is the reason for the choice of the client's address.

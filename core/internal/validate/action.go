@@ -12,10 +12,10 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// actions checks that a rule has the fields that its action needs, and none that only another
+// checkActions checks that a rule has the fields that its action needs, and none that only another
 // action uses.
-func (v *Verifier) actions(at string, r *policy.Rule) {
-	v.throttle(at, r)
+func (v *Verifier) checkActions(at string, r *policy.Rule) {
+	v.checkThrottle(at, r)
 	var unfit []string // the fields that this action does not use
 	why := ""
 	switch r.Action {
@@ -53,7 +53,7 @@ func (v *Verifier) costs(at string, r *policy.Rule) {
 	}
 	for i := range r.Cost {
 		c, place := &r.Cost[i], fmt.Sprintf("%s.cost[%d]", at, i)
-		v.cost(place+".n", r, c.N, c.Match.Tier)
+		v.checkCost(place+".n", r, c.N, c.Match.Tier)
 		v.costHeader(place, c)
 		if i > 0 && matchesAll(&r.Cost[i-1].Match) {
 			v.problem(place, "", fmt.Sprintf("is never reached: cost[%d] matches everything", i-1),
@@ -84,9 +84,9 @@ func (v *Verifier) costHeader(place string, c *policy.Cost) {
 	}
 }
 
-// cost checks a cost in the rule itself, for clients of the given tiers or, without tiers, for all
-// clients. A cost that exceeds the limit of a client would always deny that client.
-func (v *Verifier) cost(place string, r *policy.Rule, n int64, tiers []string) {
+// checkCost checks a cost in the rule itself, for clients of the given tiers or, without tiers, for
+// all clients. A cost that exceeds the limit of a client would always deny that client.
+func (v *Verifier) checkCost(place string, r *policy.Rule, n int64, tiers []string) {
 	if n < 1 || n > counter.CountMax {
 		v.problem(place, strconv.FormatInt(n, 10), "is out of bounds", fmt.Sprintf("write 1 to %d", counter.CountMax))
 		return
@@ -98,18 +98,18 @@ func (v *Verifier) cost(place string, r *policy.Rule, n int64, tiers []string) {
 	rules := everybody
 	for _, tier := range tiers {
 		if set, own := r.Tiers[tier]; own {
-			v.passable(place, r, n, "tiers."+tier, set.Limits)
+			v.checkPassable(place, r, n, "tiers."+tier, set.Limits)
 		} else {
 			rules = true
 		}
 	}
 	if rules {
-		v.passable(place, r, n, "limit", r.Limits)
+		v.checkPassable(place, r, n, "limit", r.Limits)
 	}
 }
 
-// passable checks that a cost can pass the limits in the given field of the rule.
-func (v *Verifier) passable(place string, r *policy.Rule, n int64, word string, limits []counter.Limit) {
+// checkPassable checks that a cost can pass the limits in the given field of the rule.
+func (v *Verifier) checkPassable(place string, r *policy.Rule, n int64, word string, limits []counter.Limit) {
 	for i := range limits {
 		switch l := &limits[i]; {
 		case l.Algorithm() == 0:

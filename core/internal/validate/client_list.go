@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Lists checks a list of clients. at is its place in the policy.
+// Lists checks a list of clients. The argument at is its place in the policy.
 func (v *Verifier) Lists(at string, entries []policy.Listed) {
 	if n := max(identify.ListedClients(entries), len(entries)); n > identify.ListedMax {
 		v.problem(at, strconv.Itoa(n), fmt.Sprintf("are more than %d entries or clients", identify.ListedMax),
@@ -20,19 +20,19 @@ func (v *Verifier) Lists(at string, entries []policy.Listed) {
 		return
 	}
 	for i := range entries {
-		v.listed(at+"["+strconv.Itoa(i)+"]", &entries[i])
+		v.checkListed(at+"["+strconv.Itoa(i)+"]", &entries[i])
 	}
 }
 
-// listed checks one entry.
-func (v *Verifier) listed(at string, e *policy.Listed) {
+// checkListed checks one entry.
+func (v *Verifier) checkListed(at string, e *policy.Listed) {
 	if e.Clients() == 0 {
 		v.problem(at, e.Reason, "names no client", "write at least one of ip, user, api_key, tier and tenant")
 	}
 	for f, values := range identify.ByField(e) {
-		v.clientValues(at, match.ClientField(f), values)
+		v.checkClientValues(at, match.ClientField(f), values)
 	}
-	v.ranges(at+".ip", e.IP)
+	v.checkRanges(at+".ip", e.IP)
 	if len(e.Reason) > identify.ListedReasonBytes {
 		v.problem(at+".reason", e.Reason[:policy.NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(e.Reason)),
 			fmt.Sprintf("write at most %d", identify.ListedReasonBytes))

@@ -13,14 +13,14 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// identify checks how the policy identifies clients, and whether these methods provide every
+// checkIdentify checks how the policy identifies clients, and whether these methods provide every
 // property of a client that the policy uses.
-func (v *Verifier) identify() {
-	v.forwarding()
-	v.sources("user", v.policy.User)
-	v.sources("tenant", v.policy.Tenant)
-	v.sources("tier", v.policy.Tier)
-	v.knowable()
+func (v *Verifier) checkIdentify() {
+	v.checkForwarding()
+	v.checkSources("user", v.policy.User)
+	v.checkSources("tenant", v.policy.Tenant)
+	v.checkSources("tier", v.policy.Tier)
+	v.checkKnowable()
 	if n := len(v.policy.Identify); n > policy.IdentifyMax {
 		v.problem("identify", strconv.Itoa(n), fmt.Sprintf("are more than %d ways", policy.IdentifyMax), "leave some out")
 		return
@@ -57,18 +57,18 @@ func (v *Verifier) identifyBy(at string, m policy.Identify) (label string, known
 		label = identify.AttrLabel(m.Name)
 		v.attr(at, m.Name)
 	case policy.IdentifyJWT, policy.IdentifyAPIKey:
-		v.credentials(at, m)
+		v.checkCredentials(at, m)
 	default:
 		v.problem(at, strconv.Itoa(int(m.Kind)), "is an unknown way of identifying",
 			"write ip, header, cookie, attr, jwt or api_key")
 		return "", false
 	}
-	v.misplaced(at, m)
+	v.reportMisplaced(at, m)
 	return label, true
 }
 
-// misplaced reports fields that the kind does not use.
-func (v *Verifier) misplaced(at string, m policy.Identify) {
+// reportMisplaced reports fields that the kind does not use.
+func (v *Verifier) reportMisplaced(at string, m policy.Identify) {
 	word := policy.IdentifyWords[m.Kind]
 	proven := m.Kind == policy.IdentifyJWT || m.Kind == policy.IdentifyAPIKey
 	claimed := m.Kind == policy.IdentifyHeader || m.Kind == policy.IdentifyCookie
@@ -99,8 +99,8 @@ func (v *Verifier) misplaced(at string, m policy.Identify) {
 	}
 }
 
-// credentials checks a way to identify a client by a verified credential.
-func (v *Verifier) credentials(at string, m policy.Identify) {
+// checkCredentials checks a way to identify a client by a verified credential.
+func (v *Verifier) checkCredentials(at string, m policy.Identify) {
 	if m.Verifier == nil {
 		v.problem(at, policy.IdentifyWords[m.Kind], "has no keys to verify credentials with",
 			"name its keys: jwks_file, jwks_url, secret or secret_file for jwt, keys_file for api_key")
@@ -121,7 +121,7 @@ func (v *Verifier) credentials(at string, m policy.Identify) {
 			c.Name = match.CanonicalHeader(c.Name)
 		case policy.FromQuery:
 			if c.Name == "" || len(c.Name) > labelBytesMax || strings.ContainsFunc(c.Name, isControl) {
-				v.problem(place, shortened(c.Name), "is not the name of a query parameter", "write one such as key, not encoded")
+				v.problem(place, shortenValue(c.Name), "is not the name of a query parameter", "write one such as key, not encoded")
 			}
 		case policy.FromCookie:
 			v.cookie(place, c.Name)
@@ -138,16 +138,16 @@ func (v *Verifier) credentials(at string, m policy.Identify) {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// shortened returns the value in the shortened form that problems show.
-func shortened(text string) string {
+// shortenValue returns the value in the shortened form that problems show.
+func shortenValue(text string) string {
 	if len(text) > policy.NameBytesMax {
 		return text[:policy.NameBytesMax] + "…"
 	}
 	return text
 }
 
-// forwarding checks the trusted proxies.
-func (v *Verifier) forwarding() {
+// checkForwarding checks the trusted proxies.
+func (v *Verifier) checkForwarding() {
 	p := v.policy
 	if len(p.TrustedProxies) > 0 && p.TrustedHops != 0 {
 		v.problem("trusted_hops", strconv.Itoa(p.TrustedHops), "does not go with trusted_proxies: each of them says which "+
@@ -157,10 +157,10 @@ func (v *Verifier) forwarding() {
 		v.problem("trusted_hops", strconv.Itoa(p.TrustedHops), "is not a number of proxies",
 			fmt.Sprintf("write the number of proxies in front, 1 to %d; leave it out for none", identify.ForwardedMax))
 	}
-	if !v.bounded("trusted_proxies", "", len(p.TrustedProxies)) {
+	if !v.checkBounded("trusted_proxies", "", len(p.TrustedProxies)) {
 		return
 	}
-	v.ranges("trusted_proxies", p.TrustedProxies)
+	v.checkRanges("trusted_proxies", p.TrustedProxies)
 	trusted, ok := match.CompilePrefixes(p.TrustedProxies)
 	if !ok {
 		return
@@ -177,8 +177,8 @@ func (v *Verifier) forwarding() {
 	}
 }
 
-// sources checks the sources of users, tenants or tiers.
-func (v *Verifier) sources(at string, sources []policy.Source) {
+// checkSources checks the sources of users, tenants or tiers.
+func (v *Verifier) checkSources(at string, sources []policy.Source) {
 	if n := len(sources); n > identify.SourcesMax {
 		v.problem(at, strconv.Itoa(n), fmt.Sprintf("are more than %d sources", identify.SourcesMax), "leave some out")
 		return
@@ -223,8 +223,8 @@ func (v *Verifier) source(at string, s policy.Source) {
 	}
 }
 
-// knows reports whether some method can provide the client field.
-func (v *Verifier) knows(f match.ClientField) bool {
+// canKnow reports whether some method can provide the client field.
+func (v *Verifier) canKnow(f match.ClientField) bool {
 	key := v.identifiesBy(policy.IdentifyAPIKey)
 	token := v.identifiesBy(policy.IdentifyJWT)
 	switch f {
@@ -243,9 +243,9 @@ func (v *Verifier) identifiesBy(kind policy.IdentifyKind) bool {
 	return slices.ContainsFunc(v.policy.Identify, func(m policy.Identify) bool { return m.Kind == kind })
 }
 
-// unknowable reports that the policy uses a field of the client which none of its methods can
+// reportUnknowable reports that the policy uses a field of the client which none of its methods can
 // provide.
-func (v *Verifier) unknowable(place string, f match.ClientField) {
+func (v *Verifier) reportUnknowable(place string, f match.ClientField) {
 	remedy := map[match.ClientField]string{match.ClientAPIKey: "add api_key to identify",
 		match.ClientUser:   "configure the source of users: user, or jwt or api_key in identify",
 		match.ClientTenant: "configure the source of tenants: tenant, or jwt or api_key in identify",
@@ -253,13 +253,14 @@ func (v *Verifier) unknowable(place string, f match.ClientField) {
 	v.problem(place, "", "can never be known: no method of identify provides its "+clientWords[f], remedy)
 }
 
-// knowable checks that some method provides each field of the client that matches and lists use.
-func (v *Verifier) knowable() {
+// checkKnowable checks that some method provides each field of the client that matches and lists
+// use.
+func (v *Verifier) checkKnowable() {
 	p := v.policy
 	m := func(at string, m *policy.Match) {
 		for f, values := range [match.ClientFields][]string{m.Tier, m.User, m.APIKey, m.Tenant} {
-			if len(values) > 0 && !v.knows(match.ClientField(f)) {
-				v.unknowable(at+".match."+clientWords[f], match.ClientField(f))
+			if len(values) > 0 && !v.canKnow(match.ClientField(f)) {
+				v.reportUnknowable(at+".match."+clientWords[f], match.ClientField(f))
 			}
 		}
 	}
@@ -273,8 +274,8 @@ func (v *Verifier) knowable() {
 	lists := func(at string, entries []policy.Listed) {
 		for i := range entries {
 			for f, values := range identify.ByField(&entries[i]) {
-				if len(values) > 0 && !v.knows(match.ClientField(f)) {
-					v.unknowable(fmt.Sprintf("%s[%d].%s", at, i, clientWords[f]), match.ClientField(f))
+				if len(values) > 0 && !v.canKnow(match.ClientField(f)) {
+					v.reportUnknowable(fmt.Sprintf("%s[%d].%s", at, i, clientWords[f]), match.ClientField(f))
 				}
 			}
 		}
@@ -299,16 +300,16 @@ func (v *Verifier) header(at, name string) {
 	case match.CanonicalHeader(name) == "Host":
 		v.problem(at, name, "is not among a request's header fields", "a rule can count per host")
 	default:
-		v.label(at, name)
+		v.checkLabel(at, name)
 	}
 }
 
 func (v *Verifier) cookie(at, name string) {
 	if name == "" || strings.ContainsFunc(name, match.NotToken) {
-		v.problem(at, shortened(name), "is not the name of a cookie", "write one such as session")
+		v.problem(at, shortenValue(name), "is not the name of a cookie", "write one such as session")
 		return
 	}
-	v.label(at, name)
+	v.checkLabel(at, name)
 }
 
 func (v *Verifier) attr(at, name string) {
@@ -316,15 +317,15 @@ func (v *Verifier) attr(at, name string) {
 	case name == "" || strings.ContainsFunc(name, isControl):
 		v.problem(at, name, "is not the name of an attribute", "write attr: and a name that the proxy knows")
 	default:
-		v.label(at, name)
+		v.checkLabel(at, name)
 	}
 }
 
 // labelBytesMax bounds the name of a header or attribute, because keys contain it.
 const labelBytesMax = match.HeaderNameBytesMax
 
-// label checks the name of a header, cookie or attribute that keys contain.
-func (v *Verifier) label(at, name string) {
+// checkLabel checks the name of a header, cookie or attribute that keys contain.
+func (v *Verifier) checkLabel(at, name string) {
 	if len(name) > labelBytesMax {
 		v.problem(at, name[:policy.NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(name)),
 			fmt.Sprintf("write at most %d", labelBytesMax))

@@ -31,8 +31,8 @@ func (j *jsonText) space() {
 	}
 }
 
-// byte consumes one byte.
-func (j *jsonText) byte(c byte) bool {
+// consumeByte consumes one byte.
+func (j *jsonText) consumeByte(c byte) bool {
 	if j.rest == "" || j.rest[0] != c {
 		return false
 	}
@@ -55,7 +55,7 @@ func (j *jsonText) value(depth int) bool {
 	case j.rest == "" || depth == 0:
 		return false
 	case j.rest[0] == '{':
-		return j.list('{', '}', func() bool { return j.string() && j.byte(':') && j.value(depth-1) })
+		return j.list('{', '}', func() bool { return j.string() && j.consumeByte(':') && j.value(depth-1) })
 	case j.rest[0] == '[':
 		return j.list('[', ']', func() bool { return j.value(depth - 1) })
 	case j.rest[0] == '"':
@@ -65,19 +65,19 @@ func (j *jsonText) value(depth int) bool {
 	}
 }
 
-// list consumes items between brackets, separated by commas.
+// The method list consumes items between brackets, separated by commas.
 func (j *jsonText) list(opening, closing byte, item func() bool) bool {
-	if !j.byte(opening) {
+	if !j.consumeByte(opening) {
 		return false
 	}
-	if j.byte(closing) {
+	if j.consumeByte(closing) {
 		return true
 	}
 	for item() {
-		if j.byte(closing) {
+		if j.consumeByte(closing) {
 			return true
 		}
-		if !j.byte(',') {
+		if !j.consumeByte(',') {
 			return false
 		}
 	}

@@ -14,23 +14,23 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Match checks a match. at is its place in the policy, such as "rules[2].match".
+// Match checks a match. The argument at is its place in the policy, such as "rules[2].match".
 func (v *Verifier) Match(at string, m *policy.Match) {
-	if v.bounded(at, ".path", len(m.Path)) && v.bounded(at, ".method", len(m.Method)) && v.bounded(at, ".host", len(m.Host)) &&
-		v.bounded(at, ".header", len(m.Header)) && v.bounded(at, ".ip", len(m.IP)) && v.bounded(at, ".attr", len(m.Attr)) {
+	if v.checkBounded(at, ".path", len(m.Path)) && v.checkBounded(at, ".method", len(m.Method)) && v.checkBounded(at, ".host", len(m.Host)) &&
+		v.checkBounded(at, ".header", len(m.Header)) && v.checkBounded(at, ".ip", len(m.IP)) && v.checkBounded(at, ".attr", len(m.Attr)) {
 		v.paths(at, m)
 		v.methods(at, m.Method)
 		v.hosts(at, m.Host)
 		v.matchedHeaders(at, m.Header)
-		v.matchedAttrs(at, m.Attr)
-		v.ranges(at+".ip", m.IP)
+		v.checkAttrs(at, m.Attr)
+		v.checkRanges(at+".ip", m.IP)
 	}
-	v.matchedClients(at, m)
+	v.checkClientFields(at, m)
 }
 
-// bounded checks the length of a list. The location is passed in two parts, which are joined only
-// if there is a problem.
-func (v *Verifier) bounded(at, word string, n int) bool {
+// checkBounded checks the length of a list. The location is passed in two parts, which are joined
+// only if there is a problem.
+func (v *Verifier) checkBounded(at, word string, n int) bool {
 	if n > match.MatchListMax {
 		v.problem(at+word, "", fmt.Sprintf("has %d entries, more than %d", n, match.MatchListMax), "use a wildcard, or several rules")
 	}
@@ -85,7 +85,7 @@ func (v *Verifier) matchedHeaders(at string, headers []policy.HeaderMatch) {
 		case match.CanonicalHeader(m.Name) == "Host":
 			v.problem(place, m.Name, "is not among a request's header fields", "use host")
 		}
-		if !v.bounded(place, "", len(m.Values)) {
+		if !v.checkBounded(place, "", len(m.Values)) {
 			continue
 		}
 		for j, text := range m.Values {
@@ -96,8 +96,8 @@ func (v *Verifier) matchedHeaders(at string, headers []policy.HeaderMatch) {
 	}
 }
 
-// matchedAttrs checks the attributes of the match.
-func (v *Verifier) matchedAttrs(at string, attrs []policy.AttrMatch) {
+// checkAttrs checks the attributes of the match.
+func (v *Verifier) checkAttrs(at string, attrs []policy.AttrMatch) {
 	for i, m := range attrs {
 		place := at + ".attr." + m.Name
 		switch {
@@ -107,7 +107,7 @@ func (v *Verifier) matchedAttrs(at string, attrs []policy.AttrMatch) {
 			v.problem(place, m.Name[:policy.NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(m.Name)),
 				fmt.Sprintf("write at most %d", labelBytesMax))
 		}
-		if !v.bounded(place, "", len(m.Values)) {
+		if !v.checkBounded(place, "", len(m.Values)) {
 			continue
 		}
 		for j, text := range m.Values {
@@ -118,7 +118,7 @@ func (v *Verifier) matchedAttrs(at string, attrs []policy.AttrMatch) {
 	}
 }
 
-// badAttrValue describes the error in a value. why is "" if there is none.
+// badAttrValue describes the error in a value. The result why is "" if there is none.
 func badAttrValue(text string) (why, remedy string) {
 	switch {
 	case text == "":
@@ -131,17 +131,17 @@ func badAttrValue(text string) (why, remedy string) {
 	return "", ""
 }
 
-// matchedClients checks the client fields of the match.
-func (v *Verifier) matchedClients(at string, m *policy.Match) {
+// checkClientFields checks the client fields of the match.
+func (v *Verifier) checkClientFields(at string, m *policy.Match) {
 	for f, listed := range [match.ClientFields][]string{m.Tier, m.User, m.APIKey, m.Tenant} {
-		if len(listed) > 0 && v.bounded(at, "."+clientWords[f], len(listed)) {
-			v.clientValues(at, match.ClientField(f), listed)
+		if len(listed) > 0 && v.checkBounded(at, "."+clientWords[f], len(listed)) {
+			v.checkClientValues(at, match.ClientField(f), listed)
 		}
 	}
 }
 
-// clientValues checks the values of a client field in a match or list.
-func (v *Verifier) clientValues(at string, f match.ClientField, values []string) {
+// checkClientValues checks the values of a client field in a match or list.
+func (v *Verifier) checkClientValues(at string, f match.ClientField, values []string) {
 	for i, text := range values {
 		if why, remedy := badClientValue(f, text); why != "" {
 			v.problem(fmt.Sprintf("%s.%s[%d]", at, clientWords[f], i), text, why, remedy)
@@ -153,8 +153,8 @@ func (v *Verifier) clientValues(at string, f match.ClientField, values []string)
 var clientWords = [match.ClientFields]string{match.ClientTier: "tier", match.ClientUser: "user", match.ClientAPIKey: "api_key",
 	match.ClientTenant: "tenant"}
 
-// badClientValue describes the error in a value of a match or list. why is "" if there is none.
-// Values are compared exactly, so a value that no credential can contain is an error.
+// badClientValue describes the error in a value of a match or list. The result why is "" if there
+// is none. Values are compared exactly, so a value that no credential can contain is an error.
 func badClientValue(f match.ClientField, text string) (why, remedy string) {
 	switch {
 	case text == "":
@@ -169,8 +169,8 @@ func badClientValue(f match.ClientField, text string) (why, remedy string) {
 	return "", ""
 }
 
-// ranges checks address ranges.
-func (v *Verifier) ranges(at string, prefixes []netip.Prefix) {
+// checkRanges checks address ranges.
+func (v *Verifier) checkRanges(at string, prefixes []netip.Prefix) {
 	for i, p := range prefixes {
 		_, ok := match.CompilePrefix(p)
 		if ok {

@@ -14,8 +14,8 @@ import (
 // counts in seconds.
 const penaltyMin = counter.Second
 
-// penalty checks the policy's penalty, which may be nil.
-func (v *Verifier) penalty(p *counter.Penalty) {
+// checkPenalty checks the policy's penalty, which may be nil.
+func (v *Verifier) checkPenalty(p *counter.Penalty) {
 	if p == nil {
 		return
 	}
@@ -44,7 +44,7 @@ func (v *Verifier) penalty(p *counter.Penalty) {
 				fmt.Sprintf("write 1 to %d", counter.MultiplierMax))
 		}
 	}
-	if len(v.policy.Rules) > 0 && !v.anyViolates() { // a policy without rules has another problem
+	if len(v.policy.Rules) > 0 && !v.anyViolates() { // a policy without rules is reported as another problem
 		v.problem("penalty", "", "has no effect: no rule has action: reject and counts each client, user or API key apart",
 			"add such a rule, or leave it out")
 	}

@@ -24,7 +24,7 @@ func (v *Verifier) dimensions(at string, r *policy.Rule) {
 	seen := map[string]int{}
 	for i, d := range r.Per {
 		place := fmt.Sprintf("%s.per[%d]", at, i)
-		label, known := v.dimension(place, r, d)
+		label, known := v.checkDimension(place, r, d)
 		if !known {
 			unknown = true
 			continue
@@ -50,8 +50,8 @@ func (v *Verifier) dimensions(at string, r *policy.Rule) {
 	}
 }
 
-// dimension checks one entry of per and returns its name in keys.
-func (v *Verifier) dimension(place string, r *policy.Rule, d policy.Dimension) (label string, known bool) {
+// checkDimension checks one entry of per and returns its name in keys.
+func (v *Verifier) checkDimension(place string, r *policy.Rule, d policy.Dimension) (label string, known bool) {
 	switch d.Kind {
 	case policy.PerHeader:
 		v.header(place, d.Name)
@@ -60,8 +60,8 @@ func (v *Verifier) dimension(place string, r *policy.Rule, d policy.Dimension) (
 		v.attr(place, d.Name)
 		return identify.AttrLabel(d.Name), true
 	case policy.PerUser, policy.PerAPIKey, policy.PerTenant, policy.PerTier:
-		if f := clientFieldOf(d.Kind); !v.knows(f) {
-			v.unknowable(place, f)
+		if f := clientFieldOf(d.Kind); !v.canKnow(f) {
+			v.reportUnknowable(place, f)
 		}
 	case policy.PerClient, policy.PerIP, policy.PerHost, policy.PerMethod, policy.PerEndpoint:
 	default:

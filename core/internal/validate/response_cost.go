@@ -27,15 +27,15 @@ const (
 	contentTypeMax     = 256 // bytes
 )
 
-// after checks the response fields of a rule that counts: cost_after, count_if, refund_on,
+// checkAfter checks the response fields of a rule that counts: cost_after, count_if, refund_on,
 // response, retry_after and retry_jitter.
-func (v *Verifier) after(at string, r *policy.Rule) {
+func (v *Verifier) checkAfter(at string, r *policy.Rule) {
 	v.costAfter(at+".cost_after", r)
 	v.statuses(at+".count_if", r.CountIf)
 	v.statuses(at+".refund_on", r.RefundOn)
-	v.overlap(at, r)
-	v.retry(at+".retry_after", r.RetryAfter, policy.RetryAfterMax)
-	v.retry(at+".retry_jitter", r.RetryJitter, policy.RetryJitterMax)
+	v.checkOverlap(at, r)
+	v.checkRetry(at+".retry_after", r.RetryAfter, policy.RetryAfterMax)
+	v.checkRetry(at+".retry_jitter", r.RetryJitter, policy.RetryJitterMax)
 	if r.Action != policy.ActionLogOnly {
 		v.response(at+".response", r.Response)
 	}
@@ -60,7 +60,7 @@ func (v *Verifier) costAfter(at string, r *policy.Rule) {
 		v.problem(at, "", "conflicts with cost",
 			"leave cost out: estimate is charged until the response states its cost")
 	}
-	v.cost(at+".estimate", r, c.Estimate, nil)
+	v.checkCost(at+".estimate", r, c.Estimate, nil)
 	for _, bound := range []struct {
 		name string
 		n    int64
@@ -105,10 +105,10 @@ func (v *Verifier) statuses(at string, list []policy.Statuses) {
 	}
 }
 
-// overlap checks a rule with refund_on, and perhaps count_if. A request counts if count_if lists
-// its status and refund_on does not. Some status must count, and refund_on must list some status
-// that would count without it.
-func (v *Verifier) overlap(at string, r *policy.Rule) {
+// checkOverlap checks a rule with refund_on, and perhaps count_if. A request counts if count_if
+// lists its status and refund_on does not. Some status must count, and refund_on must list some
+// status that would count without it.
+func (v *Verifier) checkOverlap(at string, r *policy.Rule) {
 	if len(r.RefundOn) == 0 {
 		return
 	}
@@ -131,8 +131,8 @@ func (v *Verifier) overlap(at string, r *policy.Rule) {
 	}
 }
 
-// retry checks a span that is sent to clients in whole seconds.
-func (v *Verifier) retry(at string, span, most counter.Micros) {
+// checkRetry checks a span that is sent to clients in whole seconds.
+func (v *Verifier) checkRetry(at string, span, most counter.Micros) {
 	if span != 0 && (span < counter.Second || span > most) {
 		v.problem(at, span.String(), "is out of bounds", "write 1s to "+most.String())
 	}
@@ -152,16 +152,16 @@ func (v *Verifier) response(at string, r *policy.Response) {
 	if !utf8.ValidString(r.Message) {
 		v.problem(at+".message", "", "is not UTF-8", "save the file as UTF-8")
 	}
-	v.body(at, r)
-	v.fields(at+".headers", r.Headers)
+	v.checkBody(at, r)
+	v.checkFields(at+".headers", r.Headers)
 	if r.Status == 0 && r.Message+r.Body+r.ContentType == "" && len(r.Headers) == 0 {
 		v.problem(at, "", "is empty", "leave it out")
 	}
 }
 
-// body checks a body and its content type. A body with a JSON content type must be valid JSON,
+// checkBody checks a body and its content type. A body with a JSON content type must be valid JSON,
 // because otherwise the error would only be noticed by clients.
-func (v *Verifier) body(at string, r *policy.Response) {
+func (v *Verifier) checkBody(at string, r *policy.Response) {
 	kind, _, _ := strings.Cut(r.ContentType, ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
 	isJSON := kind == policy.ContentJSON || strings.HasSuffix(kind, "+json")
@@ -190,8 +190,8 @@ func isMediaType(kind string) bool {
 	return ok && a != "" && b != "" && !strings.ContainsFunc(a, match.NotToken) && !strings.ContainsFunc(b, match.NotToken)
 }
 
-// fields checks the header fields of a response.
-func (v *Verifier) fields(at string, fields []policy.Field) {
+// checkFields checks the header fields of a response.
+func (v *Verifier) checkFields(at string, fields []policy.Field) {
 	if len(fields) > fieldsMax {
 		v.problem(at, strconv.Itoa(len(fields)), fmt.Sprintf("are more than %d", fieldsMax), "leave some out")
 		return
@@ -234,8 +234,8 @@ func fieldFlaw(value string, bytesMax int) string {
 	return ""
 }
 
-// reservedField returns a remedy for a policy that sets a header field which Penstock or the
-// connection sets. It returns "" for any other field.
+// reservedField returns a remedy for a policy that sets a header field which only Penstock or the
+// connection may set. It returns "" for any other field.
 func reservedField(name string) (remedy string) {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer",

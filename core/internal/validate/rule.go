@@ -16,7 +16,7 @@ func (v *Verifier) rule(at string, r *policy.Rule) {
 	if r.Name == "" {
 		v.problem(at+".name", "", "is missing", "name the rule: the name is used in keys, metrics and header fields")
 	} else {
-		v.name(at+".name", r.Name)
+		v.checkName(at+".name", r.Name)
 	}
 	v.onError(at+".on_error", r.OnError)
 	v.lease(at+".lease", r.Lease)
@@ -24,12 +24,12 @@ func (v *Verifier) rule(at string, r *policy.Rule) {
 	if r.Missing > policy.MissingDeny {
 		v.problem(at+".missing", strconv.Itoa(int(r.Missing)), "is unknown", "write client, share, skip or deny")
 	}
-	v.actions(at, r)
+	v.checkActions(at, r)
 	switch r.Action {
 	case policy.ActionReject, policy.ActionLogOnly, policy.ActionThrottle:
-		v.limiting(at, r)
+		v.checkLimiting(at, r)
 	case policy.ActionAllow, policy.ActionBlock:
-		v.limitless(at, r)
+		v.checkLimitless(at, r)
 	default:
 		v.problem(at+".action", strconv.Itoa(int(r.Action)), "is unknown", "write reject, throttle, log_only, allow or block")
 	}
@@ -42,7 +42,7 @@ func (v *Verifier) group(at string, r *policy.Rule) {
 		v.problem(at+".group", r.Group, "does not go with enforce: first, which puts all rules in one group",
 			"leave out one of them")
 	case r.Group != "":
-		v.name(at+".group", r.Group)
+		v.checkName(at+".group", r.Group)
 	case first:
 	case r.Priority != 0:
 		v.problem(at+".priority", strconv.Itoa(r.Priority), "has no effect outside a group: all rules that match count",
@@ -57,8 +57,8 @@ func (v *Verifier) group(at string, r *policy.Rule) {
 	}
 }
 
-// limitless checks a rule without limits.
-func (v *Verifier) limitless(at string, r *policy.Rule) {
+// checkLimitless checks a rule without limits.
+func (v *Verifier) checkLimitless(at string, r *policy.Rule) {
 	action := map[policy.Action]string{policy.ActionAllow: "allow", policy.ActionBlock: "block"}[r.Action]
 	for _, word := range []struct {
 		name    string
@@ -82,14 +82,14 @@ func (v *Verifier) limitless(at string, r *policy.Rule) {
 	}
 }
 
-// limiting checks a rule with limits.
-func (v *Verifier) limiting(at string, r *policy.Rule) {
+// checkLimiting checks a rule with limits.
+func (v *Verifier) checkLimiting(at string, r *policy.Rule) {
 	v.limits(at, r)
-	v.tiers(at, r)
+	v.checkTiers(at, r)
 	v.costs(at, r)
 	v.dimensions(at, r)
-	v.after(at, r)
-	v.shards(at, r)
+	v.checkAfter(at, r)
+	v.checkShards(at, r)
 	if r.Expose && !policy.HiddenByDefault(r) {
 		v.problem(at+".expose", "true", "has no effect: the rule's limits are shown anyway", "leave it out")
 	}
@@ -111,7 +111,7 @@ func (v *Verifier) limits(at string, r *policy.Rule) {
 			"leave some out")
 		return
 	}
-	v.limitList(at+".limit", r.Limits)
+	v.checkLimitList(at+".limit", r.Limits)
 }
 
 // matchesAll reports whether the match has no condition.
@@ -120,8 +120,8 @@ func matchesAll(m *policy.Match) bool {
 		len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant)+len(m.Attr) == 0
 }
 
-// replaces checks the rules that each rule replaces.
-func (v *Verifier) replaces() {
+// checkReplaces checks the rules that each rule replaces.
+func (v *Verifier) checkReplaces() {
 	byName := map[string]*policy.Rule{}
 	for i := range v.policy.Rules {
 		if len(v.policy.Rules[i].Replaces) == 0 {

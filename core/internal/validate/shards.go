@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// shards checks that every limit of a rule can be divided among its shards, and that the rule uses
-// nothing that shards do not support.
-func (v *Verifier) shards(at string, r *policy.Rule) {
+// checkShards checks that every limit of a rule can be divided among its shards, and that the rule
+// uses nothing that shards do not support.
+func (v *Verifier) checkShards(at string, r *policy.Rule) {
 	place, n := at+".shards", strconv.Itoa(r.Shards)
 	switch {
 	case r.Shards == 0:
@@ -27,17 +27,17 @@ func (v *Verifier) shards(at string, r *policy.Rule) {
 		v.problem(place, n, "does not go with action: throttle: requests waiting for one shard would be overtaken by requests that find room in another",
 			"leave it out, or write action: reject")
 	}
-	v.divisible(at+".limit", r, r.Limits)
+	v.checkDivisible(at+".limit", r, r.Limits)
 	for _, tier := range slim.SortedKeys(r.Tiers) {
-		v.divisible(at+".tiers."+tier, r, r.Tiers[tier].Limits)
+		v.checkDivisible(at+".tiers."+tier, r, r.Tiers[tier].Limits)
 	}
-	v.settledShards(at+".cost_after.max", r)
+	v.checkSettledShards(at+".cost_after.max", r)
 }
 
-// settledShards checks that a cost from a response fits into one shard. The cost is charged to the
-// shard that admitted the request, which can go into debt by at most its part of one window. The
-// rest would be dropped even if other shards had room.
-func (v *Verifier) settledShards(place string, r *policy.Rule) {
+// checkSettledShards checks that a cost from a response fits into one shard. The cost is charged to
+// the shard that admitted the request, which can go into debt by at most its part of one window.
+// The rest would be dropped even if other shards had room.
+func (v *Verifier) checkSettledShards(place string, r *policy.Rule) {
 	if r.CostAfter == nil {
 		return
 	}
@@ -55,7 +55,7 @@ func (v *Verifier) settledShards(place string, r *policy.Rule) {
 	}
 	remedy := fmt.Sprintf("write %d at most, raise the limit, or take fewer shards", holds)
 	switch most := r.CostAfter.Max; {
-	case holds < 1: // already reported as a problem of the limit
+	case holds < 1: // this is already reported as a problem of the limit
 	case most == 0:
 		v.problem(place, "", fmt.Sprintf("is missing: one of %d shards holds %d", r.Shards, holds), remedy)
 	case most > holds:
@@ -63,22 +63,22 @@ func (v *Verifier) settledShards(place string, r *policy.Rule) {
 	}
 }
 
-// divisible checks that each shard of the rule gets a whole number of units of the limits.
-func (v *Verifier) divisible(at string, r *policy.Rule, limits []counter.Limit) {
+// checkDivisible checks that each shard of the rule gets a whole number of units of the limits.
+func (v *Verifier) checkDivisible(at string, r *policy.Rule, limits []counter.Limit) {
 	for i := range limits {
 		l, place := &limits[i], fmt.Sprintf("%s[%d]", at, i)
 		if l.Algorithm() == 0 {
 			continue
 		}
-		v.multiple(place, r, l, "count", l.Count())
+		v.checkMultiple(place, r, l, "count", l.Count())
 		if l.Capacity() != l.Count() {
-			v.multiple(place, r, l, "burst", l.Capacity())
+			v.checkMultiple(place, r, l, "burst", l.Capacity())
 		}
 	}
 }
 
-// multiple checks that one number of a limit can be divided among the rule's shards.
-func (v *Verifier) multiple(place string, r *policy.Rule, l *counter.Limit, what string, n int64) {
+// checkMultiple checks that one number of a limit can be divided among the rule's shards.
+func (v *Verifier) checkMultiple(place string, r *policy.Rule, l *counter.Limit, what string, n int64) {
 	shards, most := int64(r.Shards), counter.CountMax
 	if l.Algorithm() == counter.SlidingLog {
 		most = counter.LogCountMax

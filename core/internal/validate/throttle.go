@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// throttle checks how long requests may wait. Unbounded waiting requests would exhaust the proxy,
-// so a policy must set both bounds.
-func (v *Verifier) throttle(at string, r *policy.Rule) {
+// checkThrottle checks how long requests may wait. Unbounded waiting requests would exhaust the
+// proxy, so a policy must set both bounds.
+func (v *Verifier) checkThrottle(at string, r *policy.Rule) {
 	const howTo = "write throttle: { max_delay: 2s, max_waiting: 1000 }, or action: reject to answer 429 at once"
 	t := r.Throttle
 	switch {

@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// TiersMax bounds the tiers of one rule. Price lists are short, and each tier can cause its own
-// problem.
+// TiersMax bounds the tiers of one rule. Price lists are short, and each tier can cause a problem
+// of its own.
 const TiersMax = 256
 
-// tiers checks the limits of each tier of a rule.
-func (v *Verifier) tiers(at string, r *policy.Rule) {
+// checkTiers checks the limits of each tier of a rule.
+func (v *Verifier) checkTiers(at string, r *policy.Rule) {
 	at += ".tiers"
 	if len(r.Tiers) > TiersMax {
 		v.problem(at, strconv.Itoa(len(r.Tiers)), fmt.Sprintf("are more than %d tiers", TiersMax), "leave some out")
@@ -38,12 +38,12 @@ func (v *Verifier) tiers(at string, r *policy.Rule) {
 			"write the limit of one of them as limit")
 	}
 	for _, tier := range slim.SortedKeys(r.Tiers) {
-		v.tier(at+"."+tier, r, tier)
+		v.checkTier(at+"."+tier, r, tier)
 	}
 }
 
-// tier checks the limits of one tier.
-func (v *Verifier) tier(at string, r *policy.Rule, tier string) {
+// checkTier checks the limits of one tier.
+func (v *Verifier) checkTier(at string, r *policy.Rule, tier string) {
 	set := r.Tiers[tier]
 	switch {
 	case tier == "":
@@ -64,25 +64,26 @@ func (v *Verifier) tier(at string, r *policy.Rule, tier string) {
 	case len(set.Limits) > counter.ChecksMax:
 		v.problem(at, strconv.Itoa(len(set.Limits)), fmt.Sprintf("are more than %d limits", counter.ChecksMax), "leave some out")
 	default:
-		v.limitList(at, set.Limits)
+		v.checkLimitList(at, set.Limits)
 	}
 }
 
 // givesTiers reports whether a client of the policy can have a tier.
 func (v *Verifier) givesTiers() bool {
-	return len(v.policy.Tier) > 0 || v.policy.Directory || v.verifies()
+	return len(v.policy.Tier) > 0 || v.policy.Directory || v.verifiesTier()
 }
 
-// verifies reports whether the policy verifies credentials that can assign a tier or limits of a
-// client's own.
-func (v *Verifier) verifies() bool {
+// verifiesTier reports whether the policy verifies credentials that can assign a tier or limits of
+// a client's own.
+func (v *Verifier) verifiesTier() bool {
 	return slices.ContainsFunc(v.policy.Identify, func(m policy.Identify) bool {
 		return m.Kind == policy.IdentifyJWT || m.Kind == policy.IdentifyAPIKey
 	})
 }
 
-// limitList checks a list of limits that apply together. at is its place in the policy.
-func (v *Verifier) limitList(at string, limits []counter.Limit) {
+// checkLimitList checks a list of limits that apply together. The argument at is its place in the
+// policy.
+func (v *Verifier) checkLimitList(at string, limits []counter.Limit) {
 	for i := range limits {
 		l, place := &limits[i], fmt.Sprintf("%s[%d]", at, i)
 		if l.Algorithm() == 0 {
@@ -95,17 +96,17 @@ func (v *Verifier) limitList(at string, limits []counter.Limit) {
 	}
 }
 
-// limitNames checks that none of the rule's limits has the name of another rule or limit. A name
-// that occurs twice in one rule is either a duplicate limit, which is reported as such, or is in
-// two tiers.
-func (v *Verifier) limitNames(names map[string]string, at string, r *policy.Rule) {
+// checkLimitNames checks that none of the rule's limits has the name of another rule or limit. A
+// name that occurs twice in one rule is either a duplicate limit, which is reported as such, or is
+// in two tiers.
+func (v *Verifier) checkLimitNames(names map[string]string, at string, r *policy.Rule) {
 	check := func(at string, limits []counter.Limit) {
 		for i := range limits {
 			if limits[i].Algorithm() == 0 {
 				continue
 			}
 			if name := policy.PolicyName(r.Name, limits, i); name != r.Name && !strings.HasPrefix(names[name], ruleOf(at)) {
-				v.unique(names, fmt.Sprintf("%s[%d]", at, i), name)
+				v.checkUnique(names, fmt.Sprintf("%s[%d]", at, i), name)
 			}
 		}
 	}
@@ -118,11 +119,11 @@ func (v *Verifier) limitNames(names map[string]string, at string, r *policy.Rule
 // ruleOf returns the prefix of a place that names the rule, including the dot: "rules[2].".
 func ruleOf(at string) string { return at[:strings.IndexByte(at, '.')+1] }
 
-// timezone checks that a policy with a time zone has a calendar window.
-func (v *Verifier) timezone() {
+// checkTimezone checks that a policy with a time zone has a calendar window.
+func (v *Verifier) checkTimezone() {
 	p := v.policy
 	// a client's own limits may use calendar windows
-	if p.Timezone == nil || len(p.Rules) == 0 || v.verifies() {
+	if p.Timezone == nil || len(p.Rules) == 0 || v.verifiesTier() {
 		return
 	}
 	calendar := func(l counter.Limit) bool { return l.Calendar() != 0 }

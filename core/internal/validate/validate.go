@@ -18,7 +18,8 @@ type Verifier struct {
 	Problems policy.Problems
 }
 
-// Policy returns all problems of a policy, except that too many limits can apply to a request.
+// Policy returns all problems of a policy, but does not check whether too many limits can apply to
+// a request.
 func Policy(p *policy.Policy) policy.Problems {
 	v := Verifier{policy: p}
 	v.verify()
@@ -32,7 +33,7 @@ func (v *Verifier) problem(path, value, why, remedy string) {
 func (v *Verifier) verify() {
 	p := v.policy
 	if p.Name != "" {
-		v.name("name", p.Name)
+		v.checkName("name", p.Name)
 	}
 	if len(p.Rules) > policy.RulesMax {
 		v.problem("rules", strconv.Itoa(len(p.Rules)), fmt.Sprintf("are more than %d", policy.RulesMax), "split the policy")
@@ -49,17 +50,17 @@ func (v *Verifier) verify() {
 	}
 	v.onError("on_error", p.OnError)
 	v.lease("lease", p.Lease)
-	v.identify()
-	v.timezone()
-	v.penalty(p.Penalty)
-	v.rules()
-	v.requests()
+	v.checkIdentify()
+	v.checkTimezone()
+	v.checkPenalty(p.Penalty)
+	v.checkRules()
+	v.checkRequests()
 	v.Lists("exempt", p.Exempt)
 	v.Lists("block", p.Block)
 }
 
-// name checks a name that appears in keys, metrics and header fields.
-func (v *Verifier) name(path, name string) {
+// checkName checks a name that appears in keys, metrics and header fields.
+func (v *Verifier) checkName(path, name string) {
 	if len(name) > policy.NameBytesMax {
 		v.problem(path, name[:policy.NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(name)),
 			fmt.Sprintf("write at most %d", policy.NameBytesMax))
@@ -83,8 +84,8 @@ func (v *Verifier) lease(path string, l policy.Lease) {
 	}
 }
 
-// rules checks each rule, and the names that must be unique among them.
-func (v *Verifier) rules() {
+// checkRules checks each rule, and the names that must be unique among them.
+func (v *Verifier) checkRules() {
 	names := make(map[string]string, len(v.policy.Rules))
 	for i := range v.policy.Rules {
 		r := &v.policy.Rules[i]
@@ -93,30 +94,30 @@ func (v *Verifier) rules() {
 		if r.Name == "" {
 			continue
 		}
-		v.unique(names, at+".name", r.Name)
-		v.limitNames(names, at, r)
+		v.checkUnique(names, at+".name", r.Name)
+		v.checkLimitNames(names, at, r)
 	}
-	v.replaces()
+	v.checkReplaces()
 }
 
-// requests checks the matches and costs of the rules.
-func (v *Verifier) requests() {
+// checkRequests checks the matches and costs of the rules.
+func (v *Verifier) checkRequests() {
 	for i := range v.policy.Rules {
 		r, at := &v.policy.Rules[i], policy.RuleAt(i)
 		v.Match(at+".match", &r.Match)
 		for j := range r.Cost {
 			place := at + ".cost[" + strconv.Itoa(j) + "]"
 			v.Match(place+".match", &r.Cost[j].Match)
-			if v.bounded(place, ".trusted", len(r.Cost[j].Trusted)) {
-				v.ranges(place+".trusted", r.Cost[j].Trusted)
+			if v.checkBounded(place, ".trusted", len(r.Cost[j].Trusted)) {
+				v.checkRanges(place+".trusted", r.Cost[j].Trusted)
 			}
 		}
 	}
 }
 
-// unique checks that no two rules or limits have the same name, so that clients can distinguish
-// them.
-func (v *Verifier) unique(names map[string]string, path, name string) {
+// checkUnique checks that no two rules or limits have the same name, so that clients can
+// distinguish them.
+func (v *Verifier) checkUnique(names map[string]string, path, name string) {
 	if first, taken := names[name]; taken {
 		v.problem(path, name, "is also the name of "+strings.TrimSuffix(first, ".name"), "rename one of them")
 		return

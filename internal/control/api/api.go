@@ -62,7 +62,7 @@ func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
 		turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	config := huma.DefaultConfig("Penstock control", "1")
-	config.Info.Description = "Clients, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
+	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
@@ -70,6 +70,7 @@ func New(o Options) *API {
 	a.huma = humago.New(a.mux, config)
 	a.huma.UseMiddleware(a.authorize)
 	a.clientOperations()
+	a.keyOperations()
 	a.changeOperations()
 	a.tierOperations()
 	a.tokenOperations()

@@ -209,6 +209,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	}
 	s.policies()
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/regions", ""), 200, `"region":""`, `"published":false`, `"missing_policies":["`)
+	s.walkKeys()
 	s.walkReports()
 	s.walkThresholds()
 	for path, item := range s.api.OpenAPI().Paths {
@@ -227,6 +228,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	s := serve(t)
 	s.tokens[""] = ""
 	edits := client("user:bob") + "/edits"
+	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys", `{"record":{"name":"kept","client":"user:ann"},`+reason+`}`), 201)
 	for _, c := range []struct {
 		least              ledger.Role
 		method, path, body string
@@ -241,9 +243,13 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		{ledger.Support, "POST", edits, `{"action":"exempt",` + until(30) + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"exempt",` + until(32) + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"exempt",` + reason + `}`},
+		{ledger.Support, "POST", edits, `{"action":"grant","rule":"api","units":5,` + reason + `}`},
 		{ledger.Editor, "POST", edits, `{"action":"set-tenant","tenant":"t",` + reason + `}`},
 		{ledger.Editor, "PATCH", client("user:bob"), `{"note":"n",` + reason + `}`},
 		{ledger.Editor, "PUT", "/v1/tiers/gold", `{` + reason + `}`},
+		{ledger.Viewer, "GET", "/v1/keys", ""},
+		{ledger.Viewer, "GET", "/v1/keys/bob/changes", ""},
+		{ledger.Editor, "POST", "/v1/keys/kept/edits", `{"action":"rotate",` + reason + `}`},
 		{ledger.Admin, "GET", "/v1/tokens", ""},
 		{ledger.Admin, "PUT", "/v1/thresholds/quota", thresholdBody},
 		{ledger.Viewer, "GET", "/v1/thresholds/quota/notices", ""},

@@ -42,14 +42,16 @@ type verifiedAnswer struct {
 // changeOperations registers the operations that read the audit trail.
 func (a *API) changeOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/changes", "list-changes", "List all changes", ledger.Viewer),
-		func(ctx context.Context, in *ChangesQuery) (*changesAnswer, error) { return a.changes(ctx, "", *in) })
+		func(ctx context.Context, in *ChangesQuery) (*changesAnswer, error) {
+			return a.changes(ctx, "", "", *in)
+		})
 	huma.Register(a.huma, operation(http.MethodGet, clientPathText+"/changes", "list-client-changes", "List the changes of a client", ledger.Viewer),
 		func(ctx context.Context, in *clientChangesQuery) (*changesAnswer, error) {
 			name, err := ledger.Name(in.Client)
 			if err != nil {
 				return nil, a.problem(err)
 			}
-			return a.changes(ctx, name.String(), in.ChangesQuery)
+			return a.changes(ctx, ledger.WhatClient, name.String(), in.ChangesQuery)
 		})
 	huma.Register(a.huma, operation(http.MethodPost, "/v1/changes/verification", "verify-changes", "Read the whole audit trail and check its hashes", ledger.Admin),
 		func(ctx context.Context, _ *struct{}) (*verifiedAnswer, error) {
@@ -64,8 +66,8 @@ func (a *API) changeOperations() {
 		})
 }
 
-func (a *API) changes(ctx context.Context, client string, q ChangesQuery) (*changesAnswer, error) {
-	found, err := a.ledger.History(ctx, ledger.WhatClient, client, q.Before, q.Limit)
+func (a *API) changes(ctx context.Context, what, subject string, q ChangesQuery) (*changesAnswer, error) {
+	found, err := a.ledger.History(ctx, what, subject, q.Before, q.Limit)
 	if err != nil {
 		return nil, a.problem(err)
 	}

@@ -39,7 +39,7 @@ func (*Conditions) Resolve(ctx huma.Context) (problems []error) {
 	return problems
 }
 
-// require returns the condition in the header fields.
+// The method require returns the condition in the header fields.
 func (c Conditions) require() (require ledger.If, err error) {
 	if c.IfNoneMatch != "" && c.IfNoneMatch != "*" {
 		return require, headerError("If-None-Match", c.IfNoneMatch, "write *, or leave it out")
@@ -198,12 +198,14 @@ type editClient struct {
 	ClientPath
 	Conditions
 	Body struct {
-		Action directory.Action `json:"action" enum:"set-tier,unset-tier,set-tenant,set-limit,unset-limit,block,unblock,exempt,unexempt,note,forget"`
+		Action directory.Action `json:"action" enum:"set-tier,unset-tier,set-tenant,set-limit,unset-limit,grant,ungrant,block,unblock,exempt,unexempt,note,forget"`
 		Reason string           `json:"reason" doc:"why, for the history"`
 		Tier   string           `json:"tier,omitempty" doc:"for set-tier"`
 		Tenant string           `json:"tenant,omitempty" doc:"for set-tenant"`
-		Rule   string           `json:"rule,omitempty" doc:"for set-limit and unset-limit: the name of a rule, or *"`
+		Rule   string           `json:"rule,omitempty" doc:"for set-limit, unset-limit, grant and ungrant: the name of a rule; for limits also *"`
 		Limits []string         `json:"limits,omitempty" maxItems:"64" doc:"for set-limit: as in a policy, or only unlimited" example:"[\"500/1h\"]"`
+		Units  int64            `json:"units,omitempty" minimum:"0" doc:"for grant: how many units the client may use once, beyond its limit"`
+		Window string           `json:"window,omitempty" maxLength:"100" doc:"for grant: the window of the limit, such as 1h or month; absent for the longest"`
 		Note   string           `json:"note,omitempty" doc:"for note; empty removes it"`
 		Until  time.Time        `json:"until,omitempty" doc:"for set-limit, block and exempt: the end; absent for none"`
 	}
@@ -215,7 +217,8 @@ const supportSpan = 31 * 24 * time.Hour
 // The edits that the role support may make. Those in the second list need an end within
 // supportSpan.
 var (
-	supported        = []directory.Action{directory.ActionBlock, directory.ActionUnblock, directory.ActionUnexempt, directory.ActionUnsetLimits, directory.ActionNote}
+	supported = []directory.Action{directory.ActionBlock, directory.ActionUnblock, directory.ActionUnexempt, directory.ActionUnsetLimits,
+		directory.ActionGrant, directory.ActionUngrant, directory.ActionNote}
 	supportedWithEnd = []directory.Action{directory.ActionExempt, directory.ActionSetLimits}
 )
 
@@ -239,7 +242,7 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 		}
 	}
 	edit := directory.Edit{Client: in.Client, Action: b.Action, Reason: b.Reason, Tier: b.Tier, Tenant: b.Tenant, Rule: b.Rule, Limits: b.Limits,
-		Note: b.Note, Until: b.Until}
+		Units: b.Units, Window: b.Window, Note: b.Note, Until: b.Until}
 	return a.changed(a.ledger.Edit(ctx, by.actor, edit, require))
 }
 

@@ -56,7 +56,7 @@ type Archiver struct {
 	step    func(string) // is called before each step; for tests
 }
 
-// at is called before each step that a kill may precede.
+// The method at is called before each step that a kill may precede.
 func (a *Archiver) at(step string) {
 	if a.step != nil {
 		a.step(step)
@@ -105,8 +105,8 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// locked runs do in a transaction that holds the lock of package retain. Meanwhile no process drops
-// or creates a partition, and none forgets a client.
+// The method locked runs do in a transaction that holds the lock of package retain. Meanwhile no
+// process drops or creates a partition, and none forgets a client.
 func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
@@ -116,8 +116,8 @@ func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	})
 }
 
-// on records that months must be archived before they are dropped. It waits for a process that is
-// dropping months, which may have read the setting before.
+// The method on records that months must be archived before they are dropped. It waits for a
+// process that is dropping months, which may have read the setting before.
 func (a *Archiver) on(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
@@ -144,7 +144,7 @@ func (a *Archiver) Off(ctx context.Context) error {
 	})
 }
 
-// alone runs do while this process has the lock.
+// The method alone runs do while this process has the lock.
 func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) error {
 	config := a.Pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())
@@ -190,8 +190,8 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 	return err
 }
 
-// unlock releases the lock. If the connection were only closed, the lock would be held until the
-// server notices.
+// The function unlock releases the lock. If the connection were only closed, the lock would be held
+// until the server notices.
 func unlock(ctx context.Context, c *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 	defer cancel()
@@ -221,8 +221,8 @@ func monthOf(partition string) (*month, error) {
 		relations[0].name)
 }
 
-// due returns the months of a relation whose retention time is over, and the restored months whose
-// time is over.
+// The method due returns the months of a relation whose retention time is over, and the restored
+// months whose time is over.
 func (a *Archiver) due(ctx context.Context, r *relation, now time.Time) (due []*month, err error) {
 	partitions, err := retain.Partitions(ctx, a.Pool, r.name)
 	if err != nil {
@@ -242,7 +242,7 @@ func (a *Archiver) due(ctx context.Context, r *relation, now time.Time) (due []*
 	return due, nil
 }
 
-// restored returns the restored months, each with the time at which it is dropped again.
+// The method restored returns the restored months, each with the time at which it is dropped again.
 func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	rows, err := a.Pool.Query(ctx, "SELECT partition, until FROM archives WHERE state = $1", stateRestored)
 	if err != nil {
@@ -322,7 +322,7 @@ type status struct {
 	objects []*object
 }
 
-// load reads what the database has about a month.
+// The method load reads what the database has about a month.
 func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 	s := new(status)
 	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -346,8 +346,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 // errOther means that another process works on a month since its status was read.
 var errOther = errors.New("another process has changed the month meanwhile")
 
-// anew begins to write a month again, from its first object, unless another process has changed the
-// month. The new objects do not have the names of those that were written before.
+// The method anew begins to write a month again, from its first object, unless another process has
+// changed the month. The new objects do not have the names of those that were written before.
 func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {
@@ -364,8 +364,8 @@ func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 	})
 }
 
-// pass moves a month to its next state, unless its rows have changed or another process has begun
-// it anew.
+// The method pass moves a month to its next state, unless its rows have changed or another process
+// has begun it anew.
 func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
 	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+
 		"WHERE partition = $1 AND state = $2 AND attempt = $6 AND NOT stale", m.partition, s.state, to, totals, at, s.attempt)

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-// child archives or restores, and kills its own process at a step.
+// The function child archives or restores, and kills its own process at a step.
 func child() int {
 	ctx := context.Background()
 	pool, err := database.Open(ctx, os.Getenv(childDatabase))
@@ -142,7 +142,7 @@ func (w *world) archiverAt(endpoint string) *Archiver {
 	return &Archiver{Pool: w.pool, Bucket: bucket, Logger: slog.New(slog.NewTextHandler(w.log, nil)), rowsMax: 150}
 }
 
-// fill takes rows of events and usage of the month of old, with values at their bounds.
+// The method fill takes rows of events and usage of the month of old, with values at their bounds.
 func (w *world) fill(rows int) {
 	w.t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -181,18 +181,18 @@ func (w *world) text(query string) (text string) {
 	return text
 }
 
-// contents returns all rows of the two tables, as a text.
+// The method contents returns all rows of the two tables, as a text.
 func (w *world) contents() string {
 	return w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM rate_limit_events t") + "\n" +
 		w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM client_usage t")
 }
 
-// tables returns which of the two months are tables.
+// The method tables returns which of the two months are tables.
 func (w *world) tables() string {
 	return w.text("SELECT coalesce(string_agg(relname, ' ' ORDER BY relname), '') FROM pg_class WHERE relname IN ('" + eventsMonth + "', '" + usageMonth + "')")
 }
 
-// round archives, and fails the test on an error.
+// The method round archives, and fails the test on an error.
 func (w *world) round() (done []string) {
 	w.t.Helper()
 	done, err := w.archiver.Round(w.t.Context(), w.now)
@@ -212,7 +212,7 @@ func (w *world) restoreAll() {
 	}
 }
 
-// objects returns the files of a month's objects.
+// The method objects returns the files of a month's objects.
 func (w *world) objects(short string) []string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.s3.Folder, "penstock", "2019", "02", short+"-*.parquet"))
@@ -270,7 +270,7 @@ func TestAMonthGoesToTheArchiveAndBack(t *testing.T) {
 	}
 }
 
-// pyarrow evaluates an expression over all objects of a month, and returns its values.
+// The method pyarrow evaluates an expression over all objects of a month, and returns its values.
 func (w *world) pyarrow(short, values string) string {
 	w.t.Helper()
 	script := "import sys, pyarrow as pa, pyarrow.parquet as pq, pyarrow.compute as pc\n" +
@@ -336,7 +336,8 @@ func TestKilledAtEachStep(t *testing.T) {
 // stepsOfArchive are the steps of a month, some of them at its first object and at its second.
 var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "manifest", "clean", "verified", "drop", "commit"}
 
-// killed runs a process that is killed at a step of an archive, or of the restore of a month.
+// The method killed runs a process that is killed at a step of an archive, or of the restore of a
+// month.
 func (w *world) killed(step, restore string) {
 	w.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// damage changes a byte in the middle of a file.
+// The function damage changes a byte in the middle of a file.
 func damage(t testing.TB, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -106,7 +106,7 @@ func TestABucketThatIsAwayOrHangs(t *testing.T) {
 	}
 }
 
-// dripping returns the address of a proxy that passes on one byte in 20 ms.
+// The function dripping returns the address of a proxy that passes on one byte in 20 ms.
 func dripping(t testing.TB, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,7 +188,7 @@ func TestOneProcessAtATime(t *testing.T) {
 	}
 }
 
-// forget removes the name of a client.
+// The function forget removes the name of a client.
 func forget(ctx context.Context, w *world, client string) error {
 	name, err := ledger.Name(client)
 	if err != nil {

@@ -39,7 +39,7 @@ type Totals struct {
 	Sums []*big.Int `json:"sums"` // in the order of the relation's sums
 }
 
-// add adds the measures of a row, or other totals.
+// The method add adds the measures of a row, or other totals.
 func (t *Totals) add(rows int64, measures ...*big.Int) {
 	t.Rows += rows
 	for i, n := range measures {
@@ -50,7 +50,7 @@ func (t *Totals) add(rows int64, measures ...*big.Int) {
 	}
 }
 
-// equal reports whether totals are equal. Sums that are missing are 0.
+// The method equal reports whether totals are equal. Sums that are missing are 0.
 func (t *Totals) equal(o *Totals) bool {
 	for i := range max(len(t.Sums), len(o.Sums)) {
 		if sumAt(t.Sums, i).Cmp(sumAt(o.Sums, i)) != 0 {
@@ -81,19 +81,19 @@ type object struct {
 	Last   []string `json:"-"`
 }
 
-// files writes and reads Parquet files with the rows of a relation.
+// The type files writes and reads Parquet files with the rows of a relation.
 type files interface {
-	// write writes the rows that fetch returns, page rows at a time, until no rows are left or the
-	// file is large enough.
+	// The method write writes the rows that fetch returns, page rows at a time, until no rows are
+	// left or the file is large enough.
 	write(ctx context.Context, to *os.File, page, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error)
-	// read reads the file, and calls each for each row, if it is not nil.
+	// The method read reads the file, and calls each for each row, if it is not nil.
 	read(from io.ReaderAt, size int64, each func(values []any) error) (*object, error)
 }
 
 // filesOf are the files of rows R.
 type filesOf[R any] struct{}
 
-// summary adds up rows and their digest.
+// The type summary adds up rows and their digest.
 type summary struct {
 	totals Totals
 	digest hash.Hash
@@ -133,7 +133,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// write implements [files].
+// The method write implements [files].
 func (f filesOf[R]) write(ctx context.Context, to *os.File, pageRows, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error) {
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	count := &counter{to: buffered, hash: sha256.New()}
@@ -171,7 +171,7 @@ func (f filesOf[R]) write(ctx context.Context, to *os.File, pageRows, rowsMax in
 	return o, nil
 }
 
-// scan reads the rows of a page, and returns their size.
+// The method scan reads the rows of a page, and returns their size.
 func (filesOf[R]) scan(rows pgx.Rows, page *[]R, s *summary) (size int, err error) {
 	defer rows.Close()
 	var one R
@@ -194,7 +194,7 @@ func (filesOf[R]) key(r *R) []string { return any(r).(row).key() }
 // errFile is the error for a file that differs from what was written.
 var errFile = errors.New("it is no Parquet file of this archive")
 
-// read implements [files].
+// The method read implements [files].
 func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) error) (o *object, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics at some files that are damaged
@@ -229,7 +229,7 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 	}
 }
 
-// same returns how an object that was read differs from what was written, or nil.
+// The method same returns how an object that was read differs from what was written, or nil.
 func (o *object) same(read *object) error {
 	switch {
 	case o.Bytes != read.Bytes:

@@ -49,7 +49,7 @@ func (a *Archiver) Restore(ctx context.Context, partition string, now, until tim
 	return restored, err
 }
 
-// adopt takes a month that only the bucket knows into the database.
+// The method adopt takes a month that only the bucket knows into the database.
 func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status, error) {
 	s, err := a.readManifest(ctx, m)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status,
 	})
 }
 
-// restore brings the objects of a month to a table, and makes it a partition.
+// The method restore brings the objects of a month to a table, and makes it a partition.
 func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.Time) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := longer(ctx, tx); err != nil {

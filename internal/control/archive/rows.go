@@ -13,13 +13,13 @@ import (
 
 // row is a pointer to a row of a table. A row of a table is also a row of a Parquet file.
 type row interface {
-	// targets are where the columns of a query are scanned to.
+	// The method targets are where the columns of a query are scanned to.
 	targets() []any
-	// normalize brings what was scanned to the form in which it is read back.
+	// The method normalize brings what was scanned to the form in which it is read back.
 	normalize()
-	// values are those of the columns of the table.
+	// The method values are those of the columns of the table.
 	values() []any
-	// measures are the numbers that are added up.
+	// The method measures are the numbers that are added up.
 	measures() []int64
 	// key orders the rows of a partition.
 	key() []string
@@ -99,7 +99,7 @@ func (u *usage) key() []string {
 	return []string{u.Client, u.Policy, u.Rule, u.Tier, u.date().Format(time.DateOnly)}
 }
 
-// relation is a table whose months are archived.
+// The type relation is a table whose months are archived.
 type relation struct {
 	name    string   // of the table
 	short   string   // begins the names of its objects
@@ -112,7 +112,7 @@ type relation struct {
 	files   files
 }
 
-// relations are the tables that are archived.
+// The variable relations are the tables that are archived.
 var relations = []*relation{
 	{
 		name: "rate_limit_events", short: "events",

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/control/retain"
 )
 
-// write writes the objects of a month that are missing.
+// The method write writes the objects of a month that are missing.
 func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 	var last []string
 	total := new(Totals)
@@ -50,12 +50,12 @@ func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 	return a.pass(ctx, m, s, stateWritten, total, nil)
 }
 
-// execer is a pool or a transaction.
+// The type execer is a pool or a transaction.
 type execer interface {
 	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
 }
 
-// record notes an object of an attempt that is still the present one.
+// The method record notes an object of an attempt that is still the present one.
 func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt string, o *object) error {
 	tag, err := e.Exec(ctx, "INSERT INTO archive_objects (partition, number, key, bytes, sha256, digest, totals, last) "+
 		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
@@ -104,14 +104,15 @@ func (a *Archiver) writeObject(ctx context.Context, m *month, number int, last [
 	return o, a.Bucket.put(ctx, o.Key, "application/vnd.apache.parquet", file, o.Bytes)
 }
 
-// longer extends the deadline of a transaction to the time that a month may take.
+// The function longer extends the deadline of a transaction to the time that a month may take.
 func longer(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '30min'; SET LOCAL idle_in_transaction_session_timeout = '10min'; SET LOCAL lock_timeout = '5s'",
 		pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// verify reads a month back, writes the manifest, and removes what killed attempts have left.
+// The method verify reads a month back, writes the manifest, and removes what killed attempts have
+// left.
 func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	a.at("verify")
 	if err := a.readBack(ctx, m, s); err != nil {
@@ -182,7 +183,8 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 	return err
 }
 
-// replaceable returns an error if the partition of a month has less than the archive has of it.
+// The method replaceable returns an error if the partition of a month has less than the archive has
+// of it.
 func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 	var present *Totals
 	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
@@ -222,8 +224,8 @@ func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error 
 	return nil
 }
 
-// clean removes objects of a month that belong to attempts that were killed. A bucket that keeps
-// objects by a lock keeps them, too.
+// The method clean removes objects of a month that belong to attempts that were killed. A bucket
+// that keeps objects by a lock keeps them, too.
 func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
 	keys, err := a.Bucket.list(ctx, m.folder()+"-")
 	if err != nil {
@@ -240,7 +242,7 @@ func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
 	return nil
 }
 
-// drop drops the partition of a month whose archive is verified, or that was restored.
+// The method drop drops the partition of a month whose archive is verified, or that was restored.
 func (a *Archiver) drop(ctx context.Context, m *month, s *status, now time.Time) error {
 	a.at("drop")
 	err := pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {

@@ -19,6 +19,7 @@ const (
 	WhatTier   = "tier"
 	WhatToken  = "token"
 	WhatPolicy = "policy"
+	WhatKey    = "key"
 )
 
 // Change is one entry of the audit trail: who changed what, when and why.
@@ -27,8 +28,8 @@ type Change struct {
 	At      time.Time `json:"at"`
 	Actor   string    `json:"actor"`
 	Origin  string    `json:"origin" doc:"the address that the change came from, or the command"`
-	What    string    `json:"what" enum:"client,tier,token,policy,threshold"`
-	Subject string    `json:"subject" doc:"KIND:ID of a client, or the name of a tier, token or policy"`
+	What    string    `json:"what" enum:"client,tier,token,policy,threshold,key"`
+	Subject string    `json:"subject" doc:"KIND:ID of a client, or the name of a tier, token, policy or key"`
 	Action  string    `json:"action"`
 	Reason  string    `json:"reason"`
 	Before  *string   `json:"before" doc:"the record's text before; null if there was none"`
@@ -36,7 +37,8 @@ type Change struct {
 	hash    []byte
 }
 
-// sum returns the hash of a change. It covers the previous hash, and each field with its length.
+// The method sum returns the hash of a change. It covers the previous hash, and each field with its
+// length.
 func (c *Change) sum(before []byte) []byte {
 	h := sha256.New()
 	field := func(text []byte) {
@@ -130,7 +132,7 @@ func (l *Ledger) Verify(ctx context.Context) (v Verified, broken string, err err
 	return v, broken, err
 }
 
-// follow checks the next changes of the chain.
+// The method follow checks the next changes of the chain.
 func (v *Verified) follow(page []Change) (broken string) {
 	for _, c := range page {
 		if c.Number != v.Changes+1 {

@@ -79,9 +79,12 @@ type Changed struct {
 	Before   *directory.Record `json:"before,omitempty" doc:"absent if there was none"`
 	After    *directory.Record `json:"after,omitempty" doc:"absent if there is none"`
 	Revision int64             `json:"revision" doc:"the number of this change"`
+	// Keys is how many API keys were removed with the client.
+	Keys int `json:"keys_removed,omitempty" doc:"how many API keys of the client were removed, by forget"`
 }
 
-// Edit makes an edit of a client. Edit.Actor is the actor's name.
+// Edit makes an edit of a client. Edit.Actor is the actor's name. To forget a client removes its
+// API keys as well.
 func (l *Ledger) Edit(ctx context.Context, actor Actor, edit directory.Edit, require If) (*Changed, error) {
 	edit.Actor = actor.Name
 	now := l.Instant()
@@ -144,7 +147,7 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 	})
 }
 
-// change replaces the record of a client by the result of alter.
+// The method change replaces the record of a client by the result of alter.
 func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason string, require If,
 	alter func(*directory.Record) (*directory.Record, error)) (changed *Changed, err error) {
 	name, err := Name(client)
@@ -182,18 +185,27 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 		if err := w.fits(ctx, name, changed.After); err != nil {
 			return err
 		}
-		err = w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
-			Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)})
-		changed.Revision = w.last
-		if err != nil {
-			return err
-		}
-		return w.put(ctx, name, changed.After)
+		return w.wrote(ctx, actor, name, action, reason, changed)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return changed, nil
+}
+
+// The method wrote adds the change of a client to the audit trail, and replaces its rows.
+func (w *writing) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
+	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
+		Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)}); err != nil {
+		return err
+	}
+	changed.Revision = w.last
+	if err := w.put(ctx, name, changed.After); err != nil || action != string(directory.ActionForget) {
+		return err
+	}
+	removed, err := w.dropKeys(ctx, actor, name, action, reason)
+	changed.Keys = removed
+	return err
 }
 
 // textOf returns the text of a record, or nil if there is none.
@@ -217,8 +229,11 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// checked returns the record in its normal form, or nil if it has no settings. The error is an
-// [Invalid] if the record is invalid.
+// windowBytesMax bounds the text of a grant's window.
+const windowBytesMax = 100
+
+// The method checked returns the record in its normal form, or nil if it has no settings. The error
+// is an [Invalid] if the record is invalid.
 func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
 	if r == nil {
 		return nil, nil
@@ -226,12 +241,15 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 	if err := r.Check(); err != nil {
 		return nil, invalidRecord(r, err)
 	}
-	if len(r.Grants) > 0 {
-		return nil, &Invalid{Place: "record.grants", Value: r.Grants, Text: "this control plane does not keep grants: set limits with an end instead"}
-	}
 	for rule, own := range r.Limits {
 		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check does not check limits that have ended
 			return nil, invalidRecord(r, fmt.Errorf("limits for rule %q: %q: %w", rule, own.Limits, err))
+		}
+	}
+	for i := range r.Grants {
+		if g := &r.Grants[i]; len(g.Window) > windowBytesMax {
+			return nil, &Invalid{Place: "record.grants", Value: g.Window,
+				Text: fmt.Sprintf("the window of a grant has %d bytes, and may have %d: write 1h, 1d or month", len(g.Window), windowBytesMax)}
 		}
 	}
 	normalize(r)
@@ -266,8 +284,9 @@ func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
 	return nil
 }
 
-// fits returns an [Invalid] if the client is a network and the records of all networks would be
-// longer than a directory can read. Imported records fit, because they were read from a directory.
+// The method fits returns an [Invalid] if the client is a network and the records of all networks
+// would be longer than a directory can read. Imported records fit, because they were read from a
+// directory.
 func (w *writing) fits(ctx context.Context, name policy.ClientName, after *directory.Record) error {
 	if name.Kind != directory.KindNetwork || after == nil {
 		return nil
@@ -289,8 +308,11 @@ func (w *writing) fits(ctx context.Context, name policy.ClientName, after *direc
 
 // invalidRecord returns an [Invalid] that names the wrong part of a record.
 func invalidRecord(r *directory.Record, err error) error {
-	for _, place := range []string{"tier", "tenant", "note", "block", "exempt", "limits"} {
+	for _, place := range []string{"tier", "tenant", "note", "block", "exempt", "limits", "grant"} {
 		if strings.HasPrefix(err.Error(), place) {
+			if place == "grant" {
+				place = "grants"
+			}
 			return &Invalid{Place: "record." + place, Value: r, Text: err.Error()}
 		}
 	}
@@ -346,12 +368,6 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 			return err
 		}
 	}
-	reason := "was in Redis before the control plane"
-	if n := len(r.Grants); n > 0 { // the rest of the record, such as a block, must stay in force
-		rest := *r
-		rest.Grants, r = nil, &rest
-		reason += fmt.Sprintf("; its %d grants are dropped", n)
-	}
 	if r, err = w.checked(ctx, r); err != nil || r == nil {
 		return err
 	}
@@ -359,8 +375,11 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 		return err
 	}
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: name.String(), Action: "import",
-		Reason: reason, After: textOf(r)}); err != nil {
+		Reason: importReason, After: textOf(r)}); err != nil {
 		return err
 	}
 	return w.put(ctx, name, r)
 }
+
+// importReason is the reason of each change by an import.
+const importReason = "was in Redis before the control plane"

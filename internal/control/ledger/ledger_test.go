@@ -27,7 +27,7 @@ var (
 	start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 )
 
-// open returns a ledger of an empty database. Its time is start.
+// The function open returns a ledger of an empty database. Its time is start.
 func open(t *testing.T) *Ledger {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))
@@ -69,6 +69,8 @@ func TestRowsAndRecordSayTheSame(t *testing.T) {
 		{Tier: "gold"},
 		{Tenant: "t_1", Note: `"quoted" 'text' \ and ☃`},
 		{Block: &directory.Mark{Until: until, Reason: "abuse"}},
+		{Grants: []directory.Grant{{Rule: "b", Units: 7, Window: "month", At: start.Add(1234567 * time.Microsecond), Reason: "the import of May"},
+			{Rule: "a", Units: 500, At: start.In(time.FixedZone("", 3600))}, {Rule: "b", Units: 7, Window: "month", At: start}}},
 		{Block: &directory.Mark{}, Exempt: &directory.Mark{Until: until.In(time.FixedZone("", 3600))}},
 		{Limits: map[string]directory.Limits{"api": {Limits: []string{"500/1h", "9/1s"}, Until: until, Reason: "until Friday"}, "*": {Limits: []string{"unlimited"}}}},
 		{Tier: "gold", Tenant: "t", Note: "n", Block: &directory.Mark{Reason: "r"}, Exempt: &directory.Mark{Reason: "r"},
@@ -122,6 +124,9 @@ func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 		{"", "is not blocked", directory.Edit{Client: "user:bob", Action: directory.ActionUnblock}},
 		{"", "not in the future", directory.Edit{Client: "user:bob", Action: directory.ActionBlock, Until: start}},
 		{"", "note", directory.Edit{Client: "user:bob", Action: directory.ActionNote, Note: long}},
+		{"", "window of a grant", directory.Edit{Client: "user:bob", Action: directory.ActionGrant, Rule: "api", Units: 5, Window: "bogus"}},
+		{"", "units are out of bounds", directory.Edit{Client: "user:bob", Action: directory.ActionGrant, Rule: "api", Units: -5}},
+		{"", "has no grant for rule", directory.Edit{Client: "user:bob", Action: directory.ActionUngrant, Rule: "api"}},
 	} {
 		c.edit.Reason = "a test"
 		_, err := l.Edit(t.Context(), ops, c.edit, If{})
@@ -153,10 +158,11 @@ func TestReplacementsEndInTheFuture(t *testing.T) {
 		"record.exempt": {Exempt: &directory.Mark{Until: past}},
 		"record.limits": {Limits: map[string]directory.Limits{"api": {Limits: []string{"5/1h"}, Until: past}}},
 		"record.note":   {Note: "a\u009b2J"},
+		"record.grants": {Grants: []directory.Grant{{Rule: "api", Units: 5, At: start, Reason: "a\u009b2J"}}},
 	} {
 		_, err := l.Replace(t.Context(), ops, "user:ann", record, "a test", If{})
 		invalid := (*Invalid)(nil)
-		if !errors.As(err, &invalid) || invalid.Place != place || place != "record.note" && !strings.Contains(invalid.Text, "it is 2026-11-23T13:00:00Z now") {
+		if !errors.As(err, &invalid) || invalid.Place != place || place != "record.note" && place != "record.grants" && !strings.Contains(invalid.Text, "it is 2026-11-23T13:00:00Z now") {
 			t.Errorf("%s: %v", place, err)
 		}
 	}
@@ -232,7 +238,7 @@ func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
 	}
 }
 
-// tamper runs statements with the rights of the owner of the tables.
+// The function tamper runs statements with the rights of the owner of the tables.
 func tamper(t *testing.T, l *Ledger, statements string) {
 	t.Helper()
 	_, err := l.Pool.Exec(t.Context(), "ALTER TABLE changes DISABLE TRIGGER append_only; "+statements+"; ALTER TABLE changes ENABLE TRIGGER append_only")

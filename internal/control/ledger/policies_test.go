@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/conformance"
 )
 
-// decode returns the policy of a text.
+// The function decode returns the policy of a text.
 func decode(t *testing.T, text string) *policyfile.Document {
 	t.Helper()
 	d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))
@@ -27,7 +27,8 @@ func decode(t *testing.T, text string) *policyfile.Document {
 	return d
 }
 
-// corpus returns the valid policies of the conformance stories, the examples and the tests.
+// The function corpus returns the valid policies of the conformance stories, the examples and the
+// tests.
 func corpus(t *testing.T) (all []*policyfile.Document) {
 	t.Helper()
 	filled := strings.NewReplacer("@secret@", strings.Repeat("secret ", 10), "@keys_url@", "https://keys.example.com/")

@@ -17,7 +17,7 @@ type Publish struct {
 	Generation int64
 }
 
-// check returns what is wrong with the step itself.
+// The method check returns what is wrong with the step itself.
 func (p *Publish) check() error {
 	switch {
 	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:
@@ -37,7 +37,7 @@ func (p *Publish) check() error {
 	return nil
 }
 
-// next returns the publication after the step.
+// The method next returns the publication after the step.
 func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, action string, err error) {
 	revision := p.Revision
 	if revision == 0 {

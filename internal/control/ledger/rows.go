@@ -27,11 +27,13 @@ type Client struct {
 // Name returns the name of the client.
 func (c *Client) Name() policy.ClientName { return c.name }
 
-// selectClients is the beginning of a query whose rows scanClient reads. The limits are NULL, or
-// JSON as in a record.
+// selectClients is the beginning of a query whose rows scanClient reads. The limits and the grants
+// are NULL, or JSON as in a record.
 const selectClients = `SELECT c.kind, c.id, coalesce(c.tier, ''), coalesce(c.tenant, ''), coalesce(c.note, ''), c.revision, c.updated_at,
 	(SELECT json_object_agg(o.rule, json_build_object('limits', o.limits, 'until', o.until, 'reason', o.reason))
 		FROM overrides o WHERE o.kind = c.kind AND o.id = c.id),
+	(SELECT json_agg(json_build_object('rule', g.rule, 'units', g.units, 'window', g.window_label, 'at', g.at, 'reason', g.reason) ORDER BY g.position)
+		FROM grants g WHERE g.kind = c.kind AND g.id = c.id),
 	b.until, b.reason, e.until, e.reason
 	FROM clients c
 	LEFT JOIN blocks b ON b.kind = c.kind AND b.id = c.id
@@ -39,14 +41,20 @@ const selectClients = `SELECT c.kind, c.id, coalesce(c.tier, ''), coalesce(c.ten
 
 func scanClient(row pgx.CollectableRow) (c Client, err error) {
 	r := new(directory.Record)
-	var limits []byte
+	var limits, grants []byte
 	var block, exempt mark
-	if err := row.Scan(&c.name.Kind, &c.name.ID, &r.Tier, &r.Tenant, &r.Note, &c.Revision, &c.UpdatedAt, &limits,
+	if err := row.Scan(&c.name.Kind, &c.name.ID, &r.Tier, &r.Tenant, &r.Note, &c.Revision, &c.UpdatedAt, &limits, &grants,
 		&block.until, &block.reason, &exempt.until, &exempt.reason); err != nil {
 		return c, err
 	}
-	if limits != nil {
-		if err := json.Unmarshal(limits, &r.Limits); err != nil {
+	for _, part := range []struct {
+		text []byte
+		into any
+	}{{limits, &r.Limits}, {grants, &r.Grants}} {
+		if part.text == nil {
+			continue
+		}
+		if err := json.Unmarshal(part.text, part.into); err != nil {
 			return c, fmt.Errorf("the rows of %q: %w", c.name, err)
 		}
 	}
@@ -76,12 +84,6 @@ func (m mark) ofRecord() *directory.Mark {
 // normalize changes the record to the form in which it is read back: instants in UTC, to the
 // microsecond.
 func normalize(r *directory.Record) {
-	instant := func(t time.Time) time.Time {
-		if t.IsZero() {
-			return time.Time{}
-		}
-		return t.UTC().Truncate(time.Microsecond)
-	}
 	r.Version = 0
 	for rule, own := range r.Limits {
 		own.Until = instant(own.Until)
@@ -92,9 +94,23 @@ func normalize(r *directory.Record) {
 			mark.Until = instant(mark.Until)
 		}
 	}
+	for i := range r.Grants {
+		r.Grants[i].At = instant(r.Grants[i].At)
+	}
 	if len(r.Limits) == 0 {
 		r.Limits = nil
 	}
+	if len(r.Grants) == 0 {
+		r.Grants = nil
+	}
+}
+
+// instant returns a time as it is read back from a row.
+func instant(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
 }
 
 // querier is a connection, a pool or a transaction.
@@ -166,12 +182,16 @@ func (w *writing) put(ctx context.Context, name policy.ClientName, r *directory.
 			"VALUES ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), $6, $7) ON CONFLICT (kind, id) DO UPDATE "+
 			"SET tier = excluded.tier, tenant = excluded.tenant, note = excluded.note, revision = excluded.revision, updated_at = excluded.updated_at",
 			name.Kind, name.ID, r.Tier, r.Tenant, r.Note, w.last, w.now)
-		for _, table := range []string{"overrides", "blocks", "exemptions"} {
+		for _, table := range []string{"overrides", "grants", "blocks", "exemptions"} {
 			batch.Queue("DELETE FROM "+table+" WHERE kind = $1 AND id = $2", name.Kind, name.ID)
 		}
 		for rule, own := range r.Limits {
 			batch.Queue("INSERT INTO overrides (kind, id, rule, limits, until, reason) VALUES ($1, $2, $3, $4, $5, $6)",
 				name.Kind, name.ID, rule, own.Limits, instantOrNull(own.Until), own.Reason)
+		}
+		for i, g := range r.Grants {
+			batch.Queue("INSERT INTO grants (kind, id, position, rule, units, window_label, at, reason) VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, $8)",
+				name.Kind, name.ID, i, g.Rule, g.Units, g.Window, g.At, g.Reason)
 		}
 		for table, mark := range map[string]*directory.Mark{"blocks": r.Block, "exemptions": r.Exempt} {
 			if mark != nil {

@@ -145,7 +145,7 @@ func (l *Ledger) DeleteTier(ctx context.Context, actor Actor, name, reason strin
 		}
 		_, err = w.tx.Exec(ctx, "DELETE FROM tiers WHERE tier = $1", name)
 		if code := (*pgconn.PgError)(nil); errors.As(err, &code) && code.Code == "23503" { // a foreign key
-			return &Invalid{Place: "tier", Value: name, Text: fmt.Sprintf("clients have the tier %q: give them another first; GET /v1/clients?tier=%s lists them", name, name)}
+			return &Invalid{Place: "tier", Value: name, Text: fmt.Sprintf("clients have the tier %q, or keys: give them another first; GET /v1/clients?tier=%s and GET /v1/keys list them", name, name)}
 		}
 		return err
 	})

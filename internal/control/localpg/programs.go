@@ -12,7 +12,8 @@ import (
 	"strconv"
 )
 
-// installed is where Debian and its derivatives install the programs of each major version.
+// The constant installed is where Debian and its derivatives install the programs of each major
+// version.
 const installed = "/usr/lib/postgresql/*/bin"
 
 // ErrMissing is the error for a machine without PostgreSQL. Its text explains how to install it.
@@ -46,7 +47,7 @@ func programsIn(pattern string) (folder string, err error) {
 	return folder, nil
 }
 
-// major returns the major version in the path /usr/lib/postgresql/15/bin/initdb, or 0.
+// The function major returns the major version in the path /usr/lib/postgresql/15/bin/initdb, or 0.
 func major(path string) int {
 	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	return n

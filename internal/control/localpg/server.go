@@ -98,8 +98,8 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
-// create makes the data directory if it is missing. The directory gets its final name when it is
-// complete.
+// The method create makes the data directory if it is missing. The directory gets its final name
+// when it is complete.
 func (s *Server) create(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "PG_VERSION")); err == nil {
 		return nil
@@ -121,7 +121,7 @@ func (s *Server) create(ctx context.Context) error {
 	return os.Rename(unfinished, s.data())
 }
 
-// run runs a program of PostgreSQL. The error contains what it printed.
+// The method run runs a program of PostgreSQL. The error contains what it printed.
 func (s *Server) run(ctx context.Context, program string, args ...string) (out string, err error) {
 	command := exec.CommandContext(ctx, filepath.Join(s.programs, program), args...)
 	s.owner.prepare(command)
@@ -163,7 +163,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the server accepts connections.
+// The method await waits until the server accepts connections.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

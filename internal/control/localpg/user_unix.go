@@ -34,7 +34,7 @@ func serverUser() (o owner, err error) {
 	return owner{}, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody: run as another user")
 }
 
-// take changes the owner of the folder.
+// The method take changes the owner of the folder.
 func (o owner) take(folder string) error {
 	if o == (owner{}) {
 		return nil
@@ -45,8 +45,8 @@ func (o owner) take(folder string) error {
 	return nil
 }
 
-// prepare makes the owner run a command, in a separate process group. So Ctrl-C in a terminal
-// signals only the program that stops the server.
+// The method prepare makes the owner run a command, in a separate process group. So Ctrl-C in a
+// terminal signals only the program that stops the server.
 func (o owner) prepare(command *exec.Cmd) {
 	command.Dir = "/"
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -82,7 +82,7 @@ func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// plain is the context key of calls without TLS.
+// The type plain is the context key of calls without TLS.
 type plain struct{}
 
 // errNetwork is the error for a receiver in a network that may not be called.
@@ -109,7 +109,7 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 	return nil
 }
 
-// reserved are networks that are not public, or lead to some that are not.
+// The variable reserved are networks that are not public, or lead to some that are not.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
@@ -134,7 +134,7 @@ type data struct {
 	Units     int64       `json:"units"`
 }
 
-// call tells the receiver of a notice, and returns nil if it has answered 2xx.
+// The method call tells the receiver of a notice, and returns nil if it has answered 2xx.
 func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	body, err := json.Marshal(message{Type: "usage.threshold", Timestamp: o.madeAt.UTC(), Data: data{Threshold: o.threshold, Client: o.client, Policy: o.policy,
 		Rule: o.rule, Month: o.month, Percent: o.percent, Used: json.Number(o.used), Units: o.units}})
@@ -176,7 +176,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// sign returns the signatures of a message, by each secret.
+// The method sign returns the signatures of a message, by each secret.
 func (c *Caller) sign(id, at string, body []byte) string {
 	var all []string
 	for _, secret := range c.secrets {
@@ -187,7 +187,7 @@ func (c *Caller) sign(id, at string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// storable returns a text that a row may contain and a terminal shows.
+// The function storable returns a text that a row may contain and a terminal shows.
 func storable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -57,7 +57,7 @@ type Notifier struct {
 	clock  func() time.Time // measures how long a round takes; [time.Now] unless a test sets it
 }
 
-// watch returns a function that returns how long ago watch was called.
+// The method watch returns a function that returns how long ago watch was called.
 func (n *Notifier) watch() func() time.Duration {
 	clock := time.Now
 	if n.clock != nil {
@@ -140,8 +140,8 @@ ORDER BY u.client, p.percent
 LIMIT $4
 ON CONFLICT DO NOTHING`
 
-// make creates the notices of this month and of the previous month, whose usage may arrive late. If
-// a threshold fails, make continues with the other thresholds.
+// The method make creates the notices of this month and of the previous month, whose usage may
+// arrive late. If a threshold fails, make continues with the other thresholds.
 func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
@@ -174,7 +174,7 @@ func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// notice is a notice that is due.
+// The type notice is a notice that is due.
 type notice struct {
 	id, threshold, client, policy, rule, url, month string
 	percent, attempts                               int
@@ -190,7 +190,8 @@ SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), 
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
 ORDER BY place, next_at, notice LIMIT $2`
 
-// send sends the notices that are due: those of one receiver in turn, and until one fails.
+// The method send sends the notices that are due: those of one receiver in turn, and until one
+// fails.
 func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	passed := n.watch()
 	rows, err := n.Pool.Query(ctx, dueNotices, now, sentMax)
@@ -268,8 +269,8 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time
 	return nil
 }
 
-// failed records that the first of the notices could not be sent. The others wait as long as that
-// one.
+// The method failed records that the first of the notices could not be sent. The others wait as
+// long as that one.
 func (n *Notifier) failed(ctx context.Context, notices []notice, now, next time.Time, why error) error {
 	o, text := &notices[0], why.Error()
 	text = text[:min(len(text), troubleBytesMax)]

@@ -42,7 +42,7 @@ const (
 	childStep     = "PENSTOCK_TEST_STEP"
 )
 
-// secrets are those of every test: the one before and the present one.
+// The constant secrets are those of every test: the one before and the present one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
 
 // machine is the networks of this machine, where the receivers of tests are.
@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// uses counts usage of clients under the rule api.
+// The method uses counts usage of clients under the rule api.
 func (w *world) uses(at time.Time, units map[string]int64) {
 	w.t.Helper()
 	var lines []feed.Line
@@ -188,7 +188,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.messages = append(r.messages, m)
 }
 
-// signed checks a signature by the second secret, without the code of the package.
+// The function signed checks a signature by the second secret, without the code of the package.
 func signed(id, at string, body []byte, signatures string) bool {
 	mac := hmac.New(sha256.New, []byte("ABCDEFGHIJKLMNOPQRSTUVWX"))
 	mac.Write([]byte(id + "." + at + "."))
@@ -197,7 +197,7 @@ func signed(id, at string, body []byte, signatures string) bool {
 	return slices.Contains(strings.Fields(signatures), want)
 }
 
-// told returns the clients and shares of the messages, sorted.
+// The method told returns the clients and shares of the messages, sorted.
 func (r *receiver) told() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

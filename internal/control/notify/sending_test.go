@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
-// forget removes the name of a client.
+// The method forget removes the name of a client.
 func (w *world) forget(client string) {
 	w.t.Helper()
 	name, err := ledger.Name(client)
@@ -71,7 +71,7 @@ func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	}
 }
 
-// passes makes a clock for the rounds of w, and returns a function that moves it on.
+// The method passes makes a clock for the rounds of w, and returns a function that moves it on.
 func (w *world) passes() func(time.Duration) {
 	var passed atomic.Int64
 	w.clock = func() time.Time { return start.Add(time.Duration(passed.Load())) }

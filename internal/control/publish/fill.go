@@ -65,7 +65,7 @@ func (l *leading) takeOver(ctx context.Context, s *state) error {
 // that processes keep the records that they remember.
 func (l *leading) fill(ctx context.Context, s *state) error {
 	began := time.Now()
-	s.generation = directory.ControlledPrefix + rand.Text()
+	s.generation = directory.ControlledKeysPrefix + rand.Text()
 	if err := l.c.QueryRow(ctx, "SELECT change FROM chain").Scan(&s.change); err != nil {
 		return err
 	}
@@ -85,14 +85,18 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 	}
 	// Many rows may have been inserted just before. Without current statistics, each page would
 	// read whole tables.
-	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, blocks, exemptions"); err != nil {
+	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, grants, blocks, exemptions, api_keys"); err != nil {
 		return err
 	}
 	count, err := l.fillRows(ctx)
 	if err != nil {
 		return err
 	}
-	if err := l.removeStrangers(ctx); err != nil {
+	keys, err := l.fillKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(l.removeStrangers(ctx), l.removeStrangeKeys(ctx)); err != nil {
 		return err
 	}
 	end, err := l.Source.Changes(ctx, start.Position)
@@ -110,7 +114,8 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 		l.Region, s.change, s.generation, s.position); err != nil {
 		return err
 	}
-	l.Logger.Info("all records are in Redis", "region", l.Region, "records", count, "duration", time.Since(began).Round(time.Millisecond))
+	l.Logger.Info("all records are in Redis", "region", l.Region, "records", count, "keys", keys,
+		"duration", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

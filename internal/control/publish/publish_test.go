@@ -136,6 +136,12 @@ func TestChangesReachRedis(t *testing.T) {
 		p.edit(directory.Edit{Client: client, Action: directory.ActionForget})
 		p.awaits("a client that is forgotten is not in Redis", client, "")
 	}
+	p.edit(directory.Edit{Client: "user:cid", Action: directory.ActionGrant, Rule: "api", Units: 5, Window: "1h"})
+	eventually.Until(t, patience, "a grant is in Redis", func() bool {
+		return strings.Contains(p.text("user:cid"), `{"rule":"api","units":5,"window":"1h","at":`)
+	})
+	p.edit(directory.Edit{Client: "user:cid", Action: directory.ActionUngrant})
+	p.awaits("a grant that is removed is not in Redis", "user:cid", "")
 	history, err := p.source.History(t.Context(), mustName(t, "user:bob"), 10)
 	if err != nil || len(history) != 2 || history[1].Actor != "ops" || history[1].Action != "block" || history[1].After != blocked {
 		t.Errorf("the history in Redis is %+v, %v", history, err)
@@ -232,7 +238,7 @@ func TestWhatWasInRedisIsImported(t *testing.T) {
 	editor := directory.Editor{Source: p.source}
 	for _, e := range []directory.Edit{
 		{Client: "user:bob", Action: directory.ActionBlock}, {Client: "user:ann", Action: directory.ActionSetTier, Tier: "gold"},
-		{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock},
+		{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock}, {Client: "user:cid", Action: directory.ActionGrant, Rule: "api", Units: 5},
 	} {
 		e.Actor, e.Reason = "x", "a test"
 		if _, err := editor.Apply(t.Context(), e); err != nil {
@@ -249,6 +255,9 @@ func TestWhatWasInRedisIsImported(t *testing.T) {
 		if err != nil || string(c.Record.Text()) != want || p.text(client) != want {
 			t.Errorf("%s: %v, %v; in Redis %s", client, c, err, p.text(client))
 		}
+	}
+	if c, err := p.ledger.Client(t.Context(), "user:cid"); err != nil || len(c.Record.Grants) != 1 || c.Record.Grants[0].Units != 5 {
+		t.Errorf("a grant is not imported: %v, %v", c, err)
 	}
 	if text := p.text("user:bad"); text != "" {
 		t.Errorf("what nobody can read is still there: %s", text)

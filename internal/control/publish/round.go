@@ -31,15 +31,16 @@ type leading struct {
 type state struct {
 	change               int64
 	generation, position string
-	imported             bool
+	imported             bool // the clients that Redis had are in the tables
+	keysImported         bool // the keys, too
 }
 
 // round brings Redis to the state of the rows. If look is true, it also finds records that other
 // programs wrote to Redis.
 func (l *leading) round(ctx context.Context, look bool) error {
 	var s state
-	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported FROM region_publications WHERE region = $1", l.Region).Scan(
-		&s.change, &s.generation, &s.position, &s.imported); err != nil {
+	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) "+
+		"FROM region_publications WHERE region = $1", l.Region).Scan(&s.change, &s.generation, &s.position, &s.imported, &s.keysImported); err != nil {
 		return err
 	}
 	whole, err := l.whole(ctx, &s)
@@ -74,61 +75,76 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	}
 	if !s.imported {
 		if strings.HasPrefix(generation, directory.ControlledPrefix) {
-			if known, err := l.adopt(step, s, generation); known || err != nil {
-				return known, err
+			if err := l.adopt(step, s, generation); err != nil {
+				return false, err
 			}
-			return false, errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
-				"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
+		} else if err := l.takeOver(ctx, s); err != nil {
+			return false, err
 		}
-		return false, l.takeOver(ctx, s)
+	}
+	if !s.keysImported { // a control plane of an earlier release left keys in Redis alone
+		return false, l.takeOverKeys(ctx, s, generation)
 	}
 	return generation != "" && generation == s.generation, nil
 }
 
 // adopt continues a publication to the same Redis that was made under another name of its region,
-// such as before the control plane had regions. It reports whether there is one. Changes since then
-// may be published twice, which changes nothing.
-func (l *leading) adopt(ctx context.Context, s *state, generation string) (known bool, err error) {
-	err = l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
+// such as before the control plane had regions. Changes since then may be published twice, which
+// changes nothing. It returns an error if there is none.
+func (l *leading) adopt(ctx context.Context, s *state, generation string) error {
+	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
 		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+
 		"WHERE new.region = $1 RETURNING new.change, new.generation, new.position", l.Region, generation).Scan(&s.change, &s.generation, &s.position)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
+		return errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
+			"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
 	}
-	s.imported = err == nil
-	return err == nil, err
+	if err != nil {
+		return err
+	}
+	s.imported = true
+	tag, err := l.c.Exec(ctx, "INSERT INTO key_imports (region) SELECT $1 WHERE EXISTS (SELECT FROM region_publications JOIN key_imports USING (region) "+
+		"WHERE generation = $2) ON CONFLICT DO NOTHING", l.Region, generation)
+	s.keysImported = s.keysImported || tag.RowsAffected() > 0
+	return err
 }
 
 // publish publishes the next changes, and reports whether there are more.
 func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	rows, err := l.c.Query(ctx, "SELECT change, at, actor, what, subject, action, reason FROM changes WHERE change > $1 ORDER BY change LIMIT $2",
-		s.change, pageMax)
+	rows, err := l.c.Query(ctx, "SELECT change, at, actor, what, subject, action, reason, CASE WHEN what = $3 THEN coalesce(after, before) END "+
+		"FROM changes WHERE change > $1 ORDER BY change LIMIT $2", s.change, pageMax, ledger.WhatKey)
 	if err != nil {
 		return false, err
 	}
 	changes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ledger.Change, err error) {
-		return c, row.Scan(&c.Number, &c.At, &c.Actor, &c.What, &c.Subject, &c.Action, &c.Reason)
+		return c, row.Scan(&c.Number, &c.At, &c.Actor, &c.What, &c.Subject, &c.Action, &c.Reason, &c.After)
 	})
 	if err != nil || len(changes) == 0 {
 		return false, err
 	}
-	entries, names := map[policy.ClientName]directory.Entry{}, []policy.ClientName(nil)
+	entries, names, keys := map[policy.ClientName]directory.Entry{}, []policy.ClientName(nil), []directory.KeyName(nil)
 	for _, c := range changes {
-		if c.What != ledger.WhatClient {
-			continue
-		}
-		name, err := directory.ParseName(c.Subject)
+		name, key, err := concerned(&c)
 		if err != nil {
 			return false, fmt.Errorf("change %d: %w", c.Number, err)
 		}
-		if _, known := entries[name]; !known {
+		switch _, known := entries[name]; {
+		case name == policy.ClientName{}:
+			continue
+		case !known && name.Kind == policy.KindKey:
+			keys = append(keys, key)
+		case !known:
 			names = append(names, name)
 		}
 		entries[name] = directory.Entry{At: c.At.UTC(), Actor: c.Actor, Action: c.Action, Reason: c.Reason}
 	}
-	if err := l.settle(ctx, names, func(name policy.ClientName) directory.Entry { return entries[name] }, l.unsure); err != nil {
+	entryOf := func(name policy.ClientName) directory.Entry { return entries[name] }
+	if err := l.settle(ctx, names, entryOf, l.unsure); err != nil {
+		return false, err
+	}
+	if err := l.settleKeys(ctx, keys, entryOf, l.unsure); err != nil {
 		return false, err
 	}
 	s.change = changes[len(changes)-1].Number
@@ -149,23 +165,31 @@ func (l *leading) repair(ctx context.Context, s *state) error {
 	if !changes.Whole {
 		return l.fill(ctx, s)
 	}
-	names := make([]policy.ClientName, 0, len(changes.Names))
+	names, keys := make([]policy.ClientName, 0, len(changes.Names)), []directory.KeyName(nil)
 	seen := map[policy.ClientName]bool{}
 	for _, name := range changes.Names {
-		if _, err := ledger.Name(name.String()); err == nil && !seen[name] { // some entries name no client
-			seen[name] = true
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if name.Kind == policy.KindKey {
+			keys = append(keys, directory.KeyName{Hash: name.ID})
+		} else if _, err := ledger.Name(name.String()); err == nil { // some entries name no client
 			names = append(names, name)
 		}
 	}
 	undo := func(policy.ClientName) directory.Entry {
 		return directory.Entry{At: l.Ledger.Instant(), Actor: "control", Action: "restore", Reason: "the control plane's database says otherwise"}
 	}
-	for len(names) > 0 {
-		n := min(len(names), pageMax)
-		if err := l.settle(ctx, names[:n], undo, false); err != nil {
+	for page := range slices.Chunk(names, pageMax) {
+		if err := l.settle(ctx, page, undo, false); err != nil {
 			return err
 		}
-		names = names[n:]
+	}
+	for page := range slices.Chunk(keys, pageMax) {
+		if err := l.settleKeys(ctx, page, undo, false); err != nil {
+			return err
+		}
 	}
 	s.position = changes.Position
 	_, err = l.c.Exec(ctx, "UPDATE region_publications SET position = $2 WHERE region = $1", l.Region, s.position)
@@ -191,17 +215,27 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 	if err != nil {
 		return err
 	}
-	// One pipeline for all records: a round trip for each would take minutes if Redis is far away.
-	var different, equal []directory.Swap
+	swaps := make([]directory.Swap, 0, len(names))
 	for _, name := range names {
 		want, old := records[name].Text(), present[name]
 		if records[name] == nil {
 			want = nil
 		}
 		entry := entryOf(name)
-		entry.Client, entry.Name, entry.Before, entry.After = name, name.String(), string(old), string(want)
-		swap := directory.Swap{Name: name, Old: old, Text: want, Entry: entry}
-		if bytes.Equal(want, old) {
+		entry.Client, entry.Name = name, name.String()
+		swaps = append(swaps, directory.Swap{Name: name, Old: old, Text: want, Entry: entry})
+	}
+	return l.replace(ctx, swaps, announce)
+}
+
+// replace replaces records in Redis, each with an entry of the history. If announce is true, it
+// also announces records that are equal already. All records are in one pipeline: a round trip for
+// each would take minutes if Redis is far away.
+func (l *leading) replace(ctx context.Context, swaps []directory.Swap, announce bool) error {
+	var different, equal []directory.Swap
+	for _, swap := range swaps {
+		swap.Entry.Before, swap.Entry.After = string(swap.Old), string(swap.Text)
+		if bytes.Equal(swap.Text, swap.Old) {
 			equal = append(equal, swap)
 		} else {
 			different = append(different, swap)
@@ -213,13 +247,10 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 		}
 	}
 	swapped, err := l.Source.SwapAll(ctx, different)
-	if err != nil {
-		return err
+	if err == nil && slices.Contains(swapped, false) {
+		err = errRaced
 	}
-	if slices.Contains(swapped, false) {
-		return errRaced
-	}
-	return nil
+	return err
 }
 
 // present returns the texts of records in Redis.

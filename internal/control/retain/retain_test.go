@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// open returns a new database with the schema.
+// The function open returns a new database with the schema.
 func open(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))

@@ -16,7 +16,8 @@ import (
 // denials counts.
 const requestsMin = 100
 
-// counts are the requests of a policy's rules on one node. The rule "" is the policy itself.
+// The type counts are the requests of a policy's rules on one node. The rule "" is the policy
+// itself.
 type counts map[string]count
 
 type count struct{ admitted, denied uint64 }
@@ -38,7 +39,7 @@ func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.Percent(100 * float64(denied) / float64(denied+admitted))
 }
 
-// watch withdraws the candidates that deny too much.
+// The method watch withdraws the candidates that deny too much.
 func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var reading *fleet.Reading
 	var problems []error
@@ -61,7 +62,7 @@ func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	return errors.Join(problems...)
 }
 
-// weigh withdraws a candidate if its nodes deny too much.
+// The method weigh withdraws a candidate if its nodes deny too much.
 func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.Record) error {
 	candidate, err := r.Ledger.Revision(ctx, p.Policy, p.Candidate)
 	if err != nil {
@@ -89,8 +90,8 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 	return err
 }
 
-// sum returns how many requests the nodes of a version have decided since each of them first
-// reported it.
+// The method sum returns how many requests the nodes of a version have decided since each of them
+// first reported it.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
@@ -125,7 +126,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 	return nodes, denied, admitted
 }
 
-// enforces reports whether a node has a version of a policy in force.
+// The function enforces reports whether a node has a version of a policy in force.
 func enforces(record *fleet.Record, policy, version string) bool {
 	for _, p := range record.Policies {
 		if p.Name == policy && p.Published == version {

@@ -12,12 +12,12 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// BulkPrivilege is what the ACL user of a control plane needs, besides the rights of the store,
-// ReadPrivilege and EditPrivilege. Listing records needs it as well.
+// BulkPrivilege lists the rights that the ACL user of a control plane needs, in addition to those
+// of the store, ReadPrivilege and EditPrivilege. Listing records needs these rights as well.
 const BulkPrivilege = "+scan"
 
-// everything is the message on the channel for a change that may affect any record. It names no
-// client, so a process of an earlier release ignores it.
+// The constant everything is the message on the channel for a change that may affect any record. It
+// names no client, so a process of an earlier release ignores it.
 const everything = "*:*"
 
 // Fill writes records without the history, and publishes no message. A nil text removes a record.
@@ -46,7 +46,7 @@ func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) erro
 	return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
 }
 
-// Names calls each for the names of all clients that have a record, except networks.
+// Names calls the function each for the names of all clients that have a record, except networks.
 func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error) error {
 	return s.store.Keys(ctx, recordPrefix+"*", func(keys []string) error {
 		names := make([]policy.ClientName, 0, len(keys))
@@ -72,4 +72,39 @@ func (s *Source) SetGeneration(ctx context.Context, generation string) error {
 	}
 	_, err := s.store.DoFor(ctx, historyKey, "publish", channel, everything)
 	return failed(err)
+}
+
+// KeyRecords calls each for the SHA-256 of all API keys that have a record.
+func (s *Source) KeyRecords(ctx context.Context, each func(hashes []string) error) error {
+	return s.store.Keys(ctx, keyPrefix+"*", func(keys []string) error {
+		hashes := make([]string, len(keys))
+		for i, key := range keys {
+			hashes[i] = strings.TrimPrefix(key, keyPrefix)
+		}
+		return each(hashes)
+	})
+}
+
+// NameKeys adds keys to their names and removes others, in this order. Each may be repeated.
+func (s *Source) NameKeys(ctx context.Context, add, remove []directory.KeyName) error {
+	for _, one := range []struct {
+		command []any
+		keys    []directory.KeyName
+		score   bool
+	}{{[]any{"zadd", keyNamesKey}, add, true}, {[]any{"zrem", keyNamesKey}, remove, false}} {
+		command := one.command
+		for _, key := range one.keys {
+			if one.score {
+				command = append(command, 0)
+			}
+			command = append(command, member(key))
+		}
+		if len(one.keys) == 0 {
+			continue
+		}
+		if _, err := s.store.DoFor(ctx, keyNamesKey, command...); err != nil {
+			return failed(err)
+		}
+	}
+	return nil
 }

@@ -29,10 +29,10 @@
 // Without Redis, use [directory.Memory].
 package redisdir
 
-// ReadPrivilege is what the ACL user of a process needs to read a directory, besides the rights of
-// the store.
+// ReadPrivilege lists the rights that the ACL user of a process needs to read a directory, in
+// addition to those of the store.
 const ReadPrivilege = "&rl1:~changed +subscribe +unsubscribe +xrange +xrevrange"
 
-// EditPrivilege is what the ACL user of a command needs to change a directory, besides the rights
-// of the store and ReadPrivilege.
+// EditPrivilege lists the rights that the ACL user of a command needs to change a directory, in
+// addition to those of the store and ReadPrivilege.
 const EditPrivilege = "+eval +xadd +publish +zrangebylex +zlexcount +zadd +zrem"

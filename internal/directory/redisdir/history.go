@@ -10,10 +10,10 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// beginning is the position before the first entry of a stream.
+// The constant beginning is the position before the first entry of a stream.
 const beginning = "0-0"
 
-// pageMax is how many entries one reply has. An entry contains two records of up to
+// pageMax is the greatest number of entries in one reply. An entry contains two records of up to
 // [directory.RecordBytesMax] bytes, whose JSON may be twice as long, and a reply of Redis has a
 // bound.
 const pageMax = 128
@@ -75,7 +75,7 @@ func (s *Source) History(ctx context.Context, name policy.ClientName, most int) 
 		}
 		for _, e := range entries {
 			switch {
-			case e.position == last: // of the previous page
+			case e.position == last: // the position of the previous page
 			case len(found) == most:
 				return found, nil
 			case name == policy.ClientName{} || e.Client == name:
@@ -96,8 +96,8 @@ type streamEntry struct {
 	position string
 }
 
-// entries runs a command that returns entries of the stream. Of entries that Penstock has not
-// written, only the position is returned.
+// The method entries runs a command that returns entries of the stream. Of entries that Penstock
+// has not written, only the position is returned.
 func (s *Source) entries(ctx context.Context, command ...any) ([]streamEntry, error) {
 	reply, err := s.store.DoFor(ctx, historyKey, command...)
 	if err != nil {

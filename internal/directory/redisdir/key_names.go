@@ -14,7 +14,7 @@ import (
 // zero byte, and the hash. A name has no control characters.
 const (
 	nameEnd = "\x00"
-	hashEnd = "\xff" // sorts after every digit of a hash
+	hashEnd = "\xff" // this byte sorts after every digit of a hash
 )
 
 // addKeyScript adds a member if the name has the expected number of members.

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// The keys and the channel; see the package.
+// These are the keys and the channel: see the package documentation.
 const (
 	recordPrefix  = "rl1:~who:"
 	keyPrefix     = "rl1:~key:"
@@ -38,7 +38,7 @@ const (
 //go:embed swap.lua
 var swapScript string
 
-// followAgain is the pause before a lost subscription is renewed, give or take a half.
+// followAgain is the pause before a lost subscription is renewed, with a variation of a half.
 const followAgain = 200 * time.Millisecond
 
 // Source implements [directory.Source]. It is safe for concurrent use.
@@ -69,7 +69,7 @@ func (s *Source) Read(ctx context.Context, names []policy.ClientName, texts [][]
 	return failed(s.store.Values(ctx, keys, texts))
 }
 
-// readNetwork is Read for one network, as editors read it.
+// readNetwork does what Read does, for one network, in the form that editors read.
 func (s *Source) readNetwork(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	if len(names) != 1 {
 		return errors.New("networks are read one at a time, or all together")
@@ -85,7 +85,7 @@ func (s *Source) Networks(ctx context.Context) (map[string][]byte, error) {
 	return all, err
 }
 
-// networks returns the records of all networks, and the text that holds them.
+// The method networks returns the records of all networks, and the text that holds them.
 func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]byte, err error) {
 	values := make([][]byte, 1)
 	if err := s.store.Values(ctx, []string{networksKey}, values); err != nil {
@@ -112,7 +112,7 @@ func (s *Source) Generation(ctx context.Context) (string, error) {
 	return string(values[0]), failed(err)
 }
 
-// failed wraps an error of the store.
+// The function failed wraps an error of the store.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -170,7 +170,7 @@ func (s *Source) Announce(ctx context.Context, name policy.ClientName, entry dir
 	return s.announce(ctx, name.String(), entry)
 }
 
-// announce appends entries to the history and publishes one message.
+// The method announce appends entries to the history and publishes one message.
 func (s *Source) announce(ctx context.Context, message string, entries ...directory.Entry) (err error) {
 	for i := range entries {
 		line, one := json.Marshal(entries[i])
@@ -188,12 +188,13 @@ func (s *Source) announce(ctx context.Context, message string, entries ...direct
 	return nil
 }
 
-// unannounced returns the error for a change that is made, but was not announced.
+// The function unannounced returns the error for a change that was made, but not announced.
 func unannounced(err error) error {
 	return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w", directory.ErrSource, err)
 }
 
-// swap replaces the value of a key if it is still old. An empty text is no value.
+// The method swap replaces the value of a key if it still equals old. An empty text
+// means that there is no value.
 func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swapped bool, err error) {
 	reply, err := s.store.DoFor(ctx, key, "eval", swapScript, 1, key, old, text)
 	return reply == int64(1), failed(err)
@@ -206,8 +207,8 @@ func (s *Source) swapNetwork(ctx context.Context, network string, old, text []by
 	return one[0], err
 }
 
-// swapNetworks replaces the records of networks within the value of all networks. again is set if
-// others have replaced the value meanwhile; then nothing is replaced.
+// swapNetworks replaces the records of networks within the value of all networks. The result again
+// is true if another process has replaced the value meanwhile; nothing is replaced in that case.
 func (s *Source) swapNetworks(ctx context.Context, swaps []directory.Swap, swapped []bool) (again bool, err error) {
 	before, all, err := s.networks(ctx)
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *Source) SwapAll(ctx context.Context, swaps []directory.Swap) (swapped [
 	return swapped, err
 }
 
-// first returns the first error, or nil.
+// The function first returns the first error, or nil.
 func first(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]
@@ -68,7 +68,7 @@ func (s *Source) AnnounceAll(ctx context.Context, swaps []directory.Swap) error 
 	return s.announceAll(ctx, all)
 }
 
-// announceAll announces replacements, each with a message of its own.
+// announceAll announces replacements, each with its own message.
 func (s *Source) announceAll(ctx context.Context, done []*directory.Swap) error {
 	if len(done) == 0 {
 		return nil

@@ -28,16 +28,16 @@ type Options struct {
 	// FormerAge ago are also kept, up to FormerMax in all.
 	FormerMin, FormerMax int
 	FormerAge            time.Duration
-	// Region is the region of this process. A policy with regions is rejected unless it is one of
-	// them, and is compiled for it. It may be "".
+	// Region is the region of this process. A policy with regions is rejected unless this region is
+	// one of them, and is compiled for this region. It may be "".
 	Region string
 	// Verifiers opens the verifiers of credentials. Metrics counts requests by rule and outcome.
 	Verifiers *Verifiers
 	Metrics   *metrics.Metrics
 	Logger    *slog.Logger
 
-	// Open and each edit call the functions below, never concurrently. Each may be nil. An error
-	// from one of the first three rejects the version.
+	// Open and each edit call the functions below, never concurrently. Each function may be nil. An
+	// error from one of the first three rejects the version.
 
 	// Complete sets fields that the source leaves to the front, such as the name.
 	Complete func(*policyfile.Document) error
@@ -58,7 +58,7 @@ type Policy struct {
 	versions atomic.Pointer[[]*Version] // current version first
 	rejected atomic.Pointer[error]      // the reason why the last edit was rejected, or nil
 
-	editing  sync.Mutex // held during an edit
+	editing  sync.Mutex // the lock is held during an edit
 	mu       sync.Mutex // guards follower
 	follower Follower
 }
@@ -90,7 +90,7 @@ func Open(o Options) (*Policy, error) {
 	return p, nil
 }
 
-// load loads the document and completes it.
+// The method load loads the document and completes it.
 func (p *Policy) load() (d *policyfile.Document, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -138,7 +138,7 @@ func (p *Policy) Err() error {
 // loaded. A rejected edit is not an error of Follow.
 func (p *Policy) Follow() error {
 	p.options.Metrics.Followed(p.Current().Document.Name)
-	follower, err := p.options.Source.Follow(p.edited)
+	follower, err := p.options.Source.Follow(p.handleEdit)
 	if err != nil {
 		return err
 	}
@@ -188,26 +188,26 @@ func (p *Policy) Close() error {
 	return errors.Join(problems...)
 }
 
-// edited handles a change reported by the source. It recovers from any panic that the document
+// handleEdit handles a change reported by the source. It recovers from any panic that the document
 // causes.
-func (p *Policy) edited(d *policyfile.Document, err error) {
+func (p *Policy) handleEdit(d *policyfile.Document, err error) {
 	p.editing.Lock()
 	defer p.editing.Unlock()
 	before := p.Current()
 	var next *Version
 	var changes lint.Changes
 	if err == nil {
-		next, changes, err = p.replacement(before, d)
+		next, changes, err = p.compileReplacement(before, d)
 	}
 	if err != nil {
-		p.reject(before, err)
+		p.rejectEdit(before, err)
 		return
 	}
 	if keeper, ok := p.options.Source.(Keeper); ok {
 		defer keeper.Keep(d)
 	}
 	mended := p.rejected.Swap(nil) != nil
-	logger := p.logger()
+	logger := p.sourceLogger()
 	if next == nil {
 		if mended {
 			logger.Info("the policy file has the policy in force again", "policy", before.Document.Name, "version", before.ID)
@@ -217,12 +217,12 @@ func (p *Policy) edited(d *policyfile.Document, err error) {
 	p.install(next)
 	logger.Info("the edited policy file is in force", "policy", next.Document.Name, "version", next.ID,
 		"changes", changes.String())
-	p.announce(before, next)
+	p.announceVersion(before, next)
 }
 
-// replacement compiles the version that replaces the version before. It returns nil if the document
-// has not changed.
-func (p *Policy) replacement(before *Version, d *policyfile.Document) (next *Version, changes lint.Changes, err error) {
+// compileReplacement compiles the version that replaces the version before. It returns nil if the
+// document has not changed.
+func (p *Policy) compileReplacement(before *Version, d *policyfile.Document) (next *Version, changes lint.Changes, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
@@ -250,8 +250,8 @@ func (p *Policy) replacement(before *Version, d *policyfile.Document) (next *Ver
 	return next, changes, err
 }
 
-// install makes a version current. It drops versions that were replaced long ago, and a former
-// version with the same ID.
+// The method install makes a version current. It drops versions that were replaced long ago, and a
+// former version with the same ID.
 func (p *Policy) install(next *Version) {
 	before, now, o := p.Known(), time.Now(), &p.options
 	before[0].replaced = now
@@ -271,17 +271,17 @@ func (p *Policy) install(next *Version) {
 	}
 	p.versions.Store(&known)
 	for _, v := range slices.Backward(forgotten) {
-		_ = v.verifiers.close() // requests that began with them use the last keys
+		_ = v.verifiers.close() // requests that began with these versions use the last keys
 	}
 }
 
-// announce informs the front and logs warnings after a version has come into force.
-func (p *Policy) announce(before, now *Version) {
+// announceVersion informs the front and logs warnings after a version has come into force.
+func (p *Policy) announceVersion(before, now *Version) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			var err error = &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
 			p.rejected.Store(&err)
-			p.logger().Error("a panic after an edit, which is in force", "reason", reason, "stack", string(debug.Stack()))
+			p.sourceLogger().Error("a panic after an edit, which is in force", "reason", reason, "stack", string(debug.Stack()))
 		}
 	}()
 	if p.options.Edited != nil {
@@ -293,27 +293,27 @@ func (p *Policy) announce(before, now *Version) {
 	p.warn(now)
 }
 
-// reject keeps the current version in force and records why the edit was rejected.
-func (p *Policy) reject(before *Version, err error) {
+// rejectEdit keeps the current version in force and records why the edit was rejected.
+func (p *Policy) rejectEdit(before *Version, err error) {
 	p.rejected.Store(&err)
 	if p.options.Edited != nil {
 		p.options.Edited(before.Document.Name, false)
 	}
-	logger := p.logger()
+	logger := p.sourceLogger()
 	if panicked, ok := errors.AsType[*policyfile.PanicError](err); ok {
 		logger = logger.With("stack", string(panicked.Stack))
 	}
 	logger.Error("the edited policy file is rejected; the previous policy stays in force", "version", before.ID, "error", err)
 }
 
-// warn logs the warnings about a version that comes into force.
+// The method warn logs the warnings about a version that comes into force.
 func (p *Policy) warn(v *Version) {
 	logger := p.options.Logger.With("policy", v.Document.Name)
 	lint.Warn(v.Document, func(line string) { logger.Warn(line) })
 }
 
-// logger returns the logger with the name of the source attached.
-func (p *Policy) logger() *slog.Logger {
+// sourceLogger returns the logger with the name of the source attached.
+func (p *Policy) sourceLogger() *slog.Logger {
 	if name := p.Source(); name != "" {
 		return p.options.Logger.With("file", name)
 	}

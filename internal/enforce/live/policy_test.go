@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// memory is a source in memory whose text the test sets.
-type memory struct {
+// memorySource is a source in memory whose text the test sets.
+type memorySource struct {
 	mu      sync.Mutex
 	text    string
 	fails   error
@@ -27,7 +27,7 @@ type memory struct {
 	changed func(*policyfile.Document, error)
 }
 
-func (m *memory) Load() (*policyfile.Document, error) {
+func (m *memorySource) Load() (*policyfile.Document, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.panics {
@@ -39,22 +39,22 @@ func (m *memory) Load() (*policyfile.Document, error) {
 	return policyfile.Decode("memory", policyfile.YAML, []byte(m.text))
 }
 
-func (m *memory) Follow(changed func(*policyfile.Document, error)) (live.Follower, error) {
+func (m *memorySource) Follow(changed func(*policyfile.Document, error)) (live.Follower, error) {
 	m.changed = changed
 	return m, nil
 }
 
-func (m *memory) Reload() error {
+func (m *memorySource) Reload() error {
 	d, err := m.Load()
 	m.changed(d, err)
 	return err
 }
 
-func (m *memory) Close() error   { return nil }
-func (m *memory) String() string { return "memory" }
+func (m *memorySource) Close() error   { return nil }
+func (m *memorySource) String() string { return "memory" }
 
-// edit sets the text and reloads the policy.
-func (m *memory) edit(text string) {
+// The method edit sets the text and reloads the policy.
+func (m *memorySource) edit(text string) {
 	m.text = text
 	_ = m.Reload()
 }
@@ -63,10 +63,10 @@ func policy(rules ...string) string {
 	return "name: shop\nrules: [" + strings.Join(rules, ", ") + "]\n"
 }
 
-// followed opens a policy over a source in memory and follows it.
-func followed(t *testing.T, change func(*live.Options)) (*live.Policy, *memory, *eventually.Journal) {
+// openFollowed opens a policy over a source in memory and follows it.
+func openFollowed(t *testing.T, change func(*live.Options)) (*live.Policy, *memorySource, *eventually.Journal) {
 	t.Helper()
-	source, log := &memory{text: policy("{name: a, limit: 1/1m}")}, new(eventually.Journal)
+	source, log := &memorySource{text: policy("{name: a, limit: 1/1m}")}, new(eventually.Journal)
 	o := live.Options{Source: source, Metrics: metrics.New(), Logger: log.Logger(), Verifiers: live.NewVerifiers(log.Logger())}
 	if change != nil {
 		change(&o)
@@ -91,7 +91,7 @@ func followed(t *testing.T, change func(*live.Options)) (*live.Policy, *memory, 
 
 func TestEditsComeIntoForceFromAnySource(t *testing.T) {
 	var calls []string
-	p, source, _ := followed(t, func(o *live.Options) {
+	p, source, _ := openFollowed(t, func(o *live.Options) {
 		o.FormerMin = 1
 		o.Changed = func(before, now *live.Version) {
 			calls = append(calls, fmt.Sprintf("changed %t %d", before != nil, now.Ruleset.Len()))
@@ -132,7 +132,7 @@ func TestAPanicRejectsTheEdit(t *testing.T) {
 			panic("provoked by " + name)
 		}
 	}
-	p, source, log := followed(t, func(o *live.Options) {
+	p, source, log := openFollowed(t, func(o *live.Options) {
 		o.Complete = func(*policyfile.Document) error { at("complete"); return nil }
 		o.Prepare = func(*live.Version) error { at("prepare"); return nil }
 		o.Admit = func(*live.Version) error { at("admit"); return nil }
@@ -160,7 +160,7 @@ func TestOpenErrors(t *testing.T) {
 	o := live.Options{Metrics: metrics.New(), Logger: new(eventually.Journal).Logger()}
 	o.Verifiers = live.NewVerifiers(o.Logger)
 	away := errors.New("away")
-	for want, source := range map[string]*memory{
+	for want, source := range map[string]*memorySource{
 		"away":                   {fails: away},
 		"provoked by the source": {panics: true},
 		`rules[0] "a".limit`:     {text: policy("{name: a, limit: 1/hour}")},
@@ -179,7 +179,7 @@ func TestOpenErrors(t *testing.T) {
 
 func TestAdmitCanRejectAVersion(t *testing.T) {
 	taken := errors.New("the name is taken")
-	p, source, _ := followed(t, func(o *live.Options) {
+	p, source, _ := openFollowed(t, func(o *live.Options) {
 		o.Admit = func(next *live.Version) error {
 			if next.Ruleset.RuleName(0) == "taken" {
 				return taken
@@ -198,7 +198,7 @@ func TestAdmitCanRejectAVersion(t *testing.T) {
 // those that were replaced recently, up to a bound.
 func TestReplacedVersionsAreKeptByNumberAndAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, source, _ := followed(t, func(o *live.Options) { o.FormerMin, o.FormerMax, o.FormerAge = 2, 8, 10*time.Second })
+		p, source, _ := openFollowed(t, func(o *live.Options) { o.FormerMin, o.FormerMax, o.FormerAge = 2, 8, 10*time.Second })
 		limit := 1
 		edit := func(times int, apart time.Duration) {
 			for range times {

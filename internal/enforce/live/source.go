@@ -60,12 +60,12 @@ type fixed struct{ document *policyfile.Document }
 
 func (f fixed) Load() (*policyfile.Document, error) { return f.document, nil }
 
-func (fixed) Follow(func(*policyfile.Document, error)) (Follower, error) { return unchanging{}, nil }
+func (fixed) Follow(func(*policyfile.Document, error)) (Follower, error) { return fixedFollower{}, nil }
 
 func (fixed) String() string { return "" }
 
-// unchanging is the follower of a source that never changes.
-type unchanging struct{}
+// fixedFollower is the follower of a source that never changes.
+type fixedFollower struct{}
 
-func (unchanging) Reload() error { return nil }
-func (unchanging) Close() error  { return nil }
+func (fixedFollower) Reload() error { return nil }
+func (fixedFollower) Close() error  { return nil }

@@ -82,7 +82,7 @@ func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 			if isNew {
 				fresh = append(fresh, one)
 			}
-		case errors.As(err, new(*policyfile.PanicError)): // not a problem of the policy
+		case errors.As(err, new(*policyfile.PanicError)): // this is not a problem of the policy
 			return nil, errors.Join(err, v.close())
 		case errors.As(err, &found):
 			problems = append(problems, atEntry(found, i, d)...)
@@ -102,7 +102,7 @@ func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 	return v, nil
 }
 
-// share returns the verifier of an entry and reports whether this call opened it.
+// The method share returns the verifier of an entry and reports whether this call opened it.
 func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew bool, err error) {
 	text, err := json.Marshal(entry)
 	if err != nil {
@@ -126,8 +126,8 @@ func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew
 	return one, isNew, nil
 }
 
-// start opens the verifier. It converts a panic into an error, because other callers wait for the
-// verifier.
+// The method start opens the verifier. It converts a panic into an error, because other callers
+// wait for the verifier.
 func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -143,7 +143,7 @@ func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	s.verifier, s.closer = list[0], closer
 }
 
-// release ends one use of a verifier. It closes the verifier after the last use.
+// The method release ends one use of a verifier. It closes the verifier after the last use.
 func (p *Verifiers) release(one *sharedVerifier) error {
 	p.mu.Lock()
 	one.uses--
@@ -158,8 +158,8 @@ func (p *Verifiers) release(one *sharedVerifier) error {
 	return nil
 }
 
-// close releases all verifiers. Requests that still use them keep their last keys. A second call
-// does nothing.
+// The method close releases all verifiers. Requests that still use them keep their last keys. A
+// second call does nothing.
 func (v *versionVerifiers) close() error {
 	if v == nil {
 		return nil
@@ -172,7 +172,7 @@ func (v *versionVerifiers) close() error {
 	return errors.Join(problems...)
 }
 
-// ready reports whether every key set that comes from a URL has been fetched.
+// The method ready reports whether every key set that comes from a URL has been fetched.
 func (v *versionVerifiers) ready() bool {
 	for _, one := range v.held {
 		if keys, ok := one.closer.(interface{ Ready() bool }); ok && !keys.Ready() {

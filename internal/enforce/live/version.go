@@ -14,17 +14,18 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// Version is one version of a policy, ready to decide requests. Its exported fields do not change.
+// Version is one version of a policy, ready to decide requests. The exported fields of a version do
+// not change.
 type Version struct {
 	// ID is the hash of the document, as returned by [policyfile.Document.Version].
 	ID       string
 	Document *policyfile.Document
 	Ruleset  *core.Ruleset
-	// events defines which decisions of the version are reported, and ruleEvents those of rules
-	// that have settings of their own, by name.
+	// events defines which decisions of the version are reported. For rules that have their own
+	// settings, ruleEvents defines this by name.
 	events     policy.Events
 	ruleEvents map[string]policy.Events
-	reports    [2]bool // any decision, and any denial
+	reports    [2]bool // whether any decision is reported, and whether any denial is reported
 	// Outcomes, Endpoints, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules
 	Endpoints   *metrics.Endpoints
@@ -33,7 +34,7 @@ type Version struct {
 	// Front is the value that Options.Prepare set.
 	Front any
 
-	verifiers *versionVerifiers // open until no request can begin with the version
+	verifiers *versionVerifiers // the verifiers, which are open until no request can begin with the version
 	replaced  time.Time         // guarded by Policy.editing
 }
 
@@ -75,11 +76,11 @@ func (v *Version) EventsOf(rule string) policy.Events {
 func (v *Version) KeysReady() bool { return v.verifiers.ready() }
 
 // Verifiers returns the verifiers for the entries of the document's identify, in order. For an
-// entry that needs none, the verifier is nil.
+// entry that needs no verifier, it is nil.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
-// compile builds a version from a document. It converts a panic into an error, and leaves nothing
-// open on an error.
+// The method compile builds a version from a document. It converts a panic into an error, and
+// leaves nothing open on an error.
 func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	var opened *versionVerifiers
 	defer func() {

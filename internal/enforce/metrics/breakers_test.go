@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// breakers collects the metrics of stores' breakers, like a scrape.
+// The type breakers collects the metrics of stores' breakers, like a scrape.
 type breakers []*redisstore.Store
 
 func (b breakers) Describe(ch chan<- *prometheus.Desc) { describeBreakers(ch) }

@@ -14,8 +14,8 @@ import (
 const module = "github.com/penstock/penstock"
 
 // Build returns the metrics that identify the build and the node: penstock_build_info and
-// penstock_node_info, both always 1. front is the front that the process is:
-// caddy, bridge or module.
+// penstock_node_info, both always 1. The argument front is the kind of front: caddy, bridge or
+// module.
 func Build(front string) []prometheus.Collector {
 	version, revision, goVersion := "unknown", "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {

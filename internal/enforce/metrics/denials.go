@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// tierOther is the label of tiers that the policy does not name, which a client may have made
-	// up.
+	// tierOther is the label of tiers that the policy does not name, because a client may have
+	// invented them.
 	tierOther = "other"
-	// tierLabelsMax is how many tiers of a policy have a label of their own.
+	// tierLabelsMax is the number of tiers of a policy that have their own label.
 	tierLabelsMax = 256
 )
 
-// Denials are a ruleset's counters of denials by rule and tier. Safe for concurrent use.
+// Denials are a ruleset's counters of denials by rule and tier. They are safe for concurrent use.
 type Denials struct {
 	total  *prometheus.CounterVec
 	policy string
 	rules  *core.Ruleset
-	tiers  []string                 // the labels: no tier, other, and those that the policy names
-	index  map[string]int           // of the tiers that the policy names
+	tiers  []string                 // the labels for no tier, for other tiers, and for those that the policy names
+	index  map[string]int           // the index of each tier that the policy names
 	of     []atomic.Pointer[[]lazy] // by rule, then by tier; nil until the rule denies a request
 }
 

@@ -15,12 +15,12 @@ const (
 	// endpointOther is the label of path patterns beyond endpointLabelsMax, and of requests whose
 	// pattern is not known.
 	endpointOther = "other"
-	// endpointLabelsMax is how many path patterns of a policy have a label of their own.
+	// endpointLabelsMax is the number of path patterns of a policy that have their own label.
 	endpointLabelsMax = 1024
 )
 
 // Endpoints are a ruleset's counters by rule, path pattern and outcome. Rules without a path have
-// none. They are safe for concurrent use.
+// no such counters. They are safe for concurrent use.
 type Endpoints struct {
 	total  *prometheus.CounterVec
 	policy string

@@ -151,13 +151,13 @@ func FailureKind(err error) string {
 	}
 }
 
-// lazy is a counter whose series is created when it first counts. Otherwise ten thousand rules
-// would have a hundred thousand series, most of which would remain 0.
+// The type lazy is a counter whose series is created when it first counts. Otherwise ten thousand
+// rules would have a hundred thousand series, most of which would remain 0.
 type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
 
-// inc adds one. first looks the counter up.
+// The method inc adds one. The function first looks the counter up.
 func (l *lazy) inc(first func() prometheus.Counter) {
 	counter := l.counter.Load()
 	if counter == nil {
@@ -173,7 +173,7 @@ type Rules struct {
 	total  *prometheus.CounterVec
 	policy string
 	rules  *core.Ruleset
-	// of has one row for the policy itself, followed by one for each rule.
+	// one row for the policy itself, followed by one for each rule
 	of [][core.OutcomeCount]lazy
 }
 
@@ -209,7 +209,7 @@ type Credentials struct {
 	policy string
 	rules  *core.Ruleset
 	ways   []string
-	// of has a row for each way, with unchecked after the states.
+	// a row for each way, with unchecked after the states
 	of [][unchecked + 1]lazy
 }
 

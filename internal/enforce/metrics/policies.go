@@ -35,7 +35,7 @@ var (
 // and their limits. The zero Policies has no policies. It is safe for concurrent use.
 type Policies struct {
 	mu    sync.Mutex
-	shown []shownPolicy // in the order in which they came into force
+	shown []shownPolicy // the policies in the order in which they came into force
 }
 
 // shownPolicy is a policy in force.
@@ -44,7 +44,7 @@ type shownPolicy struct {
 	name, version string
 	refused       func() error
 	limits        []limitSeries
-	omitted       int // number of limits that limits does not have
+	omitted       int // the number of limits that are missing from limits
 }
 
 // limitSeries is one series of penstock_limit_units.
@@ -54,7 +54,7 @@ type limitSeries struct {
 }
 
 // Show shows a document that has come into force, in place of the one that was shown under the same
-// key. refused returns the error for which the latest edit was rejected, or nil.
+// key. The function refused returns the error for which the latest edit was rejected, or nil.
 func (p *Policies) Show(key any, d *policyfile.Document, refused func() error) {
 	next := shownPolicy{key: key, name: labelOf(d.Name), version: d.Version(), refused: refused}
 	next.limits, next.omitted = limitsOf(d)
@@ -82,8 +82,8 @@ func (p *Policies) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. Where policies of one name have the same limit, as
-// during a reload, the one that came into force last counts.
+// Collect implements [prometheus.Collector]. If policies of one name have the same limit, as during
+// a reload, the one that came into force last is shown.
 func (p *Policies) Collect(ch chan<- prometheus.Metric) {
 	p.mu.Lock()
 	shown := slices.Clone(p.shown)
@@ -121,7 +121,7 @@ func (p *Policies) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(limitsOmittedDesc, prometheus.GaugeValue, float64(omitted))
 }
 
-// limitsOf returns the limits of the enabled rules of a document, and how many there are beyond
+// limitsOf returns the limits of the enabled rules of a document, and the number of limits beyond
 // limitSeriesMax.
 func limitsOf(d *policyfile.Document) (all []limitSeries, omitted int) {
 	add := func(of limitSeries, texts policyfile.Words) {
@@ -154,7 +154,7 @@ func appendLimits(all []limitSeries, of limitSeries, texts policyfile.Words) []l
 		} else if text == policy.Unlimited {
 			next.units = math.Inf(1)
 		} else {
-			continue // the document has compiled, so there is none
+			continue // the document has been compiled, so there is no error
 		}
 		same := slices.IndexFunc(all[first:], func(s limitSeries) bool { return s.window == next.window })
 		if same < 0 {

@@ -34,7 +34,7 @@ var (
 type figureMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	slot string // the state of the slots that it counts; "" for other figures
+	slot string // the state of the slots that the figure counts; "" for other figures
 }
 
 // figureMetrics are the metrics of the figures, by figure.
@@ -133,7 +133,7 @@ func collectServer(ch chan<- prometheus.Metric, info *redisstore.ServerInfo) {
 	}
 }
 
-// labelOf returns text that others chose as a label's value, which must be valid UTF-8.
+// labelOf returns a text from outside as the value of a label, which must be valid UTF-8.
 func labelOf(text string) string {
 	const most = 255
 	return strings.ToValidUTF8(text[:min(len(text), most)], "?")

@@ -16,7 +16,7 @@ type Total struct {
 }
 
 // The outcomes of a rule whose requests count as admitted, and those that count as denied. A rule
-// that charged nothing because another denied the request counts for neither.
+// that charged nothing because another denied the request counts as neither.
 var (
 	admitting = [core.OutcomeCount]bool{core.OutcomeAllowed: true, core.OutcomeShadowDenied: true, core.OutcomeExempt: true,
 		core.OutcomeDegradedAllowed: true, core.OutcomeDegradedLocal: true, core.OutcomeDelayed: true}
@@ -34,7 +34,7 @@ func Admits(o core.Outcome) bool { return admitting[o] }
 func (m *Metrics) Totals() []Total {
 	registry := prometheus.NewPedanticRegistry()
 	if registry.Register(m.Requests) != nil {
-		return nil // a new registry takes any collector
+		return nil // a new registry accepts any collector
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -68,7 +68,7 @@ func (m *Metrics) Totals() []Total {
 	return all
 }
 
-// named reports whether one of the outcomes has the name.
+// The function named reports whether one of the outcomes has the name.
 func named(outcomes *[core.OutcomeCount]bool, name string) bool {
 	for o, is := range outcomes {
 		if is && core.Outcome(o).String() == name {

@@ -11,14 +11,14 @@ import (
 // batch holds the jobs that a worker settles together.
 type batch struct {
 	queue   *Queue
-	batcher counter.Batcher // nil if the store gets one job after the other
+	batcher counter.Batcher // nil if the store receives one job after the other
 	jobs    []pending
 	calls   []counter.Call
 	from    []int // the job of each call
 	results []counter.Result
 }
 
-// pending is a job and its end, which is empty until the job has ended.
+// The type pending is a job and its end, which is empty until the job has ended.
 type pending struct {
 	job Job
 	end End
@@ -39,7 +39,8 @@ func (b *batch) addWaiting() bool {
 	}
 }
 
-// settle ends the jobs: it sends their conditions to the store, and then the checks that are due.
+// The method settle ends the jobs: it sends their conditions to the store, and then the checks that
+// are due.
 func (b *batch) settle() {
 	b.sendChecks(condition)
 	b.conclude(admitted)
@@ -60,8 +61,8 @@ func condition(job Job) []counter.Check {
 	return nil
 }
 
-// admitted returns the end of a job whose condition the store did not admit, or "" if the store
-// admitted it.
+// The function admitted returns the end of a job whose condition the store did not admit, or "" if
+// the store admitted it.
 func admitted(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed
@@ -78,7 +79,7 @@ func admitted(c *counter.Call) End {
 	return ""
 }
 
-// corrected returns the end of a job whose corrections were sent to the store.
+// The function corrected returns the end of a job whose corrections were sent to the store.
 func corrected(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed
@@ -118,7 +119,7 @@ func (b *batch) sendChecks(of func(Job) []counter.Check) {
 	b.callStore()
 }
 
-// checks returns a job's checks. If the job panics, only that job ends.
+// The method checks returns a job's checks. If the job panics, only that job ends.
 func (b *batch) checks(p *pending, of func(Job) []counter.Check) []counter.Check {
 	defer b.recovered(func() { p.end = Panicked })
 	return of(p.job)
@@ -142,7 +143,7 @@ func (b *batch) callStore() {
 	}
 }
 
-// conclude converts the answers into the ends of the jobs that were sent.
+// The method conclude converts the answers into the ends of the jobs that were sent.
 func (b *batch) conclude(of func(*counter.Call) End) {
 	for i := range b.calls {
 		if p := &b.jobs[b.from[i]]; p.end == "" {
@@ -151,20 +152,20 @@ func (b *batch) conclude(of func(*counter.Call) End) {
 	}
 }
 
-// end counts the end of a job. A job that panicked is not released: a broken value must not be
-// reused.
+// The method end counts the end of a job. A job that panicked is not released: a broken value must
+// not be reused.
 func (b *batch) end(p *pending) {
 	if p.end == "" {
-		p.end = Settled // nothing was due
+		p.end = Settled // here nothing was due
 	}
 	b.queue.ended(p.end)
 	if p.end != Panicked {
-		defer b.recovered(func() {}) // its end has already been counted
+		defer b.recovered(func() {}) // the end of this job has already been counted
 		p.job.Release()
 	}
 }
 
-// recovered recovers from a panic, reports it and calls then. It must be deferred.
+// The method recovered recovers from a panic, reports it and calls then. It must be deferred.
 func (b *batch) recovered(then func()) {
 	if reason := recover(); reason != nil {
 		then()

@@ -11,14 +11,14 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// batching is a store whose first call lasts until the test ends it. It denies conditions of cost
-// 1, fails those of cost 2 and panics at those of cost 3.
+// The type batching is a store whose first call lasts until the test ends it. It denies conditions
+// of cost 1, fails those of cost 2 and panics at those of cost 3.
 type batching struct {
 	hold chan struct{}
 
 	mu    sync.Mutex
 	asked int                    // number of calls
-	dues  map[*counter.Check]int // by the address of their checks
+	dues  map[*counter.Check]int // the answers, by the address of their checks
 }
 
 func (s *batching) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
@@ -47,7 +47,8 @@ func (s *batching) TakeAll(_ context.Context, calls []counter.Call) {
 	}
 }
 
-// order is a job with its own check, and a condition of the given cost; 0 means no condition.
+// The type order is a job with its own check, and a condition of the given cost; 0 means no
+// condition.
 type order struct {
 	job
 	due, condition int64

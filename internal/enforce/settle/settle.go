@@ -68,8 +68,8 @@ type Job interface {
 // its condition no longer holds.
 type Conditional interface {
 	Job
-	// Condition returns the checks that the store must admit: at most [counter.ChecksMax], none for
-	// no condition.
+	// Condition returns the checks that the store must admit: at most [counter.ChecksMax], and none
+	// if there is no condition.
 	Condition() []counter.Check
 }
 
@@ -85,7 +85,7 @@ type Queue struct {
 	started sync.Once
 	workers sync.WaitGroup
 	mu      sync.RWMutex // read-locked while a job is queued, so that no job is queued after Stop
-	stopped bool         // the queue is closed
+	stopped bool         // whether the queue is closed
 }
 
 // New returns an empty queue. It calls ended with the end of every job, from any goroutine.

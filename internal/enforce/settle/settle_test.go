@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// ends counts the ends of jobs.
+// The type ends counts the ends of jobs.
 type ends struct {
 	mu    sync.Mutex
 	count map[End]int
@@ -54,7 +54,7 @@ func (s *slowStore) Take(context.Context, []counter.Check, []counter.Result) err
 	return s.fails
 }
 
-// settling sends n jobs to a queue of the store.
+// The function settling sends n jobs to a queue of the store.
 func settling(store counter.Store, n int) (*Queue, *ends) {
 	e := new(ends)
 	q := New(store, e.note)
@@ -75,7 +75,7 @@ func TestJobsAreDoneBeforeTheStoreCloses(t *testing.T) {
 		if e.of(Settled) != 40 || store.takes.Load() != 40 {
 			t.Errorf("%v settled, and the store was asked %d times; want 40", e.of(Settled), store.takes.Load())
 		}
-		// 40 jobs by 16 workers, a second each
+		// there are 40 jobs for 16 workers, and each takes a second
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("it took %s", took)
 		}
@@ -92,7 +92,7 @@ func TestAHangingStoreDelaysNoStop(t *testing.T) {
 		if took := time.Since(start); took != Deadline {
 			t.Errorf("stopped after %s, want %s", took, Deadline)
 		}
-		time.Sleep(2 * time.Hour) // until the store answers, in the bubble's time
+		time.Sleep(2 * time.Hour) // the time until the store answers, in the bubble
 	})
 }
 
@@ -100,7 +100,7 @@ func TestTooManyJobsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{}
 		q, e := settling(store, workersCount)
-		synctest.Wait() // each worker has one
+		synctest.Wait() // each worker has one job
 		for i := range jobsMax + 5 {
 			if sent := q.Send(new(job)); sent != (i < jobsMax) {
 				t.Errorf("job %d is sent: %v", i, sent)
@@ -169,7 +169,7 @@ type quickStore struct{}
 
 func (quickStore) Take(context.Context, []counter.Check, []counter.Result) error { return nil }
 
-// explosive is a store that panics at every other call.
+// The type explosive is a store that panics at every other call.
 type explosive struct{ takes atomic.Int64 }
 
 func (s *explosive) Take(context.Context, []counter.Check, []counter.Result) error {
@@ -205,13 +205,13 @@ func TestAPanicEndsOneJob(t *testing.T) {
 	}
 }
 
-// conditional is a job with a condition.
+// The type conditional is a job with a condition.
 type conditional struct{ job }
 
 func (*conditional) Condition() []counter.Check { return make([]counter.Check, 2) }
 
-// scripted is a store that gives a set answer to the second of a condition's two checks, and counts
-// its other calls.
+// The type scripted is a store that gives a set answer to the second of a condition's two checks,
+// and counts its other calls.
 type scripted struct {
 	second counter.Result
 	fails  error
@@ -233,7 +233,7 @@ func TestAConditionComesFirst(t *testing.T) {
 		Settled:  {},
 		Repeated: {second: counter.Result{Denied: true}},
 		Failed:   {fails: errors.New("away")},
-		"local":  {second: counter.Result{Local: true}}, // other nodes would not see it
+		"local":  {second: counter.Result{Local: true}}, // other nodes would not know about this charge
 	} {
 		e := new(ends)
 		q := New(store, e.note)

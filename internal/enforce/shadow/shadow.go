@@ -4,9 +4,9 @@
 //
 // # Promise
 //
-// A candidate is asked as if it were in force, but with counters of its own. No request waits for
-// it, and it changes neither a decision nor an answer. Each trial is counted once, by the decision
-// of the policies in force and by that of the candidate.
+// A candidate is asked as if it were in force, but with separate counters. No request waits for it,
+// and it changes neither a decision nor an answer. Each trial is counted once, by the decision of
+// the policies in force and by that of the candidate.
 //
 // # Price
 //
@@ -37,8 +37,8 @@ import (
 // of the policy that it would replace.
 const Suffix = ".shadow"
 
-// Bounds of trials. They run in the background and never delay traffic. A trial beyond them is
-// dropped and counted as untried.
+// These are the bounds of trials. They run in the background and never delay traffic. A trial
+// beyond them is dropped and counted as untried.
 const (
 	workers  = 2
 	queueMax = 4096
@@ -108,7 +108,8 @@ func (r *Runner) Stop() {
 	r.workers.Wait()
 }
 
-// Response is a response that determines the charges of a candidate. The candidate waits for it.
+// Response is a response that determines the charges of a candidate. The candidate waits for this
+// response.
 type Response interface {
 	core.Answer
 	// Pending returns the settlement of the candidate's charges.
@@ -120,7 +121,7 @@ type Response interface {
 // Source is a request that a worker reads after the front has answered it.
 type Source interface {
 	// Plan adds the request to the trial's plan, with [Trial.Add] or [Trial.AddDescriptors]. It
-	// returns false if too little of the request is known.
+	// returns false if not enough is known about the request.
 	Plan(t *Trial) bool
 	// Release ends the use of the request.
 	Release()
@@ -130,11 +131,11 @@ type Source interface {
 // [Trial.Drop].
 type Trial struct {
 	Plan    core.Plan
-	Version *live.Version // of the candidate
-	Denied  bool          // the policies in force denied the request
+	Version *live.Version // the versions of the candidate
+	Denied  bool          // whether the policies in force denied the request
 	// Source reads the request. It is nil if the plan is complete when the trial starts.
 	Source Source
-	// Response has what the candidate's charges depend on; nil if nothing is known of it.
+	// Response is the response on which the candidate's charges depend; nil if it is unknown.
 	Response Response
 
 	runner      *Runner
@@ -162,8 +163,8 @@ func (t *Trial) Add(a policy.Attributes, clients *directory.Directory) {
 	t.learn(clients)
 }
 
-// AddDescriptors is like Add for a request with descriptors. The trial keeps them until it ends,
-// and they get the candidate's rules.
+// AddDescriptors is like Add for a request with descriptors. The trial keeps the descriptors until
+// it ends, and sets the candidate's rules in them.
 func (t *Trial) AddDescriptors(ds []core.Descriptor, clients *directory.Directory) {
 	if clients != nil {
 		t.Plan.UseDirectory(clients)
@@ -176,7 +177,7 @@ func (t *Trial) AddDescriptors(ds []core.Descriptor, clients *directory.Director
 	t.learn(clients)
 }
 
-// learn makes the directory read the clients that it does not know, for later requests.
+// The method learn makes the directory read the clients that it does not know, for later requests.
 func (t *Trial) learn(clients *directory.Directory) {
 	if names := t.Plan.Unresolved(); clients != nil && len(names) > 0 {
 		clients.Learn(t.Plan.Source(), names)
@@ -201,8 +202,8 @@ func (t *Trial) Start() {
 // Drop counts the trial as untried.
 func (t *Trial) Drop() { t.finish(untried) }
 
-// run decides a trial. It recovers from a panic, which would otherwise end the process, and does
-// not reuse that trial.
+// The method run decides a trial. It recovers from a panic, which would otherwise end the process,
+// and does not reuse that trial.
 func (r *Runner) run(t *Trial) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -225,7 +226,7 @@ func (r *Runner) run(t *Trial) {
 	t.finish(admitted)
 }
 
-// decide asks the store and decides.
+// The method decide calls the store and decides.
 func (t *Trial) decide() core.Decision {
 	checks := t.Plan.Checks()
 	if len(checks) > 0 {
@@ -246,7 +247,7 @@ func (t *Trial) decide() core.Decision {
 	return d
 }
 
-// settle corrects the candidate's charges by the response.
+// The method settle corrects the candidate's charges by the response.
 func (t *Trial) settle(d *core.Decision) {
 	if t.Response == nil || d.Denied() || !t.Plan.Settlement(t.Response.Pending()) {
 		return
@@ -255,15 +256,15 @@ func (t *Trial) settle(d *core.Decision) {
 	t.correct(checks)
 }
 
-// correct sends further checks to the store. If the store does not answer, the reserved units stay
-// charged, as with policies in force.
+// The method correct sends further checks to the store. If the store does not answer, the reserved
+// units stay charged, as with policies in force.
 func (t *Trial) correct(checks []counter.Check) {
 	if len(checks) > 0 {
 		_ = t.runner.options.Store.Take(context.Background(), checks, make([]counter.Result, len(checks)))
 	}
 }
 
-// panicked counts the trial that panicked and reports at most one panic per second.
+// The method panicked counts the trial that panicked and reports at most one panic per second.
 func (r *Runner) panicked(t *Trial, reason any) {
 	name := t.Version.Document.Name
 	if now := time.Now().Unix(); r.quiet.Swap(now) != now && r.options.Panicked != nil {
@@ -272,7 +273,7 @@ func (r *Runner) panicked(t *Trial, reason any) {
 	r.options.Total.WithLabelValues(name, decisionOf(t.Denied), untried).Inc()
 }
 
-// finish counts the trial and recycles it.
+// The method finish counts the trial and recycles it.
 func (t *Trial) finish(candidate string) {
 	t.runner.options.Total.WithLabelValues(t.Version.Document.Name, decisionOf(t.Denied), candidate).Inc()
 	if t.Response != nil {

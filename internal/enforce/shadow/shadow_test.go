@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// panicking is a store whose calls panic.
+// The type panicking is a store whose calls panic.
 type panicking struct{}
 
 func (panicking) Take(context.Context, []counter.Check, []counter.Result) error { panic("the store") }

@@ -18,13 +18,13 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// clients sends requests of several clients, each with its own limit and all with a common one, and
-// records the decisions.
+// The type clients sends requests of several clients, each with its own limit and all with a common
+// one, and records the decisions.
 type clients struct {
 	*front
 	start time.Time
 	mu    sync.Mutex
-	said  []string // "1s x2 admitted", in the order of the decisions
+	said  []string // decisions such as "1s x2 admitted", in their order
 }
 
 // withClients runs a story with two rules: one limit per client, and one for all clients.
@@ -41,8 +41,8 @@ func withClients(t *testing.T, own, all policy.Rule, story func(*clients)) {
 	}, own, all)
 }
 
-// ask sends requests and waits until each is decided or queued. A request's client is the first
-// letter of its name.
+// The method ask sends requests and waits until each is decided or queued. A request's client is
+// the first letter of its name.
 func (c *clients) ask(names ...string) {
 	for _, name := range names {
 		go func() {
@@ -58,14 +58,14 @@ func (c *clients) ask(names ...string) {
 	}
 }
 
-// pass advances time to at, measured from the start.
+// The method pass advances time to the instant at, measured from the start.
 func (c *clients) pass(at time.Duration) {
 	time.Sleep(time.Until(c.start.Add(at)))
 	synctest.Wait()
 }
 
-// want advances time to at, and compares the decisions since the last call. Decisions at the same
-// instant can come in any order.
+// The method want advances time to the instant at, and compares the decisions since the
+// last call. Decisions at the same instant can come in any order.
 func (c *clients) want(at time.Duration, lines ...string) {
 	c.t.Helper()
 	c.pass(at)
@@ -114,8 +114,8 @@ func TestADeniedRequestLetsOthersPass(t *testing.T) {
 	})
 }
 
-// TestARequestDeniedByBothWaitsForTheLonger: both limits deny x2, its own for longer, so x2 does
-// not block the queue of the common limit.
+// TestARequestDeniedByBothWaitsForTheLonger: both limits deny x2. Its own limit does so for longer,
+// so x2 does not block the queue of the common limit.
 func TestARequestDeniedByBothWaitsForTheLonger(t *testing.T) {
 	own, all := waiting(t, "own", "1/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "1/1s fixed_window", 30*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
@@ -126,7 +126,7 @@ func TestARequestDeniedByBothWaitsForTheLonger(t *testing.T) {
 }
 
 // TestARequestFromAnotherQueueKeepsItsOrder: after waiting for its own limit, x2 has to wait for
-// the common limit too. Its place there is behind the requests that arrived before it and ahead of
+// the common limit too. Its place there is behind the requests that arrived before it, but ahead of
 // y, which arrived later.
 func TestARequestFromAnotherQueueKeepsItsOrder(t *testing.T) {
 	own, all := waiting(t, "own", "1/2500ms burst 1", 30*counter.Second, 9), waiting(t, "all", "1/1s fixed_window", 30*counter.Second, 9)
@@ -158,7 +158,7 @@ func TestAdmissibleRequestsQueueBehindOlderOnes(t *testing.T) {
 	own, all := waiting(t, "own", "9/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "9/1s fixed_window", 30*counter.Second, 2)
 	withClients(t, own, all, func(c *clients) {
 		checks := c.requestOf("192.0.2.1", "/").plan.Checks()
-		ticket := c.lines.Join(Place{Key: checks[len(checks)-1].Key, Max: 2}) // for all clients
+		ticket := c.lines.Join(Place{Key: checks[len(checks)-1].Key, Max: 2}) // the limit for all clients
 		c.ask("x1", "x2")
 		c.want(time.Second, "0s x2 full")
 		ticket.Leave()
@@ -196,9 +196,9 @@ func TestNoRequestWaitsWithoutNeed(t *testing.T) {
 		var sent []*sentRequest
 		for n := range 100 {
 			c.pass(time.Duration(n)*200*time.Millisecond + 50*time.Millisecond)
-			client := fmt.Sprintf("192.0.2.%d", random.IntN(4)) // a client that comes often
+			client := fmt.Sprintf("192.0.2.%d", random.IntN(4)) // a client that sends requests often
 			if random.IntN(2) == 0 {
-				client = fmt.Sprintf("198.51.100.%d", n) // a client that comes once
+				client = fmt.Sprintf("198.51.100.%d", n) // a client that sends one request
 			}
 			sent = append(sent, c.sendAs(client))
 		}

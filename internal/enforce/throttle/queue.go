@@ -13,10 +13,10 @@ import (
 // queue of one counter can have 100,000.
 const waitersMaxDefault = 1 << 17
 
-// The requests of one source have at most a sourcePart of WaitersMax. Otherwise a client with a few
-// counters could fill all queues, and requests of other clients would be denied instead of delayed.
-// The default of a bridge leaves room in the queue of a filter, too, which has 4,096 requests.
-// Sources share sourceCounts counts.
+// At most the fraction 1/sourcePart of WaitersMax may be requests of one source. Otherwise a client
+// with a few counters could fill all queues, and requests of other clients would be denied instead
+// of delayed. The default of a bridge leaves room in the queue of a filter, too, which has 4,096
+// requests. Sources share sourceCounts counts.
 const (
 	sourcePart   = 8
 	sourceCounts = 256
@@ -24,13 +24,13 @@ const (
 
 // Options bound the queues. The zero Options are the defaults.
 type Options struct {
-	WaitersMax int // in all queues together; 0 means 131,072
+	WaitersMax int // the bound for all queues together; 0 means 131,072
 }
 
 // Queues are the throttle queues of one node. They are safe for concurrent use.
 type Queues struct {
 	options Options
-	waiting atomic.Int64 // queued tickets, so that Busy takes no lock while there are none
+	waiting atomic.Int64 // the number of queued tickets, so that Busy takes no lock while there are none
 
 	mu      sync.Mutex
 	byKey   map[string]*queue
@@ -38,8 +38,8 @@ type Queues struct {
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// queue holds the tickets that wait for one counter. It is a heap, because a ticket that moves from
-// another queue is placed by its arrival, and queues can be long.
+// The type queue holds the tickets that wait for one counter. It is a heap, because a ticket that
+// moves from another queue is placed by its arrival, and queues can be long.
 type queue struct {
 	key     string
 	tickets []*Ticket
@@ -57,7 +57,7 @@ type Ticket struct {
 
 // Place names a queue and its bound.
 type Place struct {
-	Key []byte // of the counter; not retained
+	Key []byte // the key of the counter; it is not retained
 	Max int    // the greatest number of tickets in the queue, including this one
 	// Source identifies where the request comes from, as in [counter.Check]; 0 if unknown.
 	Source uint32
@@ -101,7 +101,7 @@ func (l *Queues) Join(p Place) *Ticket {
 	return t
 }
 
-// room reports whether the queue has room for another ticket.
+// The method room reports whether the queue has room for another ticket.
 func (l *Queues) room(p Place) bool {
 	length := 0
 	if known := l.byKey[string(p.Key)]; known != nil {
@@ -110,8 +110,8 @@ func (l *Queues) room(p Place) bool {
 	return length < p.Max
 }
 
-// crowded reports whether no more requests of a source may wait. A request without an address
-// counts only towards WaitersMax.
+// The method crowded reports whether no more requests of a source may wait. A request without an
+// address counts only towards WaitersMax.
 func (l *Queues) crowded(source uint32) bool {
 	return source != 0 && int(l.sources[source%sourceCounts]) >= max(1, l.options.WaitersMax/sourcePart)
 }
@@ -162,7 +162,8 @@ func (t *Ticket) Leave() {
 	}
 }
 
-// enter puts the ticket into a queue, which is created if no ticket waits for that counter.
+// The method enter puts the ticket into a queue, which is created if no ticket waits for that
+// counter.
 func (t *Ticket) enter(key []byte) {
 	t.queue = t.queues.byKey[string(key)]
 	if t.queue == nil {
@@ -175,7 +176,8 @@ func (t *Ticket) enter(key []byte) {
 	}
 }
 
-// exit removes the ticket from its queue and signals the turn of the first that is left.
+// The method exit removes the ticket from its queue and signals the turn of the first remaining
+// ticket.
 func (t *Ticket) exit() {
 	in, first := t.queue, t.at == 0
 	heap.Remove(in, t.at)
@@ -187,7 +189,8 @@ func (t *Ticket) exit() {
 	}
 }
 
-// signal signals to the first ticket that its turn has come, even if it was signaled before.
+// The method signal signals to the first ticket that its turn has come, even if it was signaled
+// before.
 func (l *queue) signal() {
 	select {
 	case l.tickets[0].turn <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// places names queues by single letters.
+// The function places names queues by single letters.
 func places(keys string) []Place {
 	var all []Place
 	for _, key := range keys {
@@ -32,7 +32,8 @@ func join(t *testing.T, l *Queues, key string) *Ticket {
 	return ticket
 }
 
-// signalled returns which of the tickets were signaled since the last call, in the form "x.x".
+// The function signalled returns which of the tickets were signaled since the last call, in the
+// form "x.x".
 func signalled(tickets ...*Ticket) string {
 	text := make([]byte, len(tickets))
 	for i, t := range tickets {
@@ -181,7 +182,7 @@ type model struct {
 	signalled []bool
 }
 
-// first returns the first ticket of a queue, or -1.
+// The method first returns the first ticket of a queue, or -1.
 func (s *model) first(key string) int { return slices.Index(s.keys, key) }
 
 // TestTheOldestAlwaysHasItsTurn: however tickets join, move and leave, the oldest of each queue has
@@ -240,7 +241,7 @@ func TestManyAtOnce(t *testing.T) {
 					ticket.Move(in[next])
 				}
 				if len(in) == 2 {
-					served++ // the race detector reports this unless only one ticket at a time has both turns
+					served++ // the race detector reports this access unless only one ticket at a time has both turns
 				}
 				ticket.Leave()
 			}

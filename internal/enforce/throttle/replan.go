@@ -8,13 +8,14 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// trials holds plans that are made only to see how a waiting request would be decided now.
+// The variable trials holds plans that serve only to determine how a waiting request would be
+// decided now.
 var trials = sync.Pool{New: func() any { return new(core.Plan) }}
 
-// deniedMeanwhile reports whether the request is denied by now, whatever the store answers: its
-// client was blocked, or its key was revoked, while it waited. If so, the wait's plan is made
-// again, and denies the request. Otherwise the plan is not changed, because the results of the
-// store belong to it.
+// deniedMeanwhile reports whether the request is now denied, whatever the store answers, because
+// its client was blocked or its key was revoked while it waited. If it is denied, the wait's plan
+// is made again, and denies the request. Otherwise the plan is not changed, because the results of
+// the store belong to it.
 func (w *Wait) deniedMeanwhile() bool {
 	trial := trials.Get().(*core.Plan)
 	w.asker.Replan(trial)
@@ -27,7 +28,7 @@ func (w *Wait) deniedMeanwhile() bool {
 	}
 	w.plan.Retry()
 	if w.asker.Replan(w.plan); !deniedAlready(w.plan) {
-		w.plan.DenyUnread() // the client was unblocked in this moment
+		w.plan.DenyUnread() // the client was unblocked at this moment
 	}
 	return true
 }

@@ -24,16 +24,16 @@ const (
 	EndDenied   End = "refused"  // another limit or a block denied it, or the store did not answer
 	EndLate     End = "late"     // max_delay has passed, or would pass before its turn
 	EndFull     End = "full"     // max_waiting requests are already waiting
-	EndGone     End = "gone"     // the client has left
+	EndGone     End = "gone"     // the client has disconnected
 )
 
 // Asker decides one request. Ask sends checks to the store, writes the results to the plan, and
-// decides from them. The checks are the plan's or the same number of others. answered is false if
-// the store did not answer and on_error decided.
+// decides from them. The checks are the plan's or the same number of others. The result answered is
+// false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
-	// Replan adds the request to an empty plan. It uses what is known about the client at this
-	// moment, so a block since the first plan takes effect.
+	// Replan adds the request to an empty plan. It uses the data about the client at this moment,
+	// so a block that was set after the first plan takes effect.
 	Replan(p *core.Plan)
 }
 
@@ -66,8 +66,8 @@ func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled)
 	return plan.Checks()
 }
 
-// waits reports whether the request has to wait, given the store's first answer. If not, the
-// decision is final.
+// The method waits reports whether the request has to wait, given the store's first answer. If not,
+// the decision is final.
 func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
 	switch {
 	case !first.Denied():
@@ -95,7 +95,7 @@ func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throt
 	return d, end
 }
 
-// decide calls the store, and waits if the request has to.
+// The method decide calls the store, and waits if the request has to.
 func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision, End) {
 	d, answered := w.asker.Ask(first)
 	switch {
@@ -114,11 +114,12 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 }
 
 // Announce decides a request without waiting. If the request has to wait, the decision has a delay,
-// and the caller must make another call that waits. first is the decision from the store's answer
-// to the checks of First. answered is false if the store was called again and did not answer.
+// and the caller must make another call that waits. The argument first is the decision from the
+// store's answer to the checks of First. The result answered is false if the store was called again
+// and did not answer.
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
 	d, answered, waits := w.waits(first, asker)
-	if waits && !d.Denied() { // there is room, but older requests wait for it
+	if waits && !d.Denied() { // there is room, but older requests wait for that room
 		d = w.delay()
 	}
 	if d.Delay > 0 {
@@ -127,12 +128,12 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 	return d, answered
 }
 
-// Unanswered handles the failure of the call with the checks of First. If they were lookups, nobody
-// has counted the request: lookups charge nothing, in memory too. A request that on_error would
-// admit then waits behind older ones, and is counted when its turn comes, by the store or in its
-// place. So many requests in a queue are not all admitted when one call of each is late. Unanswered
-// reports whether the request waits; d is then the decision, with a delay. Otherwise d stays as it
-// is.
+// Unanswered handles the failure of the call with the checks of First. If they were lookups, the
+// request has not been counted, because lookups charge nothing, in memory either. A request that
+// on_error would admit then waits behind older ones, and is counted when its turn comes, by the
+// store or by the fallback. This prevents all requests of a queue from being admitted when one call
+// of each is late. Unanswered reports whether the request waits; in that case d is the decision,
+// with a delay. Otherwise d is unchanged.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
 		return false
@@ -218,9 +219,9 @@ func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) 
 	return EndNone
 }
 
-// longest returns the index of the throttled check for which to wait: the one with the longest wait
-// in the store's last answer. If none denies, it returns the first; from its queue the request
-// moves to a queue in which others wait.
+// The method longest returns the index of the throttled check for which to wait: the one with the
+// longest wait in the store's last answer. If no check denies, it returns the first one; from that
+// queue the request moves to a queue in which others wait.
 func (w *Wait) longest() (longest int) {
 	results, most := w.plan.Results(), counter.Micros(-1)
 	for i, t := range w.throttled {
@@ -231,7 +232,7 @@ func (w *Wait) longest() (longest int) {
 	return longest
 }
 
-// busy reports whether a request waits for one of the counters.
+// The method busy reports whether a request waits for one of the counters.
 func (w *Wait) busy() bool {
 	checks := w.plan.Checks()
 	for _, t := range w.throttled {
@@ -260,11 +261,11 @@ func (w *Wait) places() []Place {
 	return places
 }
 
-// deny denies a request because the queue is full or its turn did not come in time. Retry-After is
-// max_delay, because every request that is waiting now has left the queue by then.
+// The method deny denies a request because the queue is full or its turn did not come in time.
+// Retry-After is max_delay, because every request that is waiting now has left the queue by then.
 //
-// deny advances the store's answer to now, so that the response does not contain instants in the
-// past.
+// The method deny advances the store's answer to now, so that the response does not contain
+// instants in the past.
 func (w *Wait) deny() core.Decision {
 	results, waited := w.plan.Results(), micros(time.Since(w.at))
 	for i := range results {
@@ -279,7 +280,7 @@ func (w *Wait) deny() core.Decision {
 	return w.plan.Decide()
 }
 
-// lookups returns the plan's checks as lookups, which charge nothing.
+// The method lookups returns the plan's checks as lookups, which charge nothing.
 func (w *Wait) lookups() []counter.Check {
 	w.looked = true
 	w.lookupChecks = append(w.lookupChecks[:0], w.plan.Checks()...)
@@ -289,7 +290,7 @@ func (w *Wait) lookups() []counter.Check {
 	return w.lookupChecks
 }
 
-// guarded reports whether a denial can be a violation.
+// The method guarded reports whether a denial can be a violation.
 func (w *Wait) guarded() bool {
 	for i := range w.lookupChecks {
 		if w.lookupChecks[i].Guard > 0 {

@@ -21,13 +21,13 @@ type front struct {
 	t     *testing.T
 	store counter.Store
 	fails error
-	// looksFail makes calls with lookups fail, as those that package fallback does not answer.
+	// looksFail makes calls with lookups fail, as if package fallback did not answer them.
 	looksFail bool
 	ruleset   *core.Ruleset
 	lines     *Queues
 }
 
-// asking is a request that a front is deciding.
+// The type asking is a request that a front is deciding.
 type asking struct {
 	*front
 	plan core.Plan
@@ -78,7 +78,7 @@ func withFrontOf(t *testing.T, story func(*front), rules ...policy.Rule) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // until windows begin
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // the time until windows begin
 		story(&front{t: t, store: store, ruleset: rs, lines: New(Options{})})
 	})
 }
@@ -92,7 +92,7 @@ func limits(t *testing.T, text string) []counter.Limit {
 	return []counter.Limit{l}
 }
 
-// waiting returns a throttle rule.
+// The function waiting returns a throttle rule.
 func waiting(t *testing.T, name, limit string, most counter.Micros, waiters int) policy.Rule {
 	t.Helper()
 	return policy.Rule{Name: name, Limits: limits(t, limit), Action: policy.ActionThrottle,

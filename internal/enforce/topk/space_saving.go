@@ -25,9 +25,9 @@ const (
 	one = 1 << 16
 )
 
-// Options of a sketch. The zero Options are the defaults.
+// Options configures a sketch. The zero Options are the defaults.
 type Options struct {
-	HalfLife time.Duration    // time after which denials count half; 0 means HalfLifeDefault
+	HalfLife time.Duration    // the time after which a denial counts half; 0 means HalfLifeDefault
 	Now      func() time.Time // nil means time.Now
 }
 
@@ -43,10 +43,10 @@ type Sketch struct {
 type shard struct {
 	mu     sync.Mutex
 	used   int
-	age    int64 // half-lives since the epoch at which the counts are valid
+	age    int64 // the time for which the counts are valid, in half-lives since the epoch
 	hashes [shardEntries]uint64
 	counts [shardEntries]uint64 // in units of 1/one
-	overs  [shardEntries]uint64 // by how much each count can be too high
+	overs  [shardEntries]uint64 // the amount by which each count can be too high
 	names  [shardEntries]name
 }
 
@@ -59,8 +59,8 @@ type name struct {
 // Entry is a client that is denied often.
 type Entry struct {
 	Policy, Client string
-	Denied         uint64 // upper bound of recent denials; one from a half-life ago counts half
-	Over           uint64 // by how much Denied can be too high
+	Denied         uint64 // an upper bound of recent denials; a denial from one half-life ago counts half
+	Over           uint64 // the amount by which Denied can be too high
 }
 
 // New returns an empty sketch. A negative half-life means the default.
@@ -89,9 +89,9 @@ func (s *Sketch) Add(policy, client string) {
 
 func (s *Sketch) age() int64 { return s.now().UnixNano() / int64(s.halfLife) }
 
-// decay halves the counts for the half-lives that have passed. Counts are rounded up, and
-// guaranteed minimums are rounded down, so the bound remains correct. A clock that goes back has no
-// effect.
+// The method decay halves the counts for the half-lives that have passed. Counts are rounded up,
+// and guaranteed minimums are rounded down, so the bound remains correct. A clock that goes back
+// has no effect.
 func (s *shard) decay(age int64) {
 	if age <= s.age {
 		return

@@ -106,7 +106,7 @@ func TestLongNamesAreCutAndStayDistinct(t *testing.T) {
 	s.Add("p", long)
 	s.Add("p", long)
 	s.Add("p", long+"y")
-	s.Add("p", long[:len(long)-1]+"z") // of the same length and with the same kept part
+	s.Add("p", long[:len(long)-1]+"z") // this name has the same length and the same kept part
 	s.Add(long, long)
 	top := s.Top(10)
 	if len(top) != 4 || top[0].Denied != 2 {
@@ -144,7 +144,7 @@ func TestYesterdaysAttackerLeaves(t *testing.T) {
 	if got := s.Top(2); len(got) != 0 {
 		t.Errorf("after a month: %+v", got)
 	}
-	c.at = c.at.Add(-2000 * time.Hour) // a clock that goes back
+	c.at = c.at.Add(-2000 * time.Hour) // this simulates a clock that goes back
 	s.Add("shop", "now")
 	if got := s.Top(2); len(got) != 1 || got[0].Client != "now" || got[0].Denied != 1 {
 		t.Errorf("after the clock went back: %+v", got)

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// shelf is a policy of three rules that apply to every request.
+// The constant shelf is a policy of three rules that apply to every request.
 const shelf = `
 name: shop
 rules:
@@ -25,14 +25,14 @@ rules:
   - { name: burst, limit: 100000000/1s burst 100000000 }
 `
 
-// sink is a response writer that discards the response.
+// The type sink is a response writer that discards the response.
 type sink struct{ header http.Header }
 
 func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// calling returns a function that makes one call of n questions, without a network.
+// The function calling returns a function that makes one call of n questions, without a network.
 func calling(tb testing.TB, h *bridged, n int) func() {
 	items := make([]wire.Item, n)
 	for i := range items {
@@ -58,7 +58,8 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// alone returns a function that decides one request with core and the store alone.
+// The function alone returns a function that decides one request with only core and
+// the store.
 func alone(tb testing.TB, h *bridged) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()
@@ -74,7 +75,7 @@ func alone(tb testing.TB, h *bridged) func() {
 	}
 }
 
-// BenchmarkCall measures a question in calls of 1 and 64, next to core alone.
+// BenchmarkCall measures a question in calls of 1 and 64, compared with core alone.
 func BenchmarkCall(b *testing.B) {
 	h := open(b, shelf, nil)
 	b.Run("core alone", func(b *testing.B) {
@@ -108,9 +109,9 @@ func TestAQuestionAllocatesNothing(t *testing.T) {
 	one, many := allocs(1), allocs(64)
 	t.Logf("%v allocations of a call of 1 question, %v of 64", one, many)
 	if racescale.Fewer(100) < 100 {
-		return // under the race detector, pools drop calls
+		return // because under the race detector, pools drop calls
 	}
-	if one > 8 || many > one+4 { // the garbage collector may empty the pool
+	if one > 8 || many > one+4 { // because the garbage collector may empty the pool
 		t.Errorf("%v allocations of a call of 1 question, %v of 64", one, many)
 	}
 }

@@ -50,25 +50,26 @@ type Options struct {
 	PolicyFile string               // a policy file, reloaded when it changes
 	Policy     *policyfile.Document // a policy that does not change
 	Source     live.Source          // any other source of a policy
-	// ShadowPolicyFile is a policy file to try out beside the policy in force, followed like it. ""
-	// is none.
+	// ShadowPolicyFile is a policy file to evaluate beside the policy in force; it is followed in
+	// the same way. "" is none.
 	ShadowPolicyFile string
-	// Region is the region of the bridge: one of the policy's. It may be "" if the policy has none.
+	// Region is the region of the bridge, which must be one of the policy's regions. It may be ""
+	// if the policy has none.
 	Region string
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
 	Corrections counter.Store
 	// Nodes returns how many nodes share the store. Filters use the number when they cannot reach
-	// the bridge. Nil means that filters do not get it.
+	// the bridge. Nil means that filters do not get the number.
 	Nodes func() int
 	// Shared is true if other processes count in the same store. The policy must then have a name.
 	Shared bool
 	// Fronts are the fronts of the policy other than the filter. A policy that one of them does not
 	// support is rejected.
 	Fronts []lint.Front
-	// Reachable returns what is wrong with the store, or nil. /readyz calls it. A nil Reachable
-	// means that the store is always ready.
+	// Reachable returns an error if the store is not usable. It is called for /readyz. A nil
+	// Reachable means that the store is always ready.
 	Reachable func(context.Context) error
 	// Token is the bearer token that callers must send. "" admits every caller that can connect.
 	Token string
@@ -76,7 +77,7 @@ type Options struct {
 	// "" leaves them to [Bridge.AdminHandler].
 	AdminToken string
 	// Others returns the reports of all nodes that share the store, and Follow their events.
-	// Problems returns what is wrong with the store. Nil means that there are no other nodes, or no
+	// Problems returns the problems of the store. Nil means that there are no other nodes, or no
 	// problems.
 	Others   func(context.Context) (*fleet.Reading, error)
 	Follow   fleet.FollowFunc
@@ -90,12 +91,12 @@ type Options struct {
 	// token.
 	Hosts []string
 	// Called is called for each admitted call before it is read, with the context of its request.
-	// known is true if the caller sent the token or if none is required; otherwise the call only
-	// asks for health. Nil means that calls are not reported.
+	// The argument known is true if the caller sent the token or if none is required; otherwise the
+	// call only requests the health. Nil means that calls are not reported.
 	Called func(ctx context.Context, known bool)
 	// Forgetful forbids filters to remember denials, except those of leased limits.
 	Forgetful bool
-	// CallsMax and WaitersMax replace their defaults. 0 means the default.
+	// CallsMax and WaitersMax replace their defaults. If a value is 0, the default applies.
 	CallsMax, WaitersMax int
 	// OpenDirectory opens the directory of clients. It is called once, when the first policy with
 	// directory: true is loaded. The bridge closes the directory. Nil means that such a policy is
@@ -106,13 +107,13 @@ type Options struct {
 	Changed func(version string, compact []byte)
 	// Metrics counts requests; other parts of the process may share it. Nil means new metrics.
 	Metrics *metrics.Metrics
-	// Outages logs outages of the store. Nil logs none.
+	// Outages logs outages of the store. Nil means that no outages are logged.
 	Outages *enforce.Outages
-	// Events receives the decisions that the policy reports. With nil, none are reported.
+	// Events receives the decisions that the policy reports. If it is nil, no events are reported.
 	Events *events.Log
-	// Tracer makes the spans of checks. Nil makes none.
+	// Tracer makes the spans of checks. Nil means no spans.
 	Tracer *enforce.Tracer
-	// Meter counts what each client uses; nil if nobody asks.
+	// Meter counts the usage of each client; nil if usage is not needed.
 	Meter *meter.Meter
 	// Registry holds the metrics that /metrics shows. Nil means a new registry.
 	Registry *prometheus.Registry
@@ -128,21 +129,21 @@ type Bridge struct {
 	policy       *live.Policy
 	candidate    *candidate // nil if no policy is tried out
 	metrics      *bridgeMetrics
-	verifiers    *live.Verifiers // of the policy and the candidate
+	verifiers    *live.Verifiers // the verifiers of the policy and the candidate
 	calls        sync.Pool       // of *call
-	under        atomic.Int64    // calls being decided that do not wait for a throttle rule
+	under        atomic.Int64    // the number of calls being decided that do not wait for a throttle rule
 	receiving    atomic.Int64    // calls being received
-	bodies       atomic.Int64    // bytes of all bodies, except the first bodyFree of each
+	bodies       atomic.Int64    // the number of bytes of all bodies, except the first bodyFree of each
 	asking       atomic.Int64    // questions being decided
-	clients      *sources.Counts // of the calls in JSON being decided, by the client's address
+	clients      *sources.Counts // the number of calls in JSON being decided, by the client's address
 	sealer       *sealer
-	receiptsRoam bool // other bridges can open the receipts and count in the same store
+	receiptsRoam bool // whether other bridges can open the receipts and count in the same store
 	settling     *settle.Queue
 	lines        *throttle.Queues
-	ending       context.Context // done when waiting calls must end
+	ending       context.Context // a context that is done when waiting calls must end
 	end          context.CancelFunc
 	running      sync.WaitGroup         // goroutines that end when ending is done
-	leaving      atomic.Bool            // the bridge will stop soon
+	leaving      atomic.Bool            // whether the bridge will stop soon
 	quiet        atomic.Int64           // the second in which a panic was last logged
 	storeProblem atomic.Pointer[string] // the store's last problem
 	opening      sync.Mutex             // held while the directory is opened
@@ -154,8 +155,8 @@ type Bridge struct {
 	guard        listen.Guard
 }
 
-// New returns a bridge with the policy in force. The error describes what is wrong with the policy,
-// and where.
+// New returns a bridge with the policy in force. The error describes the problems of the policy
+// with their places.
 func New(o Options) (*Bridge, error) {
 	switch {
 	case o.Store == nil:
@@ -222,7 +223,7 @@ func New(o Options) (*Bridge, error) {
 	return b, nil
 }
 
-// sources returns how many sources of a policy are given.
+// The method sources returns how many sources of a policy are given.
 func (o *Options) sources() (n int) {
 	for _, given := range []bool{o.PolicyFile != "", o.Policy != nil, o.Source != nil} {
 		if given {

@@ -21,12 +21,12 @@ import (
 )
 
 // A candidate is tried out on the requests that the bridge decides. A filter sends only what the
-// policy in force reads, so a candidate that reads more counts the filter's requests as untried.
+// policy in force reads, so the filter's requests count as untried for a candidate that reads more.
 // Requests that a filter decides by itself are not tried out.
 
 // triedBytesMax bounds the values of a request that is kept for a trial. With the bound of the
-// queue, trials take 64 MB at most, and as much again for those that wait for a response. A larger
-// request counts as untried.
+// queue, trials take at most 64 MB, and the same amount for those that wait for a response. A
+// larger request counts as untried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.
@@ -35,10 +35,10 @@ type candidate struct {
 	policy *live.Policy
 	runner *shadow.Runner
 	parked parked
-	warned atomic.Pointer[live.Version] // about which a warning was logged
+	warned atomic.Pointer[live.Version] // the version about which a warning was logged
 }
 
-// openCandidate opens the candidate, if there is one. The policy in force is open.
+// openCandidate opens the candidate, if there is one. The policy in force must be open.
 func (b *Bridge) openCandidate() error {
 	o := &b.options
 	if o.ShadowPolicyFile == "" {
@@ -63,7 +63,7 @@ func (b *Bridge) openCandidate() error {
 	return nil
 }
 
-// close ends the trials. It does nothing without a candidate.
+// The method close ends the trials. It does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -73,14 +73,15 @@ func (c *candidate) close() error {
 	return c.closePolicy()
 }
 
-// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+// closePolicy closes the policy, and hides it after the last edit, because an edit would show it
+// again.
 func (c *candidate) closePolicy() error {
 	err := c.policy.Close()
 	c.bridge.metrics.Policies.Hide(c)
 	return err
 }
 
-// reload reads the candidate's file now. It does nothing without a candidate.
+// The method reload reads the candidate's file now. It does nothing without a candidate.
 func (c *candidate) reload() error {
 	if c == nil {
 		return nil
@@ -88,13 +89,14 @@ func (c *candidate) reload() error {
 	return c.policy.Reload()
 }
 
-// complete gives the candidate a namespace of its own.
+// The method complete gives the candidate its own namespace.
 func (c *candidate) complete(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, c.bridge.policy.Current().Document.Name) + shadow.Suffix
 	return c.bridge.directed(d)
 }
 
-// prepare finds what the candidate reads of a request and of a response.
+// The method prepare determines which parts of a request and of a response the candidate
+// reads.
 func (c *candidate) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
@@ -110,20 +112,20 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// changed shows a version that replaces another. The first one is shown by openCandidate, because
-// the policy is assigned only after it is open.
+// The method changed shows a version that replaces another. The first one is shown by
+// openCandidate, because the policy is assigned only after it is open.
 func (c *candidate) changed(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
 	}
 }
 
-// show shows a version in the metrics.
+// The method show shows a version in the metrics.
 func (c *candidate) show(v *live.Version) {
 	c.bridge.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
-// directoryOf returns the directory that a version of the candidate is decided with, or nil.
+// directoryOf returns the directory with which a version of the candidate is evaluated, or nil.
 func (c *candidate) directoryOf(rs *core.Ruleset) *directory.Directory {
 	if c == nil {
 		return nil
@@ -172,7 +174,7 @@ func receiptNumber(receipt string) uint64 {
 	return binary.BigEndian.Uint64([]byte(receipt[1+len(process{}):][:8]))
 }
 
-// kept is a copy of a request, which a worker reads after the call has been answered.
+// The type kept is a copy of a request, which a worker reads after the call has been answered.
 type kept struct {
 	candidate *candidate
 	request   policy.Attributes
@@ -180,7 +182,7 @@ type kept struct {
 	response  *keptResponse
 }
 
-// keep copies a request. It returns nil if the request is too large.
+// The function keep copies a request. It returns nil if the request is too large.
 func keep(c *candidate, request policy.Attributes) *kept {
 	switch from := request.(type) {
 	case *wire.View:
@@ -188,7 +190,7 @@ func keep(c *candidate, request policy.Attributes) *kept {
 		if view.Ask != nil {
 			return &kept{candidate: c, request: view, reads: from.Inputs}
 		}
-	case *described: // it belongs to no call
+	case *described: // the copy belongs to no call
 		if from.size() <= triedBytesMax {
 			return &kept{candidate: c, request: from}
 		}
@@ -220,7 +222,7 @@ func (k *kept) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *kept) Release() {}
 
-// unread returns the inputs in needs that are not in sent.
+// The function unread returns the inputs in needs that are not in sent.
 func unread(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {
@@ -238,7 +240,8 @@ func unread(needs, sent *core.Inputs) (missing []string) {
 	return missing
 }
 
-// warn logs, once for each version of the candidate, that it reads inputs that filters do not send.
+// The method warn logs, once for each version of the candidate, that it reads inputs that filters
+// do not send.
 func (c *candidate) warn(v *live.Version, missing []string) {
 	if c.warned.Swap(v) != v {
 		c.bridge.logger.Warn("the shadow policy reads what the policy in force does not, so filters do not send it and their requests "+

@@ -17,7 +17,7 @@ import (
 type keptResponse struct {
 	settledResponse
 	pending        core.Settlement
-	headers, paths []string // the headers and paths that the filter was asked for
+	headers, paths []string // the headers and paths for which the filter was asked
 }
 
 // Pending implements [shadow.Response].
@@ -26,7 +26,8 @@ func (r *keptResponse) Pending() *core.Settlement { return &r.pending }
 // Release implements [shadow.Response].
 func (r *keptResponse) Release() {}
 
-// covers reports whether the filter was asked for everything that a settlement needs.
+// The method covers reports whether the filter was asked for all data that a settlement
+// needs.
 func (r *keptResponse) covers(needs *core.Settlement) bool {
 	among := func(names []string) func(string) bool {
 		return func(name string) bool { return !slices.Contains(names, name) }
@@ -34,9 +35,9 @@ func (r *keptResponse) covers(needs *core.Settlement) bool {
 	return !slices.ContainsFunc(needs.Headers(), among(r.headers)) && !slices.ContainsFunc(needs.Paths(), among(r.paths))
 }
 
-// responded starts the trial that waits for a response, if there is one. asked is the settlement of
-// the policy in force, by which the filter knows what to report. It does nothing without a
-// candidate.
+// The method responded starts the trial that waits for a response, if there is one. The argument
+// asked is the settlement of the policy in force, which determines what the filter reports. It does
+// nothing without a candidate.
 func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.Settlement) {
 	if c == nil {
 		return
@@ -73,15 +74,16 @@ func cloneSettle(from *wire.Settle) *wire.Settle {
 	return settle
 }
 
-// parkedMax bounds the trials that wait for a response. When there are more, the oldest is dropped.
+// parkedMax bounds the trials that wait for a response. If there are more, the oldest trial is
+// dropped.
 const parkedMax = 4096
 
-// parked are the trials that wait for a response, by the numbers of receipts. It is safe for
-// concurrent use.
+// The type parked holds the trials that wait for a response, by the numbers of receipts.
+// It is safe for concurrent use.
 type parked struct {
 	mu     sync.Mutex
 	trials map[uint64]*shadow.Trial
-	order  []parkedAt // the oldest first; some are no longer in trials
+	order  []parkedAt // the numbers, with the oldest first; some are no longer in trials
 }
 
 type parkedAt struct {
@@ -89,7 +91,7 @@ type parkedAt struct {
 	until  counter.Micros
 }
 
-// park keeps a trial until unpark, or until its receipt has expired.
+// The method park keeps a trial until unpark, or until its receipt has expired.
 func (p *parked) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,14 +108,14 @@ func (p *parked) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.order = append(p.order, parkedAt{number, now + receiptTTL})
 }
 
-// unpark removes the trial with a number and returns it, or nil.
+// The method unpark removes the trial with a number and returns it, or nil.
 func (p *parked) unpark(number uint64) *shadow.Trial {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.remove(number)
 }
 
-// remove is unpark with the lock held.
+// The method remove does what unpark does, with the lock held.
 func (p *parked) remove(number uint64) *shadow.Trial {
 	t := p.trials[number]
 	delete(p.trials, number)

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// trying opens a bridge with the policy shop and a candidate.
+// The function trying opens a bridge with the policy shop and a candidate.
 func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
@@ -29,15 +29,15 @@ func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
 	})
 }
 
-// tried waits until a number of trials have ended with the given decisions.
+// The method tried waits until a number of trials have ended with the given decisions.
 func (h *bridged) tried(present, candidate string, want int) {
 	h.t.Helper()
 	series := fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="shop.shadow",present=%q}`, candidate, present)
 	eventually.Until(h.t, 10*time.Second, fmt.Sprintf("%s is %d", series, want), func() bool { return h.counted(series) == want })
 }
 
-// TestACandidateChangesNoAnswer: the answers are those of the policy in force, and the metrics have
-// what the candidate would have decided, from a filter and in JSON.
+// TestACandidateChangesNoAnswer: the answers are those of the policy in force, and the metrics show
+// the decisions of the candidate, for requests from a filter and in JSON.
 func TestACandidateChangesNoAnswer(t *testing.T) {
 	h := trying(t, `rules:
   - { name: api, match: { path: /api/* }, limit: 1/1h fixed_window }
@@ -92,7 +92,7 @@ func TestACandidateThatReadsMore(t *testing.T) {
 	h.tried("admitted", "admitted", 1)
 }
 
-// TestALargeRequestIsNotKept bounds the memory of trials.
+// TestALargeRequestIsNotKept tests that the memory of trials is bounded.
 func TestALargeRequestIsNotKept(t *testing.T) {
 	ask := wire.Ask{Path: "/", Headers: []wire.Value{{Text: strings.Repeat("x", triedBytesMax-1), Given: true}}}
 	if keep(nil, &wire.View{Ask: &ask}) == nil {

@@ -21,18 +21,18 @@ import (
 // sent again.
 const verifyTime = 8 * counter.Millisecond
 
-// call is a call that is being decided. It is reused.
+// The type call is a call that is being decided. It is reused.
 type call struct {
 	body      []byte
-	held      int64 // bytes of the body that are counted in Bridge.bodies
+	held      int64 // the number of bytes of the body that are counted in Bridge.bodies
 	reply     []byte
 	questions []*question // all questions of this call and earlier ones, for reuse
 	used      int         // the number of questions of the current call
 	taking    []counter.Call
-	asked     []*question    // the questions that the store is asked about
-	leasing   bool           // a question leases or refunds units
-	traced    bool           // the questions have the traces of their requests
-	left      counter.Micros // the rest of verifyTime
+	asked     []*question    // the questions for which the store is called
+	leasing   bool           // whether a question leases or refunds units
+	traced    bool           // whether the questions contain the traces of their requests
+	left      counter.Micros // the remaining part of verifyTime
 }
 
 // Bounds of the memory that a call keeps for reuse: the size of its buffers, and the number of its
@@ -99,11 +99,11 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 // decisions: 256 answers of 64 results have about 400 KB.
 const receiptBytesMax = wire.CallBytesMax / 2
 
-// reply writes the answers. If receipts would make the reply larger than a filter reads, reply
-// omits some of them, and the units that their requests have reserved stay charged. A decision is
-// never left out for a receipt, because on_error would then decide a denied request. If decisions
-// alone make the reply too large, the rest is answered StatusBusy. No realistic policy has so many
-// limits.
+// The method reply writes the answers. If receipts would make the reply larger than a filter reads,
+// reply omits some of them, and the units that their requests have reserved stay charged. A
+// decision is never omitted in favor of a receipt, because on_error would then decide a denied
+// request. If decisions alone make the reply too large, the remaining questions are answered
+// StatusBusy. No realistic policy has so many limits.
 func (b *Bridge) reply(c *call) {
 	begin, answer := wire.AppendReply, wire.AppendAnswer
 	if c.leasing {
@@ -125,7 +125,7 @@ func (b *Bridge) reply(c *call) {
 	}
 }
 
-// release ends a call. It keeps buffers for reuse unless they are large.
+// The method release ends a call. It keeps buffers for reuse unless they are large.
 func (b *Bridge) release(c *call) {
 	for _, q := range c.questions[:c.used] {
 		q.release()
@@ -148,7 +148,7 @@ func (b *Bridge) release(c *call) {
 	b.calls.Put(c)
 }
 
-// next returns an unused question of the call.
+// The method next returns an unused question of the call.
 func (c *call) next() *question {
 	if c.used == len(c.questions) {
 		c.questions = append(c.questions, new(question))
@@ -156,8 +156,8 @@ func (c *call) next() *question {
 	return c.questions[c.used]
 }
 
-// read reads the questions of a call and returns the version of the policy that they are about, or
-// nil if it is unknown.
+// The method read reads the questions of a call and returns the version of the policy that they are
+// about, or nil if it is unknown.
 func (b *Bridge) read(c *call) (*live.Version, error) {
 	reader, err := wire.ReadCall(c.body)
 	if err != nil {
@@ -178,8 +178,8 @@ func (b *Bridge) read(c *call) (*live.Version, error) {
 	}
 }
 
-// answer answers all questions of a call. It reports false if the caller has disconnected in the
-// meantime.
+// The method answer answers all questions of a call. It reports false if the caller has
+// disconnected in the meantime.
 func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live.Version) bool {
 	defer b.asking.Add(int64(-c.used))
 	c.left = verifyTime
@@ -196,7 +196,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 		case busy:
 			q.answer.Status = wire.StatusBusy
 		case q.item.Kind == wire.KindWait && c.used > 1:
-			q.answer.Status = wire.StatusInvalid // waiting would delay the other answers
+			q.answer.Status = wire.StatusInvalid // because waiting would delay the other answers
 		default:
 			q.begin(&c.left, c.traced)
 		}
@@ -212,7 +212,8 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	return true
 }
 
-// take asks the store about all questions of a call together, and decides them.
+// The method take calls the store for all questions of a call together, and decides
+// them.
 func (b *Bridge) take(c *call) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]
 	for _, q := range c.questions[:c.used] {
@@ -239,9 +240,9 @@ func (b *Bridge) take(c *call) {
 // Panicked implements [enforce.Batch].
 func (c *call) Panicked(i int, reason any) { c.asked[i].panicked(reason) }
 
-// wait answers a question when its request is admitted or finally denied. It reports false if the
-// caller has disconnected in the meantime. A waiting call does not count towards CallsMax: it uses
-// memory but no processor.
+// The method wait answers a question when its request is admitted or finally denied. It reports
+// false if the caller has disconnected in the meantime. A waiting call does not count towards
+// CallsMax: it uses memory but no processor.
 func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {
 	b.under.Add(-1)
 	b.asking.Add(-1)
@@ -263,7 +264,7 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answ
 	case end == throttle.EndGone && ctx.Err() != nil:
 		return false
 	case end == throttle.EndGone:
-		q.answer.Status = wire.StatusUnavailable // the bridge is stopping
+		q.answer.Status = wire.StatusUnavailable // in this case the bridge is stopping
 	case q.answer.Status == wire.StatusOK:
 		q.complete(&d)
 	}

@@ -72,7 +72,7 @@ func TestVersions(t *testing.T) {
 	if got := remaining(old); got != "0" {
 		t.Errorf("by a former version %s remain, want 0", got)
 	}
-	if got := remaining(h.b.policy.Current().ID); got != fmt.Sprint(formerMax-1) { // 3 of the limit are used
+	if got := remaining(h.b.policy.Current().ID); got != fmt.Sprint(formerMax-1) { // 3 units of the limit are used
 		t.Errorf("by the version in force %s remain, want %d", got, formerMax-1)
 	}
 	edit(1000)

@@ -13,7 +13,7 @@ import (
 // A filter denies many requests without a call: those of clients that were denied a moment ago, and
 // those of clients that the policy blocks. If the policy reports denials, the bridge asks its
 // filters to report these denials once a second, by client and rule. A hostile filter may report
-// denials that did not happen, but it could also cause real ones by its questions.
+// denials that did not happen, but it could also cause real denials by its questions.
 
 var (
 	denialsHeader = http.CanonicalHeaderKey(wire.DenialsHeader)
@@ -28,8 +28,9 @@ func (b *Bridge) askForDenials(header http.Header) {
 	}
 }
 
-// reportDenials reports the denials of a filter as events. left is the verification time that the
-// call has left. traced says that the question has the trace of its request.
+// reportDenials reports the denials of a filter as events. The argument left is the remaining
+// verification time of the call, and traced reports whether the question contains the trace of its
+// request.
 func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
@@ -48,7 +49,7 @@ func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	q.ask(&q.attrs, left)
 	q.request = nil // nothing is read or charged for a reported denial
 	d := q.deniedAt(u.Check)
-	if !d.Denied() || q.clients.unknown { // the credential, the list or the record has changed meanwhile
+	if !d.Denied() || q.clients.unknown { // in this case the credential, the list or the record has changed meanwhile
 		q.answer.Status = wire.StatusUnknown
 		return
 	}

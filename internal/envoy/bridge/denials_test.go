@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// written collects events.
+// The type written collects events.
 type written []events.Event
 
 // Write implements [events.Sink].

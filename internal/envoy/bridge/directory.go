@@ -57,8 +57,8 @@ func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
 	}
 }
 
-// directed turns the directory on for a policy whose API keys are stored there. It rejects a policy
-// that needs a directory if the bridge has none.
+// The method directed turns the directory on for a policy whose API keys are stored there. It
+// rejects a policy that needs a directory if the bridge has none.
 func (b *Bridge) directed(d *policyfile.Document) error {
 	needs := d.Directory
 	d.Directory = needs || d.KeysInDirectory()
@@ -73,7 +73,7 @@ func (b *Bridge) directed(d *policyfile.Document) error {
 		"clients; write --redis redis://localhost:6379, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
 }
 
-// DirectoryOf returns the directory that a version of the policy is decided with, or nil.
+// DirectoryOf returns the directory with which a version of the policy is decided, or nil.
 func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	for _, v := range o.b.policy.Known() {
 		if v.Ruleset == rs {
@@ -83,12 +83,12 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// lookups is the directory as the plan of one question uses it. It keeps the records that were
-// found.
+// The type lookups is the directory in the form that the plan of one question uses. It
+// keeps the records that were found.
 type lookups struct {
-	directory *directory.Directory // nil for a policy without one
+	directory *directory.Directory // the directory; nil for a policy without one
 	found     []*policy.ClientRecord
-	unknown   bool // a client or a key was not known
+	unknown   bool // whether a client or a key was not known
 	encoded   []byte
 }
 
@@ -119,13 +119,13 @@ func (l *lookups) FindKey(hash [32]byte, now counter.Micros) (who *policy.Identi
 	return who, state, ok
 }
 
-// forget drops the records that were found, before another plan is made.
+// The method forget drops the records that were found, before another plan is made.
 func (l *lookups) forget() {
 	clear(l.found)
 	l.found, l.unknown = l.found[:0], false
 }
 
-// encode encodes the records for the filter, and returns the sum of their fingerprints.
+// The method encode encodes the records for the filter, and returns the sum of their fingerprints.
 func (l *lookups) encode() (known uint64) {
 	l.encoded = l.encoded[:0]
 	for _, record := range l.found {
@@ -137,7 +137,7 @@ func (l *lookups) encode() (known uint64) {
 	return known
 }
 
-// add makes the plan of the question's request.
+// The method add makes the plan of the question's request.
 func (q *question) add() { q.addTo(&q.plan, &q.clients) }
 
 // addTo adds the request to a plan that uses the given lookups.
@@ -161,12 +161,12 @@ func (q *question) Replan(p *core.Plan) {
 	}
 }
 
-// readsWait is how many reads of the directory a call waits for in one round: the read that is
-// already running, and the next one, which includes its clients.
+// readsWait is the number of reads of the directory for which a call waits in one round: the read
+// that is already running, and the next one, which includes its clients.
 const readsWait = 2
 
-// resolve makes the directory read the unknown clients and keys of all questions together, and
-// plans their requests again.
+// The method resolve makes the directory read the unknown clients and keys of all questions
+// together, and plans their requests again.
 func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 	var asking []*question
 	for _, q := range questions {
@@ -207,8 +207,8 @@ func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (
 	return next
 }
 
-// again plans a request again after its clients were read. In an overload, their records were not
-// read or have been evicted already, and the request is denied.
+// The method again plans a request again after its clients were read. In an overload, their records
+// were not read or have been evicted already, and the request is denied.
 func (q *question) again(overload bool) {
 	defer q.rescue()
 	q.plan.Retry()

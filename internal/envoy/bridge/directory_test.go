@@ -45,8 +45,8 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 	})
 }
 
-// followed is a source in memory that tells when the directory follows its changes. The directory
-// reads every record again that it read before.
+// The type followed is a source in memory that tells when the directory follows its changes. The
+// directory reads every record again that it read before.
 type followed struct {
 	*directory.Memory
 	following chan struct{}
@@ -71,7 +71,7 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 	}
 }
 
-// by returns a question of a user.
+// The method by returns a question of a user.
 func (h *bridged) by(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
@@ -109,7 +109,7 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 	}
 	answers := h.ask(items...)
 	for i, want := range []struct {
-		left   int64 // -1: there is no check
+		left   int64 // -1 means that there is no check
 		record func(*policy.ClientRecord) bool
 	}{
 		{4, func(r *policy.ClientRecord) bool { return r != nil && r.Tier == "gold" }},
@@ -128,7 +128,7 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 			continue
 		}
 		records := recordsOf(t, a.Verdict)
-		if len(records) != 2 || records[0] != nil || !want.record(records[1]) { // the network's and the user's
+		if len(records) != 2 || records[0] != nil || !want.record(records[1]) { // the records of the network and the user
 			t.Errorf("%s: records %+v", users[i], records)
 		}
 	}
@@ -212,12 +212,12 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	server.Pause()
 	before := d.Figures().Reads.Load()
 	done := make(chan struct{})
-	go func() { // keeps the first read under way
+	go func() { // this keeps the first read under way
 		defer close(done)
 		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "first"}})
 	}()
 	eventually.Until(t, redistestTimeout, "a read is under way", func() bool {
-		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // behind a read that has begun already
+		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // this read follows one that has already begun
 	})
 	var flood []policy.ClientName
 	source1 := counterSource(h, "192.0.2.1")
@@ -261,10 +261,10 @@ func counterSource(h *bridged, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// sought is a request of a user.
+// The type sought is a request of a user.
 type sought struct{ user, path string }
 
-// judge is a worker whose answers are checked.
+// The type judge is a worker whose answers are checked.
 type judge struct {
 	*worker
 	sought map[uint32]sought
@@ -286,7 +286,7 @@ func (w *world) newJudge(answer func(sought, int)) *judge {
 	return j
 }
 
-// ask sends a request of a user.
+// The method ask sends a request of a user.
 func (j *judge) ask(s sought) {
 	j.next++
 	j.sought[j.next] = s
@@ -302,7 +302,7 @@ type directedClient struct {
 	since           time.Time
 }
 
-// change blocks or exempts the client, or ends that.
+// The method change blocks or exempts the client, or ends the block or exemption.
 func (c *directedClient) change(what int) directory.Action {
 	c.since = time.Now()
 	switch {
@@ -321,8 +321,8 @@ func (c *directedClient) change(what int) directory.Action {
 	}
 }
 
-// allows reports whether an answer to the client is right. Within a second after a change, any
-// answer is.
+// The method allows reports whether an answer to the client is right. Within a second
+// after a change, any answer is right.
 func (c *directedClient) allows(path string, status int) bool {
 	switch {
 	case time.Since(c.since) < time.Second:
@@ -349,7 +349,7 @@ func openClientele(t *testing.T, source directory.Source) *bridged {
 
 // TestRecordsHoldInFilters: operators block, exempt and release clients while workers of several
 // Envoys admit them from leased units, deny them by remembered denials, or decide them without a
-// limit. One second after each change, every worker decides by it.
+// limit. One second after each change, every worker decides by the changed record.
 func TestRecordsHoldInFilters(t *testing.T) {
 	seed := storetest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -8,18 +8,18 @@
 // A question is about one request and one version of the policy. The bridge itself determines the
 // limits, their keys and their numbers, so a caller cannot change them. The bridge keeps the last
 // few versions, and those that were replaced within the last half minute. So filters that do not
-// have a new policy yet continue with their version. A question that cannot be answered does not
-// affect the others of its call. A policy file is followed. If an edit has an error, it is rejected
-// and the last good policy stays in force.
+// have the new policy yet can continue with their version. A question that cannot be answered does
+// not affect the others of its call. A policy file is followed. If an edit has an error, it is
+// rejected and the last good policy stays in force.
 //
 // Work that remains until a request's response is known leaves the bridge as a receipt. A receipt
-// is sealed, good for ten minutes, and redeemed once. Bridges that share a secret open each other's
-// receipts. If they share a store too, the store counts redeemed refunds, so that each is redeemed
-// at one bridge. That takes a key of some 200 bytes for 24 minutes. A receipt has no effect if it
-// was changed, if its version of the policy is no longer kept, or if the memory for redeemed
-// receipts is full. The reserved units then stay charged. If a receipt has expired, or the bridge
-// has restarted since, nothing is refunded, but a further charge is made, since a client decides
-// how long its response takes.
+// is sealed, is valid for ten minutes, and can be redeemed once. Bridges that share a secret open
+// each other's receipts. If they share a store too, the store counts redeemed refunds, so that each
+// is redeemed at one bridge. That requires a key of about 200 bytes for 24 minutes. A receipt has
+// no effect if it was changed, if its version of the policy is no longer kept, or if the memory for
+// redeemed receipts is full. The reserved units then stay charged. If a receipt has expired, or the
+// bridge has restarted since, nothing is refunded, but a further charge is made, since a client
+// decides how long its response takes.
 //
 // Filters may lease units of limits in advance, up to a node's share. They refund unused units with
 // receipts of the same kind.
@@ -37,13 +37,14 @@
 //
 // # Bounds
 //
-// Everything that a caller can make large is bounded. A call that is too large (1 MiB, 256 items)
+// Everything whose size a caller can choose is bounded. A call that is too large (1 MiB, 256 items)
 // is answered 413 or 400. Too many calls at once, too many calls being received, or too many bytes
 // in them are answered 503. A call that is received too slowly is answered 408. Too many questions
-// at once, too much time for verification, too many queued settlements, or too large a reply are
-// answered busy. Too many waiting requests are denied. The JSON API has the same bounds, and there
-// one client's address may occupy half of the calls. A call counts from when it has been received
-// until its reply is made. So a caller that sends or reads slowly takes no place from others.
+// at once, too much time for verification, too many queued settlements, or a reply that is too
+// large are answered busy. Too many waiting requests are denied. The JSON API has the same bounds,
+// and there one client's address may occupy half of the calls. A call counts from when it has been
+// received until its reply is made. So a caller that sends or reads slowly does not take a place
+// from other callers.
 //
 // # Price
 //

@@ -15,7 +15,7 @@ import (
 // protocol.
 const attrDomain = "envoy.domain"
 
-// domains are the domains that a version of the policy covers.
+// The type domains holds the domains that a version of the policy covers.
 type domains struct {
 	version *live.Version
 	names   []string // sorted
@@ -57,7 +57,7 @@ func (o *Observer) warnOfDomain(domain string, d *domains) {
 func domainsOf(v *live.Version) *domains {
 	d := &domains{version: v, names: []string{v.Ruleset.Name()}}
 	source, err := v.Document.Policy()
-	if err != nil { // cannot happen: the pattern has been compiled already
+	if err != nil { // this cannot happen, because the pattern has already been compiled
 		return d
 	}
 	for i := range source.Rules {
@@ -66,11 +66,11 @@ func domainsOf(v *live.Version) *domains {
 				continue
 			}
 			if len(match.Values) == 0 {
-				d.begin = append(d.begin, "") // matches any domain
+				d.begin = append(d.begin, "") // this pattern matches any domain
 			}
 			for _, value := range match.Values {
 				if beginning, _, pattern := strings.Cut(value, "*"); pattern {
-					d.begin = append(d.begin, beginning) // the rule itself checks the rest
+					d.begin = append(d.begin, beginning) // the rule itself checks the remaining part
 				} else {
 					d.names = append(d.names, value)
 				}

@@ -24,7 +24,7 @@ func (s *slowStore) Take(ctx context.Context, checks []counter.Check, results []
 }
 
 // TestOneAddressLeavesCalls: if one client causes more calls in JSON than the bridge decides at the
-// same time, each about another counter, half of them are answered 503. Calls for another client
+// same time, each for a different counter, half of them are answered 503. Calls for another client
 // are decided.
 func TestOneAddressLeavesCalls(t *testing.T) {
 	store := &slowStore{answer: make(chan struct{})}

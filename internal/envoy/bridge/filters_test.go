@@ -21,18 +21,18 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// world is a simulation of workers of several Envoys and a bridge, in simulated time. Events run in
-// order of time.
+// The type world is a simulation of workers of several Envoys and a bridge, in simulated time.
+// Events run in order of time.
 type world struct {
 	*bridged
 	random  *rand.Rand
 	events  schedule
 	loss    float64          // the fraction of calls that are lost, in either direction
-	late    bool             // some answers come after a request's deadline
+	late    bool             // whether some answers come after a request's deadline
 	used    []counter.Micros // the instant of each admission
 	refused int
 	broken  int
-	aside   int // requests decided without a call
+	aside   int // the number of requests decided without a call
 }
 
 type event struct {
@@ -62,7 +62,7 @@ func (w *world) in(d time.Duration, do func()) {
 	heap.Push(&w.events, event{time.Now().Add(d), orders, do})
 }
 
-// run advances the simulated time.
+// The method run advances the simulated time.
 func (w *world) run(d time.Duration) {
 	end := time.Now().Add(d)
 	for len(w.events) > 0 && !w.events[0].at.After(end) {
@@ -80,7 +80,7 @@ type worker struct {
 	started time.Time
 	ticks   int // the current interval of ticks
 	next    uint32
-	asked   counter.Micros // when the bridge answered the call being processed; 0: none
+	asked   counter.Micros // when the bridge answered the call being processed; 0 if there is none
 	dead    bool
 	held    int64 // units held, as reported to Envoy
 }
@@ -124,7 +124,7 @@ func (w *world) delay() time.Duration {
 	return time.Duration(100+w.random.IntN(900)) * time.Microsecond
 }
 
-// hear delivers a reply to a worker if the worker still exists.
+// The method hear delivers a reply to a worker if the worker still exists.
 func (k *worker) hear(answered func(filter.Reply), r filter.Reply, at counter.Micros) {
 	if k.dead {
 		return
@@ -160,7 +160,8 @@ func (k *worker) tick(pace int, every time.Duration) {
 	})
 }
 
-// Resume admits a request. It counts at the bridge's decision, as without leases.
+// Resume admits a request. The admission counts at the instant of the bridge's decision, as without
+// leases.
 func (k *worker) Resume(uint32) { k.admit(k.asked) }
 
 func (k *worker) admit(at counter.Micros) {
@@ -210,7 +211,7 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
-// load sends requests to a worker for a while, at a varying rate.
+// The method load sends requests to a worker for a while, at a varying rate.
 func (w *world) load(k *worker, most int, span time.Duration) {
 	end := time.Now().Add(span)
 	var send func()
@@ -294,7 +295,7 @@ func (w *world) inEveryWindow(limit int) {
 
 func (w *world) inEverySpan(limit int) {
 	slices.Sort(w.used)
-	// The units left in a bucket, in millionths, if requests count at their admission.
+	// These are the units left in a bucket, in millionths, if requests count at their admission.
 	tokens, before := limit*1e6, counter.Micros(0)
 	for i, at := range w.used {
 		if i > 0 {
@@ -331,7 +332,7 @@ func TestUnitsOfFiltersAreInherited(t *testing.T) {
 		for range 12 {
 			w.run(5 * time.Millisecond)
 			w.load(k, 600, 300*time.Millisecond)
-			w.run(330 * time.Millisecond) // the last calls are answered
+			w.run(330 * time.Millisecond) // at this point the last calls are answered
 			next, held := w.newWorker(), k.held
 			k.f.End()
 			k.dead = true

@@ -82,8 +82,8 @@ func (b *Bridge) requireToken(next http.HandlerFunc) http.HandlerFunc {
 	return b.requireTokenOf("the token of the bridge", b.options.Token, next)
 }
 
-// requireTokenOf admits callers that send the token, or every caller if the token is "". name is
-// the name of the token in messages.
+// requireTokenOf admits callers that send the token, or every caller if the token is "". The
+// argument name is the name of the token in messages.
 func (b *Bridge) requireTokenOf(name, token string, next http.HandlerFunc) http.HandlerFunc {
 	if token == "" {
 		return b.open(next)
@@ -91,7 +91,7 @@ func (b *Bridge) requireTokenOf(name, token string, next http.HandlerFunc) http.
 	return b.guard.RequireToken(name, token, next)
 }
 
-// open admits every caller.
+// The method open admits every caller.
 func (b *Bridge) open(next http.HandlerFunc) http.HandlerFunc {
 	known := b.options.Token == ""
 	return func(w http.ResponseWriter, r *http.Request) {

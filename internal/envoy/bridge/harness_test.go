@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// shop is a policy that uses most features.
+// The constant shop is a policy that uses most features.
 const shop = `
 name: shop
 rules:
@@ -33,7 +33,7 @@ rules:
   - { name: who, match: { path: /who, header: { X-Plan: gold } }, limit: 7/1h }
 `
 
-// bridged is a bridge under test and its policy file.
+// The type bridged is a bridge under test and its policy file.
 type bridged struct {
 	t     testing.TB
 	b     *Bridge
@@ -41,7 +41,7 @@ type bridged struct {
 	store *breakable
 }
 
-// breakable is a store that can be made to fail.
+// The type breakable is a store that can be made to fail.
 type breakable struct {
 	*memstore.Store
 	fails error
@@ -77,8 +77,9 @@ func open(t testing.TB, policy string, change func(*Options)) *bridged {
 	return h
 }
 
-// still runs a test of a bridge with the policy shop in simulated time, which advances only while
-// all goroutines wait. It begins on a whole hour, at the start of windows.
+// The function still runs a test of a bridge with the policy shop in simulated time,
+// which advances only while all goroutines wait. It begins on a whole hour, at the start of
+// windows.
 func still(t *testing.T, story func(*bridged)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +106,7 @@ func (h *bridged) question(path, peer string) wire.Item {
 		Peer: netip.MustParseAddr(peer), Headers: make([]wire.Value, len(reads.Headers)), Attrs: make([]wire.Value, len(reads.Attrs))}}
 }
 
-// post sends a body to the bridge.
+// The method post sends a body to the bridge.
 func (h *bridged) post(body []byte, contentType string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
@@ -114,7 +115,7 @@ func (h *bridged) post(body []byte, contentType string) *httptest.ResponseRecord
 	return w
 }
 
-// call returns a call of items about the policy in force.
+// The method call returns a call of items about the policy in force.
 func (h *bridged) call(items ...wire.Item) []byte {
 	return callOf(h.b.policy.Current().ID, items...)
 }
@@ -130,13 +131,13 @@ func callOf(version string, items ...wire.Item) []byte {
 	return body
 }
 
-// ask makes a call and returns its answers.
+// The method ask makes a call and returns its answers.
 func (h *bridged) ask(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	return h.answers(h.post(h.call(items...), wire.ContentType), len(items))
 }
 
-// asked makes a call with the bridge's token.
+// The method asked makes a call with the bridge's token.
 func (h *bridged) asked(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(items...)))
@@ -147,7 +148,7 @@ func (h *bridged) asked(items ...wire.Item) []wire.Answer {
 	return h.answers(w, len(items))
 }
 
-// answers reads n answers.
+// The method answers reads n answers.
 func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.Answer) {
 	h.t.Helper()
 	if w.Code != http.StatusOK {
@@ -174,7 +175,7 @@ func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.A
 	return answers
 }
 
-// used returns how much of the limit of a path its client has used.
+// The method used returns how much of the limit of a path its client has used.
 func (h *bridged) used(path, peer string) int64 {
 	h.t.Helper()
 	return h.usedIn(h.store.Store, path, peer)
@@ -197,7 +198,7 @@ func (h *bridged) usedIn(store counter.Store, path, peer string) int64 {
 	return checks[0].Limit.Count() - plan.Results()[0].Remaining
 }
 
-// counted returns the value of a counter in /metrics, 0 if it is missing.
+// The method counted returns the value of a counter in /metrics, 0 if it is missing.
 func (h *bridged) counted(name string) (n int) {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// asked is the JSON description of a request. Missing members are empty.
+// The type asked is the JSON description of a request. Missing members are empty.
 type asked struct {
 	Method  string            `json:"method"` // default GET
 	Path    string            `json:"path"`   // with or without a query; default /
@@ -33,7 +33,7 @@ type asked struct {
 // jsonDecision is the JSON form of a decision. Seconds are whole, as in the header fields.
 type jsonDecision struct {
 	Outcome    string            `json:"outcome"`
-	Status     int               `json:"status,omitempty"` // of the denial
+	Status     int               `json:"status,omitempty"` // the status of the denial
 	Rule       string            `json:"rule,omitempty"`
 	Limit      int64             `json:"limit,omitempty"`
 	Remaining  *int64            `json:"remaining,omitempty"`
@@ -41,10 +41,10 @@ type jsonDecision struct {
 	RetryAfter string            `json:"retry_after,omitempty"` // seconds
 	Wait       string            `json:"wait,omitempty"`        // how long a throttle rule would delay the request, as a Go duration
 	Client     *client           `json:"client,omitempty"`
-	Headers    map[string]string `json:"headers,omitempty"` // of the response
+	Headers    map[string]string `json:"headers,omitempty"` // the header fields of the response
 	Body       json.RawMessage   `json:"body,omitempty"`    // of the denial
 	Version    string            `json:"policy_version"`
-	Degraded   bool              `json:"degraded,omitempty"` // the store did not answer, and on_error decided
+	Degraded   bool              `json:"degraded,omitempty"` // whether the store did not answer, and on_error decided
 }
 
 type client struct {
@@ -68,7 +68,7 @@ func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 // answerJSON decides one request described in JSON. Requests of one address may use half of the
-// places for calls, so that others find places.
+// places for calls, so that other addresses find places.
 func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error) {
 	if !b.enter() {
 		return t, errFull
@@ -81,7 +81,7 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	b.metrics.answered.Inc()
 	b.metrics.questions.Observe(1)
 	q := c.next()
-	c.used++ // so that the end of the call releases it
+	c.used++ // so that the place is released at the end of the call
 	q.item.Kind, q.item.Ask.Known = 0, 0
 	q.reset(b, b.policy.Current(), micros(time.Now()))
 	q.span = b.options.Tracer.Within(r.Header.Get(core.TraceHeader))
@@ -177,7 +177,7 @@ func (q *question) jsonDecision(d *core.Decision) jsonDecision {
 	return t
 }
 
-// described presents a request described in JSON as [policy.Attributes].
+// The type described presents a request described in JSON as [policy.Attributes].
 type described struct {
 	*asked
 	now counter.Micros

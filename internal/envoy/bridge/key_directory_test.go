@@ -23,7 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// holders is a policy whose API keys are in the directory. Keys of the tier free have no limit.
+// The constant holders is a policy whose API keys are in the directory. Keys of the tier free have
+// no limit.
 const holders = `
 name: shop
 lease: auto
@@ -59,7 +60,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// with returns a question with the key secret(name).
+// The method with returns a question with the key secret(name).
 func (h *bridged) with(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
@@ -80,7 +81,7 @@ func stateOf(t *testing.T, a wire.Answer) policy.CredentialState {
 }
 
 // TestKeysOfTheDirectory: the bridge finds keys in the directory, together with their clients,
-// tiers and the records of those clients, with two reads for a call. A revoked key is denied.
+// tiers and the records of those clients, in two reads for each call. A revoked key is denied.
 func TestKeysOfTheDirectory(t *testing.T) {
 	memory := &followed{new(directory.Memory), make(chan struct{})}
 	createKey(t, memory, "gold", "api_key:acme", "gold")
@@ -165,7 +166,7 @@ func TestKeysWithoutRedis(t *testing.T) {
 
 // TestAFloodOfMadeUpKeys: keys that do not exist take bounded memory and at most two reads for a
 // call. A request is denied if the records of its keys are evicted before they are used. No valid
-// key is taken for an unknown one.
+// key is mistaken for an unknown one.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	const most, calls = 64, 20
 	memory := new(directory.Memory)
@@ -222,7 +223,7 @@ func TestDenialsOfKeys(t *testing.T) {
 			return directory.Open(directory.Options{Source: memory, Timeout: redistestTimeout})
 		}
 	})
-	h.ask(h.with("ann-ci", "/low")) // reads the key
+	h.ask(h.with("ann-ci", "/low")) // this reads the key
 	report := h.with("ann-ci", "/low")
 	report.Kind, report.Units = wire.KindDenied, []wire.Units{{Cost: 7}}
 	if a := h.ask(report)[0]; a.Status != wire.StatusOK {
@@ -241,14 +242,14 @@ func TestDenialsOfKeys(t *testing.T) {
 // holder is a worker whose clients have keys, and whose answers are checked.
 type holder struct {
 	*worker
-	sought map[uint32]sought // by name of the key
+	sought map[uint32]sought // the state of each key, by the name of the key
 	answer func(sought, int)
 }
 
 func (j *holder) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
 func (j *holder) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
 
-// ask sends a request with a key.
+// The method ask sends a request with a key.
 func (j *holder) ask(s sought) {
 	j.next++
 	j.sought[j.next] = s
@@ -264,7 +265,7 @@ type keyState struct {
 	since              time.Time
 }
 
-// change creates the key, switches it off or on, or revokes it.
+// The method change creates the key, switches it off or on, or revokes it.
 func (k *keyState) change(t *testing.T, source directory.Source, name string, random *rand.Rand) {
 	k.since = time.Now()
 	switch {
@@ -283,8 +284,8 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// allows reports whether an answer to a request with the key is right. Within a second after a
-// change, any answer is.
+// The method allows reports whether an answer to a request with the key is right. Within
+// a second after a change, any answer is.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||
 		status == 401 && (!k.made || k.off || k.revoked)

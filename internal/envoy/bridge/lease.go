@@ -12,30 +12,31 @@ import (
 )
 
 // A filter may lease units of a limit and admit requests from them without a call. The limit and
-// its key follow from the request that the filter describes; the filter chooses only the number.
-// The bridge grants at most a node's share, and nothing from limits that the rule does not lease.
+// its key follow from the request that the filter describes; the filter chooses only the number of
+// units. The bridge grants at most a node's share, and nothing from limits that the rule does not
+// lease.
 //
 // A filter need not prove how it used leased units: the filter itself blocks requests, so it could
-// admit any request without the bridge. A refund is different, because it gives a client an
-// allowance. So a refund needs a receipt that the bridge has sealed. The receipt is good once, for
-// at most the units that were granted.
+// admit any request without the bridge in any case. A refund is different, because it gives a
+// client an allowance. So a refund needs a receipt that the bridge has sealed. The receipt is valid
+// once, for at most the units that were granted.
 
-// leasing holds the units that a question asks for in addition to its request's cost.
+// The type leasing holds the units that a question asks for in addition to its request's cost.
 type leasing struct {
 	taken   []taken
 	fetch   [1]counter.Check // of KindFetch
 	fetched [1]counter.Result
 }
 
-// taken is a check that takes more than its request's cost.
+// The type taken is a check that takes more than its request's cost.
 type taken struct {
 	check int
 	own   int64
 }
 
-// leases changes the checks of a question to ask for the units that the filter wants. If the filter
-// has the wrong client for the request, because the state of the credentials has changed, no units
-// are leased. The verdict then gives the filter the right client.
+// The method leases changes the checks of a question to ask for the units that the filter wants. If
+// the filter has the wrong client for the request, because the state of the credentials has
+// changed, no units are leased. The verdict then gives the filter the right client.
 func (q *question) leases() {
 	checks, fetches := q.plan.Checks(), q.item.Kind == wire.KindFetch
 	if _, admits := q.plan.LocalDecision(); !admits {
@@ -63,8 +64,8 @@ func (q *question) leases() {
 	}
 }
 
-// wants changes a check to ask for the units that the filter wants. It reports false if the check
-// may not be leased.
+// The method wants changes a check to ask for the units that the filter wants. It reports false if
+// the check may not be leased.
 func (q *question) wants(u *wire.Units, c *counter.Check) bool {
 	own := c.Cost
 	if q.item.Kind == wire.KindFetch {
@@ -87,7 +88,7 @@ func (q *question) wants(u *wire.Units, c *counter.Check) bool {
 	return true
 }
 
-// results returns the memory for the store's answers to q.first.
+// The method results returns the memory for the store's answers to q.first.
 func (q *question) results() []counter.Result {
 	if q.item.Kind == wire.KindFetch {
 		return q.lease.fetched[:]
@@ -95,8 +96,8 @@ func (q *question) results() []counter.Result {
 	return q.plan.Results()
 }
 
-// granted records the units granted beyond the request's own cost, and restores its checks for the
-// request's next call.
+// The method granted records the units granted beyond the request's own cost, and restores its
+// checks for the request's next call.
 func (q *question) granted(err error) {
 	checks, results := q.plan.Checks(), q.plan.Results()
 	for _, t := range q.lease.taken {
@@ -123,7 +124,7 @@ func (q *question) handOut(t taken, c *counter.Check, r *counter.Result) {
 	q.bridge.metrics.unitsLeased.Add(float64(back.Cost))
 }
 
-// fetched answers a question that only leases units.
+// The method fetched answers a question that only leases units.
 func (q *question) fetched(err error) {
 	if err != nil {
 		if q.answer.Status = wire.StatusUnavailable; errors.Is(err, counter.ErrOverloaded) {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// leased is a policy with limits that may be leased and limits that may not.
+// The constant leased is a policy with limits that may be leased and limits that may not.
 const leased = `
 name: shop
 lease: auto
@@ -28,7 +28,7 @@ rules:
   - { name: local, match: { path: /local }, limit: 1000/1h fixed_window, on_error: local }
 `
 
-// wanting returns a question that asks for leased units for its first check.
+// The method wanting returns a question that asks for leased units for its first check.
 func (h *bridged) wanting(kind wire.Kind, path string, change func(*wire.Units)) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Kind = kind
@@ -56,7 +56,7 @@ func returning(token string, units int64) wire.Item {
 	return wire.Item{Kind: wire.KindRefund, Refund: wire.Refund{Token: token, Units: units}}
 }
 
-// back waits until the given number of units of the limit of /hot is used.
+// The method back waits until the given number of units of the limit of /hot is used.
 func (h *bridged) back(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.used("/hot", "192.0.2.1") == want })
@@ -106,7 +106,7 @@ func (h *bridged) admittedReceipt() string {
 }
 
 // TestWantsAreBounded: a lease is bounded by a node's share and by the lease's time, and only
-// leased limits have one.
+// limits that may be leased have a lease.
 func TestWantsAreBounded(t *testing.T) {
 	h := open(t, leased, nil)
 	for name, change := range map[string]func(*wire.Units){
@@ -263,7 +263,7 @@ func TestLeasedUnitsAreCounted(t *testing.T) {
 }
 
 // TestSharedCountersLeaseNothing: if the store is full, a client's units are charged to a shared
-// counter. They are not refunded to a counter of the client's own.
+// counter. They are not refunded to the client's own counter.
 func TestSharedCountersLeaseNothing(t *testing.T) {
 	h := open(t, leased, func(o *Options) {
 		memory, err := memstore.New(memstore.Options{CountersMax: 1})

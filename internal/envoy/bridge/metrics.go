@@ -18,7 +18,7 @@ const (
 	callTooLarge     = "too_large"
 	callUnauthorized = "unauthorized"
 	callBusy         = "busy"
-	callGone         = "gone" // the caller left before the answer
+	callGone         = "gone" // the caller disconnected before the answer
 	callLate         = "late" // the call was not received in time
 	callPanic        = "panic"
 )
@@ -33,7 +33,7 @@ type bridgeMetrics struct {
 	answered                   prometheus.Counter     // of calls
 	rls                        *prometheus.CounterVec // by result
 	unitsLeased, unitsReturned prometheus.Counter
-	tried                      *prometheus.CounterVec // by policy, and by the decisions of the policy in force and of the candidate
+	tried                      *prometheus.CounterVec // labeled by policy, and by the decisions of the policy in force and of the candidate
 }
 
 // statusNames are those of [wire.Status].

@@ -18,8 +18,8 @@ import (
 type Observer struct {
 	b       *Bridge
 	limits  *prometheus.CounterVec  // by result
-	domains atomic.Pointer[domains] // of the policy that was last in force
-	// domainLoggedAt is the second in which an unknown domain was logged last.
+	domains atomic.Pointer[domains] // the domains of the policy that was last in force
+	// the second in which an unknown domain was logged last.
 	domainLoggedAt atomic.Int64
 }
 

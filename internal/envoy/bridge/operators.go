@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// AdminHandler serves only the routes of operators, on a listener of their own. If there is a token
-// of operators, requests must carry it. Requests of browser pages are rejected, as by
+// AdminHandler serves only the routes of operators, on a separate listener. If there is a token of
+// operators, requests must carry it. Requests of browser pages are rejected, as by
 // [Bridge.Handler].
 func (b *Bridge) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -41,7 +41,7 @@ func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
 	b.operators().ServeHTTP(w, r)
 }
 
-// operators returns the API of operators for the policy in force.
+// The method operators returns the API of operators for the policy in force.
 func (b *Bridge) operators() *operator.API {
 	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Denials: b.options.Events.Recent, Policies: b.operated,
 		Directory: formOf(b.policy.Current()).directory}, Front: "bridge",
@@ -49,8 +49,8 @@ func (b *Bridge) operators() *operator.API {
 		Follow: b.options.Follow}
 }
 
-// operated returns the policy in force and the candidate, in the form that the operators' API
-// needs.
+// The method operated returns the policy in force and the candidate, in the form that the
+// operators' API needs.
 func (b *Bridge) operated() []operator.Policy {
 	all := []operator.Policy{operatedOf(b.policy, b.options.PolicyFile)}
 	if b.candidate != nil {

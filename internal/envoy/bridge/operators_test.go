@@ -18,7 +18,7 @@ const (
 	adminToken  = "fedcba9876543210"
 )
 
-// asks sends a request with a token, "" for none.
+// The function asks sends a request with a token, "" for none.
 func asks(handler http.Handler, method, path, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	if token != "" {
@@ -31,7 +31,7 @@ func asks(handler http.Handler, method, path, token string) *httptest.ResponseRe
 
 // TestOperatorsNeedTheirToken: the filters' token does not open the operators' routes, and the
 // operators' token does not open the filters' routes. Without a token of operators, their routes
-// are only on their own listener.
+// are served only on their own listener.
 func TestOperatorsNeedTheirToken(t *testing.T) {
 	both := open(t, shop, func(o *Options) { o.Token, o.AdminToken = filterToken, adminToken })
 	filters := open(t, shop, func(o *Options) { o.Token = filterToken })

@@ -35,7 +35,7 @@ const attrsMax = 64
 
 // fromEnvoy reports whether a request for a client's own limits comes from an Envoy, and not from a
 // page in a browser or another program on the network. If it does, header fields that browsers set
-// come from the client and are no reason to reject it.
+// come from the client and are no reason to reject the request.
 func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	if token := b.options.Token; token != "" {
 		return subtle.ConstantTimeCompare([]byte(r.Header.Get(statusTokenField)), []byte(token)) == 1
@@ -43,7 +43,7 @@ func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	return !listen.OverTCP(r) || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 }
 
-// serveStatus tells a client what is left of its limits. It charges nothing.
+// serveStatus answers with the units that a client has left under its limits. It charges nothing.
 func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 	if b.options.Token != "" && !b.fromEnvoy(r) {
 		b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
@@ -119,7 +119,7 @@ func statusRequest(r *http.Request, inputs *core.Inputs) (*wire.Ask, error) {
 	return ask, nil
 }
 
-// statusAttrs reads NAME=VALUE fields. Envoy writes - for a value that it does not have.
+// statusAttrs reads NAME=VALUE fields. Envoy writes "-" for a value that it does not have.
 func statusAttrs(fields []string) (map[string]string, error) {
 	if len(fields) > attrsMax {
 		return nil, fmt.Errorf("%s is set %d times, and %d is the most", statusAttrField, len(fields), attrsMax)

@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/status"
 )
 
-// looks sends a request for a client's own limits; fields are names and values in turn.
+// The function looks sends a request for a client's own limits; fields are names and values in
+// turn.
 func looks(handler http.Handler, fields ...string) (int, status.Answer, string) {
 	r := httptest.NewRequest(http.MethodGet, StatusPath, nil)
 	for i := 0; i < len(fields); i += 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// routes are all routes of the bridge.
+// The variable routes are all routes of the bridge.
 var routes = []struct{ method, path, body string }{{"POST", "/v1/check", `{"path":"/api/x","ip":"192.0.2.7"}`}, {"GET", "/v1/policy", ""},
 	{"GET", "/metrics", ""}, {"GET", "/healthz", ""}, {"GET", "/readyz", ""}}
 
@@ -38,7 +38,7 @@ func TestNoPageInABrowserAsks(t *testing.T) {
 }
 
 // TestUnknownHostsAreRejected: the bridge rejects calls whose Host is an unknown name. A web page
-// may call the name that it was loaded from, and its owner may let that name resolve to the
+// may call the name that it was loaded from, and its owner may make that name resolve to the
 // bridge's address.
 func TestUnknownHostsAreRejected(t *testing.T) {
 	said := new(eventually.Journal)

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// explosive is a verifier that panics on every credential.
+// The type explosive is a verifier that panics on every credential.
 type explosive struct{}
 
 func (explosive) Verify(string) (*policy.Identity, policy.CredentialState) { panic("provoked") }
@@ -63,7 +63,7 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 	}
 }
 
-// fused is a store that panics once, at the nth call after it was set.
+// The type fused is a store that panics once, at the nth call after it was set.
 type fused struct {
 	counter.Store
 	fuse atomic.Int64

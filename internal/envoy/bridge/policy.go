@@ -26,14 +26,14 @@ const (
 	formerAge = 30 * time.Second
 )
 
-// filterForm is what the bridge keeps with a version of the policy.
+// filterForm holds the data that the bridge keeps with a version of the policy.
 type filterForm struct {
 	version string      // the version that filters know
 	inputs  core.Inputs // the parts of a request that the policy reads
-	traced  core.Inputs // the same and the trace of the request
+	traced  core.Inputs // these parts and the trace of the request
 	compact []byte      // the policy in the form that filters read; nil for a candidate
-	settles bool        // a rule of a candidate may charge by the response
-	// directory is the directory that requests are decided with; nil for a policy without one.
+	settles bool        // whether a rule of a candidate may charge by the response
+	// the directory with which requests are decided; nil for a policy without one
 	directory *directory.Directory
 }
 
@@ -67,14 +67,14 @@ func (b *Bridge) closePolicy() error {
 	return err
 }
 
-// unnamed is the namespace of a policy that has no name and counts only in memory.
+// The constant unnamed is the namespace of a policy that has no name and counts only in memory.
 const unnamed = "default"
 
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// complete names a policy that has no name and turns the directory on for keys. It rejects a policy
-// that needs a directory if the bridge has none.
+// The method complete names a policy that has no name and turns the directory on for keys. It
+// rejects a policy that needs a directory if the bridge has none.
 func (b *Bridge) complete(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing
@@ -93,7 +93,8 @@ func (b *Bridge) liveOptions(source live.Source) live.Options {
 		Complete: b.complete, Prepare: b.prepare, Changed: b.changed, Edited: o.Metrics.Reloaded}
 }
 
-// prepare computes the filters' data of a version, and opens the directory if the version needs it.
+// The method prepare computes the filters' data of a version, and opens the directory if the
+// version needs it.
 func (b *Bridge) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
@@ -111,8 +112,8 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// changed reports a version that has taken effect. The first one is shown by openPolicy, because
-// the policy is assigned only after it is open.
+// The method changed reports a version that has taken effect. The first one is shown by openPolicy,
+// because the policy is assigned only after it is open.
 func (b *Bridge) changed(before, now *live.Version) {
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)
@@ -126,7 +127,7 @@ func (b *Bridge) changed(before, now *live.Version) {
 	}
 }
 
-// show shows a version in the metrics.
+// The method show shows a version in the metrics.
 func (b *Bridge) show(v *live.Version) {
 	b.metrics.Policies.Show(b, v.Document, b.policy.Err)
 }

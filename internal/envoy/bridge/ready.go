@@ -18,9 +18,9 @@ const (
 	readyAge = time.Second
 )
 
-// reached is the result of the last check of the store.
+// The type reached is the result of the last check of the store.
 type reached struct {
-	mu  sync.Mutex // held during a check, so that checks do not overlap
+	mu  sync.Mutex // a lock held during a check, so that checks do not overlap
 	at  time.Time
 	err error
 }
@@ -29,7 +29,7 @@ type reached struct {
 type readiness struct {
 	Ready   bool     `json:"ready"`
 	Version string   `json:"policy_version"`
-	Missing []string `json:"missing,omitempty"` // why the bridge is not ready
+	Missing []string `json:"missing,omitempty"` // the reasons why the bridge is not ready
 	// Warnings need attention, but the limits of the last good policy still hold.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -56,8 +56,8 @@ func (b *Bridge) readiness() (r readiness) {
 	return r
 }
 
-// reachable checks the store, unless it was checked a moment ago. The check does not end when a
-// caller disconnects, because others use its result.
+// The method reachable checks the store, unless it was checked a moment ago. The check does not end
+// when a caller disconnects, because others use its result.
 func (b *Bridge) reachable() error {
 	s := &b.reached
 	s.mu.Lock()
@@ -82,7 +82,7 @@ func (b *Bridge) logProblem(err error) {
 	}
 }
 
-// serveReady answers 200, or 503 with what is missing.
+// serveReady answers 200, or 503 with a list of what is missing.
 func (b *Bridge) serveReady(w http.ResponseWriter, _ *http.Request) {
 	now := b.readiness()
 	w.Header().Set("Content-Type", "application/json")

@@ -19,12 +19,12 @@ import (
 )
 
 // receiptTTL is how long a receipt can be redeemed. If a response takes longer, nothing is
-// refunded, since most refunds would be into a window that has ended. A further charge is made
+// refunded, since most refunds would be for a window that has ended. A further charge is made
 // nevertheless.
 const receiptTTL = 10 * counter.Minute
 
-// clocksApart bounds the difference between the clocks of bridges. A receipt that expires later
-// than any receipt issued here could is not redeemed.
+// clocksApart bounds the difference between the clocks of bridges. A receipt is not redeemed if it
+// expires later than a receipt that this bridge issues now could expire.
 const clocksApart = counter.Minute
 
 // onceInTime is the limit of the counter of a receipt that several bridges can redeem. It allows
@@ -32,7 +32,7 @@ const clocksApart = counter.Minute
 var onceInTime = func() counter.Limit {
 	l, err := counter.NewLimit(counter.TokenBucket, 1, receiptTTL+2*clocksApart, 1)
 	if err != nil {
-		panic(err) // cannot happen: the constants are within bounds
+		panic(err) // this cannot happen, because the constants are within bounds
 	}
 	return l
 }()
@@ -51,14 +51,14 @@ const (
 //
 // The key is derived for the process from a secret that bridges share, so another bridge behind the
 // same address can open the receipt. A process uses a number only once, whatever the secret is, and
-// no two processes have the same name. So a key is never used twice with one nonce.
+// no two processes have the same name. So a key is never used twice with the same nonce.
 const receiptHeadMin = 1 + len(process{}) + 8 + 1
 
 // Reasons why a receipt is not redeemed, as the settlement metric names them.
 var (
-	errForeign  = errors.New("invalid")  // foreign, changed, or of a later form
-	errExpired  = errors.New("expired")  // expired, or from before this bridge's start: the bridge does not know which receipts were redeemed then
-	errRedeemed = errors.New("redeemed") // redeemed before, or the memory for redeemed receipts is full
+	errForeign  = errors.New("invalid")  // the receipt is foreign, was changed, or has a later form
+	errExpired  = errors.New("expired")  // the receipt has expired, or is older than this bridge, which does not know whether such receipts were redeemed
+	errRedeemed = errors.New("redeemed") // the receipt was redeemed before, or the memory for redeemed receipts is full
 )
 
 // sealer issues receipts and redeems each once. Safe for concurrent use.
@@ -70,7 +70,7 @@ type sealer struct {
 	redeemed redeemed
 }
 
-// secrets are the current and the previous receipt secret.
+// The type secrets are the current and the previous receipt secret.
 type secrets struct {
 	current, previous receiptSecret
 	previousUntil     counter.Micros // the instant from which the previous secret is no longer used; 0 if there is none
@@ -100,9 +100,9 @@ func newSealer(token string, now counter.Micros) *sealer {
 // secret returns the current secret.
 func (s *sealer) secret() string { return string(s.secrets.Load().current.secret) }
 
-// replace sets the secret that receipts are sealed with and reports whether it has changed.
-// Receipts sealed with the previous secret stay valid until they expire. Only one goroutine calls
-// replace.
+// The method replace sets the secret with which receipts are sealed, and reports whether
+// the secret has changed. Receipts sealed with the previous secret stay valid until they expire.
+// Only one goroutine calls replace.
 func (s *sealer) replace(secret string, now counter.Micros) (changed bool) {
 	before := s.secrets.Load()
 	if secret == string(before.current.secret) {
@@ -128,7 +128,7 @@ func (r *receiptSecret) key(s *sealer, p process) cipher.AEAD {
 func sealingKey(secret []byte, p process) cipher.AEAD {
 	key, err := hkdf.Key(sha256.New, secret, p[:], "penstock bridge receipt", 32)
 	if err != nil {
-		panic(err) // cannot happen: the length is valid
+		panic(err) // this cannot happen, because the length is valid
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -141,7 +141,7 @@ func sealingKey(secret []byte, p process) cipher.AEAD {
 	return aead
 }
 
-// seal returns a receipt for a settlement by a version of the policy.
+// The method seal returns a receipt for a settlement by a version of the policy.
 func (s *sealer) seal(version string, settlement *core.Settlement, rs *core.Ruleset, now counter.Micros) string {
 	return s.sealed(receiptForm, version, settlement.AppendCompact(s.plain(now), rs))
 }
@@ -151,7 +151,7 @@ func (s *sealer) sealUnits(back *counter.Check, now counter.Micros) string {
 	return s.sealed(unitsForm, "", compact.AppendRefund(s.plain(now), back))
 }
 
-// plain returns the header of the part to be sealed.
+// The method plain returns the header of the part to be sealed.
 func (s *sealer) plain(now counter.Micros) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, 384), uint64(now+receiptTTL))
 }
@@ -165,7 +165,7 @@ func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	return string(s.secrets.Load().current.own.Seal(head, nonce(number), plain, head))
 }
 
-// opened is the content of a receipt that was opened and can be redeemed.
+// The type opened is the content of a receipt that was opened and can be redeemed.
 type opened struct {
 	id      receiptID
 	version string
@@ -173,7 +173,8 @@ type opened struct {
 	plain   []byte // a settlement or a refund, depending on the form
 }
 
-// open returns the content of a receipt of the given form. It does not redeem the receipt.
+// The method open returns the content of a receipt of the given form. It does not redeem the
+// receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o opened, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form {
 		return o, errForeign
@@ -207,7 +208,7 @@ func (s *sealer) open(receipt string, form byte, now counter.Micros) (o opened, 
 	return o, nil
 }
 
-// redeem reports whether an opened receipt is redeemed now for the first time.
+// The method redeem reports whether an opened receipt is redeemed now for the first time.
 func (s *sealer) redeem(o *opened, now counter.Micros) bool {
 	return s.redeemed.redeem(o.id, o.expires, now)
 }

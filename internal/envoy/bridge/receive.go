@@ -46,7 +46,7 @@ var (
 // malformedError is the error of a call that cannot be read.
 type malformedError struct{ error }
 
-// receive reads the whole body of a call.
+// The method receive reads the whole body of a call.
 func (b *Bridge) receive(c *call, from io.Reader) error {
 	defer b.receiving.Add(-1)
 	if b.receiving.Add(1) > receivingMax {
@@ -71,8 +71,8 @@ func (b *Bridge) receive(c *call, from io.Reader) error {
 	}
 }
 
-// enter counts a received call towards CallsMax and reports whether there is room for it. If there
-// is, the caller must call leave.
+// The method enter counts a received call towards CallsMax and reports whether there is room for
+// it. If there is, the caller must call leave.
 func (b *Bridge) enter() bool {
 	if b.under.Add(1) <= int64(b.options.CallsMax) {
 		return true
@@ -83,7 +83,7 @@ func (b *Bridge) enter() bool {
 
 func (b *Bridge) leave() { b.under.Add(-1) }
 
-// reject answers a call that is not decided.
+// The method reject answers a call that is not decided.
 func (b *Bridge) reject(w http.ResponseWriter, r *http.Request, err error) {
 	tooLarge, malformed := (*http.MaxBytesError)(nil), malformedError{}
 	switch {
@@ -98,7 +98,7 @@ func (b *Bridge) reject(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errFull):
 		b.metrics.calls.WithLabelValues(callBusy).Inc()
 		w.Header().Set("Retry-After", "1")
-		// By this header, a filter distinguishes the answer from the 503 of a proxy.
+		// This header lets a filter distinguish the answer from the 503 of a proxy.
 		w.Header()[leasingHeader] = leasingUsual
 		if r.ProtoMajor == 1 {
 			// Without this header, the server would wait for the rest of the body.

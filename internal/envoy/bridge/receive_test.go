@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// half is a body that stops in the middle until it is closed.
+// The type half is a body that stops in the middle until it is closed.
 type half struct {
 	came io.Reader
 	rest chan error
@@ -30,7 +30,8 @@ func (h *half) Read(p []byte) (int, error) {
 
 func (h *half) Close() error { return nil }
 
-// sends sends half a call. The returned channel receives the status of the answer.
+// The method sends sends half a call. The returned channel receives the status of the
+// answer.
 func (h *bridged) sends(came []byte) (rest chan error, status chan int) {
 	rest, status = make(chan error), make(chan int, 1)
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", &half{bytes.NewReader(came), rest})
@@ -105,7 +106,8 @@ func TestIncomingCallsAreBounded(t *testing.T) {
 	}
 }
 
-// stuck is a response writer that blocks, like one whose client has stopped reading.
+// The type stuck is a response writer that blocks, like one whose client has stopped
+// reading.
 type stuck struct {
 	sink
 	writing, read chan struct{}

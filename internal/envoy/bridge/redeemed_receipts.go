@@ -25,22 +25,22 @@ type receiptID struct {
 	number  uint64
 }
 
-// redeemed remembers which receipts were redeemed, until they expire. The zero value remembers
-// none. Safe for concurrent use.
+// The type redeemed remembers which receipts were redeemed, until they expire. The zero value
+// remembers none. Safe for concurrent use.
 type redeemed struct {
 	mu       sync.Mutex
 	segments map[receiptID]*segment // by the ID of the segment's first receipt
-	order    []receiptID            // IDs of segments; the next to examine is first
+	order    []receiptID            // the IDs of segments; the next one to examine is first
 }
 
 type segment struct {
 	bits    [segmentReceipts / 64]uint64
-	expires counter.Micros // of the last redeemed receipt
+	expires counter.Micros // the expiry of the last redeemed receipt
 }
 
-// redeem records a receipt until it expires, and reports whether it was not recorded before. If
-// memory is full (16,384 segments), a receipt that needs a new segment counts as redeemed. Its
-// reserved units stay charged, so no unit is refunded twice.
+// The method redeem records a receipt until it expires, and reports whether it was not recorded
+// before. If memory is full (16,384 segments), a receipt that needs a new segment counts as
+// redeemed. Its reserved units stay charged, so no unit is refunded twice.
 func (r *redeemed) redeem(id receiptID, expires, now counter.Micros) bool {
 	bit := id.number % segmentReceipts
 	first := receiptID{id.process, id.number - bit}
@@ -60,8 +60,8 @@ func (r *redeemed) redeem(id receiptID, expires, now counter.Micros) bool {
 	return true
 }
 
-// add returns a new segment, or nil if there is no room. Each call examines a few segments and
-// frees those that have expired, so that all segments are examined over time.
+// The method add returns a new segment, or nil if there is no room. Each call examines a few
+// segments and frees those that have expired, so that all segments are examined over time.
 func (r *redeemed) add(first receiptID, now counter.Micros) *segment {
 	const looks, looksFull = 4, 64
 	if r.segments == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestACallIsLetGoOf: a question that is kept for reuse refers to no data of its last call, which
-// may be a megabyte.
+// TestACallIsLetGoOf: a question that is kept for reuse does not refer to data of its last call,
+// which may be a megabyte.
 func TestACallIsLetGoOf(t *testing.T) {
 	h := open(t, shop, nil)
 	c := new(call)

@@ -33,18 +33,18 @@ type question struct {
 	first      []counter.Check // the checks for the first store call; if empty, there is no call
 	throttled  []core.Throttled
 	attrs      wire.View
-	request    policy.Attributes // of the current plan; nil if there is no plan
+	request    policy.Attributes // the span of the current plan; nil if there is no plan
 	clients    lookups
 	settlement core.Settlement
 	lease      leasing
 	span       enforce.Span
-	failure    error // of the store, or nil
+	failure    error // the error of the store, or nil
 	bridge     *Bridge
 	version    *live.Version
 	now        counter.Micros
 }
 
-// reset clears the question for a new request.
+// The method reset clears the question for a new request.
 func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 	q.lease.taken = q.lease.taken[:0]
@@ -56,8 +56,8 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	}
 }
 
-// release drops the request, because its strings keep the memory of the whole call alive and some
-// of them are credentials.
+// The method release drops the request, because its strings keep the memory of the whole call alive
+// and some of them are credentials.
 func (q *question) release() {
 	q.plan.Reset()
 	q.request, q.span = nil, enforce.Span{}
@@ -74,8 +74,9 @@ func (q *question) release() {
 	q.lease.fetch[0] = counter.Check{}
 }
 
-// begin makes the first plan of a filter's question. left is the rest of the call's verification
-// time. traced says that the question has the trace of its request.
+// The method begin makes the first plan of a filter's question. The argument left is the remaining
+// verification time of the call, and traced reports whether the question contains the trace of its
+// request.
 func (q *question) begin(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
@@ -94,7 +95,8 @@ func (q *question) begin(left *counter.Micros, traced bool) {
 	}
 }
 
-// ask makes the plan of a request. left is the rest of the call's verification time.
+// The method ask makes the plan of a request. The argument left is the remaining verification time
+// of the call.
 func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.request = a
 	q.plan.Reset()
@@ -102,7 +104,7 @@ func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.add()
 }
 
-// prepare prepares the first store call of a planned request.
+// The method prepare prepares the first store call of a planned request.
 func (q *question) prepare() {
 	if q.request == nil {
 		return
@@ -121,7 +123,7 @@ func (q *question) prepare() {
 	}
 }
 
-// decide decides by the store's first answer and completes the question's answer.
+// The method decide decides by the store's first answer and completes the question's answer.
 func (q *question) decide(err error) core.Decision {
 	q.granted(err)
 	if err != nil {
@@ -144,7 +146,7 @@ func (q *question) decide(err error) core.Decision {
 	return d
 }
 
-// conclude decides a question of a batch.
+// The method conclude decides a question of a batch.
 func (q *question) conclude(err error) {
 	defer q.rescue()
 	if q.item.Kind == wire.KindFetch {
@@ -154,22 +156,23 @@ func (q *question) conclude(err error) {
 	q.decide(err)
 }
 
-// rescue ends a question that panics, so that the other questions are answered. It is deferred.
+// The method rescue ends a question that panics, so that the other questions are answered. It is
+// deferred.
 func (q *question) rescue() {
 	if reason := recover(); reason != nil {
 		q.panicked(reason)
 	}
 }
 
-// panicked logs a panic and marks the question's answer as invalid.
+// The method panicked logs a panic and marks the question's answer as invalid.
 func (q *question) panicked(reason any) {
 	q.bridge.panicked(reason)
 	q.first, q.throttled, q.request = nil, nil, nil
 	q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 }
 
-// panicked logs a panic, at most once a second: a caller that has found out how to cause panics
-// will repeat it.
+// The method panicked logs a panic, at most once a second: a caller that has found out how to cause
+// panics will repeat it.
 func (b *Bridge) panicked(reason any) {
 	now := time.Now().Unix()
 	if b.quiet.Swap(now) != now {
@@ -186,7 +189,7 @@ func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 	return d, err == nil
 }
 
-// failed fills in the answer of a question that on_error has decided.
+// The method failed fills in the answer of a question that on_error has decided.
 func (q *question) failed(d *core.Decision, err error) {
 	q.answer.Status, q.failure = wire.StatusUnavailable, err
 	switch {
@@ -200,7 +203,7 @@ func (q *question) failed(d *core.Decision, err error) {
 	q.tryOut(d)
 }
 
-// complete fills in the answer of a decided request.
+// The method complete fills in the answer of a decided request.
 func (q *question) complete(d *core.Decision) {
 	if q.plan.Unchecked() {
 		// The filter cannot tell that a credential was not verified for lack of time.
@@ -224,16 +227,16 @@ func (q *question) complete(d *core.Decision) {
 	}
 }
 
-// count counts the outcome of each rule, the states of the credentials, and costs that are missing
-// from headers. It also reports the decision as an event.
+// The method count counts the outcome of each rule, the states of the credentials, and costs that
+// are missing from headers. It also reports the decision as an event.
 func (q *question) count(d *core.Decision) {
 	q.bridge.enforcer.Count(&q.plan, d, q.version)
 	q.span.End(&q.plan, d, q.failure, q.version)
 }
 
-// judge fills in the verdicts on the credentials, and the clients' records unless the filter has
-// them already. The filter must not remember a verdict that was given for lack of time, nor a
-// client that has no record only because the directory could not be read.
+// The method judge fills in the verdicts on the credentials, and the clients' records unless the
+// filter has them already. The filter must not remember a verdict that was given for lack of time,
+// nor a client that has no record only because the directory could not be read.
 func (q *question) judge() {
 	known, ttl := q.clients.encode(), int64(verdictTTL)
 	if q.clients.unknown {

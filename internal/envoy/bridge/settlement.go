@@ -20,8 +20,8 @@ import (
 type job struct {
 	core.Settlement
 	due       []counter.Check
-	condition []counter.Check // checks that no other bridge has made this refund; empty if no other bridge can make it
-	key       []byte          // of the condition
+	condition []counter.Check // the checks that no other bridge has made this refund; empty if no other bridge can make it
+	key       []byte          // the results of the condition
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
@@ -40,10 +40,10 @@ func (j *job) Release() {
 
 var _ settle.Conditional = (*job)(nil)
 
-// settle redeems a receipt. The answer reports whether the receipt is valid; the store is called
-// later. A receipt of an unknown policy is not redeemed, and the reserved units stay charged. An
-// expired receipt refunds nothing, but a further charge is made: a client decides how long its
-// response takes, and would otherwise pay only the estimate.
+// The method settle redeems a receipt. The answer reports whether the receipt is valid; the store
+// is called later. A receipt of an unknown policy is not redeemed, and the reserved units stay
+// charged. An expired receipt refunds nothing, but a further charge is made: a client decides how
+// long its response takes, and would otherwise pay only the estimate.
 func (q *question) settle() {
 	defer q.rescue()
 	b := q.bridge

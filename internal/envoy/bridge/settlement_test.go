@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// settling returns a filter's report of a response with a cost.
+// The function settling returns a filter's report of a response with a cost.
 func settling(receipt, cost string) wire.Item {
 	s := wire.Settle{Receipt: receipt, Status: 200}
 	if cost != "" {
@@ -26,8 +26,8 @@ func settling(receipt, cost string) wire.Item {
 	return wire.Item{Kind: wire.KindSettle, Settle: s}
 }
 
-// admitted returns the receipt of a request to /ai. The request is charged 10 until its cost is
-// known.
+// The method admitted returns the receipt of a request to /ai. The request is charged 10 until its
+// cost is known.
 func (h *bridged) admitted() string {
 	h.t.Helper()
 	a := h.ask(h.question("/ai", "192.0.2.1"))[0]
@@ -37,14 +37,14 @@ func (h *bridged) admitted() string {
 	return a.Receipt
 }
 
-// settled waits until the given number of units is used.
+// The method settled waits until the given number of units is used.
 func (h *bridged) settled(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.used("/ai", "192.0.2.1") == want })
 }
 
-// TestSettlement: the cost is more, less, absurd, or missing. Each receipt is good once, also under
-// a former policy.
+// TestSettlement: the cost is more, less, absurd, or missing. Each receipt is valid once, also
+// under a former policy.
 func TestSettlement(t *testing.T) {
 	h := open(t, shop, nil)
 	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Receipt != "" {
@@ -64,7 +64,7 @@ func TestSettlement(t *testing.T) {
 	}
 	h.ask(settling(h.admitted(), "3"))
 	h.settled(38)
-	h.ask(settling(h.admitted(), "51")) // more than max: the default, which is the estimate
+	h.ask(settling(h.admitted(), "51")) // if it is more than max, the default is charged, which is the estimate
 	h.settled(48)
 	old := h.admitted()
 	h.settled(58)

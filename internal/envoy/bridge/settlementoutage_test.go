@@ -14,8 +14,8 @@ import (
 )
 
 // TestTheRealCostCountsWhileRedisIsFrozen: Redis does not answer, so the bridge decides. The cost
-// of the response is what is charged: to the bridge's own share, and to Redis when it answers
-// again. A lower cost is credited only by the bridge that admitted the request.
+// of the response is charged to the bridge's own share, and to Redis when it answers again. A lower
+// cost is credited only by the bridge that admitted the request.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	server := redistest.Start(t)
 	open := func() (*bridged, *store.Store) {

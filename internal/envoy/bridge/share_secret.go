@@ -16,8 +16,9 @@ const (
 )
 
 // shareSecret keeps the receipt secret equal to the one in the store until ctx is done. While the
-// store does not answer, receipts are sealed with the last known secret, at first the bridge's own.
-// Receipts that other bridges have sealed with another secret are then not redeemed.
+// store does not answer, receipts are sealed with the last known secret, which at first is the
+// bridge's own secret. Receipts that other bridges have sealed with another secret are then not
+// redeemed.
 func (b *Bridge) shareSecret(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

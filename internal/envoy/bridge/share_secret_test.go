@@ -32,7 +32,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 		return first.b.sealer.secret() == second.b.sealer.secret()
 	})
 	receipt := first.asked(first.question("/ai", "192.0.2.1"))[0].Receipt
-	// the second bridge gets a receipt that is redeemed already
+	// the second bridge gets a receipt that has already been redeemed
 	for _, h := range []*bridged{second, first} {
 		if a := h.asked(settling(receipt, "3"))[0]; a.Status != wire.StatusOK {
 			t.Fatalf("a receipt of the first bridge: %+v", a)
@@ -43,7 +43,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 			series := `penstock_settlements_total{result="` + result + `"}`
 			return first.counted(series) + second.counted(series)
 		}
-		return ends("settled") == 1 && ends("redeemed") == 1 // whichever came first
+		return ends("settled") == 1 && ends("redeemed") == 1 // this is the secret of the bridge that came first
 	})
 	if used := first.usedIn(first.b.options.Store, "/ai", "192.0.2.1"); used != 3 {
 		t.Errorf("%d are used, want 3", used)
@@ -59,14 +59,14 @@ func TestSharingASecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var held atomic.Pointer[string] // the store's secret; nil: the store does not answer
+		var held atomic.Pointer[string] // the store's secret; nil means that the store does not answer
 		log := &eventually.Journal{}
 		share := func(_ context.Context, proposal string) (string, error) {
 			switch secret := held.Load(); {
 			case secret == nil:
 				return "", errors.New("away")
 			case *secret == "":
-				held.CompareAndSwap(secret, &proposal) // like SET NX; both bridges read the outcome
+				held.CompareAndSwap(secret, &proposal) // this works like SET NX; both bridges read the outcome
 				return *held.Load(), nil
 			default:
 				return *secret, nil

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// shadowed returns options of a bridge with a candidate, whose metrics are in a registry of their
-// own. The candidate has so many rules that loading it takes longer than anything else in these
-// tests.
+// The function shadowed returns options of a bridge with a candidate, whose metrics are in a
+// separate registry. The candidate has so many rules that loading it takes longer than anything
+// else in these tests.
 func shadowed(t *testing.T) (o Options, registry *prometheus.Registry) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
@@ -45,7 +45,7 @@ func shadowed(t *testing.T) (o Options, registry *prometheus.Registry) {
 	return o, registry
 }
 
-// shown returns how many policies the metrics show.
+// The function shown returns the number of policies that the metrics show.
 func shown(t *testing.T, registry *prometheus.Registry) (n int) {
 	t.Helper()
 	families, err := registry.Gather()

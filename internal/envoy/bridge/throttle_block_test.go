@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// waited is a policy whose requests wait, of users and of API keys.
+// The constant waited is a policy under which requests of users and of API keys wait.
 const waited = `
 name: shop
 directory: true
@@ -24,14 +24,14 @@ rules:
   - { name: slow, per: [], limit: 1/1s fixed_window, action: throttle, throttle: { max_delay: 5s, max_waiting: 3 } }
 `
 
-// queuing is a bridge in simulated time, whose requests wait.
+// The type queuing is a bridge in simulated time whose requests wait.
 type queuing struct {
 	*bridged
 	source *directory.Memory
 	begin  time.Time
 }
 
-// withQueue runs a story in which the unit of the first second is used.
+// withQueue runs a story in which the unit of the first second is already used.
 func withQueue(t *testing.T, story func(*queuing)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func withQueue(t *testing.T, story func(*queuing)) {
 	})
 }
 
-// of returns a question of a user, or of an API key.
+// The method of returns a question of a user, or of an API key.
 func (q *queuing) of(credential string) wire.Item {
 	item := q.question("/", "192.0.2.1")
 	for i, name := range formOf(q.b.policy.Current()).inputs.Headers {
@@ -64,8 +64,8 @@ func (q *queuing) of(credential string) wire.Item {
 	return item
 }
 
-// wait asks a question that waits, and returns the function that returns its answer and when it
-// came.
+// The method wait asks a question that waits. It returns a function that returns the
+// answer and the time of the answer.
 func (q *queuing) wait(credential string) func() (a wire.Answer, after time.Duration) {
 	item := q.of(credential)
 	item.Kind = wire.KindWait

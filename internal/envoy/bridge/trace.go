@@ -12,7 +12,7 @@ import (
 
 // tracedSuffix is the suffix of the version of a policy under which filters send the traces of
 // requests. So a filter fetches the policy anew when a bridge begins or ceases to trace, and any
-// bridge reads the questions of any filter.
+// bridge can read the questions of any filter.
 const tracedSuffix = "+trace"
 
 // formFor returns the filters' data of a version of the policy.
@@ -27,7 +27,7 @@ func (b *Bridge) formFor(source policy.Policy, version string) *filterForm {
 	return form
 }
 
-// inputsOf returns the inputs that a question has.
+// inputsOf returns the inputs that a question contains.
 func (f *filterForm) inputsOf(traced bool) *core.Inputs {
 	if traced {
 		return &f.traced

@@ -21,7 +21,7 @@ import (
 
 const sampledParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// tracing makes a bridge trace, and returns what it has recorded.
+// The function tracing makes a bridge trace, and returns what it has recorded.
 func tracing(o *Options) *tracetest.SpanRecorder {
 	spans := tracetest.NewSpanRecorder()
 	o.Tracer = enforce.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
@@ -37,8 +37,8 @@ func (h *bridged) tracedCall(path, traceparent string) []byte {
 	return callOf(h.b.policy.Current().ID+tracedSuffix, item)
 }
 
-// TestEveryBridgeReadsEveryFilter: filters that send traces and filters that do not are answered by
-// bridges that trace and by bridges that do not, since several bridges may serve one Envoy.
+// TestEveryBridgeReadsEveryFilter: any bridge answers any filter, whether or not the filter sends
+// traces and the bridge records them, since several bridges may serve one Envoy.
 func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 	for _, traces := range []bool{false, true} {
 		var spans *tracetest.SpanRecorder

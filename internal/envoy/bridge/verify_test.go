@@ -27,8 +27,8 @@ func withP384(t *testing.T) string {
 	return shop + "identify: [{ jwt: { jwks_file: " + file + " } }, { ip: {} }]\n"
 }
 
-// TestACallFullOfGarbage: every question is decided, by its address. Tokens are verified until the
-// time is used up. The verdicts on the rest are not remembered.
+// TestACallFullOfGarbage: every question is decided by its address. Tokens are verified until the
+// time is used up. The verdicts on the remaining tokens are not remembered.
 func TestACallFullOfGarbage(t *testing.T) {
 	h := open(t, withP384(t), nil)
 	items := h.garbage()
@@ -56,7 +56,8 @@ func TestACallFullOfGarbage(t *testing.T) {
 	}
 }
 
-// garbage returns questions with tokens that no key has signed, each from its own address.
+// The method garbage returns questions with tokens that no key has signed, each from its own
+// address.
 func (h *bridged) garbage() []wire.Item {
 	text := base64.RawURLEncoding.EncodeToString
 	items := make([]wire.Item, wire.ItemsMax)

@@ -13,7 +13,8 @@
 //
 // # Price
 //
-// One goroutine for each Envoy. Each version is sent whole, with the policy in base64.
+// The server uses one goroutine for each Envoy. Each version is sent whole, with the policy in
+// base64.
 //
 // # When not to use it
 //

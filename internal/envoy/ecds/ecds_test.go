@@ -26,7 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// proxy is an Envoy's end of a stream.
+// The type proxy is an Envoy's end of a stream.
 type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
@@ -34,7 +34,8 @@ type proxy struct {
 	ended  chan error // the error with which the stream ended
 }
 
-// serving returns a server, the journal of its log, and a function that connects an Envoy to it.
+// The function serving returns a server, the journal of its log, and a function that connects an
+// Envoy to it.
 func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *proxy) {
 	t.Helper()
 	said := new(eventually.Journal)
@@ -44,7 +45,7 @@ func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *pro
 	}
 	listener, server := bufconn.Listen(1<<20), grpc.NewServer()
 	s.Register(server)
-	go func() { _ = server.Serve(listener) }() // ends with the test
+	go func() { _ = server.Serve(listener) }() // the connection ends with the test
 	t.Cleanup(server.Stop)
 	return s, said, func() *proxy {
 		connection, err := grpc.NewClient("passthrough:bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -72,7 +73,8 @@ func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *pro
 	}
 }
 
-// acknowledge sends a request that acknowledges a version, or rejects it for the reason in refusal.
+// The method acknowledge sends a request that acknowledges a version, or rejects it for the reason
+// in refusal.
 func (p *proxy) acknowledge(version, nonce, refusal string) {
 	p.t.Helper()
 	request := &discovery.DiscoveryRequest{VersionInfo: version, ResponseNonce: nonce, TypeUrl: typeURL,
@@ -128,7 +130,7 @@ func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 	late.acknowledge("", "", "")
 	_, lateNonce, _ := late.wantSettings("v1")
 	late.acknowledge("", lateNonce, "Unable to create Wasm plugin")
-	again := connect() // a reconnected Envoy that has the current version
+	again := connect() // this is a reconnected Envoy that has the current version
 	again.acknowledge(whole, "", "")
 	eventually.Until(t, 20*time.Second, "somebody is told of the refusal", func() bool {
 		return strings.Contains(said.String(), "Unable to create Wasm plugin")
@@ -142,7 +144,7 @@ func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 			t.Error("no nonce")
 		}
 	}
-	early.acknowledge("", "1", "what it says of a version before") // ignored: an outdated nonce
+	early.acknowledge("", "1", "what it says of a version before") // this request is ignored, because its nonce is outdated
 	s.Set("v3", []byte("third"))
 	if settings, nonce, _ := early.wantSettings("v3"); nonce != "3" || !strings.Contains(settings, base64.StdEncoding.EncodeToString([]byte("third"))) {
 		t.Errorf("%q is its answer number %s, want 3", settings, nonce)

@@ -30,7 +30,7 @@ type Options struct {
 	Filter string
 }
 
-// check returns an error if the options are not valid.
+// The method check returns an error if the options are not valid.
 func (o *Options) check() error {
 	if o.Wasm == "" {
 		return errors.New("the path of the filter is missing: say where penstock.wasm is where Envoy runs")

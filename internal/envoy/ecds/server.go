@@ -20,9 +20,9 @@ import (
 // typeURL is the type of the resource.
 const typeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 
-// envoysMax is the greatest number of connected Envoys, at 20 KB each. Another one is answered
-// RESOURCE_EXHAUSTED and retries. If its configuration has no policy in the meantime, its filter
-// fetches the policy from the bridge.
+// envoysMax is the greatest number of connected Envoys, at 20 KB each. Any further Envoy is
+// answered RESOURCE_EXHAUSTED and retries. If its configuration has no policy in the meantime, its
+// filter fetches the policy from the bridge.
 const envoysMax = 4096
 
 // rejectionBytesMax bounds the logged part of an Envoy's reason for rejecting a version.
@@ -57,7 +57,7 @@ func New(o Options, logger *slog.Logger) (*Server, error) {
 // Set makes a compact policy the current one, and sends it to every Envoy.
 func (s *Server) Set(version string, policy []byte) {
 	resource, err := s.options.resource(policy)
-	if err != nil { // unreachable: the resource is only texts and bytes
+	if err != nil { // this is unreachable, because the resource contains only texts and bytes
 		s.logger.Error("the policy cannot be sent to Envoy", "version", version, "error", err)
 		return
 	}
@@ -73,7 +73,7 @@ func (s *Server) Register(server *grpc.Server) {
 	extension.RegisterExtensionConfigDiscoveryServiceServer(server, s)
 }
 
-// now returns the current edition, and a channel that is closed when it is replaced.
+// The method now returns the current edition, and a channel that is closed when it is replaced.
 func (s *Server) now() (edition, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Server) now() (edition, <-chan struct{}) {
 type envoy struct {
 	server *Server
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsServer
-	wants  bool   // it has subscribed to the resource
+	wants  bool   // whether it has subscribed to the resource
 	has    string // the version that was last sent to it, or that it reports
 	sent   int
 	told   int // the last response whose rejection was logged
@@ -129,12 +129,12 @@ func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscover
 	}
 }
 
-// receive processes a request. It records whether the Envoy wants the resource, and whether it
-// accepted the last version.
+// The method receive processes a request. It records whether the Envoy wants the resource, and
+// whether it accepted the last version.
 func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	nonce := request.GetResponseNonce()
 	if nonce != "" && nonce != strconv.Itoa(e.sent) {
-		return // it refers to an older version; the Envoy will send another request
+		return // the request refers to an older version; the Envoy will send another request
 	}
 	names := request.GetResourceNames()
 	e.wants = len(names) == 0 || slices.Contains(names, resourceName)
@@ -150,7 +150,7 @@ func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 
 func clipped(text string) string { return text[:min(len(text), rejectionBytesMax)] }
 
-// send sends an edition, unless the Envoy has it or did not ask for one.
+// The method send sends an edition, unless the Envoy has it or did not ask for one.
 func (e *envoy) send(now edition) error {
 	if !e.wants || now.resource == nil || now.version == e.has {
 		return nil

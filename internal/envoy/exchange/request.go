@@ -18,7 +18,7 @@ import (
 // Reads lists the values that one version of a policy reads from a request.
 type Reads struct {
 	core.Inputs
-	index map[string]int // of Headers, by name in lower case
+	index map[string]int // the index in Headers, by name in lower case
 }
 
 // ReadsOf returns the values of the inputs.
@@ -37,9 +37,9 @@ type Request struct {
 	Ask         wire.Ask
 	ContentType string
 	ID          string   // the x-request-id
-	Bytes       int      // of all headers
+	Bytes       int      // the size of all headers
 	again       []string // headers of the policy with more than one line
-	texts       []byte   // what Own has copied
+	texts       []byte   // the texts that Own has copied
 }
 
 // textsKept is the number of bytes that a request keeps for the texts of the next one.
@@ -90,9 +90,9 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 	}
 }
 
-// header stores a header that the policy reads; if it has several lines, header stores the first.
-// They are joined later in one step, because joining line by line would copy the first line once
-// for each further line.
+// header stores a header that the policy reads; if it has several lines, the method stores the
+// first one. They are joined later in one step, because joining line by line would copy the first
+// line once for each further line.
 //
 //go:noinline
 func (q *Request) header(reads *Reads, name, value string) {
@@ -122,8 +122,8 @@ func (q *Request) Release() {
 }
 
 // Own copies the texts of the request into memory of its own, where they are valid until Release.
-// Without it, a request is valid only as long as the headers that it was taken from. Own allocates
-// only if there is more text than in the requests before.
+// Without this call, a request is valid only as long as the headers from which it was taken. Own
+// allocates only if there is more text than in the requests before.
 func (q *Request) Own() {
 	texts := [...]*string{&q.Ask.Path, &q.Ask.Method, &q.Ask.Host, &q.Ask.Query, &q.ContentType, &q.ID}
 	n := 0

@@ -12,32 +12,32 @@ import (
 	"github.com/penstock/penstock/internal/usage"
 )
 
-// Settling is the settlement of a response and what is known of the response. It implements
+// Settling holds the settlement of a response and the data about the response. It implements
 // [core.Answer].
 type Settling struct {
 	core.Settlement
 	status  int
-	headers []wire.Field // headers read so far that can contain costs
-	tap     *usage.Tap   // reads the body; nil if no cost is in it
-	awaits  bool         // a header can still come in the trailers
-	unread  bool         // the body contains a cost but cannot be read
-	cut     bool         // the response was truncated
+	headers []wire.Field // the headers read so far that can contain costs
+	tap     *usage.Tap   // it reads the body; nil if the body contains no cost
+	awaits  bool         // whether a header can still come in the trailers
+	unread  bool         // whether the body contains a cost but cannot be read
+	cut     bool         // whether the response was truncated
 }
 
 // Beginning describes a response that begins.
 type Beginning struct {
 	Status  int
 	Headers [][2]string
-	Ends    bool // there is no body
+	Ends    bool // whether there is no body
 	Head    bool // the response has no body to read, by the method; see HasNoBody
-	// Aborted says that the response is not one of the upstream, and that a client might have
-	// caused it; see Aborts.
+	// Aborted reports that the response did not come from the upstream, and that a client might
+	// have caused this: see Aborts.
 	Aborted  bool
-	Inflater usage.Inflater // nil: compressed bodies are not read
+	Inflater usage.Inflater // if nil, compressed bodies are not read
 }
 
-// Begin reads costs from the beginning of a response. It reports whether nothing more needs to be
-// known, so that the settlement is due at once: a stream can last for hours.
+// Begin reads costs from the beginning of a response. It reports whether no further data is needed,
+// so that the settlement is due at once: a stream can last for hours.
 //
 //go:noinline
 func (d *Settling) Begin(b *Beginning) (due bool) {
@@ -79,7 +79,7 @@ func (d *Settling) Listens() bool { return d.tap != nil && d.tap.Readable() }
 //go:noinline
 func (d *Settling) Body(piece []byte) {
 	if d.Listens() {
-		_, _ = d.tap.Write(piece) // it takes everything
+		_, _ = d.tap.Write(piece) // the writer accepts all bytes
 	}
 }
 
@@ -95,7 +95,7 @@ func (d *Settling) Cut() {
 // Known returns the headers read so far that can contain costs.
 func (d *Settling) Known() []wire.Field { return d.headers }
 
-// Forget drops what is known of a response, and keeps the buffers for the next one.
+// Forget drops the data about a response, and keeps the buffers for the next one.
 func (d *Settling) Forget() {
 	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
 }
@@ -107,8 +107,9 @@ func (d *Settling) Close() {
 	}
 }
 
-// learn stores headers that can contain costs, unless they are stored already. Headers that are
-// missing from a truncated response count as unread, because they might have been in its trailers.
+// The method learn stores headers that can contain costs, unless they are stored already. Headers
+// that are missing from a truncated response count as unread, because they might have been in its
+// trailers.
 //
 //go:noinline
 func (d *Settling) learn(headers [][2]string) {
@@ -183,11 +184,11 @@ func StatusOf(headers [][2]string) int {
 	return 0
 }
 
-// Aborts reports whether Envoy made the response in place of one of the upstream for a reason that
-// a client can cause: the request has not come to its end, or it reached the upstream and Envoy
-// could not accept the response, which a client can make too large or too slow. A client cannot
-// make the upstream unreachable. details is Envoy's response.code_details; complete says that the
-// request has come to its end.
+// Aborts reports whether Envoy itself made the response, in place of the upstream, for a reason
+// that a client can cause. Either the request has not come to its end, or it reached the upstream
+// and Envoy could not accept the response, which a client can make too large or too slow. A client
+// cannot make the upstream unreachable. The argument details is Envoy's response.code_details, and
+// complete reports whether the request has come to its end.
 //
 //go:noinline
 func Aborts(details string, complete bool) bool {

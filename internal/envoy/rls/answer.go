@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// answer builds the response to a decision. After a failure of the store there are no numbers to
-// report.
+// The method answer builds the response to a decision. After a failure of the store there are no
+// numbers to report.
 func (c *call) answer(d *core.Decision, descriptors int, failed bool) *pb.RateLimitResponse {
 	reply := &pb.RateLimitResponse{OverallCode: code(d.Denied()),
 		Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, descriptors)}
@@ -70,7 +70,7 @@ func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorS
 
 func bounded(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// units are the protocol's units, the longest first. A month has 30 days, as in
+// The variable units are the protocol's units, the longest first. A month has 30 days, as in
 // envoyproxy/ratelimit.
 var units = []struct {
 	span counter.Micros
@@ -99,7 +99,7 @@ func unitOf(l *counter.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several
 }
 
 // spanOf returns the span of a unit, 0 for a year and for unknown units. The units of a request
-// have the same numbers as those of a response, but no name for a week.
+// have the same numbers as those of a response, but there is no name for a week.
 func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	for _, u := range units {
 		if u.unit == pb.RateLimitResponse_RateLimit_Unit(asked) {
@@ -109,8 +109,8 @@ func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	return 0
 }
 
-// fields returns the header fields of the response. Their names are in lower case, as HTTP/2
-// requires.
+// The method fields returns the header fields of the response. Their names are in lower case, as
+// HTTP/2 requires.
 func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	list := make([]*envoycore.HeaderValue, 0, 8)
 	add := func(name, value string) {
@@ -134,7 +134,7 @@ func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	return list
 }
 
-// unlimited returns the answer to a request without a limit.
+// The function unlimited returns the answer to a request without a limit.
 func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}
 	for range request.GetDescriptors() {
@@ -147,8 +147,9 @@ func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status":429,` +
 	`"detail":"The target or the host is of a form that is not served."}`
 
-// unserved returns the answer to a request whose path or host servers could read differently. The
-// other fronts answer it with 400. After an error, Envoy would admit it.
+// The function unserved returns the answer to a request whose path or host servers could read
+// differently. The other fronts answer such a request with 400. After an error, Envoy would admit
+// the request.
 func unserved(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)
 	reply.ResponseHeadersToAdd = []*envoycore.HeaderValue{{Key: "content-type", Value: "application/problem+json"}}
@@ -156,7 +157,8 @@ func unserved(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return reply
 }
 
-// forbidden returns the answer to a request for which Envoy sends a limit of 0. Nothing is charged.
+// The function forbidden returns the answer to a request for which Envoy sends a limit of 0.
+// Nothing is charged.
 func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
 	for _, d := range request.GetDescriptors() {

@@ -13,7 +13,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// echo gives every request the same answer, of realistic size. It measures the cost of gRPC itself.
+// The type echo gives every request the same answer, of realistic size. This measures the cost of
+// gRPC itself.
 type echo struct {
 	pb.UnimplementedRateLimitServiceServer
 	answer *pb.RateLimitResponse
@@ -49,7 +50,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	})
 }
 
-// wired is a client of the rate limit service, over a connection.
+// The type wired is a client of the rate limit service, over a connection.
 type wired interface {
 	ShouldRateLimit(context.Context, *pb.RateLimitRequest, ...grpc.CallOption) (*pb.RateLimitResponse, error)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// hanging is a store that answers when the test permits it.
+// The type hanging is a store that answers when the test permits it.
 type hanging struct {
 	counter.Store
 	answer chan struct{}
@@ -36,7 +36,7 @@ func TestTooManyRequests(t *testing.T) {
 	store := &hanging{answer: make(chan struct{})}
 	s := serve(t, rules(t, perAddress), nil)
 	s.between(func(inner counter.Store) counter.Store { store.Store = inner; return store })
-	s.Service.options.RequestsMax = 6 // requests with equal descriptors may use at most half of it
+	s.Service.options.RequestsMax = 6 // requests with equal descriptors may use at most half of the places
 	code := pb.RateLimitResponse_OK
 	asks := func(domain string) (pb.RateLimitResponse_Code, error) {
 		r, err := s.RateLimitServiceClient.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain,
@@ -112,7 +112,8 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 }
 
 // TestOneSourceLeavesPlaces: requests of one address leave places for others, even if each of them
-// has another name in its descriptors. So do requests with the same descriptors without an address.
+// has a different name in its descriptors. The same holds for requests with the same descriptors
+// and without an address.
 func TestOneSourceLeavesPlaces(t *testing.T) {
 	for _, c := range []struct {
 		greedy func(i int) []string // the entries of request i
@@ -144,7 +145,7 @@ func TestOneSourceLeavesPlaces(t *testing.T) {
 	}
 }
 
-// patientVerifier keeps how much time it has for a token.
+// patientVerifier records how much time it has for a token.
 type patientVerifier struct{ left counter.Micros }
 
 func (*patientVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {

@@ -8,7 +8,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto" // registers the default codec
+	"google.golang.org/grpc/encoding/proto" // this import registers the default codec
 	"google.golang.org/grpc/mem"
 	protobuf "google.golang.org/protobuf/proto"
 )
@@ -22,7 +22,7 @@ func (s *Service) Codec() encoding.CodecV2 {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), invalid: s.options.Observer.Invalid}
 }
 
-// codec is safe for concurrent use.
+// The type codec is safe for concurrent use.
 type codec struct {
 	encoding.CodecV2
 	invalid func(error) // called for requests that are not valid messages
@@ -64,5 +64,5 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(response)
 }
 
-// valid replaces invalid UTF-8 with U+FFFD.
+// The function valid replaces invalid UTF-8 with U+FFFD.
 func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// written is an encoded message.
+// The type written is an encoded message.
 type written []byte
 
 // asWritten is the codec of a client that sends encoded messages.
@@ -47,8 +47,8 @@ func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	return response, err
 }
 
-// encoded encodes a request for descriptors with one entry each, from alternating keys and values
-// of any bytes.
+// The function encoded encodes a request for descriptors with one entry each, from alternating keys
+// and values of any bytes.
 func encoded(domain string, pairs ...string) []byte {
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), domain)
 	for i := 0; i < len(pairs); i += 2 {
@@ -192,7 +192,7 @@ func inBytesToo(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// differ returns the first difference between a library message and a request, or "".
+// The function differ returns the first difference between a library message and a request, or "".
 func differ(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -243,8 +243,9 @@ func FuzzReadRequest(f *testing.F) {
 		f.Add(data[:len(data)-3])
 	}
 	f.Add(encoded("sh\xff", "a\xc3", "/all?\xff", "b", "\xed\xa0\x80"))
-	// A descriptor's limit that occurs twice and is merged, numbers too long for their type, a
-	// skipped group, known fields with a wrong wire type, and an entry with an unknown field.
+	// These seeds are a descriptor's limit that occurs twice and is merged, numbers too long for
+	// their type, a skipped group, known fields with a wrong wire type, and an entry with an
+	// unknown field.
 	f.Add([]byte{0x12, 0x0a, 0x12, 0x02, 0x08, 0x05, 0x12, 0x04, 0x10, 0x03, 0x1a, 0x00})
 	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x12, 0x02, 0x20, 0x02})
 	f.Add([]byte{0x23, 0x08, 0x01, 0x24, 0x08, 0x01, 0x1a, 0x01, 0x00, 0x0d, 1, 2, 3, 4, 0x11, 1, 2, 3, 4, 5, 6, 7, 8})

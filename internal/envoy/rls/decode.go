@@ -103,7 +103,7 @@ func readNumber(data []byte, set func(uint64)) error {
 	})
 }
 
-// field is the value of a field. These messages have two wire types.
+// The type field is the value of a field. These messages have two wire types.
 type field struct {
 	kind   protowire.Type
 	varint uint64

@@ -13,7 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The attributes of a descriptor besides its entries. They hide entries with the same key.
+// These are the attributes of a descriptor in addition to its entries. They hide entries with the
+// same key.
 const (
 	AttrDomain     = "envoy.domain"     // the request's domain
 	AttrDescriptor = "envoy.descriptor" // the keys of the entries, in order; see Keys
@@ -61,7 +62,7 @@ func appendPart(dst []byte, part string) []byte {
 }
 
 // description presents one descriptor as [policy.Attributes]. It is not safe for concurrent use.
-// read resets it for the next descriptor.
+// The method read resets it for the next descriptor.
 type description struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry
@@ -86,7 +87,7 @@ func (d *description) read(domain string, source *ratelimit.RateLimitDescriptor,
 	}
 }
 
-// first returns the value of the first entry with one of the keys.
+// The method first returns the value of the first entry with one of the keys.
 func (d *description) first(one, two, three string) (value string, ok bool) {
 	for _, e := range d.entries {
 		if key := e.GetKey(); key != "" && (key == one || key == two || key == three) {
@@ -160,7 +161,7 @@ func (d *description) nth(key string, n int) (value string, ok bool) {
 	return "", false
 }
 
-// joined returns the joined keys. One key, the usual case, is not copied.
+// The method joined returns the joined keys. A single key, the usual case, is not copied.
 func (d *description) joined() string {
 	if len(d.entries) == 1 && !strings.ContainsAny(d.entries[0].GetKey(), "/%=") {
 		return d.entries[0].GetKey()
@@ -175,7 +176,7 @@ func (d *description) joined() string {
 	return string(b)
 }
 
-// canonical returns an unambiguous encoding of the entries.
+// The method canonical returns an unambiguous encoding of the entries.
 func (d *description) canonical() string {
 	b := appendPart(nil, d.domain)
 	for _, e := range d.entries {

@@ -50,7 +50,7 @@ func openDirectory(t *testing.T, server *redistest.Server) *directory.Directory 
 	return d
 }
 
-// patience is long enough for a Redis on a busy machine.
+// The constant patience is long enough for a Redis on a busy machine.
 const patience = 10 * time.Second
 
 func edit(t *testing.T, d *directory.Directory, e directory.Edit) {
@@ -70,7 +70,7 @@ func serveDirected(t *testing.T, d *directory.Directory) *served {
 	return s
 }
 
-// soon asks until the answer is the expected one.
+// The method soon sends requests until the answer is the expected one.
 func (s *served) soon(t *testing.T, what string, want bool, ds ...*ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool { return (s.ask(ds...).OverallCode == pb.RateLimitResponse_OK) == want })
@@ -132,7 +132,7 @@ func TestDescriptorsInAFlood(t *testing.T) {
 	defer server.Resume()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for batch := range 10 { // of 1,024 clients each, more than wait in all
+	for batch := range 10 { // there are batches of 1,024 clients each, more than may wait in total
 		var names []policy.ClientName
 		for i := range 1024 {
 			names = append(names, policy.ClientName{Kind: "user", ID: fmt.Sprint(batch, i)})
@@ -155,7 +155,7 @@ rules: [{name: api, limit: 1/1m fixed_window, tiers: {gold: 5/1m fixed_window}}]
 
 // TestKeysOfDescriptors: a descriptor is decided by the key that its entry names, the key's client
 // and the record of that client. A key that is revoked, or that does not exist, is denied. Without
-// Redis, a key that was read stays as it was, and another is denied.
+// Redis, a key that was read keeps its state, and any other key is denied.
 func TestKeysOfDescriptors(t *testing.T) {
 	document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(holders))
 	if err != nil {

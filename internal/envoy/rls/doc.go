@@ -4,14 +4,14 @@
 // Envoy's own ratelimit filter works with it unchanged, with the same policy and counters as all
 // other fronts.
 //
-// It decides all descriptors of one request in one atomic step of the store. If one is over its
-// limit, none is charged. So clients that retry do not use up their other limits.
+// It decides all descriptors of one request in one atomic step of the store. If one descriptor is
+// over its limit, none is charged. So clients that retry do not use up their other limits.
 // (envoyproxy/ratelimit charges every descriptor, unless it is set to
 // STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.)
 //
-// The price is a call from Envoy for each request. The service gets only the data that Envoy's
-// actions send. It does not see the response, so it cannot settle charges by it, and it cannot
-// delay a request. Use the filter instead where Envoy can load it.
+// The cost is a call from Envoy for each request. The service gets only the data that Envoy's
+// actions send. It does not see the response, so it cannot settle charges, and it cannot delay a
+// request. Use the filter instead where Envoy can load it.
 //
 // Under a policy with a directory of clients, each descriptor is decided with the records of its
 // client. A client that cannot be read in time, because too many wait, is over its limit.

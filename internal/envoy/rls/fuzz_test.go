@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// strict is a store that fails the test on an invalid call.
+// The type strict is a store that fails the test on an invalid call.
 type strict struct {
 	counter.Store
 	testing.TB

@@ -23,10 +23,10 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// noon is an instant at which windows of every length up to a day begin.
+// The constant noon is an instant at which windows of every length up to a day begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// served is a service behind a real gRPC server, with a client.
+// The type served is a service behind a real gRPC server, with a client.
 type served struct {
 	pb.RateLimitServiceClient
 	*Service
@@ -63,13 +63,13 @@ func (s *served) Invalid(error)  { s.count(&s.wrong) }
 func (s *served) Busy()          { s.count(&s.busy) }
 func (s *served) Panicked(any)   { s.count(&s.panics) }
 
-// between wraps the service's store.
+// The method between wraps the service's store.
 func (s *served) between(before func(counter.Store) counter.Store) {
 	s.options.Store = before(s.options.Store)
 	s.enforcer = enforce.New(s.options.Store, s.metrics)
 }
 
-// sum returns the total of a collector's counters and of the number of its observations.
+// The method sum returns the total of a collector's counters and of the number of its observations.
 func (s *served) sum(c prometheus.Collector) (sum int) {
 	s.Helper()
 	registry := prometheus.NewRegistry()
@@ -86,10 +86,10 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 	return sum
 }
 
-// failed returns the number of failed store calls.
+// The method failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
 
-// rules compiles a policy in YAML.
+// The function rules compiles a policy in YAML.
 func rules(t testing.TB, text string) *core.Ruleset {
 	t.Helper()
 	d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))
@@ -103,8 +103,8 @@ func rules(t testing.TB, text string) *core.Ruleset {
 	return rs
 }
 
-// serve serves a policy for the domain "shop" over a real connection. Without a store, it uses one
-// in memory whose clock stands at noon.
+// The function serve serves a policy for the domain "shop" over a real connection. Without a store,
+// it uses one in memory whose clock stands at noon.
 func serve(t testing.TB, rs *core.Ruleset, store counter.Store) *served {
 	t.Helper()
 	s := &served{TB: t, metrics: metrics.New(), outcomes: map[string]int{}}
@@ -128,7 +128,8 @@ func serve(t testing.TB, rs *core.Ruleset, store counter.Store) *served {
 	return s
 }
 
-// dial starts a gRPC server on a free port and returns a connection to it. Both end with the test.
+// The function dial starts a gRPC server on a free port and returns a connection to it. Both end
+// with the test.
 func dial(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -162,7 +163,8 @@ func descriptor(pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// ask sends descriptors and fails the test if there is no answer or the answer has another length.
+// The method ask sends descriptors and fails the test if there is no answer or the answer has
+// another length.
 func (s *served) ask(ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
 	s.Helper()
 	return s.send(&pb.RateLimitRequest{Domain: "shop", Descriptors: ds})
@@ -180,7 +182,7 @@ func (s *served) send(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return response
 }
 
-// passes sends one request and fails the test unless it gets the expected answer.
+// The method passes sends one request and fails the test unless it gets the expected answer.
 func (s *served) passes(want bool, ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
 	s.Helper()
 	response := s.ask(ds...)
@@ -190,7 +192,7 @@ func (s *served) passes(want bool, ds ...*ratelimit.RateLimitDescriptor) *pb.Rat
 	return response
 }
 
-// fields returns the response's header fields by name.
+// The function fields returns the response's header fields by name.
 func fields(response *pb.RateLimitResponse) map[string]string {
 	all := map[string]string{}
 	for _, h := range response.ResponseHeadersToAdd {

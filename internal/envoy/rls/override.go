@@ -20,14 +20,15 @@ const overrideRule = "envoy-override"
 // overridesMax bounds the remembered limits of Envoy. Compiling one takes a few microseconds.
 const overridesMax = 1024
 
-// overrides caches rulesets for the limits that Envoy sends. The zero value is ready to use. It is
-// safe for concurrent use.
+// The type overrides caches rulesets for the limits that Envoy sends. The zero value is ready to
+// use. It is safe for concurrent use.
 type overrides struct {
 	mu    sync.Mutex
 	known map[override]*core.Ruleset
 }
 
-// alone returns the policy without its rules, for a domain that no rule matches.
+// The method alone returns the policy without its rules, for a domain that no rule
+// matches.
 func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	asked := overrideOf(policy)
 	o.mu.Lock()
@@ -36,7 +37,8 @@ func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	return rs
 }
 
-// override identifies a cached ruleset: a policy and a limit that Envoy sends, or only the policy.
+// The type override identifies a cached ruleset: a policy and a limit that Envoy sends, or only the
+// policy.
 type override struct {
 	name    string
 	onError counter.OnError
@@ -51,8 +53,8 @@ func overrideOf(policy *core.Ruleset) override {
 	return override{name: policy.Name(), onError: policy.OnError(), headers: policy.Families()}
 }
 
-// of returns the ruleset of a limit: one fixed window in the policy's namespace, with a counter for
-// all entries of the descriptor.
+// The method of returns the ruleset of a limit: one fixed window in the policy's
+// namespace, with a counter for all entries of the descriptor.
 func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescriptor_RateLimitOverride) (*core.Ruleset, error) {
 	asked := overrideOf(policy)
 	asked.limited, asked.count, asked.unit, asked.several = true, int64(source.GetRequestsPerUnit()), source.GetUnit(), 1
@@ -64,7 +66,7 @@ func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescript
 	return o.ready(asked)
 }
 
-// ready returns the ruleset, from the cache if possible. The caller holds the lock.
+// The method ready returns the ruleset, from the cache if possible. The caller holds the lock.
 func (o *overrides) ready(asked override) (*core.Ruleset, error) {
 	if rs, ok := o.known[asked]; ok {
 		return rs, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// panicky is a store that panics once.
+// The type panicky is a store that panics once.
 type panicky struct {
 	counter.Store
 	done bool

@@ -29,9 +29,10 @@ const (
 	verifyMax = 100 * time.Millisecond
 )
 
-// places counts the requests under way, in total and by client address. Requests of one address may
-// use half of the places. So a client leaves half of them to others, whatever is in its
-// descriptors. If Envoy sends no address, the same holds for requests with the same descriptors.
+// The type places counts the requests under way, in total and by client address. Requests of one
+// address may use half of the places. So a client leaves half of them to others, whatever its
+// descriptors contain. If Envoy sends no address, the same holds for requests with the same
+// descriptors.
 type places struct {
 	seed    maphash.Seed
 	all     atomic.Int64
@@ -40,8 +41,8 @@ type places struct {
 
 func newPlaces() places { return places{seed: maphash.MakeSeed(), sources: sources.New()} }
 
-// take takes a place for a request. ok is false if there is none. In both cases the caller must
-// call leave with the source.
+// The method take takes a place for a request. The result ok is false if there is none. In both
+// cases the caller must call leave with the source.
 func (p *places) take(request *pb.RateLimitRequest, most int) (from sources.Source, ok bool) {
 	from = p.sourceOf(request)
 	all, own := p.all.Add(1), from.Enter(most)
@@ -83,9 +84,10 @@ func network(addr netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[:8])
 }
 
-// hurried returns a context that ends at half of Envoy's remaining time, so that the service
-// answers before Envoy gives up, and how long the verification of unknown tokens may take: four
-// fifths of that half, within verifyMin and verifyMax. ok is false if too little time is left.
+// The function hurried returns a context that ends at half of Envoy's remaining time, so that the
+// service answers before Envoy gives up, and how long the verification of unknown tokens may take:
+// four fifths of that half, within verifyMin and verifyMax. The result ok is false if too little
+// time is left.
 func hurried(ctx context.Context) (until context.Context, cancel context.CancelFunc, verify counter.Micros, ok bool) {
 	wait := waitDefault
 	if deadline, given := ctx.Deadline(); given {

@@ -63,12 +63,12 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
-	// RequestsMax is the greatest number of requests that are answered concurrently. 0 means
-	// RequestsMaxDefault.
+	// RequestsMax is the greatest number of requests that are answered concurrently. If it is 0,
+	// RequestsMaxDefault applies.
 	RequestsMax int
 	// Tracer makes the spans of checks. Nil makes none.
 	Tracer *enforce.Tracer
-	// Observer observes the outcomes of requests. Nil means none.
+	// Observer observes the outcomes of requests. Nil means no observer.
 	Observer Observer
 	// Now is the wall clock. Nil means this machine's. Counters do not depend on it.
 	Now func() counter.Micros
@@ -78,7 +78,7 @@ type Options struct {
 // arguments.
 type Observer interface {
 	// Decided reports a request that was decided. The plan's Outcomes and Credentials have the
-	// details. The observer ends the span. failure is the error of the store, or nil.
+	// details. The observer ends the span. The argument failure is the error of the store, or nil.
 	Decided(plan *core.Plan, decision *core.Decision, span *enforce.Span, failure error)
 	// UnknownDomain reports a request that was admitted because no rule covers its domain and its
 	// descriptors have no limits of their own.
@@ -146,8 +146,8 @@ func (s *Service) Register(server *grpc.Server) {
 // watchersMax bounds the streams that watch the health. Envoy polls the health instead.
 const watchersMax = 256
 
-// watched is a health service that bounds the watching streams and rejects unknown services. The
-// library's health service keeps the name of every service that was ever watched.
+// The type watched is a health service that bounds the watching streams and rejects unknown
+// services. The library's health service keeps the name of every service that was ever watched.
 type watched struct {
 	*health.Server
 	watchers atomic.Int64
@@ -175,7 +175,7 @@ func (s *Service) SetServing(serving bool) {
 	s.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
-// call is one request under way. It is reused.
+// The type call is one request under way. It is reused.
 type call struct {
 	plan         core.Plan
 	writer       response.Writer
@@ -188,7 +188,7 @@ type call struct {
 	span         enforce.Span
 }
 
-// release drops the request, so that none of its data remains in memory.
+// The method release drops the request, so that none of its data remains in memory.
 func (c *call) release() {
 	c.plan.Reset()
 	c.span = enforce.Span{}
@@ -273,7 +273,7 @@ func (s *Service) invalid(err error) error {
 	return status.Error(codes.InvalidArgument, err.Error())
 }
 
-// validate rejects requests that cannot be decided.
+// The function validate rejects requests that cannot be decided.
 func validate(request *pb.RateLimitRequest) error {
 	switch n := len(request.GetDescriptors()); {
 	case request.GetDomain() == "":
@@ -291,8 +291,8 @@ func validate(request *pb.RateLimitRequest) error {
 	return nil
 }
 
-// read converts the request to descriptors. A non-nil response is the answer if Envoy sends a limit
-// of 0, or a path or host that servers could read differently.
+// The method read converts the request to descriptors. A non-nil response is the answer if Envoy
+// sends a limit of 0, or a path or host that servers could read differently.
 func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	sources := request.GetDescriptors()
 	if cap(c.descriptions) < len(sources) {
@@ -324,9 +324,9 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	return nil, nil
 }
 
-// resolve adds the descriptors to the plan with the records of their clients. If records are
-// unknown, it makes the directory read them. The network of a descriptor's address may be blocked
-// even if the descriptor has a limit of its own.
+// The method resolve adds the descriptors to the plan with the records of their clients. If records
+// are unknown, it makes the directory read them. The network of a descriptor's address may be
+// blocked even if the descriptor has a limit of its own.
 func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
 	if clients != nil {
 		c.plan.UseDirectory(clients)
@@ -337,7 +337,8 @@ func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
 	}
 }
 
-// decide calls the store and returns the response. clients is the policy's directory, or nil.
+// The method decide calls the store and returns the response. clients is the policy's directory, or
+// nil.
 func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	c.plan.Hurry(&c.left)
 	c.resolve(ctx, clients)
@@ -358,7 +359,7 @@ func (s *Service) decide(ctx context.Context, c *call, clients *directory.Direct
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
 }
 
-// report records past usage in the store, whatever was decided.
+// The method report records past usage in the store, whatever was decided.
 func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	if !asked {
 		return

@@ -358,14 +358,14 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// broken is a store that does not answer.
+// The type broken is a store that does not answer.
 type broken struct{}
 
 func (broken) Take(context.Context, []counter.Check, []counter.Result) error {
 	return errors.Join(counter.ErrUnavailable, errors.New("gone"))
 }
 
-// overloaded is a store that has no room for another call.
+// The type overloaded is a store that has no room for another call.
 type overloaded struct{}
 
 func (overloaded) Take(context.Context, []counter.Check, []counter.Result) error {

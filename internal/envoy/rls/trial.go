@@ -34,7 +34,8 @@ func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor
 	t.Start()
 }
 
-// tried is a request that a candidate decides. Nothing else uses its memory after the answer.
+// The type tried is a request that a candidate decides. Nothing else uses its memory after the
+// answer.
 type tried struct {
 	service *Service
 	request *pb.RateLimitRequest

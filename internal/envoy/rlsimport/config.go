@@ -42,8 +42,8 @@ type limit struct {
 	place     string
 }
 
-// wild reports whether the entry's value is a pattern: a star, at any position, matches any run of
-// characters.
+// The method wild reports whether the entry's value is a pattern: a star, at any position, matches
+// any run of characters.
 func (e *entry) wild() bool { return strings.Contains(e.value, "*") }
 
 // domain is the entries of one domain, from any number of files.
@@ -99,7 +99,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 	return domains
 }
 
-// words returns the values of a map, which may have known keys only.
+// The method words returns the values of a map, which may have known keys only.
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {
@@ -144,7 +144,7 @@ func (r *reader) flag(n *syntax.Node, path string) bool {
 	return is
 }
 
-// bools are the words that mean true or false in YAML 1.1, which the service reads.
+// The variable bools are the words that mean true or false in YAML 1.1, which the service reads.
 var bools = func() map[string]bool {
 	all := map[string]bool{}
 	for word, is := range map[string]bool{"true": true, "yes": true, "on": true, "y": true, "false": false, "no": false, "off": false, "n": false} {
@@ -153,7 +153,7 @@ var bools = func() map[string]bool {
 	return all
 }()
 
-// count reads requests_per_unit. Like the service, it accepts any base, and underscores.
+// The method count reads requests_per_unit. Like the service, it accepts any base, and underscores.
 func (r *reader) count(n *syntax.Node, path string) int64 {
 	text := r.text(n, path)
 	if text == "" {
@@ -186,7 +186,7 @@ func (r *reader) items(n *syntax.Node, path string) []*syntax.Node {
 // descriptors with more entries.
 const depthMax = 32
 
-// entries merges the entries of a list with those at the same place in other files.
+// The method entries merges the entries of a list with those at the same place in other files.
 func (r *reader) entries(n *syntax.Node, path string, known []*entry, depth int) []*entry {
 	if depth > depthMax {
 		r.wrong(n, path, "is nested too deep", fmt.Sprintf("nest %d lists at most", depthMax))
@@ -237,7 +237,7 @@ func (r *reader) entry(n *syntax.Node, path string, depth int) *entry {
 	return e
 }
 
-// lost notes the fields of an entry that have no counterpart in a policy.
+// The method lost notes the fields of an entry that have no counterpart in a policy.
 func (r *reader) lost(words map[string]*syntax.Node, path string) {
 	for _, word := range []struct{ name, why, remedy string }{
 		{"detailed_metric", "is left out: metrics are by rule, never by values of a request", "look at the busiest clients instead"},
@@ -283,7 +283,7 @@ func (r *reader) limit(n *syntax.Node, path string) *limit {
 	return l
 }
 
-// windows are the units as policies write them. The service counts days, weeks and months as spans
-// from 1970, with months of 30 days, and these windows are the same.
+// The variable windows are the units as policies write them. The service counts days, weeks and
+// months as spans from 1970, with months of 30 days, and these windows are the same.
 var windows = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "7d", "month": "30d",
 	"year": "year"}

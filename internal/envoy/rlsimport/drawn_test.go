@@ -13,9 +13,9 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// drawn is the number of configurations drawn at random from a fixed seed. The real service's
-// answers to them are recorded, to show that the model, with which far more cases are tested,
-// decides like the service.
+// The constant drawn is the number of configurations drawn at random from a fixed seed. The real
+// service's answers to them are recorded, to show that the model, with which far more cases are
+// tested, decides like the service.
 const drawn = 10
 
 func drawnTree(i int) []*node { return maker{rand.New(rand.NewPCG(20, uint64(i)))}.nodes(1 + i%3) }
@@ -49,7 +49,7 @@ func writeDrawn(t *testing.T) {
 	r.write(t)
 }
 
-// few returns a few random descriptors, most of which have a limit.
+// The method few returns a few random descriptors, most of which have a limit.
 func (m maker) few(tree []*node) (few [][][2]string) {
 	for range 300 {
 		if pairs := m.request()[0]; len(few) < 2 || len(few) < 12 && modelLookUp(tree, pairs) != nil {

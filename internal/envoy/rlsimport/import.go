@@ -59,18 +59,19 @@ func Import(name string, files []File, sources Sources) (text []byte, notes poli
 	return w.out.Bytes(), r.notes, nil
 }
 
-// headers turns off Penstock's rate limit fields. As with envoyproxy/ratelimit, Envoy writes them
-// itself if its filter is configured to. Otherwise clients would get two contradicting sets.
+// The constant headers turns off Penstock's rate limit fields. As with envoyproxy/ratelimit, Envoy
+// writes them itself if its filter is configured to. Otherwise clients would get two contradicting
+// sets.
 const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable_x_ratelimit_headers. To have the bridge\n" +
 	"# write the rate limit headers, leave that setting out and remove this line.\n" +
 	"headers: none\n"
 
-// addresses counts each IPv6 address by itself, as the service does.
+// The constant addresses counts each IPv6 address by itself, as the service does.
 const addresses = "# Each IPv6 address has a counter of its own, as in envoyproxy/ratelimit. A client often has 2^64 of them:\n" +
 	"# remove this line to count the first 64 bits as one client.\n" +
 	"identify: [{ip: {ipv6_prefix: 128}}]\n"
 
-// generate returns the rules of each domain.
+// The function generate returns the rules of each domain.
 func generate(domains []*domain, sources Sources) (rules [][]*rule) {
 	names := map[string]bool{}
 	groups := 0
@@ -83,7 +84,7 @@ func generate(domains []*domain, sources Sources) (rules [][]*rule) {
 	return rules
 }
 
-// check reads the policy that was written.
+// The function check reads the policy that was written.
 func check(text []byte) error {
 	d, err := policyfile.Decode("policy", policyfile.YAML, text)
 	if err == nil {
@@ -255,7 +256,7 @@ func (w *writer) limit(r *rule, per []string) {
 	}
 }
 
-// replaces writes the rules that this limit replaces.
+// The method replaces writes the rules that this limit replaces.
 func (w *writer) replaces(r *rule) {
 	var names []string
 	for _, name := range r.limit.replaces {
@@ -273,13 +274,13 @@ func (w *writer) replaces(r *rule) {
 	}
 }
 
-// plain matches texts that every YAML parser reads as the same string.
+// The variable plain matches texts that every YAML parser reads as the same string.
 var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
-// loaded lists words that some YAML parsers interpret as another type.
+// The variable loaded lists words that some YAML parsers interpret as another type.
 var loaded = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 
-// quoted returns a text as a YAML scalar.
+// The function quoted returns a text as a YAML scalar.
 func quoted(text string) string {
 	if plain.MatchString(text) && !slices.Contains(loaded, strings.ToLower(text)) {
 		return text

@@ -22,7 +22,8 @@ type node struct {
 	children           []*node
 }
 
-// found is the result of the model's lookup: the entry, and the parts of the counter's name.
+// The type found is the result of the model's lookup: the entry, and the parts of the counter's
+// name.
 type found struct {
 	*node
 	counter string
@@ -89,7 +90,7 @@ type verdict struct {
 	remaining int64
 }
 
-// ask decides a request at a time in seconds.
+// The method ask decides a request at a time in seconds.
 func (m *model) ask(now int64, descriptors [][][2]string, hits int64) (over bool, verdicts []verdict) {
 	limits := make([]*found, len(descriptors))
 	replaced := map[string]bool{}

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// imported is a rate limit service with an imported policy and the test's clock.
+// The type imported is a rate limit service with an imported policy and the test's clock.
 type imported struct {
 	testing.TB
 	*rls.Service
@@ -113,8 +113,8 @@ func TestImportedDecidesAlike(t *testing.T) {
 	}
 }
 
-// differ compares the answers for each descriptor. A limit of 0 denies without a store call, so the
-// other limits' counters are then unknown.
+// The function differ compares the answers for each descriptor. A limit of 0 denies without a store
+// call, so the other limits' counters are then unknown.
 func differ(got *pb.RateLimitResponse, verdicts []verdict) string {
 	for _, v := range verdicts {
 		if v.limit != nil && v.limit.count == 0 && !v.limit.shadow {

@@ -89,7 +89,7 @@ func TestImportedDecidesAsTheRealService(t *testing.T) {
 	t.Logf("%d requests", asked)
 }
 
-// replay sends the recorded requests to the imported policy, and returns their number.
+// The method replay sends the recorded requests to the imported policy, and returns their number.
 func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (asked int) {
 	t.Helper()
 	if r.refused != "" {
@@ -142,8 +142,8 @@ func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (aske
 	return asked
 }
 
-// mark writes the imported policy's answer below a new answer of the service. A person must then
-// explain the difference.
+// The method mark writes the imported policy's answer below a new answer of the service. A person
+// must then explain the difference.
 func (s *step) mark(got string) {
 	switch {
 	case got == s.there:
@@ -153,7 +153,7 @@ func (s *step) mark(got string) {
 	}
 }
 
-// files reads the recording's configurations.
+// The method files reads the recording's configurations.
 func (r *recording) files(t *testing.T) (files []File) {
 	t.Helper()
 	for _, name := range r.configurations {
@@ -166,8 +166,8 @@ func (r *recording) files(t *testing.T) (files []File) {
 	return files
 }
 
-// serve serves the imported configurations by gRPC, with empty counters at the beginning of a
-// minute.
+// The method serve serves the imported configurations by gRPC, with empty counters at the beginning
+// of a minute.
 func (r *recording) serve(t *testing.T) (*imported, pb.RateLimitServiceClient) {
 	t.Helper()
 	if r.refused != "" {

@@ -33,7 +33,7 @@ var (
 	itsSources = flag.String("sources", "", "its sources, whose example configurations are copied there too")
 )
 
-// patience is the timeout of local programs.
+// The constant patience is the timeout of local programs.
 const patience = 20 * time.Second
 
 // recorder sends requests to the real service. Each sequence begins at the start of a second, so
@@ -44,7 +44,7 @@ type recorder struct {
 	client pb.RateLimitServiceClient
 }
 
-// record sends the recording's requests to the real service and stores the answers.
+// The method record sends the recording's requests to the real service and stores the answers.
 func (r *recording) record(t *testing.T) {
 	t.Helper()
 	a := &recorder{T: t, redis: redistest.Start(t)}
@@ -58,7 +58,7 @@ func (r *recording) record(t *testing.T) {
 	}
 }
 
-// start starts the service with the recording's configurations.
+// The method start starts the service with the recording's configurations.
 func (a *recorder) start(r *recording) {
 	a.Helper()
 	root := a.TempDir()
@@ -105,8 +105,9 @@ func (a *recorder) start(r *recording) {
 	a.client = pb.NewRateLimitServiceClient(conn)
 }
 
-// play sends one sequence with empty counters. It reports whether each part between waits took
-// place within one second, and whether no window of a minute or more ended in the meantime.
+// The method play sends one sequence with empty counters. It reports whether each part between
+// waits took place within one second, and whether no window of a minute or more ended in the
+// meantime.
 func (a *recorder) play(s *sequence) (within bool) {
 	a.Helper()
 	longer := time.Minute
@@ -135,7 +136,7 @@ func (a *recorder) play(s *sequence) (within bool) {
 	return within && now.Truncate(time.Second).Equal(second) && now.Truncate(longer).Equal(began.Truncate(longer))
 }
 
-// next waits for the next second or minute, and returns its start.
+// The method next waits for the next second or minute, and returns its start.
 func (a *recorder) next(span time.Duration) time.Time {
 	a.Helper()
 	then := time.Now().Truncate(span).Add(span)
@@ -143,8 +144,8 @@ func (a *recorder) next(span time.Duration) time.Time {
 	return time.Now().Truncate(time.Second)
 }
 
-// theirs maps the service's own configurations to the folders of testdata/service that contain
-// copies.
+// The variable theirs maps the service's own configurations to the folders of testdata/service that
+// contain copies.
 var theirs = map[string]string{
 	"examples": "examples/ratelimit/config",
 	"tests":    "test/config",

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// recording contains the answers of the real envoyproxy/ratelimit, in a text format in which people
-// write the requests:
+// The type recording contains the answers of the real envoyproxy/ratelimit, in a text format in
+// which people write the requests:
 //
 //	configuration examples/config.yaml  of testdata/service; several if the service reads several
 //	setting NAME=VALUE                  of the service's environment
@@ -46,7 +46,7 @@ type sequence struct {
 	steps []*step
 }
 
-// step is one request, or a wait.
+// The type step is one request, or a wait.
 type step struct {
 	where   string
 	text    string
@@ -72,7 +72,7 @@ func readRecording(t *testing.T, path string) *recording {
 	return r
 }
 
-// line reads one line.
+// The method line reads one line.
 func (r *recording) line(line, where string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	rest = strings.TrimSpace(rest)
@@ -205,13 +205,13 @@ func answerText(response *pb.RateLimitResponse, err error) string {
 	return response.OverallCode.String() + ": " + strings.Join(list, ", ")
 }
 
-// overall returns the part of an answer that decides whether Envoy admits the request.
+// The function overall returns the part of an answer that decides whether Envoy admits the request.
 func overall(answer string) string {
 	code, _, _ := strings.Cut(answer, ":")
 	return code
 }
 
-// write writes the recording back to its file.
+// The method write writes the recording back to its file.
 func (r *recording) write(t *testing.T) {
 	t.Helper()
 	b := strings.Builder{}

@@ -32,7 +32,7 @@ type generator struct {
 	sources Sources // nil for the rate limit protocol
 }
 
-// generate generates the rules of a domain, one list of descriptor keys at a time.
+// The method generate generates the rules of a domain, one list of descriptor keys at a time.
 func (g *generator) generate(entries []*entry) {
 	for _, keys := range limitedKeys(entries, nil, nil) {
 		g.walk(keys, entries)
@@ -52,7 +52,7 @@ func limitedKeys(entries []*entry, before []string, lists [][]string) [][]string
 	return lists
 }
 
-// walk generates the rules for descriptors with these keys.
+// The method walk generates the rules for descriptors with these keys.
 func (g *generator) walk(keys []string, entries []*entry) {
 	rules := lookUp(keys, entries, nil, nil)
 	rules = slices.DeleteFunc(rules, func(r *rule) bool { return r.limit == nil && !g.needed(r, rules) })
@@ -113,14 +113,14 @@ func inOrder(key string, entries []*entry) []*entry {
 	return list
 }
 
-// needed reports whether a rule without a limit is needed, because without it a later rule would
-// apply to some descriptor.
+// The method needed reports whether a rule without a limit is needed, because without it a later
+// rule would apply to some descriptor.
 func (g *generator) needed(r *rule, rules []*rule) bool {
 	at := slices.Index(rules, r)
 	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlap(r, later) })
 }
 
-// overlap reports whether some descriptor matches both rules.
+// The method overlap reports whether some descriptor matches both rules.
 func (g *generator) overlap(a, b *rule) bool {
 	for i := range min(len(a.steps), len(b.steps)) {
 		if one, two := a.steps[i].value, b.steps[i].value; one != "" && two != "" && !g.sources.meet(a.steps[i].key, one, two) {
@@ -130,7 +130,7 @@ func (g *generator) overlap(a, b *rule) bool {
 	return true
 }
 
-// meet reports whether some value matches both texts, each of which may be a pattern.
+// The function meet reports whether some value matches both texts, each of which may be a pattern.
 func meet(a, b string) bool {
 	wildA, wildB := strings.Contains(a, "*"), strings.Contains(b, "*")
 	switch {
@@ -149,7 +149,7 @@ func meet(a, b string) bool {
 		(strings.HasSuffix(endA, endB) || strings.HasSuffix(endB, endA))
 }
 
-// fits reports whether the value matches the pattern, which has a star.
+// The function fits reports whether the value matches the pattern, which has a star.
 func fits(pattern, value string) bool {
 	pieces := strings.Split(pattern, "*")
 	last := len(pieces) - 1
@@ -197,8 +197,8 @@ func (g *generator) nameOf(r *rule) string {
 	return name
 }
 
-// attrs returns the attributes that the rule matches by value, and per, which names those with any
-// value.
+// The method attrs returns the attributes that the rule matches by value, and per, which names
+// those with any value.
 func (r *rule) attrs() (match map[string]string, per []string) {
 	match = map[string]string{}
 	seen := map[string]int{}

@@ -63,13 +63,14 @@ func (s source) String() string {
 	return s.kind
 }
 
-// counts reports whether the service has a counter for each value that the entry stands for.
+// The method counts reports whether the service has a counter for each value that the entry stands
+// for.
 func (e *entry) counts() bool { return e.value == "" || e.wild() && !e.share }
 
 // maskedAddress is the key of Envoy's action for networks.
 const maskedAddress = "masked_remote_address"
 
-// rejects returns what the source cannot express of an entry; "" if it expresses it.
+// The method rejects returns what the source cannot express of an entry; "" if it expresses it.
 func (s source) rejects(e *entry) (why, remedy string) {
 	stars := strings.Count(e.value, "*")
 	inside := stars > 1 || stars == 1 && !strings.HasSuffix(e.value, "*")
@@ -117,7 +118,8 @@ func (s source) rejects(e *entry) (why, remedy string) {
 	return "", ""
 }
 
-// problems returns what the sources cannot express of the domains, and keys without a source.
+// The method problems returns what the sources cannot express of the domains, and keys without a
+// source.
 func (s Sources) problems(domains []*domain, rules [][]*rule) (found policy.Problems) {
 	if len(domains) > 1 {
 		found = append(found, policy.Problem{Path: "domain", Value: domains[1].name, Place: domains[1].place,
@@ -207,10 +209,10 @@ func replacedNames(rules [][]*rule) map[string]bool {
 	return names
 }
 
-// met are the conditions of a rule, as lines of match.
+// The type met are the conditions of a rule, as lines of match.
 type met struct{ fields, headers, attrs, per []string }
 
-// conditions returns when the rule applies in a proxy, and by what it counts.
+// The method conditions returns when the rule applies in a proxy, and by what it counts.
 func (s Sources) conditions(r *rule) (m met) {
 	for _, e := range r.steps {
 		from, value := s[e.key], quoted(e.value)
@@ -234,7 +236,7 @@ func (s Sources) conditions(r *rule) (m met) {
 	return m
 }
 
-// broader notes each pattern that matches one path more in a policy than in the service.
+// The method broader notes each pattern that matches one path more in a policy than in the service.
 func (w *writer) broader(rules [][]*rule) {
 	noted := map[*entry]bool{}
 	for _, r := range slices.Concat(rules...) {
@@ -248,8 +250,9 @@ func (w *writer) broader(rules [][]*rule) {
 	}
 }
 
-// meet reports whether some request has values for both texts of a key, as [meet] does. In a policy
-// a path ending in a slash and a star matches the path before them, too, and escapes are decoded.
+// The method meet reports whether some request has values for both texts of a key, as [meet] does.
+// In a policy a path ending in a slash and a star matches the path before them, too, and escapes
+// are decoded.
 func (s Sources) meet(key, a, b string) bool {
 	if s[key].kind != "path" {
 		return meet(a, b)

@@ -58,7 +58,7 @@ func proxyWith(t testing.TB, sources Sources, files ...File) *proxy {
 	return p
 }
 
-// admits decides the request once.
+// The method admits decides the request once.
 func (p *proxy) admits(a *request.Attributes) bool {
 	p.Helper()
 	var plan core.Plan
@@ -135,7 +135,8 @@ func TestMappedDecidesAsTheRealService(t *testing.T) {
 	}
 }
 
-// replay sends the requests of a sequence that are of the domain, each as often as it has hits.
+// The method replay sends the requests of a sequence that are of the domain, each as often as it
+// has hits.
 func (p *proxy) replay(s *sequence, domain string) (asked int) {
 	p.Helper()
 	for _, step := range s.steps {

@@ -19,8 +19,8 @@ type cursor struct {
 	failed bool
 }
 
-// open checks the head and returns a cursor positioned after it; leases reports whether the content
-// can contain lease fields.
+// The function open checks the head and returns a cursor positioned after it; leases reports
+// whether the content can contain lease fields.
 func open(data []byte, head string, bytesMax int) (c cursor, leases bool, err error) {
 	if len(data) > bytesMax {
 		return c, false, errTooLong
@@ -52,7 +52,7 @@ func (c *cursor) byte() (b byte) {
 	return b
 }
 
-// int reads a number that [appendInt] wrote.
+// The method int reads a number that [appendInt] wrote.
 //
 //go:noinline
 func (c *cursor) int() int64 {
@@ -68,7 +68,7 @@ func (c *cursor) int() int64 {
 	return 0
 }
 
-// count reads the number of entries that follow, each at least one byte long.
+// The method count reads the number of entries that follow, each at least one byte long.
 func (c *cursor) count(most int) int {
 	n := c.int()
 	if n < 0 || n > int64(most) || n > int64(len(c.rest)) {
@@ -85,7 +85,7 @@ func (c *cursor) text() (text string) {
 	return text
 }
 
-// fixed reads a number of eight bytes.
+// The method fixed reads a number of eight bytes.
 func (c *cursor) fixed() (n uint64) {
 	if len(c.rest) < 8 {
 		c.fail()

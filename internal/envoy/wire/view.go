@@ -35,8 +35,8 @@ func (v *View) Header(name string) (string, bool) { return find(v.Inputs.Headers
 // Attr implements [policy.Attributes] for the attributes that the policy reads.
 func (v *View) Attr(name string) (string, bool) { return find(v.Inputs.Attrs, v.Ask.Attrs, name) }
 
-// find returns the value at the index that a name has in names, which are sorted. ok is false if
-// names lacks the name, or the request lacks the value.
+// The function find returns the value at the index that a name has in names, which are sorted. ok
+// is false if names lacks the name, or the request lacks the value.
 func find(names []string, values []Value, name string) (string, bool) {
 	i, ok := slices.BinarySearch(names, name)
 	if !ok || i >= len(values) {

@@ -63,7 +63,7 @@ type adviser struct {
 	syntax.Report
 	doc    *policyfile.Document
 	policy policy.Policy
-	// replaced are the names of the rules that another rule replaces.
+	// the names of the rules that another rule replaces
 	replaced map[string]bool
 }
 
@@ -72,8 +72,8 @@ func (a *adviser) problem(path, value, why, remedy string) {
 	a.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: a.doc.Place(path)})
 }
 
-// repeaters are Caddy placeholders and Envoy attributes, or prefixes of them, whose values the
-// client chooses.
+// The variable repeaters are Caddy placeholders and Envoy attributes, or prefixes of them, whose
+// values the client chooses.
 var repeaters = []string{"http.request.header", "http.request.orig_header", "http.request.cookie", "http.request.uri",
 	"http.request.uri_escaped", "http.request.orig_uri", "http.request.host", "http.request.hostport", "http.request.port",
 	"http.request.method", "http.request.orig_method", "http.request.body", "http.request.body_base64",
@@ -81,12 +81,13 @@ var repeaters = []string{"http.request.header", "http.request.orig_header", "htt
 	"request.headers", "request.path", "request.url_path", "request.query", "request.host", "request.method", "request.scheme",
 	"request.referer", "request.useragent", "connection.requested_server_name"}
 
-// fleeting are placeholders and attributes whose value differs for each request or connection.
+// The variable fleeting are placeholders and attributes whose value differs for each request or
+// connection.
 var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port",
 	"request.id", "request.time", "request.duration", "request.size", "request.total_size", "source.address", "source.port",
 	"connection.id"}
 
-// repeats reports whether the client chooses the value of an attribute.
+// The function repeats reports whether the client chooses the value of an attribute.
 func repeats(attr string) bool {
 	attr = policyfile.Unbracketed(attr)
 	return slices.ContainsFunc(repeaters, func(name string) bool { return syntax.Within(attr, name) })
@@ -99,7 +100,7 @@ const (
 	remedyFleeting = "use a value that stays the same, such as ip or http.auth.user.id"
 )
 
-// identities warns of ways to identify a client by values that any client can forge.
+// The method identities warns of ways to identify a client by values that any client can forge.
 func (a *adviser) identities() {
 	for i := range a.doc.Identify {
 		at, way := policyfile.Index("identify", i), &a.doc.Identify[i]
@@ -177,15 +178,15 @@ func (a *adviser) trustsHost(word string) bool {
 		})
 }
 
-// inner lists the usual address ranges of proxies in front of this one.
+// The variable inner lists the usual address ranges of proxies in front of this one.
 var inner = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
 }
 
-// lists warns of exemptions for addresses that a proxy in front of this one might have. All clients
-// of that proxy would be exempt.
+// The method lists warns of exemptions for addresses that a proxy in front of this one might have.
+// All clients of that proxy would be exempt.
 func (a *adviser) lists() {
 	if len(a.policy.TrustedProxies) > 0 || a.policy.TrustedHops > 0 {
 		return
@@ -269,7 +270,7 @@ func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
 	}
 }
 
-// lowEstimateFactor is the smallest ratio of max and estimate that is warned of.
+// lowEstimateFactor is the smallest ratio of max and estimate that causes a warning.
 const lowEstimateFactor = 100
 
 // lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests
@@ -319,7 +320,7 @@ func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 	}
 }
 
-// lacks reports whether at least one of the counters is missing from others.
+// The function lacks reports whether at least one of the counters is missing from others.
 func lacks(counters, others []shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return !has(others, c) })
 }

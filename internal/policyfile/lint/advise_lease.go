@@ -11,8 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide lease: auto
-// skips such rules, so leases warns of it only if no rule has a limit that can be leased.
+// The method leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide
+// lease: auto skips such rules, so leases warns of it only if no rule has a limit that can be
+// leased.
 func (a *adviser) leases() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]
@@ -25,8 +26,8 @@ func (a *adviser) leases() {
 	}
 }
 
-// shards warns of rules with shards that count per client. Their many counters are already spread
-// over all servers, and with shards some requests of each client are denied early.
+// The method shards warns of rules with shards that count per client. Their many counters are
+// already spread over all servers, and with shards some requests of each client are denied early.
 func (a *adviser) shards() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]
@@ -41,7 +42,7 @@ func (a *adviser) shards() {
 	}
 }
 
-// leasing warns of each limit of a rule that cannot be leased, or once if no limit can.
+// The method leasing warns of each limit of a rule that cannot be leased, or once if no limit can.
 func (a *adviser) leasing(at string, d *policyfile.Rule, r *policy.Rule) {
 	if r.Action == policy.ActionLogOnly {
 		a.problem(at+".lease", "auto", "has no effect: only the store knows what a log_only rule would deny", "leave it out")

@@ -60,14 +60,14 @@ func (a *adviser) winnerOver(i int) int {
 // goesFirst reports whether the first rule always wins against the second if both match.
 func (a *adviser) goesFirst(first, second int) bool {
 	one, two := &a.policy.Rules[first], &a.policy.Rules[second]
-	if one.Action == policy.ActionBlock { // regardless of its group; two block rules do not compete
+	if one.Action == policy.ActionBlock { // a block rule applies regardless of its group; two block rules do not compete
 		return two.Action != policy.ActionBlock
 	}
 	compete := a.policy.Enforce == policy.EnforceFirst || one.Group != "" && one.Group == two.Group
 	switch {
 	case !compete || two.Action == policy.ActionBlock:
 		return false
-	case one.Missing == policy.MissingSkip: // it might not compete
+	case one.Missing == policy.MissingSkip: // the rule might not compete
 		return false
 	// An allow rule does not apply if it matches only some readings of a path.
 	case one.Action == policy.ActionAllow && len(one.Match.Path) > 0:
@@ -78,8 +78,8 @@ func (a *adviser) goesFirst(first, second int) bool {
 	return rank < 0
 }
 
-// specific returns 2 for a match that names an endpoint, plus 1 if it names a tier. The greater
-// wins.
+// The function specific returns 2 for a match that names an endpoint, plus 1 if it names a tier.
+// The match with the greater number wins.
 func specific(m *policy.Match) (s int) {
 	if len(m.Path)+len(m.Method)+len(m.Host) > 0 {
 		s += 2
@@ -90,8 +90,8 @@ func specific(m *policy.Match) (s int) {
 	return s
 }
 
-// unreachable warns of limits of a rule that are never reached because another limit is lower. The
-// other limit is of the same rule, or of a rule that counts at least the same requests.
+// The method unreachable warns of limits of a rule that are never reached because another limit is
+// lower. The other limit is of the same rule, or of a rule that counts at least the same requests.
 func (a *adviser) unreachable(i int) {
 	rule := &a.policy.Rules[i]
 	if rule.Action != policy.ActionReject && rule.Action != policy.ActionThrottle {
@@ -120,8 +120,8 @@ func (a *adviser) unreachable(i int) {
 	})
 }
 
-// below returns the limit of the parents that always denies clients of the tier earlier than the
-// given limit, or "" if there is none.
+// The method below returns the limit of the parents that always denies clients of the tier earlier
+// than the given limit, or "" if there is none.
 func (a *adviser) below(parents []int, tier string, limit *counter.Limit) string {
 	for _, p := range parents {
 		parent := &a.policy.Rules[p]
@@ -142,8 +142,8 @@ func limitsFor(r *policy.Rule, tier string) []counter.Limit {
 	return r.Limits
 }
 
-// parents returns the rule itself and the rules that count at least the same requests, with at
-// least the same costs, in counters shared by at least the same clients.
+// The method parents returns the rule itself and the rules that count at least the same requests,
+// with at least the same costs, in counters shared by at least the same clients.
 func (a *adviser) parents(i int) []int {
 	child, list := &a.policy.Rules[i], []int{i}
 	for j := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
@@ -171,15 +171,15 @@ func countsWithin(parent, child *policyfile.Rule) bool {
 	return true
 }
 
-// holdsBelow reports whether all traffic that l admits passes other too, even at the edges of
-// windows.
+// holdsBelow reports whether all traffic that l admits also passes the limit other, even at the
+// edges of windows.
 func holdsBelow(l, other *counter.Limit) bool {
 	switch {
 	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
 		return false // neither limit is always lower than the other
 	case other.Algorithm() == counter.TokenBucket:
 		return atOnce(l) <= other.Capacity() && slower(l, other)
-	case l.Algorithm() == counter.TokenBucket: // its capacity, and the refill in the meantime
+	case l.Algorithm() == counter.TokenBucket: // the units are the capacity of the bucket, and the refill in the meantime
 		high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 		room := other.Count() - l.Capacity()
 		if room < 0 || high >= uint64(l.Window()) {
@@ -208,8 +208,8 @@ func atOnce(l *counter.Limit) int64 {
 	}
 }
 
-// nests reports whether each window of the first limit lies within one of the other. Days begin at
-// a full or half hour in nearly every time zone.
+// The function nests reports whether each window of the first limit lies within one of the other.
+// Days begin at a full or half hour in nearly every time zone.
 func nests(l, other *counter.Limit) bool {
 	inner, outer := l.Calendar(), other.Calendar()
 	switch {
@@ -223,7 +223,7 @@ func nests(l, other *counter.Limit) bool {
 	return inner == outer || inner == counter.CalendarDay || outer == counter.CalendarYear && inner == counter.CalendarMonth
 }
 
-// slower reports whether the rate of l is at most that of other.
+// The function slower reports whether the rate of l is at most that of other.
 func slower(l, other *counter.Limit) bool {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 	otherHigh, otherLow := bits.Mul64(uint64(other.Count()), uint64(l.Window()))

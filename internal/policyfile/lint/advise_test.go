@@ -19,7 +19,7 @@ func TestAdvise(t *testing.T) {
 	}{
 		{"rules: [{name: a, limit: 100/1m}]", nil},
 
-		// Identities that a client can make up.
+		// These are identities that a client can invent.
 		{"identify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`identify[0].header.name: "X-User": is a header that clients can set, so each can pose as any other`}},
 		{"identify: [{cookie: {name: sid, unverified: true}}, ip]\nrules: [{name: a, limit: 1/1s}]",
@@ -71,7 +71,7 @@ func TestAdviseOnTokens(t *testing.T) {
 		{"identify: [{jwt: {audience: a, issuer: i, jwks_url: 'https://bob:hunter2@issuer.example/keys'}}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{"identify[0].jwt.jwks_url: holds a password"}},
 
-		// Tokens that were issued for another service.
+		// These policies accept tokens that were issued for another service.
 		{"identify: [ip, {jwt: {jwks_file: k.json}}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{"identify[1].jwt: has no issuer", "identify[1].jwt: has no audience"}},
 		{"identify: [{jwt: {secret_file: s}}]\nrules: [{name: a, limit: 1/1s}]", []string{"identify[0].jwt: has no audience"}},
@@ -106,7 +106,7 @@ func TestAdviseOnWords(t *testing.T) {
 		text string
 		want []string
 	}{
-		// Exemptions that cover the address of a proxy in front.
+		// These exemptions cover the address of a proxy in front.
 		{"exempt: [{ip: [192.0.2.1, 10.1.0.0/16]}, {ip: '::1'}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`exempt[0].ip[1]: "10.1.0.0/16": may be the address of a proxy in front`, `exempt[1].ip[0]: "::1"`}},
 		{"exempt: {ip: 0.0.0.0/0}\nrules: [{name: a, limit: 1/1s}]", []string{"exempt[0].ip[0]"}},
@@ -117,7 +117,7 @@ func TestAdviseOnWords(t *testing.T) {
 		{"rules: [{name: a, group: g, limit: 1/1s}, {name: b, group: g, priority: -1, match: {ip: 127.0.0.1}, action: allow}]",
 			[]string{`rules[1].match.ip[0]: "127.0.0.1"`}},
 
-		// A cost that the client can set itself.
+		// The client can set this cost itself.
 		{"rules: [{name: a, limit: 9/1s, cost: {header: X-C, trusted: [10.0.0.0/8, '::/0'], n: 1}}]",
 			[]string{`rules[0].cost[0].trusted[1]: "::/0": includes every client`}},
 
@@ -135,7 +135,7 @@ func TestAdviseOnWords(t *testing.T) {
 		{"rules: [{name: a, limit: [5/day, 90/month]}]", []string{`rules[0].limit[0]: "5/day": begins by the UTC calendar`}},
 		{"timezone: UTC\nrules: [{name: a, limit: 5/day}]", nil},
 
-		// Leases that have no effect.
+		// These leases have no effect.
 		{"rules: [{name: a, lease: auto, limit: 9/1m burst 5, refund_on: {status: 5xx}}]",
 			[]string{`rules[0].limit[0]: "9/1m burst 5": cannot be leased: leases of a token bucket would return too little`}},
 		{"lease: auto\nrules: [{name: a, limit: 9/1m tb, count_if: {status: 401}}]",
@@ -171,7 +171,7 @@ func TestAdviseComparesRules(t *testing.T) {
 		{a + "}, {name: b, group: h, limit: 1/1s}", nil},
 		{a + "}, {name: b, group: g, priority: -1, limit: 2/1s}", []string{
 			`rules[0].name: "a": can never win: b matches all its requests, and takes precedence; give it a lower priority`}},
-		// b wins because it names a path.
+		// The rule b wins because it names a path.
 		{a + "}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", nil},
 		{a + ", priority: -1}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", []string{never}},
 		{a + ", priority: -1, enabled: false}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", nil},
@@ -260,7 +260,7 @@ func wantAdvice(t *testing.T, text string, want []string) {
 		if warning.Place == "" || warning.Why == "" || warning.Remedy == "" {
 			t.Errorf("%s\na warning lacks its place, reason or remedy: %+v", text, warning)
 		}
-		warning.Rule = "" // to keep the wanted lines short
+		warning.Rule = "" // this keeps the wanted lines short
 		fmt.Fprintln(&reports, warning)
 	}
 	for _, line := range want {

@@ -64,7 +64,7 @@ func TestAdviceOnTenThousandRulesIsSoon(t *testing.T) {
 	}
 	begun := time.Now()
 	Advise(d)
-	const most = 20 * time.Second // generous, because the machine might be busy
+	const most = 20 * time.Second // the bound is generous, because the machine might be busy
 	if took := time.Since(begun); took > most {
 		t.Errorf("advice took %v", took)
 	}

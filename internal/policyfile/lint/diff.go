@@ -80,8 +80,8 @@ func Diff(before, after *policyfile.Document) (c Changes) {
 	return c
 }
 
-// staying returns the names of the document's rules that are also in others, in the document's
-// order.
+// The function staying returns the names of the document's rules that are also in others, in the
+// document's order.
 func staying(d *policyfile.Document, others map[string]*policyfile.Rule) (names []string) {
 	for i := range d.Rules {
 		if name := d.Rules[i].Name; others[name] != nil {
@@ -99,7 +99,8 @@ func rulesByName(d *policyfile.Document) map[string]*policyfile.Rule {
 	return rules
 }
 
-// differing returns the names of the fields in which two values differ, in their order.
+// The function differing returns the names of the fields in which two values differ, in their
+// order.
 func differing[T any](a, b T) (changed []string) {
 	v, w := reflect.ValueOf(a), reflect.ValueOf(b)
 	fields := policyfile.FieldsOf(v.Type())
@@ -112,8 +113,8 @@ func differing[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// anew returns the counters that start at zero: those of remaining rules whose keys are not keys of
-// the old rules.
+// The function anew returns the counters that start at zero: those of remaining rules whose keys
+// are not keys of the old rules.
 func anew(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}
@@ -152,8 +153,8 @@ func anewForWhom(before, after *policyfile.Document) (list []string) {
 	return list
 }
 
-// finding returns the settings by which clients are identified, without fields that only affect how
-// credentials are checked.
+// The function finding returns the settings by which clients are identified, without fields that
+// only affect how credentials are checked.
 func finding(d *policyfile.Document) []policyfile.Identify {
 	ways := slices.Clone(d.Identify)
 	for i := range ways {
@@ -228,7 +229,7 @@ type shape struct {
 	calendar  bool
 }
 
-// has reports whether a counter is among others.
+// The function has reports whether a counter is among others.
 func has(counters []shape, one shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return c.key == one.key })
 }
@@ -311,6 +312,6 @@ func goneByText(before *policyfile.Document, is map[string]*policyfile.Rule) map
 // namelessText returns the text of a rule without its name.
 func namelessText(r policyfile.Rule) string {
 	r.Name = ""
-	data, _ := json.Marshal(r) // cannot fail: a rule has words and numbers only
+	data, _ := json.Marshal(r) // this cannot fail, because a rule contains only words and numbers
 	return string(data)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Front is a program part that enforces a policy. Most fields have the same meaning in all fronts.
+// Front is a part of a program that enforces a policy. Most fields have the same meaning in all
+// fronts.
 type Front uint8
 
 // The fronts.
@@ -26,9 +27,9 @@ func FrontOf(name string) (Front, bool) {
 	return f, ok
 }
 
-// foreign holds prefixes of attributes that a front can never have, because they belong to another
-// front. There are no such prefixes for the rate limit protocol, because its attributes are
-// descriptor entries, which can have any name.
+// The variable foreign holds prefixes of attributes that a front can never have, because they
+// belong to another front. There are no such prefixes for the rate limit protocol, because its
+// attributes are descriptor entries, which can have any name.
 var foreign = map[Front]struct {
 	prefixes []string
 	why      string
@@ -74,7 +75,7 @@ func (b *beyond) problem(path, value, why, remedy string) {
 	b.problems = append(b.problems, policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: b.document.Place(path)})
 }
 
-// foreign reports whether only another front has the attribute.
+// The method foreign reports whether only another front has the attribute.
 func (b *beyond) foreign(attr string) bool {
 	for _, prefix := range foreign[b.front].prefixes {
 		if strings.HasPrefix(policyfile.Unbracketed(attr), prefix) {

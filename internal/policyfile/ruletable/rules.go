@@ -68,7 +68,7 @@ func Import(into *policyfile.Document, from io.Reader, o Options) (notes []strin
 	return notes, nil
 }
 
-// order adds the rules to the policy, by priority.
+// The function order adds the rules to the policy, by priority.
 func order(into *policyfile.Document, rules []*rule, greatest, first bool) {
 	most := int64(0)
 	for _, r := range rules {
@@ -109,7 +109,7 @@ func nameOf(text string, names map[string]bool) string {
 	return name
 }
 
-// act sets what the rule does.
+// The method act sets what the rule does.
 func (one *rule) act(r *row, o Options) {
 	switch action := strings.ToLower(r.text("action")); action {
 	case "", "reject":
@@ -170,7 +170,7 @@ func window(seconds int64) string {
 	return fmt.Sprint(seconds, "s")
 }
 
-// burst returns the burst of a row, which only a token bucket has.
+// The method burst returns the burst of a row, which only a token bucket has.
 func (r *row) burst(column, algorithm string) int64 {
 	n, ok := r.number(column)
 	if ok && algorithm != "token_bucket" {
@@ -180,7 +180,7 @@ func (r *row) burst(column, algorithm string) int64 {
 	return n
 }
 
-// matching returns the match for the parts that are not empty, or nil.
+// The function matching returns the match for the parts that are not empty, or nil.
 func matching(m policyfile.Match) *policyfile.Match {
 	if len(m.Path)+len(m.Method)+len(m.IP)+len(m.Tier) == 0 {
 		return nil
@@ -188,7 +188,8 @@ func matching(m policyfile.Match) *policyfile.Match {
 	return &m
 }
 
-// words returns the words that are not empty; none if one of them is a star, which matches all.
+// The function words returns the words that are not empty; none if one of them is a star, which
+// matches all.
 func words(texts ...string) (w policyfile.Words) {
 	for _, text := range texts {
 		if text == "*" || text == "/*" {
@@ -232,7 +233,8 @@ func readCounted(r *row) *rule {
 	return one
 }
 
-// counts returns what a row with a key_pattern and a scope counts by; nil if it has neither.
+// The method counts returns what a row with a key_pattern and a scope counts by; nil if it has
+// neither.
 func (r *row) counts() policyfile.Words {
 	per := r.placeholders("key_pattern")
 	scope := r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})
@@ -250,8 +252,9 @@ func (r *row) counts() policyfile.Words {
 	return per
 }
 
-// rate returns the rate of a token bucket whose refill_rate, in units a second, differs from its
-// limit; "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60 seconds.
+// The method rate returns the rate of a token bucket whose refill_rate, in units a second, differs
+// from its limit; "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60
+// seconds.
 func (r *row) rate(units, seconds int64) string {
 	text := r.text("refill_rate")
 	if text == "" {
@@ -278,7 +281,8 @@ func (r *row) rate(units, seconds int64) string {
 
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// placeholders returns what a key like tenant:{api_key} counts by; nil if it has no placeholder.
+// The method placeholders returns what a key like tenant:{api_key} counts by; nil if it has no
+// placeholder.
 func (r *row) placeholders(column string) (per policyfile.Words) {
 	for _, found := range placeholder.FindAllStringSubmatch(r.text(column), -1) {
 		name := strings.TrimSuffix(strings.ToLower(found[1]), "_id")
@@ -351,7 +355,7 @@ func readLimits(r *row) *rule {
 	return one
 }
 
-// respond sets the response of a denial.
+// The method respond sets the response of a denial.
 func (one *rule) respond(r *row, column string) {
 	const usual = 429
 	status, ok := r.number(column)

@@ -18,7 +18,7 @@ const (
 	bytesMax = 32 << 20
 )
 
-// form is a shape of table, by its columns.
+// The type form is a shape of table, by its columns.
 type form struct {
 	name     string
 	decides  []string // a table with one of these columns has the form
@@ -27,7 +27,7 @@ type form struct {
 	read     func(*row) *rule
 }
 
-// ignored are columns of every form that say nothing about requests.
+// The variable ignored are columns of every form that say nothing about requests.
 var ignored = []string{"id", "rule_id", "created_at", "updated_at", "created_by", "updated_by"}
 
 var forms = []*form{
@@ -79,7 +79,7 @@ func (r *row) number(column string) (int64, bool) {
 	return n, err == nil
 }
 
-// truth returns a cell as true or false; true if it is NULL.
+// The method truth returns a cell as true or false; true if it is NULL.
 func (r *row) truth(column string) bool {
 	switch strings.ToLower(r.text(column)) {
 	case "", "t", "true", "1", "yes":
@@ -91,7 +91,7 @@ func (r *row) truth(column string) bool {
 	return true
 }
 
-// list returns a cell that is an array of PostgreSQL, such as {free,"pro, plus"}.
+// The method list returns a cell that is an array of PostgreSQL, such as {free,"pro, plus"}.
 func (r *row) list(column string) []string {
 	text := r.text(column)
 	inner, begun := strings.CutPrefix(text, "{")
@@ -121,7 +121,7 @@ func (r *row) list(column string) []string {
 	return parts
 }
 
-// read reads the rows of a table.
+// The function read reads the rows of a table.
 func read(from io.Reader) (f *form, rows []*row, problems []error, notes []string) {
 	fail := func(format string, args ...any) (*form, []*row, []error, []string) {
 		return nil, nil, append(problems, fmt.Errorf(format, args...)), nil

@@ -86,7 +86,7 @@ func parseText(name string, data []byte, found *Report, read func(string, []byte
 	return read(name, data, found), nil
 }
 
-// readable reports text that no format allows.
+// The function readable reports text that no format allows.
 func readable(name string, data []byte, found *Report) bool {
 	problem := policy.Problem{Path: "policy", Place: name}
 	switch {
@@ -127,7 +127,7 @@ func placeAt(name string, line int) string {
 	return fmt.Sprintf("%s:%d", name, line)
 }
 
-// lines converts ascending offsets to line numbers.
+// The type lines converts ascending offsets to line numbers.
 type lines struct {
 	data []byte
 	at   int // line breaks before this offset have been counted

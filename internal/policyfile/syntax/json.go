@@ -95,7 +95,7 @@ func (p *jsonParser) value(depth int) *Node {
 	return n
 }
 
-// skip reads to the end of the list or map that was just opened.
+// The method skip reads to the end of the list or map that was just opened.
 func (p *jsonParser) skip() {
 	for open := 1; open > 0; {
 		token, err := p.decoder.Token()

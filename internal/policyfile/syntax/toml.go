@@ -80,7 +80,7 @@ func (p *tomlParser) document(data []byte) *Node {
 	return root
 }
 
-// place returns the position of a key or a simple value.
+// The method place returns the position of a key or a simple value.
 func (p *tomlParser) place(n *unstable.Node) string {
 	return placeAt(p.name, p.lines.of(int(n.Raw.Offset)))
 }

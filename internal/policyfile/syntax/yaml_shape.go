@@ -42,7 +42,7 @@ func rejectShape(name string, data []byte, found *Report) bool {
 	return false
 }
 
-// bracket is an open bracket or brace, with its number of items so far and its maximum.
+// The type bracket is an open bracket or brace, with its number of items so far and its maximum.
 type bracket struct{ items, most int }
 
 type yamlShape struct {
@@ -52,9 +52,9 @@ type yamlShape struct {
 	deep, wide bool
 }
 
-// block counts the keys of blocks, which are lines with the same indentation, and the dashes of one
-// line. It counts inside brackets too, since it cannot tell whether a bracket is part of a word or
-// a comment.
+// The method block counts the keys of blocks, which are lines with the same indentation, and the
+// dashes of one line. It counts inside brackets too, since it cannot tell whether a bracket is part
+// of a word or a comment.
 func (s *yamlShape) block(line []byte) {
 	indent, dashes := 0, 0
 	for ; indent < len(line); indent++ {
@@ -90,7 +90,7 @@ func (s *yamlShape) forget(indent int) {
 	}
 }
 
-// flow counts the open brackets and the items in each.
+// The method flow counts the open brackets and the items in each.
 func (s *yamlShape) flow(line []byte) {
 	for _, c := range line {
 		last := len(s.brackets) - 1

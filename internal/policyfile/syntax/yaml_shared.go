@@ -14,8 +14,8 @@ import (
 // anchors, each with ten aliases of the previous one, would expand to ten billion.
 const sharedMax = 100_000
 
-// shared holds the anchors of a document that is not a policy. Such a document can use anchors,
-// aliases, merge keys and YAML's own tags.
+// The type shared holds the anchors of a document that is not a policy. Such a document can use
+// anchors, aliases, merge keys and YAML's own tags.
 type shared struct {
 	anchors map[string]*Node
 	used    int // the nodes that aliases have expanded to so far
@@ -38,7 +38,7 @@ func SharedTree(name string, data []byte) (*Node, error) {
 	return tree, nil
 }
 
-// resolve returns the value of an anchor, alias or tag; nil if it reported a problem.
+// The method resolve returns the value of an anchor, alias or tag; nil if it reported a problem.
 func (p *yamlParser) resolve(from ast.Node, line, depth int) *Node {
 	switch from := from.(type) {
 	case *ast.AnchorNode:
@@ -94,7 +94,7 @@ func (n *Node) size(most int) int {
 	return size
 }
 
-// tagged returns the value of a tag that confirms the value's type or makes it a word.
+// The method tagged returns the value of a tag that confirms the value's type or makes it a word.
 func (p *yamlParser) tagged(from *ast.TagNode, line, depth int) *Node {
 	tag := from.GetToken().Value
 	if from.Value == nil {
@@ -129,8 +129,8 @@ func (p *yamlParser) tagged(from *ast.TagNode, line, depth int) *Node {
 	return value
 }
 
-// merge adds the entries of the blocks that a merge key names. If several of them have a key, the
-// first counts. The block's own keys take precedence over all of them.
+// The method merge adds the entries of the blocks that a merge key names. If several of them have a
+// key, the first counts. The block's own keys take precedence over all of them.
 func (p *yamlParser) merge(n *Node, pair *ast.MappingValueNode, line, depth int) {
 	from := p.value(pair.Value, depth+1)
 	if from == nil {
@@ -172,7 +172,7 @@ func (n *Node) index(key string) int {
 	return -1
 }
 
-// set adds an entry to a block. It replaces an entry that was merged before.
+// The method set adds an entry to a block. It replaces an entry that was merged before.
 func (p *yamlParser) set(n *Node, key string, line int, value *Node) {
 	place := placeAt(p.name, line)
 	at := n.index(key)

@@ -18,8 +18,8 @@ import (
 // underscores.
 func (s *Source) path() string { return filepath.Join(s.o.Folder, "policy-"+s.o.Policy+".signed") }
 
-// read returns the text in the file, or nil. The file is verified like Redis: others may write to
-// it.
+// The method read returns the text in the file, or nil. The file is verified like Redis: others may
+// write to it.
 func (s *Source) read() (*handed, error) {
 	if s.o.Folder == "" {
 		return nil, nil
@@ -43,7 +43,7 @@ func (s *Source) read() (*handed, error) {
 	return kept, nil
 }
 
-// write replaces the file.
+// The method write replaces the file.
 func (s *Source) write(text []byte) (err error) {
 	if s.o.Folder == "" || s.o.Trial {
 		return nil

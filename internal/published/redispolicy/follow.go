@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// follower follows a policy in two goroutines: one listens, and one looks.
+// The type follower follows a policy in two goroutines: one listens, and one looks.
 type follower struct {
 	source  *Source
 	changed func(*policyfile.Document, error)
@@ -35,7 +35,8 @@ func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Followe
 	return f, nil
 }
 
-// listen looks at the policy when a change is announced, and when the subscription begins.
+// The method listen looks at the policy when a change is announced, and when the subscription
+// begins.
 func (f *follower) listen() {
 	wake := func() {
 		select {
@@ -57,7 +58,7 @@ func (f *follower) listen() {
 	}
 }
 
-// about returns a span, give or take a fifth.
+// The function about returns a span, give or take a fifth.
 func about(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
 
 func (f *follower) run() {
@@ -85,9 +86,9 @@ func (f *follower) run() {
 	}
 }
 
-// look reads the policy, and passes on a new one, or the reason why it is rejected. If always is
-// true, it also passes on a policy that is not new. If Redis does not answer, the policy in force
-// stays.
+// The method look reads the policy, and passes on a new one, or the reason why it is rejected. If
+// always is true, it also passes on a policy that is not new. If Redis does not answer, the policy
+// in force stays.
 func (f *follower) look(always bool) error {
 	s := f.source
 	s.mu.Lock()

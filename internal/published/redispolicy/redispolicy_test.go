@@ -23,7 +23,7 @@ const patience = 30 * time.Second
 
 var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// bench is a Redis with a policy, and a folder.
+// The type bench is a Redis with a policy, and a folder.
 type bench struct {
 	t      *testing.T
 	redis  *redistest.Server
@@ -60,7 +60,7 @@ func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []
 	return text
 }
 
-// set writes a text to Redis without announcing it.
+// The method set writes a text to Redis without announcing it.
 func (b *bench) set(text []byte) {
 	b.t.Helper()
 	if err := b.redis.Client().Set(b.t.Context(), keyOf("shop"), text, 0).Err(); err != nil {
@@ -78,7 +78,7 @@ func (b *bench) source(o Options) *Source {
 	return s
 }
 
-// follow follows a source that keeps each policy, and returns what the source passes on.
+// The method follow follows a source that keeps each policy, and returns what the source passes on.
 func (b *bench) follow(s *Source) <-chan string {
 	b.t.Helper()
 	told := make(chan string, 100)
@@ -97,7 +97,7 @@ func (b *bench) follow(s *Source) <-chan string {
 	return told
 }
 
-// next fails the test unless the next report contains a text.
+// The method next fails the test unless the next report contains a text.
 func (b *bench) next(told <-chan string, want string) {
 	b.t.Helper()
 	select {
@@ -110,7 +110,7 @@ func (b *bench) next(told <-chan string, want string) {
 	}
 }
 
-// loads fails the test unless a source loads a limit.
+// The method loads fails the test unless a source loads a limit.
 func (b *bench) loads(o Options, want string) {
 	b.t.Helper()
 	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {

@@ -61,7 +61,7 @@ type Source struct {
 	missing    bool // Redis had no policy at the last look, which was logged
 }
 
-// handed is a text that was passed on, and whose document may come into force.
+// The type handed is a text that was passed on, and whose document may come into force.
 type handed struct {
 	document   *policyfile.Document
 	text       []byte
@@ -131,7 +131,7 @@ func (s *Source) Load() (*policyfile.Document, error) {
 	return kept.document, nil
 }
 
-// look reads the policy in Redis. The caller holds the lock.
+// The method look reads the policy in Redis. The caller holds the lock.
 func (s *Source) look(ctx context.Context) (*handed, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -145,7 +145,7 @@ func (s *Source) look(ctx context.Context) (*handed, error) {
 	return s.open(text)
 }
 
-// open verifies a text. The result has the text even if there is an error.
+// The method open verifies a text. The result has the text even if there is an error.
 func (s *Source) open(text []byte) (*handed, error) {
 	h := &handed{text: text}
 	m, err := published.Open(text, s.o.Policy, s.o.Keys)
@@ -160,7 +160,7 @@ func (s *Source) open(text []byte) (*handed, error) {
 	return h, nil
 }
 
-// pick returns the document of a message for this node.
+// The method pick returns the document of a message for this node.
 func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if !s.o.Trial {
 		d := m.For(s.o.Node).Document
@@ -174,7 +174,7 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 
-// remember remembers a text that is passed on.
+// The method remember remembers a text that is passed on.
 func (s *Source) remember(h *handed) {
 	s.said, s.handed, s.missing = sha256.Sum256(h.text), *h, false
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// lender is an agent over a store in memory, whose clock stands still.
+// The type lender is an agent over a store in memory, whose clock stands still.
 type lender struct {
 	*Agent
 	t     *testing.T
@@ -47,7 +47,7 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	return l
 }
 
-// post sends a message as another region does.
+// The method post sends a message as another region does.
 func (l *lender) post(path, text string) (answer Loan, status int) {
 	l.t.Helper()
 	w := httptest.NewRecorder()
@@ -69,7 +69,7 @@ func (l *lender) question(want int, shares string) string {
 	return fmt.Sprintf(`{"key":%s,"limit":%q,"want":%d,"short":true,"part":20,"shares":%s}`, key, l.whole.String(), want, shares)
 }
 
-// takes reports whether a request of this region passes.
+// The method takes reports whether a request of this region passes.
 func (l *lender) takes(cost int64) bool {
 	l.t.Helper()
 	return taken(l.t, l.o.Store, counter.Check{Key: l.key, Limit: &l.part, Cost: cost}) == 1

@@ -9,13 +9,14 @@ import (
 )
 
 // Corrections is the store that corrects charges once the response is known, both charges that the
-// shared store made and charges that this process made in its place. Make one with
-// [Store.Corrections]. It is safe for concurrent use.
+// shared store made and charges that this process made in its place. [Store.Corrections] returns
+// one. It is safe for concurrent use.
 //
-// A further charge that the shared store has certainly not executed is owed, and its result is
-// [counter.Result.Local]. It is also counted in memory, so the next request that this process
-// decides takes the real cost into account. A refund of a charge that this process made reduces the
-// debt. If the debt has already been charged in the shared store, the refund goes there.
+// A further charge that the shared store has certainly not executed is kept as a debt, and its
+// result is [counter.Result.Local]. It is also counted in memory, so the next request that this
+// process decides takes the real cost into account. A refund of a charge that this process made
+// reduces the debt. If the debt has already been charged in the shared store, the refund goes
+// there.
 type Corrections struct{ store *Store }
 
 var _ counter.Batcher = Corrections{}
@@ -63,7 +64,7 @@ func refundsLocal(checks []counter.Check) bool {
 }
 
 // isLocalRefund reports whether a check refunds a charge that this process made, which has a
-// negative receipt, or a charge with an unknown outcome, which has none.
+// negative receipt, or a charge with an unknown outcome, which has no receipt.
 func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
 // refundLocal makes the refunds of charges that this process made. It returns the checks that
@@ -133,18 +134,19 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 	return nil
 }
 
-// force counts a further charge in the local store, and reports whether it did. The result is in t.
+// The method force counts a further charge in the local store, and reports whether it did. The
+// result is stored in t.
 func (s *Store) force(t *localCall, c *counter.Check) bool {
 	s.catchUpCheck(t, c)
 	t.one[0] = *c
 	if c.OnError == counter.OnErrorLocal {
 		t.text = t.text[:0]
 		t.one[0].Key = t.tallyKey(c)
-		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally misses the units
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the units would be missing from the tally
 		t.one[0].Key = c.Key
 	}
 	t.one[0].Cost = shareOf(c, share(c, s.nodes()))
 	err := s.options.Local.Take(context.Background(), t.one[:], t.result[:])
-	t.one[0] = counter.Check{} // the caller owns its key
+	t.one[0] = counter.Check{} // the caller owns the key
 	return err == nil
 }

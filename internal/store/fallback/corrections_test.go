@@ -19,7 +19,7 @@ func settledCheck(t *testing.T, key string, count, cost int64) counter.Check {
 	return c
 }
 
-// take sends one check and returns the result.
+// The method take sends one check and returns the result.
 func (w *world) take(t *testing.T, c counter.Check) counter.Result {
 	t.Helper()
 	results := make([]counter.Result, 1)
@@ -29,7 +29,7 @@ func (w *world) take(t *testing.T, c counter.Check) counter.Result {
 	return results[0]
 }
 
-// correct settles a charge with its real cost, and returns the result.
+// The method correct settles a charge with its real cost, and returns the result.
 func (w *world) correct(c counter.Check, charge counter.Result, cost int64) (counter.Result, error) {
 	results := make([]counter.Result, 1)
 	switch {
@@ -114,7 +114,7 @@ func TestTheRealCostCountsInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if admitted != 91 { // beyond 91, the 10 reserved units do not fit
+	if admitted != 91 { // above 91 used units, the 10 reserved units do not fit
 		t.Errorf("%d admitted of 100 that cost 1", admitted)
 	}
 }
@@ -179,7 +179,7 @@ func TestCorrectionsAddUp(t *testing.T) {
 			}
 		}
 		for range random.IntN(80) {
-			store.fails = random.IntN(2) // no call is lost, whether the store is available or not
+			store.fails = random.IntN(2) // no call is lost on the way, whether the store is available or not
 			if random.IntN(2) == 0 {
 				charges = append(charges, w.take(t, check))
 				least, most = least+100, most+100

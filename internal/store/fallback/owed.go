@@ -19,13 +19,13 @@ const OwedMax = 1 << 16
 
 const owedShards = 64
 
-// owed holds the debts: the units that this process admitted and that the store has certainly not
-// charged. The first request for a counter after the outage charges its debt in the store, so a
-// client has no second allowance. A debt is dropped when its window ends.
+// The type owed holds the debts of all counters: the units that this process admitted and that the
+// store has certainly not charged. The first request for a counter after the outage charges its
+// debt in the store, so a client has no second allowance. A debt is dropped when its window ends.
 type owed struct {
 	seed   maphash.Seed
-	count  atomic.Int64 // counters that owe units: usually 0, and checking costs one load
-	kept   atomic.Int64 // entries, including those without owed units
+	count  atomic.Int64 // the number of counters that owe units; usually it is 0, and a check costs one load
+	kept   atomic.Int64 // the number of entries, including those without owed units
 	shards [owedShards]owedShard
 }
 
@@ -35,19 +35,19 @@ type owedShard struct {
 	debts   map[string]*debt
 }
 
-// debt holds the units owed to one counter. If the units might be refunded, the entry remains after
-// they are charged, until its window ends.
+// The type debt holds the units owed to one counter. If the units might be refunded, the entry
+// remains after they are charged, until its window ends.
 //
 // Units are identified by their receipts in memory, which do not decrease. A refund of units
 // reduces the debt, or refunds its charge in the store. All units of one window have one receipt in
 // the store, so the refund can be made from the units of another request. This is correct because
-// all of them are charged. After a charge with an unknown outcome they might not be, so nothing
-// older is refunded.
+// all of them are charged. After a charge with an unknown outcome some of them might not be
+// charged, so no older unit is refunded.
 type debt struct {
 	units      int64
 	underway   int64 // units that a request is charging in the store
 	until      time.Time
-	settling   bool // a request is charging the debt in the store
+	settling   bool // whether a request is charging the debt in the store
 	refundable bool
 	last       counter.Micros // the latest receipt in memory
 	owing      counter.Micros // the first receipt of the units
@@ -56,17 +56,17 @@ type debt struct {
 	charged    charged
 }
 
-// charged holds units of a debt that the store has charged, minus refunds.
+// The type charged holds units of a debt that the store has charged, minus refunds.
 type charged struct {
 	units   int64
 	first   counter.Micros // the first receipt in memory
-	receipt counter.Micros // in the store
+	receipt counter.Micros // the receipt in the store
 }
 
-// due holds the units of one check that are to be owed.
+// The type due holds the units of one check that become a debt.
 type due struct {
 	units      int64
-	receipt    counter.Micros // of the local store
+	receipt    counter.Micros // the receipt of the local store
 	until      time.Time      // when the window ends
 	refundable bool
 }
@@ -75,7 +75,7 @@ func (o *owed) shard(key []byte) *owedShard {
 	return &o.shards[maphash.Bytes(o.seed, key)%owedShards]
 }
 
-// add adds units to a counter's debt. It reports whether it did.
+// The method add adds units to a counter's debt. It reports whether there was room for the debt.
 func (o *owed) add(key []byte, now time.Time, u due) bool {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -109,7 +109,7 @@ func (o *owed) add(key []byte, now time.Time, u due) bool {
 	return true
 }
 
-// remove removes an entry that no request is charging. The caller holds the lock.
+// The method remove removes an entry that no request is charging. The caller holds the lock.
 func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	if d.units > 0 {
 		o.count.Add(-1)
@@ -118,8 +118,8 @@ func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	o.kept.Add(-1)
 }
 
-// drop removes entries of a shard whose window has ended. It reports whether there were any. The
-// caller holds the lock.
+// The method drop removes entries of a shard whose window has ended. It reports whether there were
+// any. The caller holds the lock.
 func (o *owed) drop(sh *owedShard, now time.Time) (dropped bool) {
 	for key, d := range sh.debts {
 		if now.After(d.until) && !d.settling {
@@ -130,8 +130,9 @@ func (o *owed) drop(sh *owedShard, now time.Time) (dropped bool) {
 	return dropped
 }
 
-// begin removes and returns a counter's debt so that the caller can charge it in the store. If
-// another request is charging it, begin waits for that request, at most until the store's deadline.
+// The method begin removes and returns a counter's debt so that the caller can charge it in the
+// store. If another request is charging it, begin waits for that request, at most until the store's
+// deadline.
 func (o *owed) begin(key []byte, now time.Time) (units int64) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -140,7 +141,7 @@ func (o *owed) begin(key []byte, now time.Time) (units int64) {
 	for d != nil && d.settling {
 		sh.settled.Wait()
 		if d = sh.debts[string(key)]; d != nil && !d.settling {
-			return 0 // the charge failed, or other units are owed by now; the next call charges them
+			return 0 // the charge failed, or other units have become a debt; the next call charges them
 		}
 	}
 	switch {
@@ -157,9 +158,9 @@ func (o *owed) begin(key []byte, now time.Time) (units int64) {
 	return units
 }
 
-// end ends the charge of a debt that begin started. If unsent is set, the store has certainly not
-// charged the units, so they are still owed. Otherwise charge is the store's answer, nil if it is
-// unknown.
+// The method end completes the charge of a debt that begin has started. If unsent is set, the store
+// has certainly not charged the units, so they are still owed. Otherwise the argument charge is the
+// store's answer; nil if it is unknown.
 func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -185,7 +186,7 @@ func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result)
 	sh.settled.Broadcast()
 }
 
-// uncharged returns the units of a counter that the store is not known to have charged.
+// The method uncharged returns the units of a counter that the store is not known to have charged.
 func (o *owed) uncharged(key []byte) int64 {
 	if o.count.Load() == 0 {
 		return 0
@@ -199,9 +200,9 @@ func (o *owed) uncharged(key []byte) int64 {
 	return 0
 }
 
-// refund refunds units that were owed under a receipt of the local store. First it reduces the
-// debt. It returns the number of units that have already been charged in the store, and the receipt
-// with which they can be refunded there.
+// The method refund refunds units that were owed under a receipt of the local store. First it
+// reduces the debt. It returns the number of units that have already been charged in the store, and
+// the receipt with which they can be refunded there.
 func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64) (left int64, receipt counter.Micros) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -229,8 +230,8 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 	return left, d.charged.receipt
 }
 
-// settle charges the debts of a call's counters in the store, before the call. If a charge fails,
-// settle returns its error, and the call itself need not be sent.
+// The method settle charges the debts of a call's counters in the store, before the call. If a
+// charge fails, settle returns its error, and the call itself need not be sent.
 func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check) error {
 	for i := range checks {
 		c := &checks[i]
@@ -246,8 +247,8 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 	return nil
 }
 
-// charge charges a debt in the store. The units remain owed only if the store has certainly not
-// charged them, so nothing is charged twice.
+// The method charge charges a debt in the store. The units remain owed only if the store has
+// certainly not charged them, so nothing is charged twice.
 func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, units int64) error {
 	notCharged, charge := false, (*counter.Result)(nil)
 	defer func() { s.owed.end(c.Key, units, notCharged, charge) }()
@@ -265,8 +266,8 @@ func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, unit
 	return err
 }
 
-// unsent reports whether a failed call was certainly not executed: the error, or an error that it
-// wraps, has a method Unsent that returns true.
+// The function unsent reports whether a failed call was certainly not executed: the error, or an
+// error that it wraps, has a method Unsent that returns true.
 func unsent(err error) bool {
 	failure, ok := errors.AsType[interface {
 		error

@@ -61,10 +61,10 @@ func TestNothingIsChargedTwice(t *testing.T) {
 	}
 }
 
-// lossy is a store whose calls fail at a chosen point.
+// The type lossy is a store whose calls fail at a chosen point.
 type lossy struct {
 	counter.Store
-	// fails is the point: 0 for no failure, 1 before the call is sent, 2 after it is sent and
+	// the point of the failure: 0 for no failure, 1 before the call is sent, 2 after it is sent and
 	// before it is executed, 3 after it is executed.
 	fails int
 	lost  int // units of calls that were sent and not executed
@@ -86,7 +86,7 @@ func (l *lossy) Take(ctx context.Context, checks []counter.Check, results []coun
 	return l.Store.Take(ctx, checks, results)
 }
 
-// used returns the number of units of a counter that the inner store has counted.
+// The method used returns the number of units of a counter that the inner store has counted.
 func (w *world) used(c *counter.Check) int64 {
 	look, result := *c, make([]counter.Result, 1)
 	look.Op, look.Cost = counter.OpLook, 0
@@ -109,7 +109,7 @@ func TestEndedWindowsAreNotCharged(t *testing.T) {
 	}
 }
 
-// TestOwedIsBounded: beyond OwedMax counters, no debt is kept until others have ended.
+// TestOwedIsBounded: beyond OwedMax counters, no debt is kept until other debts have ended.
 func TestOwedIsBounded(t *testing.T) {
 	var o owed
 	o.seed = maphash.MakeSeed()
@@ -155,7 +155,7 @@ func TestManyTellTheStore(t *testing.T) {
 	}
 }
 
-// unsteady is a store that answers three out of four calls.
+// The type unsteady is a store that answers three out of four calls.
 type unsteady struct {
 	counter.Store
 	calls atomic.Int64

@@ -33,8 +33,8 @@ type Options struct {
 	// starts from this number. An answer that admits a request must be included before the request
 	// is admitted. Nil means that there are no reports.
 	Known func(c *counter.Check) (used int64)
-	// AtOnce answers a call as the shared store would, if that is possible without asking it, and
-	// otherwise returns false and charges nothing. Nil means that it never is.
+	// AtOnce answers a call as the shared store would, if that is possible without calling that
+	// store. Otherwise it returns false and charges nothing. Nil means that this is never possible.
 	AtOnce func(checks []counter.Check, results []counter.Result) bool
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
@@ -43,17 +43,17 @@ type Options struct {
 	Failed func(err error)
 }
 
-// Store is a [counter.Store] and [counter.Batcher] over another store. Make one with [New]. It is
+// Store is a [counter.Store] and [counter.Batcher] over another store. [New] returns one. It is
 // safe for concurrent use.
 type Store struct {
 	inner   counter.Store
-	batcher counter.Batcher // inner, if it implements Batcher
+	batcher counter.Batcher // the inner store, if it implements Batcher
 	options Options
 	pool    sync.Pool // of *localCall
 	ready   atomic.Bool
 	owed    owed
 	tallies tallies
-	locks   [owedShards]sync.Mutex // serialize catchUpCheck for a counter
+	locks   [owedShards]sync.Mutex // the locks that serialize catchUpCheck for a counter
 }
 
 var _ counter.Batcher = (*Store)(nil)
@@ -65,7 +65,7 @@ type localCall struct {
 	text    []byte // keys of unsharded counters and of tallies
 	// for each check appended to the caller's checks: the index of the caller's check
 	parts  []int
-	one    [1]counter.Check // a call about one counter
+	one    [1]counter.Check // the checks of a call about one counter
 	result [1]counter.Result
 }
 
@@ -100,8 +100,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.or(t, err, unsent(err), checks, results)
 }
 
-// TakeNow answers a call like Take, but only if it can without asking the shared store. Otherwise
-// it returns false, and charges nothing.
+// TakeNow answers a call like Take, but only if that is possible without calling the shared store.
+// Otherwise it returns false, and charges nothing.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if s.options.AtOnce == nil || s.owed.count.Load() > 0 {
 		return false
@@ -114,7 +114,7 @@ func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	return true
 }
 
-// prepare calls Options.Prepare if a check needs it.
+// The method prepare calls Options.Prepare if a check needs it.
 func (s *Store) prepare(checks []counter.Check) {
 	if s.options.Prepare == nil || s.ready.Load() {
 		return
@@ -159,9 +159,10 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// or calls tally for an answer of the store. If the store has not answered, it answers the call
-// from memory, or returns the error. It uses t if t is not nil. unsent reports that the store has
-// certainly not executed the call; the admitted units then become a debt.
+// The method or updates the tallies by an answer of the store. If the store has not answered, it
+// answers the call from memory, or returns the error. It uses t if t is not nil. The argument
+// unsent reports that the store has certainly not executed the call; the admitted units then become
+// a debt.
 func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -187,9 +188,9 @@ func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check,
 	return nil
 }
 
-// standsIn reports whether a failed call is answered from memory. At least one rule must be counted
-// in memory, and no rule may require a denial. Refunds and forced charges are excluded, because
-// they concern a charge that only the store has recorded.
+// The function standsIn reports whether a failed call is answered from memory. At least one rule
+// must be counted in memory, and no rule may require a denial. Refunds and forced charges are
+// excluded, because they concern a charge that only the store has recorded.
 func standsIn(err error, checks []counter.Check) bool {
 	if !errors.Is(err, counter.ErrUnavailable) {
 		return false
@@ -206,13 +207,14 @@ func standsIn(err error, checks []counter.Check) bool {
 	return stands
 }
 
-// counts reports whether this process counts a check of a limit while the store does not answer.
+// The function counts reports whether this process counts a check of a limit while the store does
+// not answer.
 func counts(c *counter.Check) bool {
 	return c.Limit != nil && (c.OnError == counter.OnErrorLocal || c.OnError == counter.OnErrorAllow)
 }
 
-// share returns the number of equal parts into which a limit is divided. This process admits one
-// part. Under on_error: allow the only part is the whole limit.
+// The function share returns the number of equal parts into which a limit is divided. This process
+// admits one part. Under on_error: allow the only part is the whole limit.
 func share(c *counter.Check, nodes int64) int64 {
 	if c.OnError == counter.OnErrorLocal {
 		return nodes
@@ -221,7 +223,7 @@ func share(c *counter.Check, nodes int64) int64 {
 }
 
 // catchUp raises the counters in memory to the usage that the store last reported, so that a client
-// does not get units again that the store has already counted.
+// cannot use units again that the store has already counted.
 func (s *Store) catchUp(t *localCall, checks []counter.Check) {
 	if s.options.Known == nil {
 		return
@@ -256,9 +258,9 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	}
 }
 
-// owe records the units of an admitted request, so that they are charged when the store answers
-// again. Only the units of a call that is certainly unsent are owed. The results have the receipts
-// and units that a settlement needs.
+// The method owe records the units of an admitted request, so that they are charged when the store
+// answers again. Only the units of a call that was certainly not sent become a debt. The results
+// contain the receipts and units that a settlement needs.
 func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results []counter.Result) {
 	if anyDenied(checks, results) {
 		s.settleDoubt(checks)
@@ -314,7 +316,7 @@ func (s *Store) nodes() int64 {
 	return int64(min(max(1, s.options.Nodes()), NodesMax))
 }
 
-// take takes from this node's share in the local store.
+// The method take takes units from this node's share in the local store.
 func (t *localCall) take(local counter.Store, checks []counter.Check, results []counter.Result, nodes int64) error {
 	t.checks, t.results, t.text = append(t.checks[:0], checks...), append(t.results[:0], results...), t.text[:0]
 	t.parts = t.parts[:0]
@@ -365,10 +367,10 @@ func (t *localCall) take(local counter.Store, checks []counter.Check, results []
 	return nil
 }
 
-// divide counts a check of one shard both in its shard and in the whole limit. The node's share is
-// taken from the whole limit, because a share smaller than the number of shards would otherwise
-// admit a request in each shard. The shard is counted as well because some servers might still
-// answer. Those servers count the other shards, whose units this node must not admit.
+// The method divide counts a check of one shard both in its shard and in the whole limit. The
+// node's share is taken from the whole limit, because a share smaller than the number of shards
+// would otherwise admit a request in each shard. The shard is counted as well because some servers
+// might still answer. Those servers count the other shards, whose units this node must not admit.
 func (t *localCall) divide(i int, nodes int64) {
 	c := &t.checks[i]
 	part, start := *c, len(t.text)

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// shared is a shared store that a test can make unavailable.
+// The type shared is a shared store that a test can make unavailable.
 type shared struct {
 	counter.Store
 	err error
@@ -28,7 +28,7 @@ func (s *shared) Take(ctx context.Context, checks []counter.Check, results []cou
 	return s.Store.Take(ctx, checks, results)
 }
 
-// notExecuted is the error of a call that the store has certainly not executed.
+// The type notExecuted is the error of a call that the store has certainly not executed.
 type notExecuted struct{ error }
 
 func (e notExecuted) Unwrap() error { return e.error }
@@ -39,7 +39,7 @@ var (
 	errAway = fmt.Errorf("a reason: %w", notExecuted{counter.ErrUnavailable})
 )
 
-// world is a store with its fallback.
+// The type world is a store with its fallback.
 type world struct {
 	*Store
 	inner  *shared
@@ -66,7 +66,7 @@ func memory(t *testing.T) *memstore.Store {
 	return s
 }
 
-// limited returns a check of a monthly limit.
+// The function limited returns a check of a monthly limit.
 func limited(t *testing.T, key string, count, cost int64, word counter.OnError) counter.Check {
 	t.Helper()
 	l, err := counter.NewLimit(counter.FixedWindow, count, 31*24*counter.Hour, 0)
@@ -76,7 +76,7 @@ func limited(t *testing.T, key string, count, cost int64, word counter.OnError) 
 	return counter.Check{Key: []byte("rl1:a:r:{" + key + "}:1m:fw"), Limit: &l, Op: counter.OpTake, Cost: cost, OnError: word}
 }
 
-// admits returns how many of n calls are admitted.
+// The method admits returns how many of n calls are admitted.
 func (w *world) admits(t *testing.T, calls int, checks ...counter.Check) (admitted int) {
 	t.Helper()
 	results := make([]counter.Result, len(checks))
@@ -135,7 +135,7 @@ func TestSharesOfShards(t *testing.T) {
 }
 
 // TestSharesOfSomeShards: while the store still counts most shards, the shares of the other shards
-// do not exceed their parts. So all together admit the limit.
+// do not exceed their parts. So the shares and the store together admit exactly the limit.
 func TestSharesOfSomeShards(t *testing.T) {
 	w := newWorld(t, 1)
 	whole, admitted := limited(t, "x", 64, 1, counter.OnErrorLocal), 0
@@ -192,7 +192,8 @@ func TestPreparedOnce(t *testing.T) {
 	}
 }
 
-// TestStricterWords: a rule with deny fails the call; a rule that denies nothing does not.
+// TestStricterWords: a rule with on_error: deny makes the call fail; a rule that denies nothing
+// does not.
 func TestStricterWords(t *testing.T) {
 	w := newWorld(t, 1)
 	w.inner.err = errAway

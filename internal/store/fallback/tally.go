@@ -22,12 +22,12 @@ const (
 	tallySpanMax = 400 * 24 * time.Hour
 )
 
-// tallies are counts of admissions in memory, one for each counter for which this process has
-// decided a request in place of the store. A tally counts the admissions by this process and by the
-// store. The store has not recorded the requests that this process admitted yet. Without the tally,
-// the store and this process would each admit the whole limit.
+// The type tallies are counts of admissions in memory, one for each counter for which this process
+// has decided a request in place of the store. A tally counts the admissions by this process and by
+// the store. The store has not recorded the requests that this process admitted yet. Without the
+// tally, the store and this process would each admit the whole limit.
 type tallies struct {
-	count  atomic.Int64 // usually 0, and checking costs one load
+	count  atomic.Int64 // the number of tallies; usually it is 0, and a check costs one load
 	shards [tallyShards]tallyShard
 }
 
@@ -36,7 +36,7 @@ type tallyShard struct {
 	byKey map[string]*tally
 }
 
-// tally is the tally of one counter. Its count is in the local store.
+// The type tally is the tally of one counter. Its count is in the local store.
 type tally struct {
 	until time.Time // when the units of the last request that this process decided expire
 	// doubt is the number of units that the store might not have charged: those that this process
@@ -49,14 +49,14 @@ func (s *Store) tallyShard(key []byte) *tallyShard {
 	return &s.tallies.shards[maphash.Bytes(s.owed.seed, key)%tallyShards]
 }
 
-// tallied reports whether a check has a tally once this process has decided it.
+// The function tallied reports whether a check gets a tally when this process decides it.
 func tallied(c *counter.Check) bool { return counts(c) && !c.Shadow }
 
-// tallySuffix follows the key of a counter under on_error: local, whose own count in memory is of
-// shares.
+// tallySuffix follows the key of a counter under on_error: local, whose own count in memory
+// consists of shares.
 const tallySuffix = ":whole"
 
-// tallyKey returns the key of a check's tally in the local store. It is valid until t.text is
+// tallyKey returns the key of a check's tally in the local store. The key is valid until t.text is
 // reset.
 func (t *localCall) tallyKey(c *counter.Check) []byte {
 	if c.OnError != counter.OnErrorLocal {
@@ -67,8 +67,8 @@ func (t *localCall) tallyKey(c *counter.Check) []byte {
 	return t.text[start:len(t.text):len(t.text)]
 }
 
-// addTally adds a check that counts a check under on_error: local in its tally as well, at its full
-// limit. So this process denies what it knows to exceed the limit.
+// addTally adds a check that counts the given check, under on_error: local, in its tally as well,
+// at its full limit. So this process denies requests that it knows to exceed the limit.
 func (t *localCall) addTally(i int, c *counter.Check) {
 	if c.Shadow || len(t.checks) == counter.ChecksMax {
 		return
@@ -80,7 +80,7 @@ func (t *localCall) addTally(i int, c *counter.Check) {
 
 // startTallies starts the tallies of a call that this process decides. The caller must read the
 // store's last report only after startTallies, so that an admission by the store is in the tally or
-// in the report. The units are in doubt until [Store.settleDoubt].
+// in the report. The units are in doubt until [Store.settleDoubt] is called.
 func (s *Store) startTallies(checks []counter.Check) {
 	now := s.options.Now()
 	for i := range checks {
@@ -113,17 +113,17 @@ func (s *Store) startTally(c *counter.Check, now time.Time) {
 	t.until, t.doubt = now.Add(spanOf(c.Limit)), min(t.doubt+unitsOf(c), counter.CountMax)
 }
 
-// ended reports whether the units of a tally have expired. The units of a token bucket expire only
-// when the bucket is full again, which can be later than t.until. So the tally of a token bucket
-// ends only when the store reports at least as much usage as the tally has.
+// The method ended reports whether the units of a tally have expired. The units of a token bucket
+// expire only when the bucket is full again, which can be later than t.until. So the tally of a
+// token bucket ends only when the store reports at least as much usage as the tally has.
 func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
 }
 
 // dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
-// over, or the one with the fewest units in doubt if there are none: made-up clients, with a unit
-// each, do not displace the tally of a client that would have its limit again. The caller holds the
-// lock.
+// over, or the one with the fewest units in doubt if there are none: so made-up clients, with a
+// unit each, do not displace the tally of a client that would otherwise get its limit again. The
+// caller holds the lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
 	before, least, looked := len(sh.byKey), "", 0
@@ -160,7 +160,7 @@ func (s *Store) findTally(c *counter.Check) (t tally, found bool) {
 	return *kept, true
 }
 
-// endTally ends a tally. If onlyLate is true, it does so only if the tally's time is over.
+// endTally ends a tally. If onlyLate is true, it ends the tally only if its time is over.
 func (s *Store) endTally(key []byte, onlyLate bool) {
 	sh := s.tallyShard(key)
 	sh.mu.Lock()
@@ -199,14 +199,14 @@ func spanOf(l *counter.Limit) time.Duration {
 	case l.Algorithm() == counter.TokenBucket:
 		span *= float64(l.Capacity()) / float64(l.Count())
 	case l.Calendar() != 0:
-		span *= 2 // the length of the window is only typical
+		span *= 2 // because the length of the window is only typical
 	}
 	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
 }
 
-// tally updates the counters in memory for those counters of the call that have a tally: it adds
-// the units that the shared store has charged, and subtracts refunds. If the limit is used up in
-// memory, the request is denied, because this process admitted units that the store had not
+// The method tally updates the counters in memory for those counters of the call that have a tally:
+// it adds the units that the shared store has charged, and subtracts refunds. If the limit is used
+// up in memory, the request is denied, because this process admitted units that the store had not
 // recorded when it answered. The store's charges for the request are not refunded.
 func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.tallies.count.Load() == 0 {
@@ -263,7 +263,7 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 	return local, false
 }
 
-// agree completes a call that the tallies admit. It returns false if they deny it.
+// The method agree completes a call that the tallies admit. It returns false if they deny it.
 func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
 		return false
@@ -282,10 +282,10 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 	return true
 }
 
-// insist handles a call that the tallies denied although the store admitted it. If, by the store's
-// reports, all of its limits have room, insist counts the call and returns true; otherwise it
-// returns false. It counts the units before it examines the limits, so that a request that this
-// process decides at the same time is taken into account.
+// The method insist handles a call that the tallies denied although the store admitted it. If all
+// of its limits have room according to the store's reports, it counts the call and returns true;
+// otherwise it returns false. It counts the units before it examines the limits, so that a request
+// that this process decides at the same time is taken into account.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
 	for k, i := range t.parts {
@@ -314,16 +314,16 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 	return fits
 }
 
-// fits reports whether, by the store's reports, a limit has room for all units: those that the
-// store has charged, those that are owed and those in doubt. The count in memory can be too high
-// after a reset or a refund by another process.
+// The method fits reports whether a limit has room, according to the store's reports, for all
+// units: those that the store has charged, those that are owed and those in doubt. The count in
+// memory can be too high after a reset or a refund by another process.
 //
 // Units move between the three at the same time, so the order of reading matters: units can be
 // counted twice, but none is missed. If no units remain, the store might have charged more than the
 // limit.
 func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	if c.Limit.Algorithm() == counter.TokenBucket {
-		return false // debts of a bucket are dropped before it is full
+		return false // debts of a bucket are dropped before the bucket is full
 	}
 	before, _ := s.findTally(c)
 	owed := s.owed.uncharged(c.Key)
@@ -336,7 +336,7 @@ func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	return used < capacity && used+owed+max(before.doubt, after.doubt) <= capacity
 }
 
-// disagree denies a call that the shared store has admitted.
+// The method disagree denies a call that the shared store has admitted.
 func (s *Store) disagree(t *localCall, checks []counter.Check, results []counter.Result) {
 	for i := range results {
 		results[i] = counter.Result{At: results[i].At, Local: true}

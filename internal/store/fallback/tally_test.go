@@ -149,7 +149,7 @@ func TestTalliesAreBounded(t *testing.T) {
 }
 
 // TestMadeUpClientsDisplaceNoTally: a client that used up its limit while the store failed does not
-// get a second allowance by making up more clients than there is room for tallies.
+// get a second allowance by making up more clients than the number of tallies.
 func TestMadeUpClientsDisplaceNoTally(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorAllow)

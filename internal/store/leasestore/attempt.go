@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// role is the way in which one check of a call is answered.
+// The type role is the way in which one check of a call is answered.
 type role uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	asks                 // the call takes units for this request and for others
 )
 
-// part is the state of one check of a call.
+// The type part holds the state of one check of a call.
 type part struct {
 	role   role
 	id     identity
@@ -30,12 +30,13 @@ type part struct {
 	asking lease.Call
 }
 
-// attempt is one call in which some limits can be leased.
+// The type attempt is one call in which some limits can be leased.
 //
 // It goes through its checks once and reserves held units. If another call is under way for a
-// counter, the attempt waits for that call. It does not wait while others wait for a call that it
-// is about to make, so attempts cannot deadlock. Then one call to the inner store takes everything
-// that is not reserved. If that call is denied or fails, the reserved units are put back.
+// counter, the attempt waits for that call. It does not wait while other requests wait for a call
+// that it is about to make, so attempts cannot deadlock. Then one call to the inner store takes
+// everything that is not reserved. If that call is denied or fails, the reserved units are put
+// back.
 type attempt struct {
 	store   *Store
 	checks  []counter.Check
@@ -44,25 +45,25 @@ type attempt struct {
 	parts   []part
 	owned   int  // number of checks that take units for others too
 	inHand  int  // number of checks with reserved units
-	atOnce  bool // the attempt must neither wait nor call the inner store
+	atOnce  bool // whether the attempt must neither wait nor call the inner store
 
 	deadline  time.Time
 	wait      *waiter // set while the attempt waits in the queue of check at
 	at        int
-	recording *part // the call is made to record the denial by this part
+	recording *part // the call serves to record the denial by this part
 
 	asked   []counter.Check // the checks for the inner store
 	answers []counter.Result
-	from    []int // for each of these, its index in checks
+	from    []int // the index in checks of each of these
 }
 
-// reset prepares the attempt for a call.
+// The method reset prepares the attempt for a call.
 func (a *attempt) reset(s *Store, k kind, checks []counter.Check, results []counter.Result) {
 	*a = attempt{store: s, checks: checks, results: results, kind: k, parts: slices.Grow(a.parts[:0], len(checks))[:len(checks)],
 		asked: a.asked[:0], answers: a.answers[:0], from: a.from[:0]}
 }
 
-// release drops the attempt's pointers and returns it to the pool.
+// The method release drops the attempt's pointers and returns it to the pool.
 func (a *attempt) release() {
 	clear(a.parts)
 	clear(a.asked)
@@ -79,7 +80,7 @@ const (
 	ready                  // the inner store must be called
 )
 
-// reserve processes the remaining checks until one denies or has to wait.
+// The method reserve processes the remaining checks until one denies or has to wait.
 func (a *attempt) reserve() outcome {
 	for ; a.at < len(a.checks); a.at++ {
 		if !leasable(&a.checks[a.at]) {
@@ -95,12 +96,12 @@ func (a *attempt) reserve() outcome {
 	return a.reservedAll()
 }
 
-// leasable reports whether a check may be answered from held units.
+// The function leasable reports whether a check may be answered from held units.
 func leasable(c *counter.Check) bool {
 	return c.Lease && c.Op == counter.OpTake && c.Cost > 0 && !c.Shadow
 }
 
-// take decides check i if its counter can.
+// The method take decides check i if its counter can do so.
 func (a *attempt) take(i int) lease.Verdict {
 	s, c, p := a.store, &a.checks[i], &a.parts[i]
 	p.id = s.identify(c.Key)
@@ -148,9 +149,9 @@ func (a *attempt) take(i int) lease.Verdict {
 	return v
 }
 
-// remembered reports whether a recent denial of check i makes a call to the store unnecessary. A
-// held counter usually remembers that denial itself, so this matters for counters that were evicted
-// or are not held.
+// The method remembered reports whether a recent denial of check i makes a call to the store
+// unnecessary. A held counter usually remembers that denial itself, so this matters for counters
+// that were evicted or are not held.
 func (a *attempt) remembered(i int) bool {
 	s := a.store
 	if s.denials == nil || a.kind != takes {
@@ -160,8 +161,8 @@ func (a *attempt) remembered(i int) bool {
 	return denies
 }
 
-// own makes the attempt's call the only call for the check's counter, unless another call is under
-// way.
+// The method own makes the attempt's call the only call for the check's counter, unless another
+// call is under way.
 func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
 	if asking, ok := p.held.ask(now, c.Limit, c.Cost); ok {
 		p.role, p.asking = asks, asking
@@ -169,9 +170,9 @@ func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
 	}
 }
 
-// hasTime reports whether the request has time to wait for another call. There must be time for the
-// rest of that call, for the call after it, and for the request's own call. If the store is too
-// slow for that, each request makes its own call at once.
+// hasTime reports whether the request has enough time to wait for another call. There must be
+// enough time for the rest of that call, for the call after it, and for the request's own call. If
+// the store is too slow for that, each request makes its own call at once.
 func (a *attempt) hasTime() bool {
 	left := a.store.timeout
 	if !a.deadline.IsZero() {
@@ -180,7 +181,7 @@ func (a *attempt) hasTime() bool {
 	return 3*a.store.away() <= left
 }
 
-// away returns the recent response time of the inner store.
+// The method away returns the recent response time of the inner store.
 func (s *Store) away() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
 
 // noteAnswer records the answer to a call and how long it took. A longer time takes effect at once,
@@ -191,7 +192,7 @@ func (s *Store) noteAnswer(sent counter.Micros) {
 	s.rtt.Store(max(took, rtt-(rtt-took)/8))
 }
 
-// answered records that a call sent at an instant was answered.
+// The method answered records that a call sent at an instant was answered.
 func (s *Store) answered(sent counter.Micros) {
 	s.lastArrived.Store(int64(s.now()))
 	for {
@@ -202,7 +203,7 @@ func (s *Store) answered(sent counter.Micros) {
 	}
 }
 
-// enqueue queues the attempt behind the call that is under way for a counter.
+// The method enqueue queues the attempt behind the call that is under way for a counter.
 func (a *attempt) enqueue(h *held, c *counter.Check) {
 	w := a.store.waiters.Get().(*waiter)
 	if a.deadline.IsZero() {
@@ -213,7 +214,8 @@ func (a *attempt) enqueue(h *held, c *counter.Check) {
 	h.push(w)
 }
 
-// await waits for the call that the attempt is queued behind, and continues with the result.
+// The method await waits for the call behind which the attempt is queued, and continues with the
+// result.
 func (a *attempt) await(ctx context.Context) (outcome, error) {
 	s, p, w := a.store, &a.parts[a.at], a.wait
 	a.wait = nil
@@ -253,7 +255,7 @@ func (a *attempt) reservedAll() outcome {
 	return settled
 }
 
-// abandon puts back the reserved units and gives up the attempt's calls.
+// The method abandon puts back the reserved units and gives up the attempt's calls.
 func (a *attempt) abandon() {
 	for i := range a.parts {
 		switch p := &a.parts[i]; p.role {
@@ -284,14 +286,14 @@ func (a *attempt) putBack(i int) {
 	}
 }
 
-// deny denies the call by the state of the counter of check a.at. It calls the store only if the
-// denial must be recorded or a shadow check must be evaluated.
+// The method deny denies the call according to the state of the counter of check a.at. It calls the
+// store only if the denial must be recorded or a shadow check must be evaluated.
 func (a *attempt) deny() outcome {
 	s, i := a.store, a.at
 	denial := a.results[i]
 	a.abandon()
 	if a.kind == shadows || a.checks[i].Guard != 0 && !a.recorded(i) {
-		return ready // with the caller's checks unchanged
+		return ready // the call is made with the caller's checks unchanged
 	}
 	now, p := s.now(), recorder{}
 	for j := range a.checks {
@@ -307,8 +309,8 @@ func (a *attempt) deny() outcome {
 	return settled
 }
 
-// recorded reports whether the denial by check i is already recorded as a violation, or another
-// call is recording it. If not, this call records it.
+// The method recorded reports whether the denial by check i is already recorded as a violation, or
+// another call is recording it. If it is not recorded, this call records it.
 func (a *attempt) recorded(i int) bool {
 	p, denial := &a.parts[i], a.results[i]
 	if a.remembered(i) {

@@ -30,7 +30,7 @@ func request(random *rand.Rand, counters []counter.Check) []counter.Check {
 
 // TestTheBooksBalance: three nodes send random requests under several limits, one at a time and in
 // batches. If nothing fails, the store has charged exactly the admitted units. If calls fail, it
-// has charged at least those. No request is late or waits forever.
+// has charged at least the admitted units. No request is late or waits forever.
 func TestTheBooksBalance(t *testing.T) {
 	seed := storetest.Seed(t)
 	for _, lose := range []float64{0, 0.05} {
@@ -67,7 +67,7 @@ func TestTheBooksBalance(t *testing.T) {
 	}
 }
 
-// askAll makes several requests at once.
+// The method askAll makes several requests at once.
 func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 	start, calls := time.Now(), make([]counter.Call, len(requests))
 	for i := range requests {
@@ -79,7 +79,7 @@ func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 	}
 }
 
-// balance compares the units that the store has charged with those that were admitted.
+// The method balance compares the units that the store has charged with those that were admitted.
 func (l *ledger) balance(f *far, counters []counter.Check) {
 	f.Helper()
 	for i := range counters {
@@ -127,8 +127,8 @@ func TestARefundIsSentOnce(t *testing.T) {
 	})
 }
 
-// TestCloseGivesEverythingBack: Close refunds held units and units of calls under way. Later calls
-// go to the store.
+// TestCloseGivesEverythingBack: Close refunds held units and the units of calls under way. Later
+// calls go to the store.
 func TestCloseGivesEverythingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, 2*time.Millisecond), limittest.New(t, "100000/1h"), &ledger{}

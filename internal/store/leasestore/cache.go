@@ -23,10 +23,10 @@ type cache[V any] struct {
 	}
 }
 
-// slot holds one value. The lock of its set guards it.
+// slot holds one value. The slot is guarded by the lock of its set.
 type slot[V any] struct {
 	id    identity
-	until counter.Micros // on this process's clock; from then on the value is not found
+	until counter.Micros // the expiry of the value, on this process's clock
 	value V
 }
 
@@ -40,7 +40,8 @@ func newCache[V any](most int) *cache[V] {
 	return &cache[V]{mask: uint64(n - 1), sets: make([][setWays]slot[V], n)}
 }
 
-// lock locks the set of an identity. It returns the set and its lock, which the caller unlocks.
+// The method lock locks the set of an identity. It returns the set and its lock, which the caller
+// unlocks.
 func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	index := id[0] & t.mask
 	mu := &t.locks[index%locks].Mutex
@@ -48,8 +49,8 @@ func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	return &t.sets[index], mu
 }
 
-// find returns the slot of an identity, or nil if it has no value or the value has expired. The
-// caller holds the lock.
+// The function find returns the slot of an identity, or nil if it has no value or the value has
+// expired. The caller holds the lock.
 func find[V any](set *[setWays]slot[V], id identity, now counter.Micros) *slot[V] {
 	for i := range set {
 		if w := &set[i]; w.id == id && now < w.until {
@@ -59,8 +60,8 @@ func find[V any](set *[setWays]slot[V], id identity, now counter.Micros) *slot[V
 	return nil
 }
 
-// place returns the slot of an identity, or the slot to evict if it has none. The caller holds the
-// lock.
+// The function place returns the slot of an identity, or the slot to evict if the identity has
+// none. The caller holds the lock.
 func place[V any](set *[setWays]slot[V], id identity) (w *slot[V], known bool) {
 	w = &set[0]
 	for i := range set {

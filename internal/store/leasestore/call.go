@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// compose builds the call to the inner store from the caller's checks, except those with reserved
-// units.
+// The method compose builds the call to the inner store from the caller's checks, except those with
+// reserved units.
 func (a *attempt) compose() {
 	for i := range a.checks {
 		p := &a.parts[i]
@@ -23,7 +23,7 @@ func (a *attempt) compose() {
 		if p.role == asks {
 			p.asking.Fill(c)
 		}
-		if c.Guard != 0 { // a penalty never has reserved units, so it is in the call
+		if c.Guard != 0 { // a penalty never has reserved units, so it is part of the call
 			c.Guard = a.position(c.Guard-1) + 1
 		}
 	}
@@ -32,7 +32,7 @@ func (a *attempt) compose() {
 	}
 }
 
-// position returns the index in the composed call of the caller's check i.
+// The method position returns the index in the composed call of the caller's check i.
 func (a *attempt) position(i int) int {
 	left := i
 	for j := range i {
@@ -46,9 +46,9 @@ func (a *attempt) position(i int) int {
 // errPanicked is the error of a call in which the inner store panicked.
 var errPanicked = errors.New("the store beneath panicked")
 
-// call calls the inner store, and completes every counter and every waiter of the call, whatever
-// the outcome. The store's own deadline starts when the call is sent; the request's earlier wait
-// does not count.
+// The method call calls the inner store, and completes every counter and every waiter of the call,
+// whatever the outcome. The store's own deadline starts when the call is sent; the request's
+// earlier wait does not count.
 func (a *attempt) call(ctx context.Context) error {
 	s := a.store
 	a.compose()
@@ -59,12 +59,12 @@ func (a *attempt) call(ctx context.Context) error {
 	return err
 }
 
-// settle processes the answer to the composed call.
+// The method settle processes the answer to the composed call.
 func (a *attempt) settle(ctx context.Context, sent counter.Micros, err error) {
 	s := a.store
 	if err == nil {
 		s.noteAnswer(sent)
-		s.learnUses(sent, a.asked, a.answers) // before the units are used
+		s.learnUses(sent, a.asked, a.answers) // this comes before the units are used
 	}
 	for k, i := range a.from {
 		switch {
@@ -91,8 +91,8 @@ func (a *attempt) settle(ctx context.Context, sent counter.Micros, err error) {
 	s.learn(sent, a.kind, a.asked, a.answers, err)
 }
 
-// granted passes the units granted to check i to its counter and decides the waiting requests. k is
-// the index of the check's answer.
+// The method granted passes the units granted to check i to its counter and decides the waiting
+// requests. The argument k is the index of the check's answer.
 func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s, p, r := a.store, &a.parts[i], &a.results[i]
 	h := p.held
@@ -112,9 +112,9 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s.lookAfter(p.shard, h)
 }
 
-// returned passes the outcome of a call to a counter and decides the waiting requests with
-// [Store.serve]. If the call failed and was overtaken by a newer call, the requests wait for the
-// newer one. The caller holds the lock.
+// The method returned passes the outcome of a call to a counter and decides the waiting requests
+// with [Store.serve]. If the call failed and a newer call was made meanwhile, the requests wait for
+// the newer one. The caller holds the lock.
 func (s *Store) returned(h *held, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
 	switch {
 	case err == nil:

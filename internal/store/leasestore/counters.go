@@ -17,29 +17,29 @@ const (
 	// CountersMaxBound is the greatest number of counters that can be configured.
 	CountersMaxBound = 1 << 24
 
-	shardCount = 256 // more than there are cores, so that calls rarely contend
+	shardCount = 256 // this is more than the number of cores, so that calls rarely contend
 	// least number of counters in a shard; with fewer, one key could evict another too easily
 	shardFill = 4
 	glances   = 16 // maximum number of counters examined to find room for a new one
 )
 
-// held is one counter that can hold units. The lock of its shard guards it.
+// The type held represents one counter that can hold units. It is guarded by the lock of its shard.
 type held struct {
 	id      identity
 	key     []byte
 	scope   int
 	limit   counter.Limit
 	bounds  counter.Bounds
-	dated   bool // bounds is set
-	settles bool // charged units can be refunded after they were used
+	dated   bool // whether bounds is set
+	settles bool // whether charged units can be refunded after they were used
 	counter lease.Counter
 
 	first, last *waiter        // requests that wait for the call under way, in order of arrival
 	asked       counter.Micros // when that call was sent
-	tries       uint8          // consecutive overdue calls before that call
-	pins        int            // calls under way; the counter must not be evicted before they end
+	tries       uint8          // the number of consecutive overdue calls before that call
+	pins        int            // the number of calls under way; the counter must not be evicted before they end
 	used        bool           // used since the last search for room
-	ticking     bool           // the ticker visits it
+	ticking     bool           // whether the ticker visits the counter
 	recording   int64          // the violation that a call under way is recording
 }
 
@@ -48,15 +48,15 @@ type shard struct {
 	mu      sync.Mutex
 	byID    map[identity]*held
 	all     []*held
-	next    int // index in all at which the next search for room starts
+	next    int // the index in all at which the next search for room starts
 	ticking []*held
 	_       [40]byte
 }
 
-// counters are the counters that can hold units. Their number is bounded. If there is no room, a
-// counter that holds no units and was not used recently is evicted, with its traffic statistics. If
-// there is no such counter, the new one is not held, and each of its requests makes a call, as
-// without leases.
+// The type counters are the counters that can hold units. Their number is bounded. If there is no
+// room, a counter that holds no units and was not used recently is evicted, with its traffic
+// statistics. If there is no such counter, the new one is not held, and each of its requests makes
+// a call, as without leases.
 type counters struct {
 	shards [shardCount]shard
 	most   int // per shard
@@ -72,8 +72,8 @@ func newCounters(most int) *counters {
 
 func (c *counters) of(id identity) *shard { return &c.shards[id[1]%shardCount] }
 
-// hold returns the counter of a check, adding it if there is room, otherwise nil. The caller holds
-// the lock.
+// The method hold returns the counter of a check, adding it if there is room, otherwise nil. The
+// caller holds the lock.
 func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
 	h := sh.byID[id]
 	if h == nil {
@@ -93,7 +93,7 @@ func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
 	return h
 }
 
-// room returns a free counter, nil if there is none. The caller holds the lock.
+// The method room returns a free counter, nil if there is none. The caller holds the lock.
 func (sh *shard) room(most int) *held {
 	if len(sh.all) < most {
 		h := &held{}
@@ -116,7 +116,7 @@ func (sh *shard) room(most int) *held {
 	return nil
 }
 
-// check returns a check of the counter for a call that the counter itself makes.
+// The method check returns a check of the counter for a call that the counter itself makes.
 func (h *held) check() counter.Check {
 	c := counter.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope, Refundable: h.settles}
 	limit := h.limit

@@ -18,21 +18,21 @@ const (
 	DenialsMaxBound = 1 << 24
 	// DenialMax is the longest time that a denial is remembered, whatever its own wait. It bounds
 	// the time until a change by another node (a reset, a lifted penalty, a refund) takes effect
-	// here.
+	// in this process.
 	DenialMax = counter.Second
 	// A remembered denial that lasts longer than DenialMax is renewed by one call, lookAhead before
 	// it ends. Otherwise all requests between its end and the next answer would call the store, a
 	// hundred at once under an attack.
 	lookAhead = 50 * counter.Millisecond
 
-	// asksMax bounds the denied calls per second that still go to the store because another of
-	// their checks has no remembered answer. That check might deny for longer, or have fewer units
-	// left. Further calls get the remembered answer, so that a client that names another counter in
-	// every request does not call the store each time.
+	// asksMax bounds the denied calls per second that are still sent to the store because another
+	// of their checks has no remembered answer. That check might deny for longer, or have fewer
+	// units left. Further calls get the remembered answer, so that a client that names another
+	// counter in every request does not call the store each time.
 	asksMax = 16
 
-	setWays = 4   // answers in one set
-	locks   = 256 // more than there are cores, so that calls seldom contend
+	setWays = 4   // the number of answers in one set
+	locks   = 256 // this is more than the number of cores, so that calls seldom contend
 )
 
 // identity identifies a counter by two hashes of its key, with secret seeds. A table of keys would
@@ -40,7 +40,7 @@ const (
 // 10^20.
 type identity [2]uint64
 
-// seeds turn keys into identities.
+// The type seeds turn keys into identities.
 type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
@@ -49,7 +49,8 @@ func (s *seeds) identify(key []byte) identity {
 	return identity{maphash.Bytes(s[0], key), maphash.Bytes(s[1], key)}
 }
 
-// numbers are the parameters of a limit or a penalty. An answer for other parameters is not used.
+// The type numbers holds the parameters of a limit or a penalty. An answer for other parameters is
+// not used.
 type numbers struct {
 	count, burst int64
 	window       counter.Micros
@@ -65,21 +66,22 @@ func numbersOf(c *counter.Check) numbers {
 	return numbers{l.Count(), l.Capacity(), l.Window(), l.Algorithm(), l.Calendar()}
 }
 
-// answer is the store's result for one counter in a call that it denied.
+// The type answer is the store's result for one counter in a call that it denied.
 type answer struct {
 	identity identity
 	numbers  numbers
 	// when the call was sent, on this process's clock; the answer's spans start then or later
 	sent counter.Micros
-	// how long the answer is used, on this process's clock; 0 means that the slot is empty
+	// the time until which the answer is used, on this process's clock; 0 means that the slot is
+	// empty
 	until counter.Micros
-	// when one call renews the answer, on this process's clock; 0 means never, or that a call is
-	// under way
+	// the time at which one call renews the answer, on this process's clock; 0 means never, or that
+	// a call is under way
 	again counter.Micros
-	at    counter.Micros // on the store's clock
+	at    counter.Micros // the instant of the answer on the store's clock
 	cost  int64          // the denied cost, or passed if the check did not deny
 	wait  counter.Micros // of a denial
-	// guard identifies the violation that the client's penalty recorded for a denial. It is 0 if
+	// the identity of the violation that the client's penalty recorded for a denial. It is 0 if
 	// none was recorded.
 	guard      uint64
 	remaining  int64
@@ -87,29 +89,29 @@ type answer struct {
 	next       counter.Micros
 	leasedIn   counter.Micros
 	violations int64
-	asks       uint8          // calls sent to the store because of other checks
-	asksUntil  counter.Micros // on this process's clock; asks counts calls until then
+	asks       uint8          // the number of calls sent to the store because of other checks
+	asksUntil  counter.Micros // the end of the period in which asks counts calls, on this process's clock
 }
 
-// passed marks an answer that is not a denial. It is stored as the lowest denied cost, and exceeds
-// every cost.
+// The constant passed marks an answer that is not a denial. It is stored as the lowest denied cost,
+// and exceeds every cost.
 const passed = counter.CountMax + 2
 
-// set holds the answers of keys that share a place in the table.
+// The type set holds the answers of keys that share a place in the table.
 type set struct {
 	forgot counter.Micros // when an answer of the set was last forgotten
 	ways   [setWays]answer
 }
 
-// denials remembers the answers to calls that were denied. Its size is fixed. A full set evicts the
-// least valuable answer; an evicted answer costs one call to the store.
+// The type denials remembers the answers to calls that were denied. Its size is fixed. A full set
+// evicts the least valuable answer; an evicted answer costs one call to the store.
 type denials struct {
 	seeds
 	mask  uint64
 	sets  []set
 	locks [locks]struct {
 		sync.Mutex
-		_ [56]byte // a cache line each
+		_ [56]byte // each has its own cache line
 	}
 }
 
@@ -123,13 +125,14 @@ func newDenials(most int, s seeds) *denials {
 	return d
 }
 
-// knows fills in the remembered answer for a check and reports whether there is one.
+// The method knows fills in the remembered answer for a check and reports whether there is one.
 func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) bool {
 	known, _ := d.recall(now, checks, i, r, p)
 	return known
 }
 
-// lock locks the set of an identity. It returns the set and its lock, which the caller unlocks.
+// The method lock locks the set of an identity. It returns the set and its lock, which the caller
+// unlocks.
 func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	index := id[0] & d.mask
 	mu := &d.locks[index%locks].Mutex
@@ -137,7 +140,8 @@ func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	return &d.sets[index], mu
 }
 
-// find returns the answer for a counter, or nil if there is none. The caller holds the lock.
+// The method find returns the answer for a counter, or nil if there is none. The caller holds the
+// lock.
 func (s *set) find(id identity, now counter.Micros) *answer {
 	for i := range s.ways {
 		if w := &s.ways[i]; w.identity == id && w.until > now {
@@ -149,25 +153,26 @@ func (s *set) find(id identity, now counter.Micros) *answer {
 
 // recorder is the penalty that records the violations of a call.
 type recorder struct {
-	check int    // its position in the call, counted from 1
+	check int    // the position of the penalty in the call, counted from 1
 	id    uint64 // half of its identity, which suffices together with the counter's identity
-	// when a penalty in its set was last lifted; violations recorded before that might be deleted
+	// the time at which a penalty in its set was last lifted; violations recorded before that might
+	// be deleted
 	forgot counter.Micros
 }
 
-// violation identifies the record of a violation.
+// The method violation identifies the record of a violation.
 func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 }
 
-// recall answers a check from memory. known reports whether there is a remembered answer, and
-// denies reports whether it denies the call. p is the recorder of the previous check, which recall
-// updates.
+// The method recall answers a check from memory. The result known reports whether there is a
+// remembered answer, and denies reports whether it denies the call. The argument p is the recorder
+// of the previous check, which recall updates.
 func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) (known, denies bool) {
 	known, denies, _ = d.recallOrLook(now, checks, i, r, p, false)
 	return known, denies
 }
 
-// recallOrLook is recall for a call that can renew a denial. looks reports whether this call must
-// do so by calling the store.
+// recallOrLook does what recall does, for a call that can renew a denial. The result looks reports
+// whether this call must renew it by calling the store.
 func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {
@@ -210,7 +215,8 @@ func (d *denials) mayAsk(now counter.Micros, c *counter.Check) bool {
 	return true
 }
 
-// outdate drops answers that are not denials, for counters that a later call has charged.
+// The method outdate drops answers that are not denials, for counters that a later call has
+// charged.
 func (d *denials) outdate(checks []counter.Check) {
 	for i := range checks {
 		if checks[i].Limit == nil {
@@ -235,8 +241,8 @@ func (d *denials) recorder(checks []counter.Check, number int) recorder {
 	return recorder{number, id[0], s.forgot}
 }
 
-// fill sets r to the result of an answer at the present instant. At + Wait and At + Reset remain
-// the same instants.
+// The method fill sets r to the result of an answer at the present instant. At + Wait and At +
+// Reset remain the same instants.
 func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 	elapsed := now - a.sent
 	*r = counter.Result{At: a.at + elapsed, Remaining: a.remaining, Reset: max(0, a.reset-elapsed),
@@ -268,8 +274,8 @@ func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	}
 }
 
-// unknown is the result of a check without a remembered answer in a call that another check denies:
-// the result for an unused counter.
+// The function unknown returns the result of a check that has no remembered answer, in a call that
+// another check denies: that of an unused counter.
 func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	r := counter.Result{At: at}
 	if c.Limit != nil {
@@ -278,7 +284,8 @@ func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	return r
 }
 
-// learn remembers the answer to a call that the store denied, sent and received at these instants.
+// The method learn remembers the answer to a call that the store denied. The call was sent and
+// answered at the given instants.
 func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, results []counter.Result) {
 	for i := range checks {
 		c, r := &checks[i], &results[i]
@@ -312,9 +319,9 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 	}
 }
 
-// guardOf identifies the violation that was recorded for a denial, 0 if there is none. A penalty
-// that is in force records nothing. A cost that can never pass is not a violation, so no record is
-// missed.
+// guardOf returns the identity of the violation that was recorded for a denial; 0 if there is none.
+// A penalty that is in force records nothing. A cost that can never pass is not a violation, so no
+// record is missed.
 func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i int) uint64 {
 	guard := checks[i].Guard
 	if guard == 0 || results[guard-1].Denied {
@@ -324,8 +331,8 @@ func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i in
 	return p.violation(checks[i].Violation)
 }
 
-// put stores an answer in place of the counter's last one, in a free slot, or in place of the least
-// valuable answer. The caller holds the lock.
+// The method put stores an answer in place of the counter's last one, in a free slot, or in place
+// of the least valuable answer. The caller holds the lock.
 func (s *set) put(a *answer, now counter.Micros) {
 	victim := &s.ways[0]
 	for i := range s.ways {
@@ -345,14 +352,14 @@ func (s *set) put(a *answer, now counter.Micros) {
 	*victim = *a
 }
 
-// covers reports whether an unexpired answer denies at least everything that another answer for the
-// same counter denies.
+// The method covers reports whether an unexpired answer denies at least everything that another
+// answer for the same counter denies.
 func (a *answer) covers(other *answer) bool {
 	return a.numbers == other.numbers && a.cost < other.cost && (other.cost == passed || a.guard == other.guard)
 }
 
-// worth orders answers by their value: expired answers are worth least, then answers that are not
-// denials, then denials by their remaining time.
+// The function worth orders answers by their value: expired answers are worth least, then answers
+// that are not denials, then denials by their remaining time.
 func (a *answer) worth(now counter.Micros) counter.Micros {
 	switch left := a.until - now; {
 	case left <= 0:
@@ -364,7 +371,7 @@ func (a *answer) worth(now counter.Micros) counter.Micros {
 	}
 }
 
-// forget drops the answers for a counter, including an answer that has not arrived yet.
+// The method forget drops the answers for a counter, including an answer that has not arrived yet.
 func (d *denials) forget(now counter.Micros, id identity) {
 	s, mu := d.lock(id)
 	defer mu.Unlock()

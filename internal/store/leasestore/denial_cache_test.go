@@ -41,7 +41,7 @@ func TestADenialIsRemembered(t *testing.T) {
 	}
 }
 
-// exactly returns the inner store's answer to a denied check.
+// The method exactly returns the inner store's answer to a denied check.
 func (p *rig) exactly(c counter.Check) counter.Result {
 	p.Helper()
 	r := make([]counter.Result, 1)
@@ -96,7 +96,7 @@ func TestOtherNumbersForgetADenial(t *testing.T) {
 	p.exhaust("a", two)
 	p.ask(takeOf("a", two, 1))
 	p.calls(1, "a denial")
-	same := limittest.New(t, "2/1m fixed_window") // a new Limit value, as after a reload
+	same := limittest.New(t, "2/1m fixed_window") // this is a new Limit value, as after a reload
 	p.ask(takeOf("a", same, 1))
 	p.calls(0, "the same limit, compiled again")
 	for _, text := range []string{"3/1m fixed_window", "3/1m burst 2", "3/1m burst 9", "2/1m"} {
@@ -129,7 +129,7 @@ func TestRefundsTakeEffectAtOnce(t *testing.T) {
 			// A denial that arrives after the change is not remembered.
 			p.ask(takeOf("a", l, 1))
 			p.ask(change)
-			p.ask(takeOf("a", l, 1)) // uses one or both of the two units again
+			p.ask(takeOf("a", l, 1)) // this uses one or both of the two units again
 			p.ask(takeOf("b", l, 2))
 			p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 				p.inner.instead(nil)
@@ -188,8 +188,8 @@ func TestLeasedUnitsEndADenial(t *testing.T) {
 	}
 }
 
-// TestOneCallLooksAgain: if a client sends requests continuously and the store takes time to
-// answer, one call renews the denial.
+// TestOneCallLooksAgain: if a client sends requests continuously and the store takes some time to
+// answer, only one call renews the denial.
 func TestOneCallLooksAgain(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "2/1h fixed_window")
 	p.exhaust("a", l)
@@ -200,7 +200,7 @@ func TestOneCallLooksAgain(t *testing.T) {
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 		asked++
 		p.inner.instead(nil)
-		for range 100 { // while this call is in flight
+		for range 100 { // this happens while the call is in flight
 			if r := p.ask(takeOf("a", l, 1), takeOf("b", l, 1)); !r[0].Denied || !r[1].Denied {
 				t.Errorf("%+v", r)
 			}

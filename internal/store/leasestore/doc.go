@@ -13,10 +13,10 @@
 // (Check.Lease) has the state machine of package lease. A request is admitted from held units, is
 // denied by the store's last answer, waits for the call that is under way, or makes one call for
 // itself and all waiting requests. So a thousand concurrent misses cost two calls. For a request
-// under several limits, held units are reserved first. One call then takes the rest, together with
-// exact limits and log_only limits. If that call is denied or fails, the reserved units are put
-// back. A request never waits while others wait for a call that it is about to make, so requests
-// cannot deadlock.
+// under several limits, held units are reserved first. One call then takes the remaining units,
+// together with those of exact limits and log_only limits. If that call is denied or fails, the
+// reserved units are put back. A request never waits while other requests wait for a call that it
+// is about to make, so requests cannot deadlock.
 //
 // No request waits longer than Options.Timeout. After that it fails. The error is
 // [counter.ErrOverloaded] if the store has answered a call that was sent later than the one for
@@ -33,9 +33,9 @@
 //
 // Unused units are refunded when a counter has been idle, when its limit has changed, and by
 // [Store.Close]. A refund is sent once. If the store does not answer, or the process dies, the
-// units are lost until their window ends. A limit is never exceeded by that. Resetting a counter
-// through this store discards the units held for it. If another process resets a counter, the units
-// held here can be used in addition to the fresh allowance.
+// units are lost until their window ends. This never causes a limit to be exceeded. Resetting a
+// counter through this store discards the units held for it. If another process resets a counter,
+// the units held in this process can be used in addition to the fresh allowance.
 //
 // # Promise: denied only as the store would deny
 //
@@ -55,14 +55,14 @@
 //
 // # Promise: a burst is a few calls
 //
-// Of concurrent requests that take from one counter, this package sends at most one more to the
-// shared store than the counter can admit. The others wait in this process. They are sent while
-// units are left, and are denied from memory once the store denies one. So a burst of any size from
-// one client costs about as many calls as the limit admits requests, and calls of other clients do
-// not queue behind it. At most 256 calls for a counter are under way. At most 16,384 requests wait
-// for one counter and 65,536 in all, each for at most a second. Beyond these bounds a call fails
-// with [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When a call
-// fails because the store does not answer, the requests behind it fail too.
+// Of concurrent requests for one counter, this package sends to the shared store at most one more
+// than the counter can admit. The others wait in this process. They are sent while units are left,
+// and are denied from memory once the store denies one of them. So a burst of any size from one
+// client costs about as many calls as the limit admits requests, and calls of other clients do not
+// queue behind it. At most 256 calls for a counter are under way. At most 16,384 requests wait for
+// one counter and 65,536 in all, each for at most a second. Beyond these bounds a call fails with
+// [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When a call fails
+// because the store does not answer, the requests behind it fail too.
 //
 // # Price
 //
@@ -72,9 +72,10 @@
 //
 // If held units cover all limits of a request, this package assumes for 200 ms ([AbsenceMax]) that
 // its client has no penalty. After half of that time it checks for a penalty in the background. So
-// a penalty that another process has imposed can take that long to apply here. Each call that is
-// made for another reason checks the penalty too. In a call denied from memory, a check that does
-// not deny reports the store's last answer, at most a second old, or an unused counter.
+// a penalty that another process has imposed can take up to that time to apply in this process.
+// Each call that is made for another reason checks the penalty too. In a call denied from memory, a
+// check that does not deny reports the store's last answer, at most a second old, or an unused
+// counter.
 //
 // A refund of a leased unit of a token bucket is credited like any other, at the instant of its
 // lease.

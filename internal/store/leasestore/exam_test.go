@@ -20,8 +20,8 @@ func examine(o Options) func(t testing.TB) storetest.Subject {
 		o.Now, o.Timeout = func() counter.Micros { return counter.Micros(clock.Load()) }, patience
 		subject := (&storetest.Model{}).Subject()
 		pin := subject.Pin
-		// The exam's clock goes back and this process's clock does not, so nothing is remembered
-		// between instants.
+		// In the exam the store's clock goes back and this process's clock does not, so nothing is
+		// remembered between instants.
 		subject.Pin = func(now counter.Micros) {
 			clock.Add(int64(2 * DenialMax))
 			pin(now)
@@ -47,8 +47,8 @@ func TestPassesTheExamFromMemory(t *testing.T) {
 	storetest.RunOracle(t, open, storetest.OracleSteps)
 }
 
-// leasing leases every limit that may be leased, as its rule would under lease: auto. A look is not
-// leased, because it checks how many units are left in the end.
+// The type leasing leases every limit that may be leased, as its rule would under lease: auto. An
+// OpLook is not leased, because it checks how many units are left in the end.
 type leasing struct{ *Store }
 
 func (l leasing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// far is a store in memory behind a simulated network, with simulated time. Calls take time, get
-// lost, or are answered too late. It records every charge.
+// The type far is a store in memory behind a simulated network, with simulated time. Calls take
+// time, get lost, or are answered too late. It records every charge.
 type far struct {
 	testing.TB
 	of  counter.Store
@@ -26,13 +26,13 @@ type far struct {
 	mu       sync.Mutex
 	random   *rand.Rand
 	lose     float64 // the fraction of calls that fail; half of these are executed
-	asked    int     // number of calls that charge
+	asked    int     // the number of calls that charge
 	under    map[string]int
 	most     int // the maximum number of concurrent calls for one counter
 	backs    map[string]int64
-	charged  map[string]int64 // units, including those of lost answers
+	charged  map[string]int64 // the charged units, including those of lost answers
 	returned map[string]int64
-	hang     bool // charges are not answered until their context is done
+	hang     bool // whether charges are not answered until their context is done
 	hangs    float64
 	hung     int
 	panics   bool
@@ -78,7 +78,7 @@ func (f *far) Take(ctx context.Context, checks []counter.Check, results []counte
 	return nil
 }
 
-// begin records a call and returns its delays and whether it fails.
+// The method begin records a call and returns its delays and whether it fails.
 func (f *far) begin(checks []counter.Check) (lost, executed, hang bool, way time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,8 +131,8 @@ func (f *far) book(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// calls returns the number of calls that charged since the last time, and the maximum number of
-// concurrent calls for one counter.
+// The method calls returns the number of calls that charged since the last time, and the maximum
+// number of concurrent calls for one counter.
 func (f *far) calls() (calls, atOnce int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,22 +141,22 @@ func (f *far) calls() (calls, atOnce int) {
 	return calls, atOnce
 }
 
-// used returns the number of units of a counter that are charged and not refunded, and the number
-// refunded.
+// The method used returns the number of units of a counter that are charged and not refunded, and
+// the number refunded.
 func (f *far) used(key string) (used, returned int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.charged[key] - f.returned[key], f.returned[key]
 }
 
-// set changes the network's behavior.
+// The method set changes the network's behavior.
 func (f *far) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// node returns one process's store over a far one.
+// The method node returns one process's store over a far one.
 func (f *far) node(o Options) *Store {
 	s, err := New(f, o)
 	if err != nil {
@@ -165,7 +165,7 @@ func (f *far) node(o Options) *Store {
 	return s
 }
 
-// close closes a node and fails the test if that takes too long.
+// The method close closes a node and fails the test if that takes too long.
 func (f *far) close(s *Store) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -178,7 +178,7 @@ func (f *far) close(s *Store) {
 	}
 }
 
-// ledger records the admitted units of a test.
+// The type ledger records the admitted units of a test.
 type ledger struct {
 	mu                       sync.Mutex
 	admitted                 map[string]int64 // units
@@ -186,7 +186,7 @@ type ledger struct {
 	slowest                  time.Duration
 }
 
-// ask makes one request and records it.
+// The method ask makes one request and records it.
 func (l *ledger) ask(s *Store, checks ...counter.Check) error {
 	start, results := time.Now(), make([]counter.Result, len(checks))
 	err := s.Take(context.Background(), checks, results)
@@ -243,7 +243,8 @@ func TestAThousandMissesAreTwoCalls(t *testing.T) {
 	}
 }
 
-// strict ends a call of a far store at its deadline, as a real client does.
+// The type strict is a store that ends a call of a far store at its deadline, as a real client
+// does.
 type strict struct{ *far }
 
 func (s strict) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
@@ -283,7 +284,7 @@ func TestAStoreThatIsFarAway(t *testing.T) {
 					time.Sleep(500 * time.Microsecond)
 				}
 				all.Wait()
-				time.Sleep(time.Second) // until all abandoned calls have ended
+				time.Sleep(time.Second) // the test waits until all abandoned calls have ended
 				f.close(s)
 				used, _ := f.used("a")
 				if books.failed > 300 || books.denied > 0 {

@@ -13,11 +13,11 @@ import (
 )
 
 // A gate bounds the calls that are under way for one counter. A client that sends thousands of
-// requests at once can have only as many admitted as its limit has left. So it is useless to send
-// more calls than that number plus one. The other requests wait in this process. When a call is
-// denied, they are denied from memory. When a call is admitted, as many further requests are sent
-// as there are units. So a burst of any size costs about as many calls as the limit admits
-// requests, and requests of other clients do not queue behind it.
+// requests at once can have at most as many of them admitted as its limit has units left. So
+// sending more calls than that number plus one would be useless. The other requests wait in this
+// process. When a call is denied, they are denied from memory. When a call is admitted, as many
+// further requests are sent as there are units. So a burst of any size costs about as many calls as
+// the limit admits requests, and requests of other clients do not queue behind it.
 
 // Bounds of the gates.
 const (
@@ -42,7 +42,8 @@ var (
 	errGateLate = fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)
 )
 
-// gates are the gates of all counters with calls under way. A gate exists while it is used.
+// The type gates holds the gates of all counters with calls under way. A gate exists while it is
+// used.
 type gates struct {
 	waiting atomic.Int64
 	shards  [locks]gateShard
@@ -68,15 +69,16 @@ type gate struct {
 	last    *queued
 }
 
-// pass identifies one call at its gate. The zero pass is for a call that does not take from a
-// counter.
+// The type pass identifies one call at its gate. The zero pass is for a call that does not take
+// from a counter.
 type pass struct {
 	shard *gateShard // nil means that there is no gate
 	id    identity
-	check int // the check whose counter the gate is for
+	check int // the check of the gate's counter
 }
 
-// queued is a request that waits at a gate. The lock of the shard guards it until it is decided.
+// The type queued is a request that waits at a gate. The lock of the shard guards the request until
+// it is decided.
 type queued struct {
 	pass
 	kind    kind
@@ -90,7 +92,7 @@ type queued struct {
 	done    chan struct{} // receives one value, when turn is set
 }
 
-// turn is the decision about a request that waits at a gate.
+// The type turn is the decision about a request that waits at a gate.
 type turn uint8
 
 const (
@@ -102,8 +104,9 @@ const (
 
 func newQueued() any { return &queued{done: make(chan struct{}, 1)} }
 
-// narrowest returns the check whose counter admits the fewest requests, or -1 if no check takes
-// from a counter. Checks with reserved units need nothing from the store, so they are skipped.
+// The function narrowest returns the check whose counter admits the fewest requests, or -1 if no
+// check takes from a counter. Checks with reserved units need nothing from the store, so they are
+// skipped.
 func narrowest(checks []counter.Check, parts []part) int {
 	at, fewest := -1, int64(0)
 	for i := range checks {
@@ -118,7 +121,7 @@ func narrowest(checks []counter.Check, parts []part) int {
 	return at
 }
 
-// room returns how many calls of a cost may be under way.
+// The method room returns how many calls of a cost may be under way.
 func (s *Store) room(g *gate, k kind, cost int64) int {
 	if k != takes || s.denials == nil { // each request must reach the store
 		return gateCallsMax
@@ -126,8 +129,9 @@ func (s *Store) room(g *gate, k kind, cost int64) int {
 	return int(min(max(0, g.remaining)/cost+1, gateCallsMax))
 }
 
-// enter lets a call pass its gate, or queues it. If the returned queued is not nil, the caller must
-// call [Store.awaitTurn]. After a call that has passed, the caller must call [Store.leaveGate].
+// The method enter lets a call pass its gate, or queues it. If the returned request is not nil, the
+// caller must call [Store.awaitTurn]. After a call that has passed, the caller must call
+// [Store.leaveGate].
 func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, parts []part) (p pass, q *queued, err error) {
 	at := -1
 	if k <= shadows {
@@ -157,8 +161,9 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	return p, q, nil
 }
 
-// awaitTurn waits until the request is decided or its turn comes. done reports whether the results
-// are set. If done is false and err is nil, the request has passed the gate and must make its call.
+// awaitTurn waits until the request is decided or its turn comes. The result done reports whether
+// the results are set. If done is false and err is nil, the request has passed the gate and must
+// make its call.
 func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error) {
 	select {
 	case <-q.done:
@@ -232,8 +237,8 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	p.shard.close(g)
 }
 
-// fail fails the requests that are not denied from memory. It returns the remaining requests, of
-// which there are none.
+// The method fail makes the requests fail that are not denied from memory. It returns the remaining
+// requests, of which there are none.
 func (s *Store) fail(list *queued, failure error) *queued {
 	failure = notSent{failure}
 	for list != nil {
@@ -248,7 +253,7 @@ func (s *Store) fail(list *queued, failure error) *queued {
 	return nil
 }
 
-// deny denies the requests that remembered answers deny. It returns the others in order.
+// The method deny denies the requests that remembered answers deny. It returns the others in order.
 func (s *Store) deny(list *queued) *queued {
 	var left, end *queued
 	for misses := 0; list != nil && misses < gateMissesMax; {
@@ -275,7 +280,8 @@ func (s *Store) deny(list *queued) *queued {
 	return left
 }
 
-// proceed lets as many requests pass as there is room for. The caller holds the lock.
+// The method proceed lets as many requests pass as the counter has room for. The caller holds the
+// lock.
 func (s *Store) proceed(g *gate) {
 	for g.first != nil {
 		q := g.first
@@ -293,14 +299,15 @@ func (s *Store) proceed(g *gate) {
 	}
 }
 
-// decide sets the decision about a request. From then on, the request's goroutine owns q.
+// The method decide sets the decision about a request. From then on, the request's goroutine owns
+// q.
 func (s *Store) decide(q *queued, t turn, err error) {
 	s.gates.waiting.Add(-1)
 	q.next, q.turn, q.err = nil, t, err
 	q.done <- struct{}{}
 }
 
-// find returns the gate of a counter, nil if there is none. The caller holds the lock.
+// The method find returns the gate of a counter, nil if there is none. The caller holds the lock.
 func (sh *gateShard) find(id identity) *gate {
 	for _, g := range sh.busy {
 		if g.id == id {
@@ -310,7 +317,7 @@ func (sh *gateShard) find(id identity) *gate {
 	return nil
 }
 
-// open returns the gate of a counter, creating it if needed. The caller holds the lock.
+// The method open returns the gate of a counter, creating it if needed. The caller holds the lock.
 func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
 	if g := sh.find(id); g != nil {
 		return g
@@ -329,7 +336,7 @@ func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
 // gatesKept is how many unused gates a shard keeps.
 const gatesKept = 64
 
-// close frees a gate that has no calls and no queue. The caller holds the lock.
+// The method close frees a gate that has no calls and no queue. The caller holds the lock.
 func (sh *gateShard) close(g *gate) {
 	if g.calls > 0 || g.pins > 0 || g.first != nil {
 		return
@@ -347,7 +354,7 @@ func (sh *gateShard) close(g *gate) {
 	}
 }
 
-// push appends a request to the queue.
+// The method push appends a request to the queue.
 func (g *gate) push(q *queued) {
 	if g.last == nil {
 		g.first = q
@@ -358,7 +365,7 @@ func (g *gate) push(q *queued) {
 	g.waiting++
 }
 
-// pop removes the first request from the queue.
+// The method pop removes the first request from the queue.
 func (g *gate) pop() {
 	if g.first = g.first.next; g.first == nil {
 		g.last = nil
@@ -366,7 +373,7 @@ func (g *gate) pop() {
 	g.waiting--
 }
 
-// remove removes a request from the queue. It returns false if the request is not in it.
+// The method remove removes a request from the queue. It returns false if the request is not in it.
 func (g *gate) remove(q *queued) bool {
 	var before *queued
 	for at := g.first; at != nil; before, at = at, at.next {
@@ -387,14 +394,15 @@ func (g *gate) remove(q *queued) bool {
 	return false
 }
 
-// detach empties the queue and returns its requests.
+// The method detach empties the queue and returns its requests.
 func (g *gate) detach() *queued {
 	list := g.first
 	g.first, g.last, g.waiting = nil, nil, 0
 	return list
 }
 
-// attach puts requests back into the queue, ahead of those that were queued after the detach.
+// The method attach puts requests back into the queue, ahead of those that were queued after the
+// detach.
 func (g *gate) attach(list *queued) {
 	if list == nil {
 		return
@@ -411,7 +419,7 @@ func (g *gate) attach(list *queued) {
 	g.waiting += n
 }
 
-// take makes a call without leased checks, after it has passed its gate.
+// The method take makes a call without leased checks, after it has passed its gate.
 func (s *Store) take(ctx context.Context, k kind, checks []counter.Check, results []counter.Result) error {
 	p, q, err := s.enter(k, checks, results, nil)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// burst makes many requests at once and counts their outcomes.
+// The type burst makes many requests at once and counts their outcomes.
 type burst struct {
 	*rig
 	admitted, denied, failed atomic.Int64
-	unsent                   atomic.Int64 // failed requests that were not sent
+	unsent                   atomic.Int64 // the number of failed requests that were not sent
 	running                  sync.WaitGroup
 	errs                     sync.Map // number of failures by error text
 }
 
-// ask makes one request and counts its outcome.
+// The method ask makes one request and counts its outcome.
 func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	results := make([]counter.Result, len(checks))
 	switch err := b.Take(ctx, checks, results); {
@@ -43,7 +43,7 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	}
 }
 
-// held blocks the calls of the inner store until the test releases them.
+// The method held is a store that blocks the calls of the inner store until the test releases them.
 func (p *rig) held() (release func()) {
 	wall := make(chan struct{})
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
@@ -56,7 +56,7 @@ func (p *rig) held() (release func()) {
 	})
 }
 
-// queues waits until n requests wait at gates.
+// The method queues waits until n requests wait at gates.
 func (p *rig) queues(n int64) {
 	p.Helper()
 	eventually.Until(p, time.Minute, fmt.Sprintf("%d requests wait at gates", n), func() bool { return p.gates.waiting.Load() == n })
@@ -269,7 +269,8 @@ func TestGatesUnderLoad(t *testing.T) {
 	}
 }
 
-// random sends requests through [counter.Store] or [counter.Batcher] and counts the admitted units.
+// The method random sends requests through [counter.Store] or [counter.Batcher] and counts the
+// admitted units.
 func (b *burst) random(random *rand.Rand, limits []*counter.Limit, used *[3]atomic.Int64) {
 	calls, chosen := make([]counter.Call, 1+random.IntN(4)), make([][]int, 4)
 	for i := range calls {
@@ -302,7 +303,7 @@ func TestABurstBesideLeases(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	own, everyone := limittest.New(t, "5/1h"), leasedOf("everyone", limittest.New(t, "100000/1h fixed_window"), 1)
 	for range 200 {
-		b.rig.ask(everyone) // repeat until the limit is hot
+		b.rig.ask(everyone) // the loop repeats until the limit is hot
 	}
 	for range 2000 {
 		b.running.Go(func() { b.ask(context.Background(), everyone, takeOf("a", own, 1)) })

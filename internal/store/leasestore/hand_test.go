@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// handy returns a store that holds many units of n counters, and the checks of a request under all
-// of them.
+// The function handy returns a store that holds many units of n counters, and the checks of a
+// request under all of them.
 func handy(t testing.TB, n int) (*Store, []counter.Check) {
 	t.Helper()
 	inner, err := memstore.New(memstore.Options{})

@@ -101,7 +101,7 @@ func TestIdleUnitsGoBack(t *testing.T) {
 	})
 }
 
-// warm makes requests until units are held.
+// The function warm makes requests until units are held.
 func warm(t testing.TB, s *Store, books *ledger, c counter.Check) {
 	t.Helper()
 	for range 1000 {
@@ -216,7 +216,7 @@ func TestCanceledRequestsLeaveNoState(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		all.Wait()
-		// no units were requested for the requests that had left
+		// no units were requested for requests that no longer waited
 		if got, _ := f.used("a"); got != 6 || books.admitted["a"] != 6 {
 			t.Errorf("%d charged and %d admitted, want 6", got, books.admitted["a"])
 		}

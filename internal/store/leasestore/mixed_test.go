@@ -164,7 +164,7 @@ func TestADenialByALeasedLimitIsForgotten(t *testing.T) {
 		back := takeOf("a", l, 2)
 		back.Op, back.Receipt = counter.OpRefund, results[0].Receipt
 		_ = books.ask(s, back)
-		// two units for the settlement, which counts as a request here
+		// these are two units for the settlement, which counts as a request here
 		if _ = books.ask(s, a); books.admitted["a"] != 3 {
 			t.Errorf("%d admitted after units came back", books.admitted["a"])
 		}

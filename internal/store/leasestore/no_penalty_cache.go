@@ -14,18 +14,19 @@ import (
 // Five calls a second are few for a hot counter.
 const AbsenceMax = 200 * counter.Millisecond
 
-// absence records that a client has no penalty.
+// The type absence records that a client has no penalty.
 type absence struct {
-	looking bool // a call that can prolong it is under way
+	looking bool // whether a call that can prolong it is under way
 }
 
-// absences remembers which clients have no penalty.
+// The type absences remembers which clients have no penalty.
 type absences struct{ cache[absence] }
 
 func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }
 
-// known reports whether the absence of a penalty is known. look reports whether the caller must
-// check again, because half of the time has passed and no other request is checking.
+// The method known reports whether the absence of a penalty is known. The result look reports
+// whether the caller must check again, because half of the time has passed and no other request is
+// checking.
 func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -38,9 +39,9 @@ func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	return true, look
 }
 
-// learn records the result of checking for a penalty. If until is positive, there was no penalty,
-// and learn remembers that until then. 0 means that there is a penalty. A negative until means that
-// the result is unknown. In all cases the check is no longer under way.
+// The method learn records the result of checking for a penalty. If until is positive, there was no
+// penalty, and learn remembers that until then. If until is 0, there is a penalty. A negative until
+// means that the result is unknown. In all cases the check is no longer under way.
 func (t *absences) learn(id identity, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -56,8 +57,8 @@ func (t *absences) learn(id identity, until counter.Micros) {
 	}
 }
 
-// unpenalized reports whether only checks of penalties remain and all of these penalties are known
-// to be absent. If so, it fills in their results.
+// The method unpenalized reports whether only checks of penalties remain and all of these penalties
+// are known to be absent. If so, it fills in their results.
 func (a *attempt) unpenalized() bool {
 	if a.inHand == 0 || a.kind != takes {
 		return false
@@ -90,7 +91,7 @@ func (a *attempt) unpenalized() bool {
 	return true
 }
 
-// look checks in the background whether there is a penalty now.
+// The method look checks in the background whether there is a penalty now.
 func (s *Store) look(id identity, c *counter.Check) {
 	checks := []counter.Check{*c}
 	checks[0].Key = append([]byte(nil), c.Key...)

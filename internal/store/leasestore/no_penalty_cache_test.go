@@ -54,7 +54,7 @@ func TestAPenaltyBesideLeases(t *testing.T) {
 		if took := time.Since(imposed); took > time.Duration(AbsenceMax)*time.Microsecond {
 			t.Errorf("a penalty that was imposed elsewhere is felt after %v", took)
 		}
-		for time.Sleep(time.Second); ask(); time.Sleep(time.Second) { // until the penalty has ended
+		for time.Sleep(time.Second); ask(); time.Sleep(time.Second) { // the test waits until the penalty has ended
 		}
 		for range 100 {
 			ask()

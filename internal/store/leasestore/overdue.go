@@ -28,8 +28,8 @@ const overduePart = 10
 // triesMax bounds how often the time is doubled. After that many times, it exceeds the timeout.
 const triesMax = 8
 
-// ask makes the waiting request the one that calls the store for its counter. The caller holds the
-// lock.
+// The method ask makes the waiting request the one that calls the store for its counter. The caller
+// holds the lock.
 func (h *held) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
 	asking, ok := h.counter.Ask(now, l, cost)
 	if ok {
@@ -39,13 +39,15 @@ func (h *held) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call
 	return asking, ok
 }
 
-// overdue returns the time until the call under way is overdue. The caller holds the lock.
+// The method overdue returns the time until the call under way is overdue. The caller holds the
+// lock.
 func (s *Store) overdue(h *held) time.Duration {
 	span := max(s.timeout/overduePart, overdueAfter*s.away()) << h.tries
 	return span - time.Duration(s.now()-h.asked)*time.Microsecond
 }
 
-// patience returns how long a request waits before it checks whether the call under way is overdue.
+// The method patience returns how long a request waits before it checks whether the call under way
+// is overdue.
 func (s *Store) patience(p *part, w *waiter) time.Duration {
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
@@ -55,9 +57,9 @@ func (s *Store) patience(p *part, w *waiter) time.Duration {
 	return max(0, s.overdue(p.held))
 }
 
-// overtake makes a waiting request call the store if the call for which it waits is overdue and
-// there is time. The request is then decided. Otherwise overtake returns the time until the next
-// check.
+// The method overtake makes a waiting request call the store if the call for which it waits is
+// overdue and there is time. The request is then decided. Otherwise the method returns the time
+// until the next check.
 func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 	h := p.held
 	p.shard.mu.Lock()
@@ -77,7 +79,7 @@ func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 	h.counter.Overdue()
 	h.tries = min(h.tries+1, triesMax)
 	w.decided, w.verdict, w.err = true, lease.Ask, nil
-	// The request calls only for itself, so another must call for the rest.
+	// The request calls only for itself, so another request must make the call for the others.
 	if w.ask(h, s.now(), nil); w.verdict != lease.Ask {
 		s.serve(h, nil, true)
 	}

@@ -127,7 +127,8 @@ func TestAnOvertakenCall(t *testing.T) {
 	})
 }
 
-// queueing is a store that is slow for one key, as if calls waited in a queue, and fast for others.
+// The type queueing is a store that is slow for one key, as if calls waited in a queue, and fast
+// for others.
 type queueing struct {
 	counter.Store
 	slow string

@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// punished returns the checks of a request under a penalty and limits whose denials are violations.
+// The function punished returns the checks of a request under a penalty and limits whose denials
+// are violations.
 func punished(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	checks := []counter.Check{{Key: []byte("penalty"), Op: counter.OpTake, Penalty: p}}
 	for i := range limits {
@@ -19,8 +20,8 @@ func punished(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	return append(checks, limits...)
 }
 
-// recorded returns the number of violations that the inner store remembers, and the duration of the
-// penalty.
+// The method recorded returns the number of violations that the inner store remembers, and the
+// duration of the penalty.
 func (p *rig) recorded(penalty *counter.Penalty) (int64, counter.Micros) {
 	p.Helper()
 	r := make([]counter.Result, 1)
@@ -31,7 +32,7 @@ func (p *rig) recorded(penalty *counter.Penalty) (int64, counter.Micros) {
 	return r[0].Violations, r[0].Wait
 }
 
-// told holds the parts of a result that must be the same in every answer.
+// The type told holds the parts of a result that must be the same in every answer.
 type told struct {
 	refused bool
 	wait    counter.Micros
@@ -55,7 +56,7 @@ func TestViolationsMatchTheStore(t *testing.T) {
 		}
 		if got[0][0].refused && got[1][0].refused {
 			penalized++
-			got[0][1] = got[1][1] // the limit might pass by now, or its denial might not be remembered
+			got[0][1] = got[1][1] // the limit might admit the request by now, or its denial might not be remembered
 		}
 		if got[0] != got[1] {
 			t.Fatalf("at %v: %+v, the store alone says %+v", at, got[0], got[1])
@@ -137,7 +138,7 @@ func TestADenialKeepsItsViolation(t *testing.T) {
 	penalty := &counter.Penalty{Window: counter.Hour, Threshold: 9, Multipliers: []int64{1}}
 	p, l := open(t, Options{}), limittest.New(t, "1/1m fixed_window")
 	p.exhaust("a", l)
-	p.ask(takeOf("a", l, 1)) // a policy without penalties
+	p.ask(takeOf("a", l, 1)) // this is a policy without penalties
 	p.ask(punished(penalty, takeOf("a", l, 1))...)
 	other := punished(penalty, takeOf("a", l, 1))
 	other[1].Violation = 2

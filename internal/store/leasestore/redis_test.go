@@ -15,11 +15,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// patience bounds the wait for events, which can take long on a busy machine.
+// The constant patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
 // overRedis returns a store with its own client of the server, as another process would have. If
-// via is not nil, calls go through it.
+// via is not nil, calls are sent through it.
 func overRedis(t testing.TB, server *redistest.Server, timeout time.Duration, via *between) *Store {
 	t.Helper()
 	client, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: timeout})
@@ -43,7 +43,7 @@ func overRedis(t testing.TB, server *redistest.Server, timeout time.Duration, vi
 	return s
 }
 
-// hammer makes requests from eight goroutines for each node.
+// The function hammer makes requests from eight goroutines for each node.
 func hammer(books *ledger, nodes []*Store, times int, checks ...counter.Check) {
 	var all sync.WaitGroup
 	for _, s := range nodes {
@@ -143,7 +143,7 @@ func TestBatchesOnRedis(t *testing.T) {
 	}
 }
 
-// last makes one more request and reports whether it was denied.
+// The method last makes one more request and reports whether it was denied.
 func (l *ledger) last(t testing.TB, s *Store, c counter.Check) bool {
 	t.Helper()
 	before := l.denied
@@ -191,7 +191,7 @@ func TestRedisThatHangsIsNotChargedTwice(t *testing.T) {
 	}
 }
 
-// count reads a number under the ledger's lock.
+// The method count reads a number under the ledger's lock.
 func (l *ledger) count(figure func() int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,9 +16,10 @@ import (
 // one pipeline.
 const batchMax = 128
 
-// life is the store's background work: a ticker while units are held, and prefetching calls.
+// The type life holds the state of the store's background work: a ticker while units are held, and
+// prefetching calls.
 type life struct {
-	closed  atomic.Bool // no more units are leased
+	closed  atomic.Bool // whether no more units are leased
 	holding atomic.Int64
 	// calls under way for which other requests might wait, or that have reserved units
 	active  atomic.Int64
@@ -31,7 +32,7 @@ type life struct {
 	running sync.WaitGroup
 }
 
-// start runs f in a new goroutine, unless the store is closed.
+// The method start runs f in a new goroutine, unless the store is closed.
 func (l *life) start(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *Store) tickWhileHolding() {
 	}
 }
 
-// rest ends the ticker if no units are held.
+// The method rest ends the ticker if no units are held.
 func (s *Store) rest() bool {
 	s.life.mu.Lock()
 	defer s.life.mu.Unlock()
@@ -86,12 +87,13 @@ func (s *Store) rest() bool {
 	return !s.ticking
 }
 
-// tick refunds units that need not be held.
+// The method tick refunds units that need not be held.
 func (s *Store) tick(ctx context.Context) {
 	s.sweep(ctx, func(c *lease.Counter, backs []lease.Refund) []lease.Refund { return c.Tick(s.now(), backs) })
 }
 
-// sweep calls take for each counter that holds units, and refunds the units that take returns.
+// The method sweep calls take for each counter that holds units, and refunds the units that take
+// returns.
 func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Refund) []lease.Refund) {
 	var backs []lease.Refund
 	var calls []counter.Call
@@ -121,16 +123,16 @@ func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Ref
 	s.send(ctx, calls)
 }
 
-// refund returns a call with one refund. Each refund is a separate call, so that none fails because
-// of another.
+// The method refund returns a call with one refund. Each refund is a separate call, so that none
+// fails because of another.
 func (h *held) refund(b *lease.Refund) counter.Call {
 	c := h.check()
 	b.Fill(&c)
 	return counter.Call{Checks: []counter.Check{c}, Results: make([]counter.Result, 1)}
 }
 
-// send sends refunds once. The outcome of a failed refund is unknown, and repeating it might credit
-// the units twice.
+// The method send sends refunds once. The outcome of a failed refund is unknown, and repeating it
+// might credit the units twice.
 func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	if len(calls) == 0 {
 		return
@@ -147,8 +149,8 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// prefetch takes units in the background while the request that found few units continues. The
-// caller holds the lock.
+// The method prefetch takes units in the background while the request that found few units
+// continues. The caller holds the lock.
 func (s *Store) prefetch(now counter.Micros, sh *shard, h *held, l *counter.Limit) {
 	asking, ok := h.ask(now, l, 0)
 	if !ok {
@@ -164,8 +166,8 @@ func (s *Store) prefetch(now counter.Micros, sh *shard, h *held, l *counter.Limi
 	}
 }
 
-// fetch makes a prefetching call. The granted units go to the waiting requests and into the held
-// units.
+// The method fetch makes a prefetching call. The granted units go to the waiting requests and into
+// the held units.
 func (s *Store) fetch(sh *shard, h *held, asking *lease.Call, check counter.Check) {
 	defer s.active.Add(-1)
 	ctx, results, err, sent := context.Background(), make([]counter.Result, 1), errPanicked, s.now()

@@ -18,23 +18,24 @@ const TimeoutDefault = 50 * time.Millisecond
 
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
-	// DenialsMax is the number of counters whose answers are remembered. 0 means DenialsMaxDefault.
-	// The greatest value is DenialsMaxBound. The number is rounded down to a power of two, but is
-	// at least four. A negative number means that denials are not remembered.
+	// DenialsMax is the number of counters whose answers are remembered. If it is 0, the number is
+	// DenialsMaxDefault. The greatest value is DenialsMaxBound. The number is rounded down to a
+	// power of two, but is at least four. A negative number means that denials are not remembered.
 	DenialsMax int
-	// CountersMax is the greatest number of counters that can hold units. 0 means
+	// CountersMax is the greatest number of counters that can hold units. If it is 0, the number is
 	// CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least 1024.
 	CountersMax int
-	// Timeout bounds how long a call waits for another call. 0 means TimeoutDefault. It does not
-	// bound a call to the inner store: that store's own timeout starts when the call is sent.
+	// Timeout bounds how long a call waits for another call. If it is 0, the bound is
+	// TimeoutDefault. It does not bound a call to the inner store: that store's own timeout starts
+	// when the call is sent.
 	Timeout time.Duration
 	// Now is this process's clock, in microseconds since an arbitrary instant. It must be monotonic
 	// and safe for concurrent use. Nil means the monotonic clock.
 	Now func() counter.Micros
 }
 
-// Store is a [counter.Store] and [counter.Batcher] over another store. Make one with [New] and end
-// it with [Store.Close]. It is safe for concurrent use.
+// Store is a [counter.Store] and [counter.Batcher] over another store. Create one with [New] and
+// end it with [Store.Close]. It is safe for concurrent use.
 type Store struct {
 	inner   counter.Store
 	batcher counter.Batcher // inner, if it implements Batcher
@@ -42,7 +43,7 @@ type Store struct {
 	timeout time.Duration
 	seeds
 	denials  *denials  // nil if denials are not remembered
-	counters *counters // that may hold units
+	counters *counters // the counters that may hold units
 	absences *absences // of penalties
 	usage    *usage    // of counters
 	batches  sync.Pool // of *batch
@@ -51,7 +52,7 @@ type Store struct {
 	queue    sync.Pool // of *queued
 	gates    gates
 	counts   counts
-	rtt      atomic.Int64 // how long a call to the inner store takes, in microseconds
+	rtt      atomic.Int64 // the response time of the inner store, in microseconds
 
 	lastAnswered atomic.Int64 // the latest sending time of all answered calls
 	lastArrived  atomic.Int64 // when the latest answer arrived
@@ -60,7 +61,7 @@ type Store struct {
 
 var _ counter.Batcher = (*Store)(nil)
 
-// counts are the store's statistics.
+// The type counts holds the store's statistics.
 type counts struct {
 	calls, leased, denials, returned atomic.Uint64
 }
@@ -114,8 +115,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.take(ctx, kind, checks, results)
 }
 
-// TakeNow answers a call like Take, but only if it can without asking the inner store and without
-// waiting for another call. Otherwise it returns false, and charges nothing.
+// TakeNow answers a call like Take, but only if that is possible without calling the inner store
+// and without waiting for another call. Otherwise it returns false, and charges nothing.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if counter.ValidateChecks(checks, results) != nil {
 		return false
@@ -137,8 +138,9 @@ func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	return false
 }
 
-// decides reports whether every counter of a check that can be leased would decide it at once.
-// Without this test, requests that have to ask would count twice in the demand of their counters.
+// The method decides reports whether every counter of a check that can be leased would decide it at
+// once. Without this test, requests that have to call the store would count twice in the demand of
+// their counters.
 func (s *Store) decides(checks []counter.Check) bool {
 	for i := range checks {
 		c := &checks[i]
@@ -158,8 +160,9 @@ func (s *Store) decides(checks []counter.Check) bool {
 	return true
 }
 
-// conclude records the outcome of a call and returns the error for the caller. If the call was sent
-// only to renew a denial, and the store did not answer, the remembered denial answers the call.
+// The method conclude records the outcome of a call and returns the error for the caller. If the
+// call was sent only to renew a denial, and the store did not answer, the remembered denial answers
+// the call.
 func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) error {
 	s.learnAbsences(sent, false, checks, results, err)
 	s.learn(sent, k, checks, results, err)
@@ -173,14 +176,14 @@ func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, check
 	return err
 }
 
-// attempt returns an attempt at a call.
+// The method attempt returns an attempt at a call.
 func (s *Store) attempt(k kind, checks []counter.Check, results []counter.Result) *attempt {
 	a := s.attempts.Get().(*attempt)
 	a.reset(s, k, checks, results)
 	return a
 }
 
-// finish completes an attempt and releases it.
+// The method finish completes an attempt and releases it.
 func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 	defer a.release()
 	if o == settled {
@@ -232,8 +235,8 @@ func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result,
 	return true
 }
 
-// learn remembers the answer to a call that was denied. Even if the call failed, learn drops the
-// answers that it has outdated.
+// The method learn remembers the answer to a call that was denied. Even if the call failed, the
+// method drops the answers that it has outdated.
 func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) {
 	switch {
 	case k == settles:
@@ -250,8 +253,8 @@ func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, resul
 	}
 }
 
-// forget drops the remembered answers of a counter that was reset or refunded. After a reset, the
-// units held for the counter are no longer charged, so they are dropped too.
+// The method forget drops the remembered answers of a counter that was reset or refunded. After a
+// reset, the units held for the counter are no longer charged, so they are dropped too.
 func (s *Store) forget(c *counter.Check) {
 	id := s.identify(c.Key)
 	if c.Op == counter.OpReset {
@@ -268,11 +271,12 @@ func (s *Store) forget(c *counter.Check) {
 	}
 }
 
-// kind classifies a call by how it can be answered from memory.
+// The type kind classifies a call by how it can be answered from memory.
 type kind uint8
 
 const (
-	// every check is a take, and none is a shadow check, so a denial from memory equals the store's
+	// every check is a take, and none is a shadow check, so a denial from memory equals that of the
+	// store
 	takes kind = iota
 	// every check is a take, and some are shadow checks, which must always be evaluated
 	shadows
@@ -281,7 +285,7 @@ const (
 )
 
 // kindOf returns a call's kind, whether any check can be answered from held units, and whether any
-// cannot.
+// check cannot.
 func kindOf(checks []counter.Check) (k kind, leased, exact bool) {
 	for i := range checks {
 		if leasable(&checks[i]) {
@@ -301,7 +305,7 @@ func kindOf(checks []counter.Check) (k kind, leased, exact bool) {
 	return k, leased, exact
 }
 
-// anyDenied reports whether a call of takes was denied.
+// anyDenied reports whether a call that consists of takes was denied.
 func anyDenied(checks []counter.Check, results []counter.Result) bool {
 	for i := range checks {
 		if results[i].Denied && !checks[i].Shadow {

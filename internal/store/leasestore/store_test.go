@@ -14,11 +14,11 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// noon is an instant at which windows of every length in the tests begin.
+// The constant noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// rig is a store over an inner store in memory, with two clocks: this process's and the inner
-// store's.
+// The type rig is a store over an inner store in memory, with two clocks: this process's and the
+// inner store's.
 type rig struct {
 	*Store
 	testing.TB
@@ -26,12 +26,12 @@ type rig struct {
 	clock atomic.Int64 // since noon
 }
 
-// between is the inner store with the test's interventions.
+// The type between is the inner store with the test's interventions.
 type between struct {
 	of    counter.Store
 	calls atomic.Int64
 	mu    sync.Mutex
-	// take answers in place of the inner store if it is not nil.
+	// The function take answers in place of the inner store if it is not nil.
 	take func(ctx context.Context, checks []counter.Check, results []counter.Result) error
 }
 
@@ -46,7 +46,7 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// instead makes take answer all further calls. Nil restores the inner store.
+// The method instead makes take answer all further calls. Nil restores the inner store.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,10 +78,10 @@ func open(t testing.TB, o Options) *rig {
 	return p
 }
 
-// after sets both clocks to a span after noon.
+// The method after sets both clocks to a span after noon.
 func (p *rig) after(span counter.Micros) { p.clock.Store(int64(span)) }
 
-// ask answers checks and fails the test if the store cannot.
+// The method ask answers checks and fails the test if the store cannot answer.
 func (p *rig) ask(checks ...counter.Check) []counter.Result {
 	p.Helper()
 	results := make([]counter.Result, len(checks))
@@ -95,7 +95,7 @@ func (p *rig) ask(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// calls fails the test unless the inner store was called n times since the last check.
+// The method calls fails the test unless the inner store was called n times since the last check.
 func (p *rig) calls(want int64, why string) {
 	p.Helper()
 	if got := p.inner.calls.Swap(0); got != want {
@@ -107,7 +107,7 @@ func takeOf(key string, l *counter.Limit, cost int64) counter.Check {
 	return counter.Check{Key: []byte(key), Limit: l, Cost: cost}
 }
 
-// exhaust uses a counter up for as long as its limit lasts.
+// The method exhaust uses a counter up for as long as its limit lasts.
 func (p *rig) exhaust(key string, l *counter.Limit) {
 	p.Helper()
 	p.ask(takeOf(key, l, l.Capacity()))

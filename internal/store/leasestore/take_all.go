@@ -10,12 +10,12 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// batch holds those of several calls that go to the inner store.
+// The type batch holds those of several calls that are sent to the inner store.
 type batch struct {
 	calls    []counter.Call
-	from     []int // for each of these, its index in the caller's calls
+	from     []int // the index of each of these in the caller's calls
 	kinds    []kind
-	attempts []*attempt // nil for a call without leases
+	attempts []*attempt // the attempt of each call; nil for a call without leases
 	passes   []pass
 	waiting  sync.WaitGroup
 }
@@ -45,8 +45,8 @@ func (s *Store) askTogether(ctx context.Context, b *batch) {
 	}
 }
 
-// add answers a call from memory or from held units, makes it wait in a goroutine, or adds it to
-// the batch.
+// The method add answers a call from memory or from held units, makes it wait in a goroutine, or
+// adds it to the batch.
 func (b *batch) add(ctx context.Context, s *Store, calls []counter.Call, i int) {
 	c := &calls[i]
 	if c.Err = counter.ValidateChecks(c.Checks, c.Results); c.Err != nil {
@@ -73,13 +73,14 @@ func (b *batch) add(ctx context.Context, s *Store, calls []counter.Call, i int) 
 	}
 }
 
-// put adds a call to the batch.
+// The method put adds a call to the batch.
 func (b *batch) put(c counter.Call, from int, k kind, a *attempt, p pass) {
 	b.calls, b.from = append(b.calls, c), append(b.from, from)
 	b.kinds, b.attempts, b.passes = append(b.kinds, k), append(b.attempts, a), append(b.passes, p)
 }
 
-// wait runs a waiting call in a goroutine, so that it does not delay the rest of the batch.
+// The method wait runs a waiting call in a goroutine, so that it does not delay the rest of the
+// batch.
 func (b *batch) wait(c *counter.Call, take func() error) {
 	b.waiting.Go(func() {
 		defer func() {
@@ -92,7 +93,7 @@ func (b *batch) wait(c *counter.Call, take func() error) {
 	})
 }
 
-// lease adds a call in which some limits can be leased.
+// The method lease adds a call in which some limits can be leased.
 func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int, k kind) {
 	c := &calls[i]
 	a := s.attempt(k, c.Checks, c.Results)
@@ -106,7 +107,7 @@ func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int
 	}
 }
 
-// ready adds an attempt that must call the store, or makes it wait at its gate.
+// The method ready adds an attempt that must call the store, or makes it wait at its gate.
 func (b *batch) ready(ctx context.Context, s *Store, a *attempt, c *counter.Call, i int) {
 	var p pass
 	if a.owned == 0 && a.recording == nil {
@@ -156,7 +157,7 @@ func (s *Store) askAll(ctx context.Context, b *batch) {
 	s.ask(ctx, b.calls)
 }
 
-// ask sends the calls to the inner store.
+// The method ask sends the calls to the inner store.
 func (s *Store) ask(ctx context.Context, calls []counter.Call) {
 	if s.batcher != nil {
 		s.batcher.TakeAll(ctx, calls)

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// TestTakeNowNeverAsks: TakeNow answers from the hand and from remembered denials, as Take would,
-// and charges nothing where the inner store must be asked.
+// TestTakeNowNeverAsks: TakeNow answers from held units and from remembered denials, as Take would,
+// and charges nothing if the inner store must be called.
 func TestTakeNowNeverAsks(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "100000/31d fixed_window")
 	c, results := leasedOf("a", l, 1), make([]counter.Result, 1)
@@ -32,9 +32,10 @@ func TestTakeNowNeverAsks(t *testing.T) {
 	}
 	one := counter.Check{Key: []byte("b"), Limit: limittest.New(t, "1/31d fixed_window"), Cost: 1}
 	p.ask(one)
-	p.ask(one) // denied, which is remembered
+	p.ask(one) // this call is denied, and the denial is remembered
 	calls := p.inner.calls.Load()
-	// A few calls, chosen at random, are left to Take, which asks about what is not remembered.
+	// A few calls, chosen at random, are left to Take, which calls the store if the answer is not
+	// remembered.
 	decided := false
 	for range 5 {
 		decided = decided || p.TakeNow([]counter.Check{one}, results)
@@ -45,8 +46,8 @@ func TestTakeNowNeverAsks(t *testing.T) {
 }
 
 // TestTakeNowDoesNotAllocate: TakeNow decides thousands of requests in a row without an allocation.
-// On a busy machine the hand may be small, because units are taken slowly, or its units may expire.
-// The test then takes more units and tries again.
+// On a busy machine few units may be held, because they are taken slowly, or they may expire. The
+// test then takes more units and tries again.
 func TestTakeNowDoesNotAllocate(t *testing.T) {
 	s, checks := handy(t, 2)
 	results, takes := make([]counter.Result, 2), racescale.Fewer(10_000)

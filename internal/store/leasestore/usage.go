@@ -8,22 +8,22 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// use records how much of a counter was used according to the store's last answer.
+// The type use holds how much of a counter was used according to the store's last answer.
 type use struct {
 	units   int64
-	at      counter.Micros // on this process's clock, when the answer arrived
+	at      counter.Micros // the time at which the answer arrived, on this process's clock
 	decided counter.Micros // on the store's clock
 }
 
-// usage remembers how much of each counter is used, until the counter is unused again. A counter
-// that is not found counts as unused.
+// The type usage remembers how much of each counter is used, until the counter is unused again. A
+// counter that is not found counts as unused.
 type usage struct{ cache[use] }
 
 func newUsage(most int) *usage { return &usage{*newCache[use](most)} }
 
-// learn records the store's answer to a call sent at an instant, unless the recorded answer is
-// later. Answers can arrive in a different order than the store gave them. If the store's clock
-// went back, a call that was sent after the recorded answer arrived is the later one.
+// The method learn records the store's answer to a call sent at an instant, unless the recorded
+// answer is later. Answers can arrive in a different order than the store gave them. If the store's
+// clock went back, a call that was sent after the recorded answer arrived is the later one.
 func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -34,7 +34,7 @@ func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	}
 }
 
-// forget drops the record of a counter.
+// The method forget drops the record of a counter.
 func (t *usage) forget(id identity) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -43,7 +43,8 @@ func (t *usage) forget(id identity) {
 	}
 }
 
-// recall returns the use of a counter and when it ends, or the zero use if it is unknown.
+// The method recall returns the use of a counter and when it ends, or the zero use if it is
+// unknown.
 func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()

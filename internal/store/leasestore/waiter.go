@@ -12,8 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// waiter is a request that waits for the call under way for a counter. The lock of the counter's
-// shard guards the waiter until it is decided. After that, its request owns it.
+// The type waiter is a request that waits for the call under way for a counter. The lock of the
+// counter's shard guards the waiter until it is decided. After that, the waiter belongs to its
+// request.
 type waiter struct {
 	limit    *counter.Limit
 	cost     int64
@@ -37,7 +38,7 @@ func newWaiter() any {
 	return w
 }
 
-// push appends a waiter to the queue.
+// The method push appends a waiter to the queue.
 func (h *held) push(w *waiter) {
 	if h.last == nil {
 		h.first = w
@@ -47,7 +48,7 @@ func (h *held) push(w *waiter) {
 	h.last = w
 }
 
-// remove removes a waiter from the queue.
+// The method remove removes a waiter from the queue.
 func (h *held) remove(w *waiter) {
 	var before *waiter
 	for at := h.first; at != nil; before, at = at, at.next {
@@ -67,12 +68,12 @@ func (h *held) remove(w *waiter) {
 	}
 }
 
-// serve decides the waiting requests after a call has returned. If failure is not nil, requests
-// that need a call fail with it. alone reports that the call got no units for a reason that
-// concerns only this call, such as another limit. Then each request that needs a call makes its own
-// at once, and the last one also takes units for later requests. If they shared calls and another
-// limit denied all of them, the last one would have to wait for all these calls. The caller holds
-// the lock.
+// The method serve decides the waiting requests after a call has returned. If failure is not nil,
+// requests that need a call fail with it. The argument alone reports that the call got no units for
+// a reason that concerns only this call, such as another limit. Then each request that needs a call
+// makes its own at once, and the last one also takes units for later requests. If they shared calls
+// and another limit denied all of them, the last one would have to wait for all these calls. The
+// caller holds the lock.
 func (s *Store) serve(h *held, failure error, alone bool) {
 	for h.first != nil {
 		w, now := h.first, s.now()
@@ -97,15 +98,15 @@ func (s *Store) serve(h *held, failure error, alone bool) {
 		}
 		asks := w.verdict == lease.Ask && w.err == nil
 		w.decided = true
-		w.done <- struct{}{} // from here on the request owns the waiter
+		w.done <- struct{}{} // from this point on the waiter belongs to the request
 		if asks {
 			return // the other requests wait for that call
 		}
 	}
 }
 
-// ask makes the request the one that calls the store for its counter, or fails it with the error of
-// the call for which it waited.
+// The method ask makes the request the one that calls the store for its counter, or fails it with
+// the error of the call for which it waited.
 func (w *waiter) ask(h *held, now counter.Micros, failure error) {
 	if w.err = failure; failure != nil {
 		return
@@ -117,9 +118,9 @@ func (w *waiter) ask(h *held, now counter.Micros, failure error) {
 	}
 }
 
-// shared returns the error of a call if the waiting requests must fail with it, because the store
-// did not answer. It returns nil for an error that concerns only this call and for a canceled
-// caller, because the next call might succeed.
+// The function shared returns the error of a call if the waiting requests must fail with it,
+// because the store did not answer. It returns nil for an error that concerns only this call and
+// for a canceled caller, because the next call might succeed.
 func shared(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) {
 		return nil
@@ -134,10 +135,10 @@ var (
 		context.DeadlineExceeded) // the call might have been sent with this request's units
 )
 
-// late returns the error of a request that has waited for a counter until its deadline. If the
-// store has recently answered any call, or a call that was sent after the one for which the request
-// waited, there is no outage: the call might be in the inner store's queue. The caller holds the
-// lock.
+// The method late returns the error of a request that has waited for a counter until its deadline.
+// If the store has recently answered any call, or a call that was sent after the one for which the
+// request waited, there is no outage: the call might be in the inner store's queue. The caller
+// holds the lock.
 func (s *Store) late(h *held) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
 	if s.lastAnswered.Load() >= int64(h.asked) || s.lastArrived.Load() > max(lately, int64(h.asked)) {
@@ -155,9 +156,9 @@ func (e notSent) Unwrap() error { return e.error }
 // Unsent reports that the call was not sent; see package fallback.
 func (e notSent) Unsent() bool { return true }
 
-// await waits until the request is decided, its context is done, or its deadline passes. In the
-// latter two cases it returns an error; the request has then left the queue and holds nothing. If
-// the call that the request waits for is overdue, the request makes another one.
+// The method await waits until the request is decided, its context is done, or its deadline passes.
+// In the latter two cases it returns an error; the request has then left the queue and holds
+// nothing. If the call that the request waits for is overdue, the request makes another one.
 func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	defer w.timer.Stop()
 	for more := s.patience(p, w); ; {
@@ -181,8 +182,8 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	}
 }
 
-// leave removes a request from the queue and returns the reason why it stopped waiting. A nil err
-// means that the request is late.
+// The method leave removes a request from the queue and returns the reason why it stopped waiting.
+// A nil err means that the request is late.
 func (s *Store) leave(p *part, w *waiter, err error) error {
 	sh, h := p.shard, p.held
 	sh.mu.Lock()
@@ -196,7 +197,7 @@ func (s *Store) leave(p *part, w *waiter, err error) error {
 		s.lookAfter(sh, h)
 		return err
 	}
-	<-w.done // it was decided at this moment
+	<-w.done // the request was decided at this moment
 	switch {
 	case w.err != nil || h.id != p.id:
 	case w.verdict == lease.Admit || w.verdict == lease.AdmitAsk:
@@ -208,7 +209,8 @@ func (s *Store) leave(p *part, w *waiter, err error) error {
 	return err
 }
 
-// abandon gives up a prepared call that is not going to be made. The caller holds the lock.
+// The method abandon gives up a prepared call that is not going to be made. The caller holds the
+// lock.
 func (s *Store) abandon(sh *shard, h *held, asking *lease.Call) {
 	h.pins--
 	if !h.counter.Overtaken(asking) {

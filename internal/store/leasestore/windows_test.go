@@ -17,8 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// uses are the instants at which units were used, on the store's clock. For a request with its own
-// call, that is the decision. For other requests, it is the admission.
+// The type uses holds the instants at which units were used, on the store's clock. For a request
+// with its own call, the instant is that of the decision. For other requests, it is that of the
+// admission.
 type uses struct {
 	mu sync.Mutex
 	at []counter.Micros
@@ -37,9 +38,9 @@ func (u *uses) ask(s *Store, c counter.Check) {
 	}
 }
 
-// excess returns the number of units that were used beyond what the limit's algorithm allows. Units
-// charged to a bucket for waiting requests are used when the answer arrives, which takes time, as
-// without leases.
+// The method excess returns the number of units that were used beyond what the limit's algorithm
+// allows. Units charged to a bucket for waiting requests are used when the answer arrives, which
+// takes time, as without leases.
 func (u *uses) excess(l *counter.Limit, way counter.Micros) (most int64) {
 	slices.Sort(u.at)
 	if l.Algorithm() != counter.TokenBucket {

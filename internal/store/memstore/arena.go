@@ -20,16 +20,16 @@ import (
 // reused for a page of any record size. So clients that change the length of their keys do not make
 // the store grow.
 type arena struct {
-	// data is the memory of the pages, nil for vacant pages. It is separate from their
-	// descriptions, so that a lookup in a large store reads few cache lines.
+	// the memory of the pages; nil for vacant pages It is separate from their descriptions, so that
+	// a lookup in a large store reads few cache lines.
 	data  []*[pageBytes]byte
 	pages []page
-	// roomy holds, for each size class, one plus the number of the first page with a free record,
-	// or 0 if there is none.
+	// for each size class, one plus the number of the first page with a free record, or 0 if there
+	// is none.
 	roomy [classCount]uint32
-	// vacant holds the numbers of the pages without memory.
+	// the numbers of the pages without memory.
 	vacant []uint32
-	// hand is the position of the next record to examine for removal, as in the CLOCK algorithm.
+	// the position of the next record to examine for removal, as in the CLOCK algorithm.
 	hand position
 }
 
@@ -46,11 +46,13 @@ type page struct {
 	free       uint16 // offset plus one of the first freed record, 0 for none
 }
 
-// ref identifies a record by the number of its page and its offset there, in units of 8 bytes.
+// The type ref identifies a record by the number of its page and its offset there, in units of 8
+// bytes.
 type ref uint32
 
 const (
-	// 56 counters with keys of 36 bytes; a shard wastes less than a page per key length
+	// a page has room for 56 counters with keys of 36 bytes; a shard wastes less than a page per
+	// key length
 	pageBytes  = 4096
 	offsetBits = 9 // an offset in a page, in units of 8 bytes
 	pagesMax   = 1 << (32 - offsetBits)
@@ -77,7 +79,7 @@ const (
 // [counter.ErrInvalid]. Both the key's record and that of its overflow counter must fit a page.
 const KeyMax = pageBytes - keyOffset - overflowSuffix
 
-// class returns the size class for a key length, and the record size of that class.
+// The function class returns the size class for a key length, and the record size of that class.
 func class(keyLength int) (class int, size uint16) {
 	need := (keyOffset + keyLength + 7) &^ 7
 	if need <= fineBytes {
@@ -87,13 +89,13 @@ func class(keyLength int) (class int, size uint16) {
 	return fineClasses + perPage, uint16(pageBytes/perPage) &^ 7
 }
 
-// bytes returns the bytes from the record to the end of its page.
+// The method bytes returns the bytes from the record to the end of its page.
 func (a *arena) bytes(r ref) []byte {
 	return a.data[r>>offsetBits][uint(r)<<3&(pageBytes-1):]
 }
 
-// add creates a record with the key and the zero State, which is always fresh. It fails if no page
-// number is left.
+// The method add creates a record with the key and the zero State, which is always fresh. It fails
+// if no page number is left.
 func (a *arena) add(key []byte) (ref, bool) {
 	c, size := class(len(key))
 	if a.roomy[c] == 0 && !a.open(c, size) {
@@ -120,7 +122,7 @@ func (a *arena) add(key []byte) (ref, bool) {
 	return r, true
 }
 
-// open adds an empty page to the size class. It fails if no page number is left.
+// The method open adds an empty page to the size class. It fails if no page number is left.
 func (a *arena) open(c int, size uint16) bool {
 	if len(a.vacant) == 0 {
 		if len(a.pages) == pagesMax {
@@ -140,7 +142,7 @@ func (a *arena) open(c int, size uint16) bool {
 	return true
 }
 
-// remove frees a record and reports whether this also freed its page.
+// The method remove frees a record and reports whether this also freed its page.
 func (a *arena) remove(r ref) (emptied bool) {
 	number, offset := uint32(r>>offsetBits), uint16(r<<3)&(pageBytes-1)
 	p := &a.pages[number]
@@ -153,8 +155,8 @@ func (a *arena) remove(r ref) (emptied bool) {
 	binary.LittleEndian.PutUint16(b[metaOffset:], 0)
 	p.free = offset + 1
 	p.live--
-	// If it is the only page with room, it is kept. Otherwise a counter that is created and removed
-	// repeatedly would allocate a page each time.
+	// If the page is the only one with room, it is kept. Otherwise a counter that is created and
+	// removed repeatedly would allocate a page each time.
 	if p.live == 0 && (p.next != 0 || p.prev != 0) {
 		a.unlink(c, number)
 		*p, a.data[number] = page{}, nil
@@ -164,7 +166,7 @@ func (a *arena) remove(r ref) (emptied bool) {
 	return false
 }
 
-// link inserts a page at the head of its class's list of pages with room.
+// The method link inserts a page at the head of its class's list of pages with room.
 func (a *arena) link(c int, number uint32) {
 	p := &a.pages[number]
 	p.prev, p.next = 0, a.roomy[c]
@@ -174,7 +176,7 @@ func (a *arena) link(c int, number uint32) {
 	a.roomy[c] = number + 1
 }
 
-// unlink removes a page from its class's list of pages with room.
+// The method unlink removes a page from its class's list of pages with room.
 func (a *arena) unlink(c int, number uint32) {
 	p := &a.pages[number]
 	if p.next != 0 {
@@ -188,8 +190,8 @@ func (a *arena) unlink(c int, number uint32) {
 	p.prev, p.next = 0, 0
 }
 
-// advance moves the hand by one record and returns the record that it passed. It returns false if
-// that record is free, or if the hand moved to the next page.
+// The method advance moves the hand by one record and returns the record that it passed. It returns
+// false if that record is free, or if the hand moved to the next page.
 func (a *arena) advance() (ref, bool) {
 	h := a.hand
 	if int(h.page) >= len(a.pages) {
@@ -206,14 +208,14 @@ func (a *arena) advance() (ref, bool) {
 	return r, binary.LittleEndian.Uint16(a.bytes(r)[metaOffset:]) != 0
 }
 
-// key returns the record's key. It is valid until the record is removed.
+// The method key returns the record's key. It is valid until the record is removed.
 func (a *arena) key(r ref) []byte {
 	b := a.bytes(r)
 	n := int(binary.LittleEndian.Uint16(b[metaOffset:]) & metaLength)
 	return b[keyOffset : keyOffset+n]
 }
 
-// has reports whether the record has the key.
+// The method has reports whether the record has the key.
 func (a *arena) has(r ref, key []byte) bool { return string(a.key(r)) == string(key) }
 
 // freshAt returns the instant at which the record becomes fresh.
@@ -221,8 +223,9 @@ func (a *arena) freshAt(r ref) counter.Micros {
 	return counter.Micros(binary.LittleEndian.Uint64(a.bytes(r)[freshOffset:]))
 }
 
-// state sets At, Used and Aux of s from the record, and returns the kind of its data outside the
-// arena, or 0 if there is none. For metaLog and metaRecord, Aux is the number of that data.
+// The method state sets At, Used and Aux of s from the record, and returns the kind of its data
+// outside the arena, or 0 if there is none. For metaLog and metaRecord, Aux is the number of that
+// data.
 func (a *arena) state(r ref, s *counter.State) (side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
@@ -232,7 +235,7 @@ func (a *arena) state(r ref, s *counter.State) (side uint16) {
 	return binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
 }
 
-// side returns the record's Aux, and the kind of its data outside the arena.
+// The method side returns the record's Aux, and the kind of its data outside the arena.
 func (a *arena) side(r ref) (aux int64, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]

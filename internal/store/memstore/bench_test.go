@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// key36 is a 36-byte key, distinct for millions of clients.
+// key36 is a 36-byte key, which can be distinct for millions of clients.
 func key36(dst []byte, client int, l *counter.Limit) []byte {
 	return fmt.Appendf(dst[:0], "%s{user:u_%08d}:60s:%s", scope, client, l.Algorithm().Label())
 }
@@ -85,7 +85,8 @@ func benchmarkTake(b *testing.B, l *counter.Limit, n int) {
 	})
 }
 
-// number writes another client into a key of key36, as a front builds a key for each request.
+// The function number writes another client into a key of key36, as a front builds a key for each
+// request.
 func number(key []byte, client int) {
 	first := len(scope) + len("{user:u_")
 	for at := first + 7; at >= first; at, client = at-1, client/10 {
@@ -126,7 +127,7 @@ func BenchmarkMapByHand(b *testing.B) {
 	})
 }
 
-// BenchmarkNewcomer measures a check of a new client, in a store with room and in a full one.
+// BenchmarkNewcomer measures a check of a new client, in a store with room and in a full store.
 func BenchmarkNewcomer(b *testing.B) {
 	l := limittest.New(b, "100/1h token_bucket")
 	for name, held := range map[string]int{"room": CountersMaxBound, "full": 100_000} {

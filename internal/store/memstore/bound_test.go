@@ -21,8 +21,8 @@ const oneOverflow = ^uint64((overflowPerRule - 1) << overflowShift)
 
 var notations = []string{"3/1h fixed_window", "3/1h sliding_window", "3/1h sliding_log", "3/1h token_bucket"}
 
-// full returns a store at its bound. Every counter is used up for an hour or more, except one that
-// is used up for a second.
+// The function full returns a store at its bound. Every counter is used up for an hour or more,
+// except one that is used up for a second.
 func full(t testing.TB, countersMax int, l *counter.Limit) *pinned {
 	p := open(t, countersMax)
 	p.collide(oneOverflow)
@@ -219,8 +219,8 @@ func TestAMillionClientsStayUnderTheBound(t *testing.T) {
 	}
 }
 
-// TestOverflowIsNeverMoreGenerousThanTheModel: everything that this store grants, a store that
-// never forgets and shares no counters would grant too. So no client exceeds its limit, even if the
+// TestOverflowIsNeverMoreGenerousThanTheModel: a store that never forgets and shares no counters
+// would also grant everything that this store grants. So no client exceeds its limit, even if the
 // store is full.
 func TestOverflowIsNeverMoreGenerousThanTheModel(t *testing.T) {
 	for _, text := range []string{"5/10s fixed_window", "5/10s sliding_window", "5/10s sliding_log",
@@ -231,7 +231,7 @@ func TestOverflowIsNeverMoreGenerousThanTheModel(t *testing.T) {
 
 func compareGrants(t *testing.T, l *counter.Limit) {
 	rng, p, model := random(t), open(t, 40), &storetest.Model{}
-	p.collide(^uint64(0x3f8 << overflowShift)) // eight overflow counters
+	p.collide(^uint64(0x3f8 << overflowShift)) // there are eight overflow counters
 	wide, now := limittest.New(t, "7/15s "+l.Algorithm().String()), noon
 	type charge struct {
 		check counter.Check

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// taken recomputes the memory that a table uses.
+// The method taken recomputes the memory that a table uses.
 func (t *table) taken() (n int64) {
 	seen := map[*segment]bool{}
 	for _, s := range t.directory {

@@ -8,40 +8,41 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// call is one call of Take. Locks are always taken in the same order: shards ascending, then
-// overflow. The places and slots of the checks are arguments of its methods, so that they remain on
-// the stack of Take.
+// The type call holds the state of one call of Take. Locks are always taken in the same order:
+// shards ascending, then overflow. The places and slots of the checks are arguments of its methods,
+// so that they remain on the stack of Take.
 type call struct {
 	store    *Store
 	checks   []counter.Check
 	results  []counter.Result
 	now      counter.Micros
-	locked   bool // the lock of overflow is held
-	overflow int  // checks answered by overflow
+	locked   bool // whether the lock of overflow is held
+	overflow int  // the number of checks answered by overflow counters
 }
 
-// place is the location of a check's counter.
+// The type place is the location of a check's counter.
 type place struct {
 	// nil if there is no counter: the check gets the answer of a fresh counter and charges nothing
 	table *table
 	hash  uint64
 	ref   ref
 	born  bool // this call created the counter; it is removed if nothing is charged
-	// barred reports that the check cannot charge its counter, because another check of the call
-	// has the same overflow counter, or the overflow table is full. The checks of one request never
-	// share a counter.
+	// whether the check cannot charge its counter, because another check of the call has the same
+	// overflow counter, or the overflow table is full. The checks of one request never share a
+	// counter.
 	barred bool
 }
 
-// The numbers of records that the eviction hand examines for each new counter. With two, as many
-// counters would be removed as are created. A greater number removes ended counters earlier. In a
-// full store the hand passes looksFull records before the newcomer gets an overflow counter.
+// The numbers of records that the eviction hand examines for each new counter. With two, the number
+// of removed counters would equal the number of created ones. A greater number removes ended
+// counters earlier. In a full store the hand passes looksFull records before the newcomer gets an
+// overflow counter.
 const (
 	looksRoom = 4
 	looksFull = 32
 )
 
-// run answers the call, and counts the checks answered by overflow counters.
+// The method run answers the call, and counts the checks answered by overflow counters.
 func (c *call) run(places []place, slots []counter.Slot) error {
 	s := c.store
 	for i := range c.checks {
@@ -73,12 +74,12 @@ func (c *call) runLocked(places []place, slots []counter.Slot) error {
 	s.lock(&set)
 	defer s.unlock(&set)
 	err := c.answer(places, slots)
-	s.addBytesOf(&set) // by set, because the place of an overflow counter has a different hash
+	s.addBytesOf(&set) // by the set of shards, because the place of an overflow counter has a different hash
 	return err
 }
 
-// answer decides the call. The shards are locked. If the clock is outside the boundaries of a
-// calendar window, it returns an error and changes nothing.
+// The method answer decides the call. The shards are locked. If the clock is outside the boundaries
+// of a calendar window, it returns an error and changes nothing.
 func (c *call) answer(places []place, slots []counter.Slot) error {
 	s := c.store
 	defer func() {
@@ -113,7 +114,7 @@ func (c *call) answer(places []place, slots []counter.Slot) error {
 	return err
 }
 
-// locate finds the counters that the store holds and reports whether some are missing.
+// The method locate finds the counters that the store holds and reports whether some are missing.
 func (c *call) locate(places []place) (newcomers bool) {
 	for i := range places {
 		p := &places[i]
@@ -151,7 +152,7 @@ func (c *call) placeNewcomers(places []place, live bool) {
 	}
 }
 
-// charges reports whether the check might need a counter that does not exist yet.
+// The function charges reports whether the check might need a counter that does not exist yet.
 func charges(c *counter.Check) bool {
 	switch c.Op {
 	case counter.OpLook:
@@ -191,7 +192,7 @@ func (c *call) makeCounter(places []place, i int) bool {
 	return true
 }
 
-// load reads the check's counter into an empty slot.
+// The method load reads the check's counter into an empty slot.
 func (c *call) load(i int, p *place, slot *counter.Slot) {
 	if p.table != nil {
 		p.table.load(p.ref, slot)
@@ -208,7 +209,7 @@ func (c *call) load(i int, p *place, slot *counter.Slot) {
 	slot.State, slot.Marks = indebted[0].State, indebted[0].Marks
 }
 
-// keep stores the slot of a check after [counter.Decide] has changed it.
+// The method keep stores the slot of a check after [counter.Decide] has changed it.
 func (c *call) keep(i int, places []place, slot *counter.Slot) {
 	p, r := &places[i], &c.results[i]
 	if slot.Shared {
@@ -229,7 +230,7 @@ func (c *call) keep(i int, places []place, slot *counter.Slot) {
 	}
 }
 
-// drop removes the counter of a check.
+// The method drop removes the counter of a check.
 func (c *call) drop(p *place) {
 	p.table.remove(p.hash, p.ref)
 	if p.table != &c.store.overflow.table {
@@ -237,8 +238,8 @@ func (c *call) drop(p *place) {
 	}
 }
 
-// record creates the record of a client's first violation. If there is no room, the violation is
-// not remembered, because a shared record would punish other clients.
+// The method record creates the record of a client's first violation. If there is no room, the
+// violation is not remembered, because a shared record would punish other clients.
 func (c *call) record(i int, places []place, slot *counter.Slot) {
 	if c.makeCounter(places, i) {
 		places[i].table.store(places[i].ref, &c.checks[i], slot)

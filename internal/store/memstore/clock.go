@@ -10,10 +10,10 @@ import (
 )
 
 // ownClock is the wall clock at New plus the time since then on the monotonic clock, so it does not
-// go back when the wall clock is set. But the monotonic clock stands still while the machine
-// sleeps, and the wall clock might have been wrong at New. The store would then remain in a
-// different calendar period than its callers. So if the period of a call does not contain the
-// clock's time, the clock is set to the wall clock. It is safe for concurrent use.
+// go back when the wall clock is set. However, the monotonic clock stops while the machine sleeps,
+// and the wall clock might have been wrong at New. The store would then remain in a different
+// calendar period than its callers. So if the period of a call does not contain the clock's time,
+// the clock is set to the wall clock. It is safe for concurrent use.
 type ownClock struct {
 	started time.Time
 	base    atomic.Int64 // microseconds
@@ -33,7 +33,7 @@ func (c *ownClock) now() counter.Micros {
 // of one clock differ by less.
 const followMin = counter.Second
 
-// follow sets the clock to the wall clock and reports whether they differed.
+// The method follow sets the clock to the wall clock and reports whether they differed.
 func (c *ownClock) follow() bool {
 	now := time.Now()
 	ahead := counter.Micros(now.UnixMicro()) - c.now()

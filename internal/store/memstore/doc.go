@@ -33,12 +33,12 @@
 // Apart from overflow counters, two clients never share a counter, because the whole key is
 // compared. The hash is seeded per process, so that a client cannot choose keys that collide.
 //
-// The store's own clock is monotonic. It stands still while the machine sleeps, so it is set to the
-// wall clock when the two are a calendar period apart. A clock set by [Options.Now] can go back.
+// The store's own clock is monotonic. It stops while the machine sleeps, so it is set to the wall
+// clock when the two are a calendar period apart. A clock set by [Options.Now] can go back.
 // [counter.Decide] allows for that in existing counters, but a counter that was removed while the
 // clock was ahead starts from zero. So with such a clock the store keeps fresh counters for two
-// more hours while there is room. A full store does not: if the clock was ahead by more than a
-// window, counters of that time can be lost.
+// more hours while there is room. A full store does not keep them: if the clock was ahead by more
+// than a window, counters of that time can be lost.
 //
 // # Price
 //
@@ -52,11 +52,11 @@
 // page, by at most an eighth for keys that clients can create. A key has about 40 bytes besides the
 // client's ID, and an escaped byte of the ID takes three bytes. So a counter takes 100 bytes with
 // an ID of 8 letters, 355 with one of 240 letters, and 840 with one of 240 escaped bytes
-// (BenchmarkBytesPerCounter). The process takes twice that, because the garbage collector lets the
-// heap double before it collects. Three kinds of counters take more. A sliding log takes 16 bytes
-// for each remembered instant. A counter with leased units takes about 30 bytes more until the
-// first write after the lease. A token bucket with refundable charges takes about 200 bytes more
-// until the first write after it was full. The first violation of a client creates its record,
+// (BenchmarkBytesPerCounter). The process takes twice that memory, because the garbage collector
+// lets the heap double before it collects. Three kinds of counters take more. A sliding log takes
+// 16 bytes for each remembered instant. A counter with leased units takes about 30 bytes more until
+// the first write after the lease. A token bucket with refundable charges takes about 200 bytes
+// more until the first write after it was full. The first violation of a client creates its record,
 // which counts as a counter and takes 24 bytes for each remembered violation. Pages contain no
 // pointers, so the garbage collector does not scan them. An empty store takes 0.5 MB. A page of 4
 // KiB is freed when its last counter is removed. The index never shrinks.

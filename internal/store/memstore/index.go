@@ -21,15 +21,15 @@ import (
 // A segment is an open-addressing table of groups of eight slots. The one-byte tags of a group are
 // compared in one step.
 type index struct {
-	directory []*segment // 1 << depth of them; adjacent ones may be the same
+	directory []*segment // the segments: 1 << depth of them; adjacent ones may be the same
 	depth     uint8
 }
 
 type segment struct {
 	groups [segmentGroups]group
-	live   uint16 // slots that hold a record
-	used   uint16 // slots that hold or held a record, so a search must not stop there
-	depth  uint8  // leading bits that all hashes in it share
+	live   uint16 // the number of slots that hold a record
+	used   uint16 // the number of slots that hold or held a record, at which a search must not stop
+	depth  uint8  // the number of leading bits that all hashes in the segment share
 }
 
 type group struct {
@@ -53,16 +53,16 @@ const (
 
 	directoryShift = 56
 	// depthMax bounds the directory (2 MiB per shard). With a seeded hash the largest store needs
-	// 14 or so. At the bound there is no room for another record, and its client gets an overflow
-	// counter.
+	// about 14 bits. At the bound there is no room for another record, and its client gets an
+	// overflow counter.
 	depthMax = 18
 )
 
-// word returns the tags of the group as one number.
+// The method word returns the tags of the group as one number.
 func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
 
-// matching returns a word in which the high bit of a byte marks a tag equal to tag. It can also
-// mark a few unequal tags.
+// The function matching returns a word in which the high bit of a byte marks a tag equal to tag. It
+// can also mark a few unequal tags.
 func matching(tags uint64, tag byte) uint64 {
 	x := tags ^ lows*uint64(tag)
 	return (x - lows) & ^x & highs
@@ -74,15 +74,15 @@ func hasEmpty(tags uint64) bool { return (tags-lows)&^tags&highs != 0 }
 // tagOf returns the tag of a record with this hash.
 func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
 
-// home returns the group in which the search for a hash begins.
+// The function home returns the group in which the search for a hash begins.
 func home(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
 
-// at returns the segment of a hash.
+// The method at returns the segment of a hash.
 func (x *index) at(hash uint64) *segment {
 	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
 }
 
-// next returns the group that is searched after g.
+// The function next returns the group that is searched after g.
 func next(g int) int {
 	if g++; g == segmentGroups {
 		return 0
@@ -90,7 +90,7 @@ func next(g int) int {
 	return g
 }
 
-// find returns the record with the key.
+// The method find returns the record with the key.
 func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	s, tag := x.at(hash), tagOf(hash)
 	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
@@ -109,7 +109,7 @@ func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	return 0, false
 }
 
-// put adds a record. The caller must have called room before.
+// The method put adds a record. The caller must have called room before.
 func (s *segment) put(hash uint64, r ref) {
 	for g := home(hash); ; g = next(g) {
 		grp := &s.groups[g]
@@ -125,7 +125,7 @@ func (s *segment) put(hash uint64, r ref) {
 	}
 }
 
-// remove removes a record.
+// The method remove removes a record.
 func (x *index) remove(hash uint64, r ref) {
 	s, tag := x.at(hash), tagOf(hash)
 	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
@@ -147,8 +147,8 @@ func (x *index) remove(hash uint64, r ref) {
 	}
 }
 
-// room makes room for one more record of the hash, by rebuilding or splitting its segment if that
-// is full. It fails if splitting does not separate the hashes.
+// The method room makes room for one more record of the hash, by rebuilding or splitting its
+// segment if that is full. It fails if splitting does not separate the hashes.
 func (t *table) room(hash uint64) bool {
 	for {
 		s := t.at(hash)
@@ -165,7 +165,7 @@ func (t *table) room(hash uint64) bool {
 	}
 }
 
-// rebuild frees the slots of removed records, so that searches need not pass them.
+// The method rebuild frees the slots of removed records, so that searches need not pass them.
 func (t *table) rebuild(s *segment) {
 	var held [segmentSlots]ref
 	n := s.collect(&held)
@@ -175,8 +175,8 @@ func (t *table) rebuild(s *segment) {
 	}
 }
 
-// split divides the records of the segment of hash between two segments, by the next bit of their
-// hashes.
+// The method split divides the records of the segment of hash between two segments, by the next bit
+// of their hashes.
 func (t *table) split(s *segment, hash uint64) {
 	if s.depth == t.depth {
 		t.double()
@@ -194,8 +194,8 @@ func (t *table) split(s *segment, hash uint64) {
 			upper.put(h, r)
 		}
 	}
-	// The directory entries of the segment are adjacent. The second half of them now refers to the
-	// upper segment.
+	// The directory entries of the segment are adjacent. The second half of these entries now
+	// refers to the upper segment.
 	width := 1 << (t.depth - s.depth + 1)
 	first := int(hash<<(64-directoryShift)>>(64-t.depth)) &^ (width - 1)
 	for i := first + width/2; i < first+width; i++ {
@@ -203,7 +203,7 @@ func (t *table) split(s *segment, hash uint64) {
 	}
 }
 
-// collect copies the segment's records and returns their number.
+// The method collect copies the segment's records and returns their number.
 func (s *segment) collect(held *[segmentSlots]ref) (n int) {
 	for g := range s.groups {
 		for i, tag := range s.groups[g].tags {
@@ -216,7 +216,7 @@ func (s *segment) collect(held *[segmentSlots]ref) (n int) {
 	return n
 }
 
-// double doubles the length of the directory.
+// The method double doubles the length of the directory.
 func (x *index) double() {
 	directory := make([]*segment, 2*len(x.directory))
 	for i := range directory {

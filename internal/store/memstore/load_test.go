@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// goroutines is the number of concurrent callers.
+// The constant goroutines is the number of concurrent callers.
 const goroutines = 16
 
-// together runs f in many goroutines at once, each with its own random source.
+// The function together runs f in many goroutines at once, each with its own random source.
 func together(t *testing.T, f func(rng *rand.Rand) error) {
 	seed := storetest.Seed(t)
 	var group sync.WaitGroup

@@ -19,28 +19,28 @@ const overflowPerRule = 1 << overflowBits
 
 const (
 	overflowBits  = 10
-	overflowShift = 10 // where in a hash the overflow number begins
+	overflowShift = 10 // the bit of a hash at which the overflow number begins
 	// overflowSuffix is the length of the part of a key that differs between the overflow counters
 	// of one rule: number, algorithm, window.
 	overflowSuffix = 2 + 1 + 8
-	// overflowLooks is how many records the hand passes in each call that takes the lock.
+	// overflowLooks is the number of records that the hand passes in each call that takes the lock.
 	overflowLooks = 4
 	// overflowKeySmall is the length up to which the key of an overflow counter is built on the
 	// stack.
 	overflowKeySmall = 256
 )
 
-// overflow holds the counters that newcomers share. They do not count against the store's bound.
-// There are at most overflowPerRule for each limit of each rule, and rules come from the policy,
-// not from clients.
+// The type overflow holds the counters that newcomers share. They do not count against the store's
+// bound. There are at most overflowPerRule for each limit of each rule, and rules come from the
+// policy, not from clients.
 type overflow struct {
-	mu sync.Mutex // taken after all shards
+	mu sync.Mutex // this lock is taken after those of all shards
 	table
-	live     atomic.Bool // there are counters here
+	live     atomic.Bool // whether the table holds counters
 	answered atomic.Uint64
 }
 
-// unlock updates live and releases the lock.
+// The method unlock updates live and releases the lock.
 func (o *overflow) unlock() {
 	if live := o.held > 0; live != o.live.Load() {
 		o.live.Store(live)
@@ -50,7 +50,7 @@ func (o *overflow) unlock() {
 
 // appendKey appends the key of the overflow counter that a check with this hash shares. Instead of
 // the end of the check's key it holds the algorithm, the calendar unit and the window. The overflow
-// table holds no other keys, so it cannot be equal to a client's.
+// table holds no other keys, so the key cannot be equal to a client's.
 func appendKey(dst []byte, c *counter.Check, hash uint64) []byte {
 	dst = append(dst, c.Key[:c.ScopeLen]...)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(hash>>overflowShift&(overflowPerRule-1)))
@@ -66,7 +66,7 @@ func (c *call) lockOverflow() {
 	o := &c.store.overflow
 	o.mu.Lock()
 	c.locked = true
-	c.now = c.store.now() // after taking the lock, as in answer
+	c.now = c.store.now() // the clock is read after the lock is taken, as in answer
 	o.reclaim(c.now, overflowLooks, false, nil)
 }
 
@@ -101,7 +101,7 @@ func (c *call) takeOverflow(places []place, i int) {
 	c.join(places, i, hash, r)
 }
 
-// join sets the place of the check to an overflow counter.
+// The method join sets the place of the check to an overflow counter.
 func (c *call) join(places []place, i int, hash uint64, r ref) {
 	o := &c.store.overflow
 	p := &places[i]
@@ -118,7 +118,7 @@ type alarm struct {
 // alarmEvery is the least time between two log lines.
 const alarmEvery = counter.Minute
 
-// raise logs that the store is full, unless it was logged a short time ago.
+// The method raise logs that the store is full, unless it was logged a short time ago.
 func (a *alarm) raise(now counter.Micros, s *Store) {
 	last := a.last.Load()
 	if a.log == nil || last != 0 && now >= counter.Micros(last) && now < counter.Micros(last)+alarmEvery ||

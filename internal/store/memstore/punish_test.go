@@ -23,7 +23,7 @@ func request(t testing.TB, client string) []counter.Check {
 	return []counter.Check{{Key: []byte(key), ScopeLen: len("rl1:shop:~penalty:"), Penalty: p}, c}
 }
 
-// daily returns a check of a calendar day, as sent when the caller's clock shows now.
+// The function daily returns a check of a calendar day, as sent when the caller's clock shows now.
 func daily(t testing.TB, client string, now counter.Micros) counter.Check {
 	c := takeOf(client, limittest.New(t, "3/day"), 1)
 	b := counter.CalendarDay.Bounds(now, time.UTC)
@@ -120,7 +120,7 @@ func TestNoPenaltyWithoutRoom(t *testing.T) {
 func TestSharedCounterIsNoViolation(t *testing.T) {
 	p := open(t, 2)
 	p.ask(request(t, "a")...)
-	p.ask(request(t, "a")...) // a's counter and record fill the store
+	p.ask(request(t, "a")...) // the counter and the record of client a fill the store
 	ofClient := func(client string) []counter.Result { return p.ask(request(t, client)...) }
 	for i := range 3 * overflowPerRule {
 		if r := ofClient(fmt.Sprint("c", i)); r[0].Denied || r[0].Violations != 0 || !r[1].Overflow {

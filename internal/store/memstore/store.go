@@ -28,7 +28,7 @@ const (
 	// BytesMaxLeast is the least number of bytes that can be configured, because each shard needs
 	// some pages.
 	BytesMaxLeast = 16 << 20
-	// bytesPerCounter suffices for counters whose keys have some 200 bytes.
+	// bytesPerCounter suffices for counters whose keys have about 200 bytes.
 	bytesPerCounter = 256
 
 	// shardBits gives more shards than there are cores, so that calls rarely contend.
@@ -45,12 +45,13 @@ const (
 
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
-	// CountersMax is the greatest number of counters that the store holds, 1 to CountersMaxBound. 0
-	// means CountersMaxDefault.
+	// CountersMax is the greatest number of counters that the store holds, between 1 and
+	// CountersMaxBound. If it is 0, the number is CountersMaxDefault.
 	CountersMax int
 	// BytesMax is the maximum number of bytes for counters; see Price in the package documentation.
-	// 0 means 256 bytes for each of CountersMax counters, but at least BytesMaxDefault. Any other
-	// value must be at least BytesMaxLeast. Existing counters can grow beyond it.
+	// If it is 0, the bound is 256 bytes for each of CountersMax counters, but at least
+	// BytesMaxDefault. Any other value must be at least BytesMaxLeast. Existing counters can grow
+	// beyond it.
 	BytesMax int64
 	// Now is the store's clock. It must be safe for concurrent use. Nil means the wall clock at New
 	// plus the time since then on the monotonic clock, which does not go back. That clock is set to
@@ -60,10 +61,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Store is a [counter.Store] in memory. Make one with [New]; it is safe for concurrent use.
+// Store is a [counter.Store] in memory. [New] returns one. A Store is safe for concurrent use.
 type Store struct {
 	now       func() counter.Micros
-	clock     *ownClock      // nil: the clock is the caller's
+	clock     *ownClock      // nil if the caller has set the clock
 	slack     counter.Micros // how long a fresh counter is kept while there is room
 	max       int64
 	bytesMax  int64
@@ -76,7 +77,7 @@ type Store struct {
 	// every newcomer writes held, so it has its own cache line; the fields above are only read
 	_     [64]byte
 	held  atomic.Int64
-	bytes atomic.Int64 // of all shards, as of their last addBytes
+	bytes atomic.Int64 // the bytes of all shards, as of their last call of addBytes
 	_     [48]byte
 }
 
@@ -163,7 +164,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return err
 }
 
-// answer runs a call of the checks.
+// The method answer runs a call of the checks.
 func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	c := call{store: s, checks: checks, results: results}
 	if len(checks) <= smallCall {
@@ -185,8 +186,8 @@ func (c *call) runLarge() error {
 // shardOf returns the number of the shard of a hash.
 func (s *Store) shardOf(hash uint64) int { return int(hash >> (64 - s.shardBits)) }
 
-// fits reports whether a record with this key would keep the store within its bound of bytes. The
-// table is locked.
+// The method fits reports whether a record with this key would keep the store within its bound of
+// bytes. The caller has locked the table.
 func (s *Store) fits(t *table, keyLength int) bool {
 	need := t.growth(keyLength)
 	return need == 0 || s.bytes.Load()+t.bytes-t.bytesAdded+need <= s.bytesMax
@@ -209,7 +210,7 @@ func (s *Store) addBytesOf(set *shardSet) {
 	}
 }
 
-// reserve adds one to the number of counters, unless the bound is reached.
+// The method reserve adds one to the number of counters, unless the bound is reached.
 func (s *Store) reserve() bool {
 	for {
 		held := s.held.Load()
@@ -227,8 +228,8 @@ type shardSet [shardsMax / 64]uint64
 
 func (set *shardSet) add(shard int) { set[shard/64] |= 1 << (shard % 64) }
 
-// lock takes the locks of a set of shards in ascending order, so that two calls cannot wait for
-// each other.
+// The method lock takes the locks of a set of shards in ascending order, so that two calls cannot
+// wait for each other.
 func (s *Store) lock(set *shardSet) {
 	for word, members := range set {
 		for ; members != 0; members &= members - 1 {

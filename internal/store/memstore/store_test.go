@@ -20,10 +20,10 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// noon is an instant at which windows of every length in the tests begin.
+// The constant noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// pinned is a store whose clock the test sets.
+// The type pinned is a store whose clock the test sets.
 type pinned struct {
 	*Store
 	testing.TB
@@ -49,7 +49,7 @@ func open(t testing.TB, countersMax int) *pinned {
 
 func (p *pinned) at(now counter.Micros) { p.clock.Store(int64(now)) }
 
-// ask makes checks and returns the results. An error fails the test.
+// The method ask makes checks and returns the results. An error fails the test.
 func (p *pinned) ask(checks ...counter.Check) []counter.Result {
 	p.Helper()
 	results := make([]counter.Result, len(checks))
@@ -59,7 +59,7 @@ func (p *pinned) ask(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// collide makes all keys collide except for the bits of mask.
+// The method collide makes all keys collide except for the bits of mask.
 func (p *pinned) collide(mask uint64) {
 	p.overflow.mask = mask
 	for i := range p.shards {
@@ -67,7 +67,7 @@ func (p *pinned) collide(mask uint64) {
 	}
 }
 
-// scope is the prefix of the tests' keys, like that of a rule.
+// The constant scope is the prefix of the tests' keys, like that of a rule.
 const scope = "rl1:shop:api:"
 
 // clientKey returns a key of a client as policies make them.
@@ -94,7 +94,7 @@ func (s *Store) counter(_ testing.TB, key []byte, _ *counter.Limit) (counter.Sta
 	return slot.State, slices.Clone(slot.Marks)
 }
 
-// penalty returns a copy of the stored violations of a client.
+// The method penalty returns a copy of the stored violations of a client.
 func (s *Store) penalty(_ testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
 	hash := s.shards[0].hash(key)
 	sh := &s.shards[s.shardOf(hash)]
@@ -338,7 +338,7 @@ func TestOverflowDoesNotAllocate(t *testing.T) {
 // line.
 func TestShardIsLaidOutInCacheLines(t *testing.T) {
 	var s shard
-	const address = 2 * unsafe.Sizeof(uintptr(0)) // of field data, whose capacity is not read
+	const address = 2 * unsafe.Sizeof(uintptr(0)) // the end of the field data, whose capacity is not read
 	size, end := unsafe.Sizeof(s), unsafe.Offsetof(s.data)+address
 	if size%64 != 0 || end > 64 {
 		t.Errorf("a shard has %d bytes, want whole cache lines; what is read first ends at %d, want 64", size, end)

@@ -8,24 +8,24 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// table holds the counters of a shard, or the overflow counters, by key. Its callers hold the lock
-// of its owner. The fields that every decision reads come first, to share a cache line with that
-// lock.
+// table holds the counters of a shard, or the overflow counters, by key. Callers of its methods
+// hold the lock of the table's owner. The fields that every decision reads come first, to share a
+// cache line with that lock.
 type table struct {
 	index
 	arena
-	logs       pile[counter.Mark]      // marks of the sliding logs, by the number in their Aux
+	logs       pile[counter.Mark]      // the marks of the sliding logs, by the number in their Aux
 	records    pile[counter.Violation] // violations of the penalties
-	leases     map[ref]counter.Micros  // ends of the leases, of counters with leased units
-	dips       map[ref]dips            // dips of the buckets with refundable charges
+	leases     map[ref]counter.Micros  // the ends of the leases, for counters with leased units
+	dips       map[ref]dips            // the dips of the buckets with refundable charges
 	held       int
-	bytes      int64        // that the table takes
+	bytes      int64        // the number of bytes that the table takes
 	bytesAdded int64        // the part of bytes that the store's sum contains
-	seed       maphash.Seed // differs per process, so that a client cannot choose keys that collide
+	seed       maphash.Seed // the seed, which differs per process, so that a client cannot choose keys that collide
 	mask       uint64       // all ones, except in tests that make keys collide
 }
 
-// dips is small enough that a map stores it without a separate allocation.
+// The type dips is small enough that a map stores it without a separate allocation.
 type dips [counter.DipsMax]counter.Dip
 
 func (t *table) init(seed maphash.Seed) {
@@ -38,7 +38,7 @@ func (t *table) hash(key []byte) uint64 { return maphash.Bytes(t.seed, key) & t.
 
 func (t *table) find(hash uint64, key []byte) (ref, bool) { return t.index.find(&t.arena, hash, key) }
 
-// insert adds a counter without charges. It fails if the table cannot grow.
+// The method insert adds a counter without charges. It fails if the table cannot grow.
 func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	if !t.room(hash) {
 		return 0, false
@@ -53,8 +53,8 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	return r, true
 }
 
-// growth returns how many bytes the table grows by for one more record with a key of this length,
-// apart from the split of a segment.
+// The method growth returns how many bytes the table grows by for one more record with a key of
+// this length, apart from the split of a segment.
 func (t *table) growth(keyLength int) int64 {
 	if c, _ := class(keyLength); t.roomy[c] != 0 {
 		return 0
@@ -62,7 +62,7 @@ func (t *table) growth(keyLength int) int64 {
 	return pageBytes
 }
 
-// remove removes a counter.
+// The method remove removes a counter.
 func (t *table) remove(hash uint64, r ref) {
 	t.release(r)
 	t.index.remove(hash, r)
@@ -72,7 +72,7 @@ func (t *table) remove(hash uint64, r ref) {
 	t.held--
 }
 
-// release frees the data that a record has outside the arena.
+// The method release frees the data that a record has outside the arena.
 func (t *table) release(r ref) {
 	switch number, side := t.side(r); side {
 	case metaLog:
@@ -94,8 +94,8 @@ const (
 	extraBytes     = 230
 )
 
-// load reads the counter into an empty slot, as [counter.Decide] expects it. The slot shares its
-// marks and violations with the table.
+// The method load reads the counter into an empty slot, as [counter.Decide] expects it. The slot
+// shares its marks and violations with the table.
 func (t *table) load(r ref, slot *counter.Slot) {
 	switch t.state(r, &slot.State) {
 	case metaLog:
@@ -125,7 +125,7 @@ func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 		fresh = c.Limit.Fresh(s)
 	}
 	number, had := t.side(r)
-	// The record is new, has no data outside the arena any more, or had another algorithm.
+	// Here the record is new, no longer has data outside the arena, or had another algorithm.
 	if had != side {
 		t.release(r)
 	}
@@ -148,7 +148,7 @@ func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 	t.setState(r, &s.State, aux, fresh, side)
 }
 
-// keep puts an item into a map, or deletes it.
+// The function keep puts an item into a map, or deletes it.
 func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	switch {
 	case !there:
@@ -160,15 +160,15 @@ func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	}
 }
 
-// pile holds the slices that belong to counters, by number.
+// The type pile holds the slices that belong to counters, by number.
 type pile[T any] struct {
 	items  [][]T
 	rooms  []uint32 // the capacity of each item when it was kept; callers grow items in place
 	vacant []uint32
 }
 
-// keep stores an item under its number, or under a new number if it has none. It returns the
-// number, and by how much the item's capacity has grown.
+// The method keep stores an item under its number, or under a new number if it has none. It returns
+// the number, and by how much the item's capacity has grown.
 func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	last := len(p.vacant) - 1
 	switch {
@@ -186,7 +186,7 @@ func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	return number, more
 }
 
-// free removes an item and returns its capacity.
+// The method free removes an item and returns its capacity.
 func (p *pile[T]) free(number int64) (room int64) {
 	room = int64(p.rooms[number])
 	p.items[number], p.rooms[number] = nil, 0
@@ -197,7 +197,7 @@ func (p *pile[T]) free(number int64) (room int64) {
 // trimMin is the capacity up to which an item is not trimmed.
 const trimMin = 16
 
-// trim copies the item to a smaller array if it fills less than a quarter of its own.
+// The function trim copies the item to a smaller array if it fills less than a quarter of its own.
 func trim[T any](item []T) []T {
 	if cap(item) > trimMin && len(item) < cap(item)/4 {
 		return append(make([]T, 0, len(item)*2), item...)
@@ -205,9 +205,9 @@ func trim[T any](item []T) []T {
 	return item
 }
 
-// reclaim moves the hand past the given number of records (looks) and removes those that were fresh
-// at horizon, except those in spared. If enough is true, it stops after removing one. It returns
-// the number of removed records.
+// The method reclaim moves the hand past the given number of records (looks) and removes those that
+// were fresh at horizon, except those in spared. If enough is true, it stops after removing one. It
+// returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()
@@ -223,7 +223,7 @@ func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared [
 	return forgotten
 }
 
-// spares reports whether the record is one of spared, the places of a call.
+// The method spares reports whether the record is one of spared, the places of a call.
 func (t *table) spares(spared []place, r ref) bool {
 	for i := range spared {
 		if spared[i].table == t && spared[i].ref == r {

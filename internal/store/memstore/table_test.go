@@ -80,7 +80,7 @@ func TestTableAgreesWithAMap(t *testing.T) {
 				if found != wanted || found && tab.freshAt(r) != value {
 					t.Fatalf("step %d: %.20q: found %t, want %t", step, key, found, wanted)
 				}
-				grow := step%(steps/3) < steps/5 // phases of growth and of decline
+				grow := step%(steps/3) < steps/5 // the test alternates between phases of growth and of decline
 				switch {
 				case !found && (grow || rng.IntN(4) == 0):
 					r, ok := tab.insert(hash, key)

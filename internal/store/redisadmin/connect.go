@@ -39,9 +39,9 @@ const (
 
 // Options selects the servers to inspect.
 type Options struct {
-	// Redis names the servers and how to reach them, as for the store: mode, addresses,
-	// credentials, certificates. Without a mode it names one server, and the topology is
-	// discovered. A ring cannot be discovered, because its servers do not know each other.
+	// Redis names the servers and how to reach them (mode, addresses, credentials, certificates),
+	// as for the store. Without a mode it names one server, and the topology is discovered. A ring
+	// cannot be discovered, because its servers do not know each other.
 	Redis redisstore.Options
 	// Master is the sentinels' name for the master; "" if they watch only one.
 	Master string
@@ -54,16 +54,16 @@ type Options struct {
 // goroutines at once.
 type Deployment struct {
 	Mode      Mode
-	Name      string  // sentinel: the master's name
+	Name      string  // behind sentinels: the master's name
 	Nodes     []*Node // servers with counters: each master followed by its replicas, ordered by slots
 	Sentinels []*Node
 
 	options       Options
 	base          *redis.Options   // options of the named server
 	given         []*redis.Options // options of all named servers
-	moves         []move           // cluster: the moves that the user may see
-	sentinelCount int              // sentinel: number of sentinels, according to the first one
-	replicas      int              // sentinel: number of replicas, according to the first one
+	moves         []move           // in a cluster: the moves that the user may see
+	sentinelCount int              // behind sentinels: the number of sentinels, according to the first one
+	replicas      int              // behind sentinels: the number of replicas, according to the first sentinel
 }
 
 // Connect discovers the servers from those that the options name, and reads the state of each. Its
@@ -112,7 +112,7 @@ func (d *Deployment) findByAny(ctx context.Context, named []*redis.Options) erro
 
 var modeTexts = map[Mode]string{ModeSingle: "one server", ModeSentinel: "a master with sentinels", ModeCluster: "a cluster"}
 
-// reach connects to a server and reads its state.
+// The method reach connects to a server and reads its state.
 func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error) {
 	first := d.newNode(o)
 	first.sentinel = d.options.Redis.Mode == redisstore.ModeSentinel
@@ -172,7 +172,7 @@ func withoutPassword(o *redis.Options) *redis.Options {
 	return &open
 }
 
-// find discovers the other servers from the first.
+// The method find discovers the other servers from the first.
 func (d *Deployment) find(ctx context.Context, first *Node) error {
 	switch {
 	case first.info["redis_mode"] == "sentinel":
@@ -192,7 +192,7 @@ func (d *Deployment) find(ctx context.Context, first *Node) error {
 	}
 }
 
-// at returns the options for another server, based on those of a known one.
+// The method at returns the options for another server, based on those of a known one.
 func (d *Deployment) at(addr string, base *redis.Options) *redis.Options {
 	other := *base
 	other.Network, other.Addr = "tcp", addr
@@ -224,7 +224,7 @@ type Node struct {
 	Master bool
 	Of     string // address of a replica's master
 	Slots  []Slots
-	Err    error // why its state could not be read
+	Err    error // the reason why its state could not be read
 
 	id      string
 	flags   string // flags in CLUSTER NODES, or of a sentinel
@@ -232,7 +232,7 @@ type Node struct {
 	secure  []string // TLS options for redis-cli
 	client  *redis.Client
 
-	sentinel bool              // connect to it as a sentinel
+	sentinel bool              // whether to connect to it as a sentinel
 	info     map[string]string // fields of INFO; nil if it could not be read
 }
 
@@ -257,7 +257,7 @@ func (d *Deployment) newNode(o *redis.Options) *Node {
 
 func (n *Node) close() error { return n.client.Close() }
 
-// ask reads the server's INFO.
+// The method ask reads the server's INFO.
 func (n *Node) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -287,14 +287,14 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// send sends a command to the server.
+// The method send sends a command to the server.
 func (n *Node) send(ctx context.Context, args ...any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return n.client.Do(ctx, args...)
 }
 
-// explain adds a remedy to an error.
+// The method explain adds a remedy to an error.
 func (n *Node) explain(err error) error {
 	var (
 		network     *net.OpError
@@ -349,7 +349,7 @@ func (n *Node) user() string {
 	return n.options.Username
 }
 
-// cli returns a redis-cli command line for the server.
+// The method cli returns a redis-cli command line for the server.
 func (n *Node) cli(args ...string) string {
 	words := []string{"redis-cli"}
 	if n.options.Network == "unix" {
@@ -372,7 +372,7 @@ func (n *Node) line(words, args []string) string {
 	return strings.Join(words, " ")
 }
 
-// quoted quotes a word for a shell, if necessary.
+// The function quoted quotes a word for a shell, if necessary.
 func quoted(word string) string {
 	if word == "" || strings.ContainsAny(word, " \"'$&|;<>*?[]()#~`\\!{}") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

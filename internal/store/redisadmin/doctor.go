@@ -21,7 +21,7 @@ type Level uint8
 // The levels.
 const (
 	LevelOK    Level = iota
-	LevelNote        // limits are enforced; for information
+	LevelNote        // limits are enforced; the finding is for information
 	LevelWrong       // limits fail or will fail
 )
 
@@ -30,9 +30,9 @@ func (l Level) String() string { return [...]string{"ok", "note", "wrong"}[min(l
 
 // Finding is a result of the examination of one server, or of all servers together.
 type Finding struct {
-	Where   string // the server; "" means all of them together
+	Where   string // the server; "" means all servers together
 	Level   Level
-	Subject string // what was examined, such as "eviction" or "clock"
+	Subject string // the subject of the examination, such as "eviction" or "clock"
 	Text    string
 	Do      []string // commands that correct it
 }
@@ -91,9 +91,9 @@ func (e *examination) say(level Level, subject, text string, do ...string) {
 	e.findings = append(e.findings, Finding{where, level, subject, text, do})
 }
 
-// set returns commands that change settings, given as names and values, at run time and across
-// restarts. A server started without a configuration file takes its settings from its command line,
-// so a restart would undo them.
+// The method set returns commands that change settings, given as names and values, at run time and
+// across restarts. A server started without a configuration file takes its settings from its
+// command line, so a restart would undo them.
 func (e *examination) set(settings ...string) (commands []string) {
 	for i := 0; i < len(settings); i += 2 {
 		commands = append(commands, e.n.cli("CONFIG", "SET", settings[i], settings[i+1]))
@@ -164,8 +164,8 @@ func (e *examination) memory() {
 	}
 }
 
-// config returns a setting. If the setting cannot be read, unknown contains the reason and how to
-// read it, and the caller must not draw conclusions.
+// The method config returns a setting. If the setting cannot be read, the result unknown contains
+// the reason and how to read it, and the caller must not draw conclusions.
 func (e *examination) config(ctx context.Context, name string) (value, unknown string) {
 	values, err := e.n.send(ctx, "config", "get", name).Slice()
 	switch {
@@ -230,7 +230,7 @@ func (e *examination) appendOnly(ctx context.Context) {
 	}
 }
 
-// snapshots reports what survives a restart without an append-only file.
+// The method snapshots reports what survives a restart without an append-only file.
 func (e *examination) snapshots(ctx context.Context) {
 	replicated := !e.d.alone() || e.n.number("connected_slaves") > 0
 	const emptied = "a master that is restarted before its replica takes over comes back empty, and its replica empties itself with it"
@@ -274,7 +274,7 @@ func (e *examination) coverage(ctx context.Context) {
 	}
 }
 
-// access examines passwords and users.
+// The method access examines passwords and users.
 func (e *examination) access() {
 	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.d.leastRights(), e.n.info["redis_version"])
 	switch {
@@ -299,7 +299,7 @@ func rightsFor(rights, version string) string {
 	return strings.Join(words, " ")
 }
 
-// local reports whether the server's address is reachable only from this machine.
+// The method local reports whether the server's address is reachable only from this machine.
 func (n *Node) local() bool {
 	host, _, err := net.SplitHostPort(n.Addr)
 	ip := net.ParseIP(host)

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// examined returns the findings, by server and subject, and whether nothing is wrong.
+// The function examined returns the findings, by server and subject, and whether nothing is wrong.
 func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	t.Helper()
 	findings := connect(t, o).Doctor(context.Background())
@@ -38,7 +38,7 @@ func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	return found, ok
 }
 
-// obey runs the commands of a finding, as a reader would.
+// The function obey runs the commands of a finding, as a reader would.
 func obey(t *testing.T, f Finding) {
 	t.Helper()
 	if len(f.Do) == 0 {
@@ -51,7 +51,7 @@ func obey(t *testing.T, f Finding) {
 	}
 }
 
-// shell runs a command and returns its output.
+// The function shell runs a command and returns its output.
 func shell(t *testing.T, command string) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", command).CombinedOutput()
@@ -180,7 +180,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 			t.Errorf("%s is never tried", word)
 		}
 		switch {
-		case name == "info" || name == "select": // without these it cannot even connect
+		case name == "info" || name == "select": // without these rights it cannot even connect
 			continue
 		case command:
 			set("-" + name)

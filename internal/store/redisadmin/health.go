@@ -16,7 +16,8 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	// information; also what could not be determined, with the right or setting that it needs
+	// information, including facts that could not be determined and the right or setting that this
+	// needs
 	Notes []string
 	Wrong []string // problems, each with a remedy
 }
@@ -131,7 +132,7 @@ func slotsText(slots []Slots) string {
 	return strings.Join(parts, ",")
 }
 
-// down reports whether the other servers consider this one down.
+// The method down reports whether the other servers consider this one down.
 func (n *Node) down() bool {
 	return strings.Contains(n.flags, "fail") && !strings.Contains(n.flags, "fail?") || strings.Contains(n.flags, "o_down") ||
 		strings.Contains(n.flags, "s_down")
@@ -154,7 +155,7 @@ func (n *Node) state() string {
 	}
 }
 
-// keys returns the number of keys in all databases of the server.
+// The method keys returns the number of keys in all databases of the server.
 func (n *Node) keys() string {
 	if n.info == nil || n.info["redis_mode"] == "sentinel" {
 		return ""
@@ -193,8 +194,8 @@ func (n *Node) number(name string) int64 {
 	return number
 }
 
-// behind describes how far a replica is behind its master. If only one server was named, behind
-// describes that server's replicas.
+// The method behind describes how far a replica is behind its master. If only one server was named,
+// behind describes that server's replicas.
 func (d *Deployment) behind(n *Node) string {
 	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
 		if d.alone() {
@@ -234,7 +235,7 @@ func (n *Node) replicasBehind() string {
 	return strings.Join(parts, "; ")
 }
 
-// linked returns the fields that a server reports about each of its replicas.
+// The method linked returns the fields that a server reports about each of its replicas.
 func (n *Node) linked() (replicas []map[string]string) {
 	for i := range n.number("connected_slaves") {
 		known := map[string]string{}
@@ -249,10 +250,10 @@ func (n *Node) linked() (replicas []map[string]string) {
 	return replicas
 }
 
-// alone reports whether no other servers observe the servers.
+// The method alone reports whether no other servers observe the servers.
 func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
-// problemOf returns what is wrong with one server, or "".
+// problemOf returns the problem of one server, or "".
 func (d *Deployment) problemOf(n *Node) string {
 	switch {
 	case n.Err != nil && d.Mode == ModeCluster && n.down():
@@ -273,8 +274,8 @@ func (d *Deployment) problemOf(n *Node) string {
 	return ""
 }
 
-// answers returns a server that answers. There is at least one: the server that was contacted
-// first.
+// The method answers returns a server that answers. There is at least one such server: the one that
+// was contacted first.
 func (d *Deployment) answers() *Node {
 	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
 		if n.info != nil {
@@ -284,7 +285,7 @@ func (d *Deployment) answers() *Node {
 	return d.Nodes[0]
 }
 
-// topologyProblems returns what is wrong with the topology.
+// topologyProblems returns the problems of the topology.
 func (d *Deployment) topologyProblems() (wrong []string) {
 	switch d.Mode {
 	case ModeCluster:
@@ -314,7 +315,7 @@ func (d *Deployment) topologyProblems() (wrong []string) {
 	return wrong
 }
 
-// unserved returns the slots that are not served by a running master.
+// The method unserved returns the slots that are not served by a running master.
 func (d *Deployment) unserved() (missing []Slots) {
 	var served [slotsOfCluster]bool
 	for _, n := range d.Nodes {

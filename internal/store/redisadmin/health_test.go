@@ -17,10 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// patience bounds the time that servers take on a busy machine.
+// The constant patience bounds the time that servers take on a busy machine.
 const patience = 20 * time.Second
 
-// connect connects to an address as a command does, until the test ends.
+// The function connect connects to an address as a command does. The connection is closed when the
+// test ends.
 func connect(t *testing.T, o Options) *Deployment {
 	t.Helper()
 	d, err := Connect(context.Background(), o)
@@ -31,7 +32,8 @@ func connect(t *testing.T, o Options) *Deployment {
 	return d
 }
 
-// at returns options for an address, with a timeout that is long enough for a busy machine.
+// The function at returns options for an address, with a timeout that is long enough for a busy
+// machine.
 func at(url string) Options { return Options{Redis: redisstore.Options{URL: url}, Timeout: patience} }
 
 // healthText returns the printed state of servers, and whether there is no problem.
@@ -46,7 +48,7 @@ func healthText(t *testing.T, d *Deployment) (text string, ok bool) {
 	return out.String(), ok
 }
 
-// set changes a server's setting, as an operator would.
+// The function set changes a server's setting, as an operator would.
 func set(t *testing.T, s *redistest.Server, name, value string) {
 	t.Helper()
 	if err := s.Client().ConfigSet(context.Background(), name, value).Err(); err != nil {
@@ -82,7 +84,7 @@ func TestHealthOfOneServer(t *testing.T) {
 func TestHealthOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
-	d := connect(t, at(c.Nodes[4].URL())) // a replica is enough
+	d := connect(t, at(c.Nodes[4].URL())) // a replica is enough for this case
 	text, ok := healthText(t, d)
 	if !ok || d.Mode != ModeCluster || len(d.Nodes) != 6 {
 		t.Errorf("ok %v, mode %v, %d nodes", ok, d.Mode, len(d.Nodes))
@@ -96,7 +98,7 @@ func TestHealthOfACluster(t *testing.T) {
 	}
 
 	killed := c.Nodes[0]
-	c.Replica(killed).Kill() // no replica can replace it
+	c.Replica(killed).Kill() // no replica can replace the master
 	killed.Kill()
 	eventually.Until(t, patience, "the cluster notices", func() bool {
 		d, err := Connect(context.Background(), at(c.Nodes[4].URL()))

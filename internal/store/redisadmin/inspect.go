@@ -23,7 +23,7 @@ import (
 // Counter describes a counter, or a client's penalty, as text.
 type Counter struct {
 	Lines [][2]string // name and description
-	Wrong bool        // it cannot be read, so it neither allows nor denies requests
+	Wrong bool        // whether the counter cannot be read, so that it neither allows nor denies requests
 }
 
 func (c *Counter) add(what, format string, args ...any) {
@@ -96,7 +96,7 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Che
 	return c, err
 }
 
-// addrs returns the addresses of the servers.
+// The method addrs returns the addresses of the servers.
 func (d *Deployment) addrs() (addrs []string) {
 	for _, n := range d.Nodes {
 		addrs = append(addrs, n.Addr)
@@ -104,7 +104,7 @@ func (d *Deployment) addrs() (addrs []string) {
 	return addrs
 }
 
-// serving returns the server that holds a key.
+// The method serving returns the server that holds a key.
 func (d *Deployment) serving(key string) (*Node, error) {
 	slot := redisstore.Slot(key)
 	if d.Mode == ModeRing {
@@ -125,7 +125,7 @@ type corruptError struct{ why string }
 
 func (e *corruptError) Error() string { return e.why }
 
-// reading reads one counter.
+// The type reading reads one counter.
 type reading struct {
 	ctx context.Context
 	n   *Node
@@ -244,15 +244,15 @@ func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, befor
 	}
 }
 
-// weighed returns the number of units of the previous window that still count when the time rest of
-// the current window is left.
+// The function weighed returns the number of units of the previous window that still count when the
+// time rest of the current window is left.
 func weighed(units int64, rest, window time.Duration) uint64 {
 	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
 	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))
 	return weighs
 }
 
-// log describes a sliding log.
+// The method log describes a sliding log.
 func (r *reading) log(c *Counter, window counter.Micros) error {
 	sum, err := r.text(r.key + ":n")
 	if err != nil {
@@ -302,7 +302,7 @@ func (r *reading) member(rank int64, want int) ([]int64, error) {
 	return nil, &corruptError{"its members should be decimals"}
 }
 
-// penalty describes a client's penalty.
+// The method penalty describes a client's penalty.
 func (r *reading) penalty(c *Counter) error {
 	text, err := r.text(r.key + ":until")
 	if err != nil {
@@ -334,7 +334,7 @@ func (r *reading) penalty(c *Counter) error {
 	return nil
 }
 
-// compare evaluates a check of the counter without charging it.
+// The method compare evaluates a check of the counter without charging it.
 func (r *reading) compare(c *Counter, check *counter.Check) error {
 	ctx, cancel := context.WithTimeout(r.ctx, answerTimeout)
 	defer cancel()
@@ -368,8 +368,8 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 	return nil
 }
 
-// decimals parses whole numbers separated by single spaces. It rejects numbers that are too large
-// for a counter.
+// The function decimals parses whole numbers separated by single spaces. It rejects numbers that
+// are too large for a counter.
 func decimals(text string) (numbers []int64, ok bool) {
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseUint(word, 10, 63)
@@ -383,7 +383,7 @@ func decimals(text string) (numbers []int64, ok bool) {
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros) }
 
-// when formats an instant and its distance from now.
+// The method when formats an instant and its distance from now.
 func (r *reading) when(at time.Time) string {
 	text := at.UTC().Format("2006-01-02T15:04:05.000Z")
 	if away := at.Sub(r.now); away > 0 {
@@ -392,7 +392,7 @@ func (r *reading) when(at time.Time) string {
 	return text + " (" + span(r.now.Sub(at)) + " ago)"
 }
 
-// span formats a duration for people.
+// The function span formats a duration for people.
 func span(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:

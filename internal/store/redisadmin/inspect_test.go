@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// told returns the description of a key.
+// The function told returns the description of a key.
 func told(t *testing.T, o Options, key string, check *counter.Check) (text string, wrong bool) {
 	t.Helper()
 	c, err := connect(t, o).Inspect(context.Background(), key, check)
@@ -38,14 +38,14 @@ func check(t *testing.T, key, limit string, cost int64) counter.Check {
 		t.Fatal(err)
 	}
 	c := counter.Check{Key: []byte(key), ScopeLen: len("rl1:shop:api:"), Limit: &l, Cost: cost}
-	if l.Calendar() != 0 { // the day before fits every unit
+	if l.Calendar() != 0 { // the day before is suitable for every unit
 		begins := counter.Micros(time.Now().Add(-24 * time.Hour).UnixMicro())
 		c.Bounds = &counter.Bounds{begins - counter.Day, begins, begins + 2*counter.Day, begins + 3*counter.Day}
 	}
 	return c
 }
 
-// charge sends checks to a server as the limiter does.
+// The function charge sends checks to a server as the limiter does.
 func charge(t *testing.T, s *redistest.Server, checks ...counter.Check) []counter.Result {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Options{URL: s.URL(), Timeout: time.Second})
@@ -161,7 +161,7 @@ func TestInspectFindsTheServer(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	key := ""
-	for i := 0; ; i++ { // a key that is not on the queried node
+	for i := 0; ; i++ { // this key is not on the queried node
 		key = fmt.Sprintf("rl1:shop:api:{user:%d}:3600s:sw", i)
 		if c.Master(redisstore.Slot(key)) == c.Nodes[1] {
 			break
@@ -233,7 +233,7 @@ func TestInspectRejectsWhatIsNoKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"":           "it does not begin with rl1:",
 		"session:42": "it does not begin with rl1:",
-		// as a shell mangles it
+		// the key as a shell mangles it
 		"rl1:shop:api:user:u_42:60s:sw":     "the braces are not where they belong",
 		"rl1:shop:{user:u_42}:60s:sw":       "the braces are not where they belong",
 		"rl1:shop:api:{user:u_42}":          "it does not end in a window and an algorithm",

@@ -17,17 +17,17 @@ const keyPrefix = "rl1:"
 // penaltyRule takes the place of the rule in the key of a client's penalty.
 const penaltyRule = "~penalty"
 
-// named is a parsed key.
+// The type named is a parsed key.
 type named struct {
-	key       string // without the suffix of a second key
+	key       string // the key without the suffix of a second key
 	namespace string
-	rule      string // penaltyRule for a penalty
+	rule      string // the rule; penaltyRule for a penalty
 	whose     string // the client, in words
 	limit     counter.Limit
 	shard     int // shard of the rule's counter, from 0; -1 if the rule is not sharded
 }
 
-// example is an example of a key.
+// The constant example is an example of a key.
 const example = "rl1:shop:api:{user:u_42}:60s:sw"
 
 // parseKey parses the key of a counter or a penalty. It also accepts the second key of either: the
@@ -88,7 +88,7 @@ func parseKey(key string) (*named, error) {
 	return n, nil
 }
 
-// keys returns all keys of the counter.
+// The method keys returns all keys of the counter.
 func (n *named) keys() []string {
 	switch {
 	case n.rule == penaltyRule:
@@ -100,8 +100,8 @@ func (n *named) keys() []string {
 	}
 }
 
-// describeClient describes the client of the counter in words; ok is false if the key does not
-// contain it.
+// describeClient describes the client of the counter in words; the result ok is false if the key
+// does not contain the client.
 func describeClient(tag, rule string, more []string) (whose string, ok bool) {
 	if tag == rule && len(more) == 0 {
 		return "everybody", true
@@ -109,7 +109,7 @@ func describeClient(tag, rule string, more []string) (whose string, ok bool) {
 	return dimensions(append(strings.Split(tag, ":"), more...))
 }
 
-// dimensions describes pairs of kind and value in words.
+// The function dimensions describes pairs of kind and value in words.
 func dimensions(words []string) (text string, ok bool) {
 	if len(words)%2 != 0 {
 		return "", false
@@ -129,8 +129,8 @@ func dimensions(words []string) (text string, ok bool) {
 	return strings.Join(parts, ", "), true
 }
 
-// unescaped decodes a part of a key. It quotes a part with unprintable characters, which must not
-// be sent to a terminal.
+// The function unescaped decodes a part of a key. It quotes a part with unprintable characters,
+// which must not be sent to a terminal.
 func unescaped(part string) string {
 	text, err := url.PathUnescape(part)
 	if err != nil {

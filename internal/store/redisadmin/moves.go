@@ -13,18 +13,18 @@ import (
 	"sync"
 )
 
-// move is a set of slots that move from one master to another. Each of the two masters reports its
-// own side. An aborted move can remain on only one of them.
+// The type move is a set of slots that move from one master to another. Each of the two masters
+// reports its own side. An aborted move can remain on only one of them.
 type move struct {
 	from, to       string // ids
-	giving, taking bool   // from reports migrating, to reports importing
+	giving, taking bool   // the server from reports a migration, and the server to an import
 	slots          []Slots
 }
 
-// single reports whether the move has exactly one slot.
+// The method single reports whether the move has exactly one slot.
 func (m *move) single() bool { return len(m.slots) == 1 && m.slots[0].First == m.slots[0].Last }
 
-// step is one slot of a move.
+// The type step is one slot of a move.
 type step struct {
 	slot     int
 	from, to string
@@ -62,7 +62,7 @@ func stepsIn(text string) (giving, taking []step) {
 }
 
 // findMoves queries each master for its moving slots. A master that does not answer, or whose user
-// lacks the right, counts as having none.
+// lacks the right, counts as having no moving slots.
 func (d *Deployment) findMoves(ctx context.Context) {
 	var asking sync.WaitGroup
 	answers := make([]string, len(d.Nodes))
@@ -110,7 +110,7 @@ func movesOf(giving, taking map[step]bool) (moves []move) {
 	return moves
 }
 
-// named returns the node with an id, or nil if it is unknown, and its name for messages.
+// The method named returns the node with an id, or nil if it is unknown, and its name for messages.
 func (d *Deployment) named(id string) (*Node, string) {
 	for _, n := range d.Nodes {
 		if n.id == id {
@@ -163,7 +163,7 @@ func (d *Deployment) stableCLI(m *move) string {
 	return text
 }
 
-// moving returns the move that contains a slot, or nil.
+// The method moving returns the move that contains a slot, or nil.
 func (d *Deployment) moving(slot int) *move {
 	for i := range d.moves {
 		if slices.ContainsFunc(d.moves[i].slots, func(s Slots) bool { return s.First <= slot && slot <= s.Last }) {

@@ -146,7 +146,7 @@ func TestHealthOfALostMaster(t *testing.T) {
 		text, ok := healthText(t, connect(t, at(c.Nodes[1].URL())))
 		return ok && strings.Contains(text, "16384 of 16384 slots are served")
 	})
-	// The server that lost its file has no slots, and has no information about any slots.
+	// The server that lost its file has no slots, and knows nothing about any slots.
 	text, ok = healthText(t, connect(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr)))
 	if ok {
 		t.Error("a cluster without slots is in order")

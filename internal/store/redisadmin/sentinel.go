@@ -114,8 +114,8 @@ func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 	return nil
 }
 
-// restricted returns notes about the data that the sentinels' user may not read, and the problems
-// found in the rest.
+// The method restricted returns notes about the data that the sentinels' user may not read, and the
+// problems found in the rest.
 func (d *Deployment) restricted() (notes, wrong []string) {
 	if d.Mode != ModeSentinel {
 		return nil, nil
@@ -156,7 +156,7 @@ func (d *Deployment) examineSentinels(ctx context.Context, say func(level Level,
 		say(LevelWrong, "sentinel", plural(d.sentinelCount, "sentinel")+" cannot outvote one that is cut off: have three, on three machines",
 			"redis-server sentinel.conf --sentinel")
 	}
-	notes, _ := d.restricted() // what is wrong is reported by topologyProblems
+	notes, _ := d.restricted() // topologyProblems reports the problem
 	for _, note := range notes {
 		say(LevelNote, "sentinel", note)
 	}
@@ -182,7 +182,7 @@ func (d *Deployment) chooseMaster(first *Node, masters []map[string]string) (map
 	return masters[0], nil
 }
 
-// records parses a reply that is a list of lists of names and values.
+// The function records parses a reply that is a list of lists of names and values.
 func records(reply []any, err error) (all []map[string]string, _ error) {
 	if err != nil {
 		return nil, err

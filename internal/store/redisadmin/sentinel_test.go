@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// watching returns options for sentinels. The users of the servers and of the sentinels have only
-// the rights in docs/guides/redis.md.
+// The function watching returns options for sentinels. The users of the servers and of the
+// sentinels have only the rights in docs/guides/redis.md.
 func watching(t *testing.T, s *redistest.Sentinel, more string) Options {
 	t.Helper()
 	for _, server := range s.Servers {

@@ -41,13 +41,13 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 	byID, masterIDs := map[string]*Node{}, map[*Node]string{}
 	used := false
 	for line := range strings.Lines(text) {
-		words := strings.Fields(line) // id address flags master ping pong epoch link slots…
+		words := strings.Fields(line) // each line is: id address flags master ping pong epoch link slots…
 		if len(words) < 8 || strings.Contains(words[2], "noaddr") || strings.Contains(words[2], "handshake") {
 			continue
 		}
 		var n *Node
 		if strings.Contains(words[2], "myself") {
-			n, used = first, true // its address might be different from here
+			n, used = first, true // its address might differ when seen from this process
 		} else {
 			n = d.newNode(d.at(announced(words[1], first.Addr), d.base))
 		}
@@ -81,7 +81,7 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 	}
 	known := map[string]*Node{}
 	for _, entry := range ranges {
-		words, _ := entry.([]any) // first last master replica…, each of them host port id
+		words, _ := entry.([]any) // each entry is: first last master replica…, where each server is: host port id
 		if len(words) < 3 {
 			return fmt.Errorf("%s answers CLUSTER SLOTS with %.100q", first.Addr, fmt.Sprint(ranges))
 		}
@@ -104,12 +104,12 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 			}
 		}
 	}
-	if len(d.Nodes) == 0 { // no node has slots: only the answering node is known
+	if len(d.Nodes) == 0 { // no node has slots, so only the answering node is known
 		first.Master = first.info["role"] != "slave"
 		d.Nodes = []*Node{first}
 		return nil
 	}
-	_ = first.close() // the user has no right to query which of the nodes it is
+	_ = first.close() // the user has no right to query which of the nodes answered
 	d.sort()
 	askAll(ctx, d.Nodes)
 	return nil
@@ -133,8 +133,8 @@ func (d *Deployment) memberAt(entry any, asked string) (id, addr string, ok bool
 	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1])), true
 }
 
-// announced returns host:port of the format HOST:PORT@BUS,NAME. An IPv6 address has no brackets
-// there. A node without a host is the server that replied.
+// The function announced returns host:port of the format HOST:PORT@BUS,NAME. An IPv6 address has no
+// brackets there. A node without a host is the server that replied.
 func announced(text, asked string) string {
 	text, _, _ = strings.Cut(text, "@")
 	at := strings.LastIndexByte(text, ':')
@@ -165,8 +165,8 @@ func slotsIn(words []string) (all []Slots) {
 	return all
 }
 
-// sort orders masters by their first slot, masters without slots last, and puts replicas after
-// their master.
+// The method sort orders masters by their first slot, masters without slots last, and puts replicas
+// after their master.
 func (d *Deployment) sort() {
 	first := map[string]int{}
 	for _, n := range d.Nodes {

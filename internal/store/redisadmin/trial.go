@@ -40,8 +40,8 @@ const (
 
 // Trial is a cluster for experiments: three masters with one replica each, on this machine.
 type Trial struct {
-	Dir     string // folder of its files, absolute
-	Port    int    // port of the first node; the others follow
+	Dir     string // the absolute path of the folder of its files
+	Port    int    // the port of the first node; the ports of the others follow
 	Started int    // number of nodes that StartTrial started
 }
 
@@ -118,8 +118,8 @@ func (t *Trial) checkFolder() error {
 	return nil
 }
 
-// start starts the nodes that are not running and returns all nodes, or none on an error. It checks
-// all ports before it starts anything.
+// The method start starts the nodes that are not running and returns all nodes, or none on an
+// error. It checks all ports before it starts anything.
 func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -131,7 +131,7 @@ func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 			ContextTimeoutEnabled: true, PoolSize: 1})
 		nodes = append(nodes, n)
 		var runs bool
-		if err == nil { // one foreign port is enough
+		if err == nil { // one port in use by another program is enough
 			runs, err = t.isRunning(ctx, n, i)
 		}
 		if !runs {
@@ -181,7 +181,8 @@ func (t *Trial) isRunning(ctx context.Context, n *Node, i int) (runs bool, err e
 	return false, nil
 }
 
-// suggested returns a different first port, in case ports near the given one are in use.
+// The function suggested returns a different first port, in case ports near the given one are in
+// use.
 func suggested(port int) int {
 	if port+100 > trialPortMost {
 		return TrialPort
@@ -195,7 +196,7 @@ func sameFolder(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// settings is the configuration file of a node.
+// The constant settings is the configuration file of a node.
 const settings = `# Written by penstock redis setup-cluster, for trying out: nothing is kept.
 port %d
 bind 127.0.0.1
@@ -229,7 +230,7 @@ func (t *Trial) startNode(ctx context.Context, binary string, i int) error {
 	return nil
 }
 
-// await waits until a node answers.
+// The method await waits until a node answers.
 func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	return until(ctx, func() error {
 		err := n.send(ctx, "ping").Err()
@@ -240,7 +241,7 @@ func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	})
 }
 
-// until repeats try until it succeeds, or returns its last error when ctx is done.
+// The function until repeats try until it succeeds, or returns its last error when ctx is done.
 func until(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -255,7 +256,7 @@ func until(ctx context.Context, try func() error) error {
 	}
 }
 
-// form joins the nodes to a cluster, unless they already are one.
+// The method form joins the nodes to a cluster, unless they already form one.
 func (t *Trial) form(ctx context.Context, nodes []*Node) error {
 	var err error
 	ask := func(n *Node, args ...any) string {

@@ -26,7 +26,7 @@ func trialPlace(t *testing.T) (dir string, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir = filepath.Join(t.TempDir(), "a cluster's $HOME") // a name that needs quoting in a shell
+	dir = filepath.Join(t.TempDir(), "a cluster's $HOME") // this name needs quoting in a shell
 	t.Cleanup(func() { stopTrial(t, &Trial{Dir: dir, Port: port}) })
 	return dir, port
 }
@@ -34,7 +34,7 @@ func trialPlace(t *testing.T) (dir string, port int) {
 // stopTrial runs the printed stop command of a cluster, and waits until its ports are free.
 func stopTrial(t *testing.T, trial *Trial) {
 	t.Helper()
-	_ = exec.Command("sh", "-c", trial.Stop()).Run() // the cluster might not be running
+	_ = exec.Command("sh", "-c", trial.Stop()).Run() // because the cluster might not be running
 	for i := range trialNodes {
 		awaitFree(t, trial.Port+i)
 	}
@@ -140,7 +140,7 @@ func leavesOthersAlone(t *testing.T) bool {
 	return true
 }
 
-// othersPort reports whether the error is about a port of the cluster that is in use, unless it is
+// othersPort reports whether the error is about a port of the cluster that is in use, other than
 // the given port.
 func othersPort(err error, port, but int) bool {
 	for i := range trialNodes {
@@ -156,7 +156,7 @@ func othersPort(err error, port, but int) bool {
 // TestTrialsHaveFoldersOfTheirOwn: the command that stops one cluster does not stop another.
 func TestTrialsHaveFoldersOfTheirOwn(t *testing.T) {
 	dir, port := trialPlace(t)
-	// its port is not in use, since a running cluster would be queried
+	// the port of this cluster is not in use, since a running cluster would be queried
 	first := &Trial{Dir: dir, Port: 7001}
 	if err := os.MkdirAll(first.folder(0), 0o700); err != nil {
 		t.Fatal(err)

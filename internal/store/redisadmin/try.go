@@ -31,8 +31,9 @@ func (n *Node) unusedKey() string {
 	}
 }
 
-// tries maps a command's name in [redisstore.LeastPrivilege] to a call that shows whether the user
-// may run it. KEY and SET stand for temporary keys. Only a permission error in the reply matters.
+// The variable tries maps a command's name in [redisstore.LeastPrivilege] to a call that shows
+// whether the user may run it. KEY and SET stand for temporary keys. Only a permission error in the
+// reply matters.
 var tries = map[string][]any{
 	"ping": {"ping"}, "info": {"info", "server"}, "select": {"select", "DATABASE"}, "time": {"time"},
 	"script|load": {"script", "load", "return 1"}, "evalsha": {"evalsha", strings.Repeat("0", 40), 0},
@@ -54,7 +55,8 @@ func (d *Deployment) leastRights() string {
 	return redisstore.LeastPrivilege
 }
 
-// rights tests whether the user has the rights that the store needs, and returns the result.
+// The method rights tests whether the user has the rights that the store needs, and returns the
+// result.
 func (e *examination) rights(ctx context.Context) bool {
 	key, missing, keys := e.n.unusedKey(), []string{}, false
 	for word := range strings.FieldsSeq(e.d.leastRights()) {
@@ -198,8 +200,8 @@ func (e *examination) script(ctx context.Context) {
 	median, worst := calls[trialCalls/2], calls[trialCalls-1]
 	text := fmt.Sprintf("%v in the median of %d calls, %v at worst; a PING takes %v", median.Round(time.Microsecond), trialCalls,
 		worst.Round(time.Microsecond), pings[trialCalls/2].Round(time.Microsecond))
-	// Under load the script takes longer than for a single caller, so more than a quarter of the
-	// timeout leaves too little room.
+	// Under load the script takes longer than for a single caller, so a single call that takes more
+	// than a quarter of the timeout leaves too little room.
 	if timeout := e.d.options.Timeout; median > timeout/4 {
 		e.say(LevelWrong, "script", fmt.Sprintf("%s: a check has %v (timeout), so under load many run into it. Bring the server nearer, "+
 			"see what keeps it busy, or raise timeout to %v", text, timeout, (10*median).Round(time.Millisecond)), e.n.cli("SLOWLOG", "GET", "10"),

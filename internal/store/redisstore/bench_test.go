@@ -19,9 +19,9 @@ import (
 )
 
 // BenchmarkTake measures one token bucket check over Redis: decisions per second, and CPU time of
-// this process per decision. It compares with callers whose context can be canceled (a lane's
-// goroutine sends their calls), and with plain go-redis sending the same script, one call at a
-// time.
+// this process per decision. It compares these callers with callers whose context can be canceled
+// (a lane's goroutine sends their calls), and with plain go-redis sending the same script, one call
+// at a time.
 func BenchmarkTake(b *testing.B) {
 	server := redistest.Start(b)
 	for _, callers := range []int{1, 64} {
@@ -63,8 +63,8 @@ func BenchmarkLanes(b *testing.B) {
 	}
 }
 
-// decide makes b.N decisions in total with the given number of callers, and reports rate and CPU
-// time.
+// The function decide makes b.N decisions in total with the given number of callers, and reports
+// rate and CPU time.
 func decide(b *testing.B, callers int, take func(context.Context, []counter.Check, []counter.Result) error) {
 	limit := limittest.New(b, "1000000/1s burst 1000000")
 	var left atomic.Int64

@@ -25,28 +25,28 @@ const (
 	replyDepthMax  = 8
 )
 
-// bound parses the replies of a connection and detects the first that exceeds a limit. The zero
-// bound is at the start of a reply. It does not store any data.
+// The type bound parses the replies of a connection and detects the first that exceeds a limit. The
+// zero value of bound is at the start of a reply. It does not store any data.
 type bound struct {
-	total    int // bytes read and announced since reset
+	total    int // the number of bytes read and announced since reset
 	elements int
 
-	kind   byte // type of the current line; 0 if a reply or an element begins
+	kind   byte // the type of the current line; 0 at the beginning of a reply or an element
 	line   int  // length of the line so far
 	number int  // the part of the announced number read so far
 	minus  bool
-	ended  bool                 // the number has ended
-	rest   int                  // bytes left of a string, with its line end
+	ended  bool                 // whether the number has ended
+	rest   int                  // the bytes left of a string, including its line end
 	depth  int                  // number of open arrays
 	lacks  [replyDepthMax]int32 // the number of elements that each open array still needs
 
 	err error // the first error; it is permanent
 }
 
-// reset restarts the counts, because a new request was sent.
+// The method reset restarts the counts, because a new request was sent.
 func (b *bound) reset() { b.total, b.elements = 0, 0 }
 
-// see parses the next bytes. After an error none of them may be used.
+// The method see parses the next bytes. After an error none of these bytes may be used.
 func (b *bound) see(p []byte) error {
 	for len(p) > 0 && b.err == nil {
 		switch {
@@ -66,7 +66,7 @@ func (b *bound) see(p []byte) error {
 	return b.err
 }
 
-// begin starts a line. Only RESP2 types are valid, because the client selects RESP2.
+// The method begin starts a line. Only RESP2 types are valid, because the client selects RESP2.
 func (b *bound) begin(kind byte) {
 	switch kind {
 	case '+', '-', ':', '$', '*':
@@ -98,7 +98,7 @@ func (b *bound) inLine(p []byte) []byte {
 	return rest
 }
 
-// announce parses the number in a line.
+// The method announce parses the number in a line.
 func (b *bound) announce(text []byte) {
 	for _, c := range text {
 		digit := c - '0'
@@ -127,7 +127,7 @@ func (b *bound) announce(text []byte) {
 	}
 }
 
-// finish ends a line. Announced data counts before it arrives.
+// The method finish ends a line. Announced data counts before it arrives.
 func (b *bound) finish() {
 	kind := b.kind
 	b.kind = 0

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// judged passes a text to a bound, in pieces of at most size bytes.
+// The function judged passes a text to a bound, in pieces of at most size bytes.
 func judged(text string, size int) error {
 	var b bound
 	for len(text) > 0 {
@@ -97,7 +97,7 @@ func TestBoundStopsAtTheAnnouncement(t *testing.T) {
 		}
 	}
 	var b bound
-	for range 20 { // each belongs to another command
+	for range 20 { // each of these replies belongs to another command
 		if err := b.see([]byte(fmt.Sprintf("$%d\r\n%s\r\n", replyStringMax, strings.Repeat("x", replyStringMax)))); err != nil {
 			t.Fatal(err)
 		}

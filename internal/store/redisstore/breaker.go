@@ -53,27 +53,28 @@ const (
 )
 
 // breaker is the circuit breaker of one server. Batches report their outcome to it. A background
-// probe, not a timer, moves it from open to half open. It is not a library type, because the
-// available library waits a fixed time before it tries again, which a probe cannot shorten, and
-// takes a lock for every call. The zero breaker is closed. It is safe for concurrent use.
+// probe, not a timer, moves it from open to half open. The breaker is not a library type, because
+// the available library takes a lock for every call, and waits for a fixed time before it tries
+// again, which a probe cannot shorten. The zero breaker is closed. It is safe for concurrent use.
 type breaker struct {
 	state atomic.Uint32 // BreakerState; written under mu
-	// counts changes of state, so that batches from before a change are ignored; written under mu
+	// the number of changes of state, so that batches from before a change are ignored; written
+	// under mu
 	epoch atomic.Uint64
 
 	mu      sync.Mutex
 	history uint64 // the last 64 batches, the newest in the lowest bit, 1 for a failure
-	trial   bool   // half open: a call is being tried
+	trial   bool   // whether a call is being tried while the breaker is half open
 
-	// changed is called with the new state, under mu. It must not block.
+	// The function changed is called with the new state, under mu. It must not block.
 	changed func(BreakerState)
 }
 
 // State returns the current state.
 func (b *breaker) State() BreakerState { return BreakerState(b.state.Load()) }
 
-// admit reports whether a call may go to Redis, and whether it is a trial. A trial must end in
-// report or in release.
+// The method admit reports whether a call may go to Redis, and whether it is a trial. A trial must
+// end in report or in release.
 func (b *breaker) admit() (admitted, trial bool) {
 	switch b.State() {
 	case BreakerClosed:
@@ -95,14 +96,15 @@ func (b *breaker) admit() (admitted, trial bool) {
 	return false, false
 }
 
-// release ends a trial whose call was never sent, so that the next call is tried instead.
+// The method release ends a trial whose call was never sent, so that the next call is tried
+// instead.
 func (b *breaker) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.trial = false
 }
 
-// report records the outcome of a batch that began in the given epoch.
+// The method report records the outcome of a batch that began in the given epoch.
 func (b *breaker) report(epoch uint64, failed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

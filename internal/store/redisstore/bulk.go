@@ -31,7 +31,7 @@ func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) e
 			return nil
 		})
 		if err != nil {
-			s.rediscover() // a slot may have moved
+			s.rediscover() // because a slot may have moved
 			return failureOf(err)
 		}
 		return nil
@@ -39,7 +39,7 @@ func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) e
 }
 
 // Keys calls each for the keys of all servers that match a pattern, some hundreds at a time, until
-// it returns an error. A key that is written meanwhile may be missing, or come twice.
+// it returns an error. A key that is written meanwhile may be missing, or be returned twice.
 func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []string) error) error {
 	servers := s.nodes()
 	if len(servers) == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// burst makes concurrent calls and returns the number granted, the number of failures of each kind,
-// and the longest wait.
+// The function burst makes concurrent calls and returns the number granted, the number of failures
+// of each kind, and the longest wait.
 func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) (granted int64, kinds map[string]int, longest time.Duration) {
 	var (
 		mu    sync.Mutex
@@ -28,7 +28,7 @@ func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) 
 	for i := range callers {
 		all.Go(func() {
 			ctx, results := context.Background(), make([]counter.Result, 1)
-			if i%2 == 0 { // use both ways into a lane
+			if i%2 == 0 { // so that both ways into a lane are used
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithCancel(ctx)
 				defer cancel()
@@ -58,10 +58,10 @@ func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) 
 func TestNoCallOfABurstFails(t *testing.T) {
 	const callers = 10_000
 	server := redistest.Start(t)
-	// A busy machine can be late.
+	// A busy machine can be slow.
 	s := open(t, Options{URL: server.URL(), Timeout: 500 * time.Millisecond})
 	ready(t, s)
-	s.settings.queueWait = time.Minute // the test does not depend on the machine's speed
+	s.settings.queueWait = time.Minute // the timeout is such that the test does not depend on the machine's speed
 	for name, key := range map[string]func(int) string{
 		"one counter":    func(int) string { return "rl1:shop:api:{ip:192.0.2.1}:1h:fw" },
 		"a counter each": func(i int) string { return fmt.Sprintf("rl1:shop:api:{h:%d}:1h:fw", i) },
@@ -87,7 +87,7 @@ func TestNoCallOfABurstFails(t *testing.T) {
 // TestHungRedisUnderABurst: if the server hangs, the calls of a burst wait for a few batches to
 // time out, rather than for as long as they would wait for a working server. None of them fails as
 // in an overload. The whole burst has 40 batches. A busy machine can take seconds to make a call,
-// so the batches are counted, and calls may wait for long in the queue.
+// so the batches are counted, and calls may wait in the queue for a long time.
 func TestHungRedisUnderABurst(t *testing.T) {
 	const callers, batchesMax = 5000, 16
 	server := redistest.Start(t)
@@ -158,7 +158,7 @@ func TestOthersOvertakeABurst(t *testing.T) {
 	}
 }
 
-// stall occupies all lanes of a store until release is called.
+// The function stall occupies all lanes of a store until release is called.
 func stall(s *Store) (release func()) {
 	n := s.only.Load()
 	var lanes []*lane

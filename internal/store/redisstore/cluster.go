@@ -31,11 +31,11 @@ type cluster struct {
 	slots [slotCount]atomic.Pointer[node] // nil if no server is known
 
 	mu     sync.Mutex
-	nodes  map[string]*node // by host:port
+	nodes  map[string]*node // the servers by host:port
 	closed bool
 }
 
-// all returns the known servers.
+// The method all returns the known servers.
 func (c *cluster) all() []*node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,8 +50,8 @@ func (c *cluster) node(addr string) *node {
 	return c.nodeLocked(addr)
 }
 
-// learn assigns a slot to the server at host:port after a redirect, and returns that server. Like
-// node, it can return nil.
+// The method learn assigns a slot to the server at host:port after a redirect, and returns that
+// server. Like node, it can return nil.
 func (c *cluster) learn(slot int, addr string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +81,8 @@ type owner struct {
 	addr        string
 }
 
-// apply adopts a view of the whole cluster. It returns the servers that are no longer used; the
-// caller closes them.
+// The method apply adopts a view of the whole cluster. It returns the servers that are no longer
+// used; the caller closes them.
 func (c *cluster) apply(view []owner) (over []*node) {
 	var served [slotCount]*node
 	serving := map[*node]bool{}
@@ -110,7 +110,7 @@ func (c *cluster) apply(view []owner) (over []*node) {
 	return over
 }
 
-// close prevents new nodes and closes the existing ones.
+// The method close prevents new nodes and closes the existing ones.
 func (c *cluster) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -161,8 +161,9 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// redirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. asked is the address of the
-// server that replied, because a server that does not know its own address omits the host.
+// The function redirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The argument
+// asked is the address of the server that replied, because a server that does not know its own
+// address omits the host.
 func redirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {
@@ -173,8 +174,8 @@ func redirection(text, asked string) (slot int, addr string, ok bool) {
 	return slot, addr, err == nil && slot >= 0 && slot < slotCount && known
 }
 
-// completed returns host:port of an address in a server's reply. asked supplies the host if the
-// reply omits it.
+// The function completed returns host:port of an address in a server's reply. The argument asked
+// supplies the host if the reply omits it.
 func completed(addr, asked string) (string, bool) {
 	at := strings.LastIndexByte(addr, ':')
 	if at < 0 {

@@ -33,7 +33,7 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// tagged puts all keys of a store into one slot.
+// The type tagged puts all keys of a store into one slot.
 type tagged struct{ counter.Store }
 
 const tag = "{t}"
@@ -48,8 +48,8 @@ func (s tagged) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.Store.Take(ctx, moved, results)
 }
 
-// taggedSubject returns the subject of an exam for a store with several servers. keeper reads the
-// server of the tag.
+// taggedSubject returns the subject of an exam for a store with several servers. The function
+// keeper reads the server of the tag.
 func taggedSubject(s *Store, keeper *bare) storetest.Subject {
 	return storetest.Subject{
 		Store: tagged{s},
@@ -72,7 +72,7 @@ func exam(t *testing.T, open func(t testing.TB) storetest.Subject) {
 	t.Run("oracle", func(t *testing.T) { storetest.RunOracle(t, open, storetest.OracleSteps) })
 }
 
-// steady configures a cluster not to replace masters because the machine is busy.
+// The function steady configures a cluster not to replace masters because the machine is busy.
 func steady(t testing.TB, c *redistest.Cluster) *redistest.Cluster {
 	for _, node := range c.Nodes {
 		if err := node.Client().ConfigSet(t.Context(), "cluster-node-timeout", "20000").Err(); err != nil {
@@ -108,9 +108,9 @@ func TestSlotsTogether(t *testing.T) {
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-// evenly returns checks of which each of three servers has four, in turn.
+// The function evenly returns checks of which each of three servers has four, in turn.
 func evenly(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
-	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // the call discovers the servers
+	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // this call discovers the servers
 	of := map[*node][]counter.Check{}
 	for i := range 1000 {
 		key := fmt.Appendf(nil, "rl1:{%d}", i)
@@ -222,7 +222,7 @@ func manyCallsOfACluster(t *testing.T, s *Store) {
 	for round := range 3 {
 		calls := many(300, limit)
 		for i := range calls {
-			// In the last round one of the two denies, so the other is refunded.
+			// In the last round one of the two servers denies, so the other charge is refunded.
 			calls[i].Checks = append(calls[i].Checks, take1(fmt.Sprint("rl1:more:", i), limittest.New(t, "9/1d fixed_window"))...)
 			calls[i].Results = make([]counter.Result, 2)
 		}

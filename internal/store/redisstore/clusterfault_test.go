@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// where returns a function that finds the server of a key from the store's slot table, and checks
-// it with the server.
+// The function where returns a function that finds the server of a key from the store's slot table,
+// and checks it with the server.
 func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redistest.Server {
 	return func(key string) *redistest.Server {
 		for _, node := range c.Nodes {
@@ -26,10 +26,10 @@ func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redis
 	}
 }
 
-// another returns a master of a cluster that does not have the slot.
+// The function another returns a master of a cluster that does not have the slot.
 func another(c *redistest.Cluster, slot int) *redistest.Server {
 	from := c.Master(slot)
-	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // a slot of each master
+	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // these are keys with a slot of each master
 		if to := c.Master(other); to != from {
 			return to
 		}
@@ -58,7 +58,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	f.unharmed(t, c, "while slots moved")
 }
 
-// unharmed ends a load and checks that no call has failed or was charged twice.
+// The method unharmed ends a load and checks that no call has failed or was charged twice.
 func (f *traffic) unharmed(t *testing.T, c *redistest.Cluster, when string) {
 	t.Helper()
 	f.end(t)
@@ -69,8 +69,8 @@ func (f *traffic) unharmed(t *testing.T, c *redistest.Cluster, when string) {
 }
 
 // TestMasterKilledUnderLoad kills one of three masters. The callers of the other masters continue.
-// The callers of its keys fail, first at their deadline and then at once, until the replica has
-// taken over. No call is charged twice.
+// The callers of the killed master's keys fail, first at their deadline and then at once, until the
+// replica has taken over. No call is charged twice.
 func TestMasterKilledUnderLoad(t *testing.T) {
 	for name, fault := range map[string]struct{ begin, end func(*redistest.Server) }{
 		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -90,7 +90,7 @@ func TestMasterKilledUnderLoad(t *testing.T) {
 			fault.begin(dead)
 			f.failures(t, 50)
 			f.eachOf(t, func(i int) bool { return others[i] })
-			f.each(t) // by the replica
+			f.each(t) // the slot is served by the replica
 			fault.end(dead)
 			c.AwaitFailover(slot, dead)
 			f.each(t)
@@ -157,7 +157,7 @@ func TestReshardUnderLoad(t *testing.T) {
 	}
 }
 
-// reshard moves all slots of a master with redis-cli.
+// The function reshard moves all slots of a master with redis-cli.
 func reshard(t *testing.T, c *redistest.Cluster, from, to *redistest.Server) {
 	t.Helper()
 	id := func(s *redistest.Server) string {

@@ -24,26 +24,26 @@ import (
 // would go unnoticed for a second. With lazyConn the pool's dial succeeds at once, the real dial
 // happens where the deadline is known, and Close ends it.
 //
-// It rejects replies that are larger than a working server sends (see bound). A process with
-// thousands of goroutines and few processors can itself be late, so lazyConn extends deadlines.
-// readDeadline describes how for Read; Write extends each deadline once.
+// The connection rejects replies that are larger than a working server sends (see bound). A process
+// with thousands of goroutines and few processors can itself be late, so lazyConn extends
+// deadlines. readDeadline describes how for Read; Write extends each deadline once.
 type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until the first Write
 	gone func(*lazyConn)          // called by Close
-	late func()                   // called when half of the time for a reply has passed; nil: not called
+	late func()                   // called when half of the time for a reply has passed; nil if it is not called
 
 	// how long a Write, or a reply to it, may take if the deadline has already passed
 	timeout  time.Duration
-	bound    bound       // checks the replies; only Read uses it
-	asked    atomic.Bool // something was written since bound was reset
+	bound    bound       // it checks the replies; only Read uses it
+	asked    atomic.Bool // whether something was written since bound was reset
 	reading  readDeadline
-	writing  atomic.Int64 // deadline of Write in Unix nanoseconds; 0: none
+	writing  atomic.Int64 // the deadline of Write in Unix nanoseconds; 0 if there is none
 	extended atomic.Int64 // the last deadline that Write extended
 
 	mu            sync.Mutex
 	writeDeadline time.Time
-	cancel        context.CancelFunc // cancels the current dial
+	cancel        context.CancelFunc // it cancels the current dial
 	closed        bool
 }
 
@@ -58,8 +58,8 @@ var (
 	errNotConnected = errors.New("not connected yet")
 )
 
-// dialer creates the connections of one client and can close them all at once. The Close of
-// go-redis would close connections that are in use, and log that.
+// The type dialer creates the connections of one client and can close them all at once. The Close
+// of go-redis would close connections that are in use, and log that.
 type dialer struct {
 	dial    func(context.Context) (net.Conn, error)
 	plain   bool
@@ -77,8 +77,8 @@ func newDialer(a address, config *tls.Config, timeout time.Duration) *dialer {
 	d := &dialer{plain: config == nil, timeout: timeout, conns: map[*lazyConn]struct{}{}}
 	d.dial = func(ctx context.Context) (net.Conn, error) {
 		// Each dial has its own resolver. Concurrent look-ups of one name in a shared resolver
-		// share one DNS query. If that query is lost, they all wait until it is repeated, some 10
-		// s, even if DNS has recovered.
+		// share one DNS query. If that query is lost, all of them wait until it is repeated after
+		// about 10 s, even if DNS has recovered.
 		socket := &net.Dialer{KeepAlive: 30 * time.Second, Resolver: &net.Resolver{PreferGo: d.askDNS != nil, Dial: d.askDNS}}
 		if d.plain {
 			return socket.DialContext(ctx, a.network, a.target)
@@ -88,7 +88,7 @@ func newDialer(a address, config *tls.Config, timeout time.Duration) *dialer {
 	return d
 }
 
-// open is the Dialer function of go-redis.
+// The method open is the Dialer function of go-redis.
 func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	lazy := d.lazy()
 	lazy.late = d.late
@@ -98,7 +98,7 @@ func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	return lazy, nil
 }
 
-// lazy returns a connection that close will close.
+// The method lazy returns a connection that close will close.
 func (d *dialer) lazy() *lazyConn {
 	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout}
 	d.mu.Lock()
@@ -114,7 +114,8 @@ func (d *dialer) forget(c *lazyConn) {
 	delete(d.conns, c)
 }
 
-// close closes all connections; those opened later are closed from the start.
+// The method close closes all connections; connections that are opened later are closed
+// immediately.
 func (d *dialer) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -136,7 +137,7 @@ func (c *lazyConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// unwrittenError is the error of a Write that wrote nothing, after which nothing else is written.
+// unwrittenError is the error of a Write that wrote nothing. Nothing else is written after it.
 type unwrittenError struct{ error }
 
 func (e *unwrittenError) Unwrap() error { return e.error }

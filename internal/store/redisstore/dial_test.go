@@ -64,7 +64,7 @@ func TestLazyConnSaysWhatItHasNotWritten(t *testing.T) {
 		if err := c.SetWriteDeadline(time.Now().Add(time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.Write([]byte("evalsha")) // the other end does not read
+		_, err := c.Write([]byte("evalsha")) // because the other end does not read
 		if failure := failureOf(err); failure.Kind != KindTimeout {
 			t.Fatalf("write: error %v", err)
 		}

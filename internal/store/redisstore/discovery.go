@@ -26,7 +26,8 @@ const (
 	askEveryMax = 150 * time.Millisecond
 )
 
-// follow keeps the list of servers current. ask runs one round of discovery.
+// The method follow keeps the list of servers current. The function ask runs one round of
+// discovery.
 func (s *Store) follow(ask func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -62,8 +63,8 @@ func (s *Store) follow(ask func(context.Context) error) {
 	}
 }
 
-// patience returns the time until the next round. A server with a half-open breaker waits for a
-// call to try it, possibly forever; discovery would not help there.
+// The method patience returns the time until the next round. A server with a half-open breaker
+// waits for a call to try it, possibly forever; discovery would not help there.
 func (s *Store) patience(err error) time.Duration {
 	if err != nil {
 		return 0
@@ -103,7 +104,7 @@ func (s *Store) askCluster(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// adopt makes a view the current one.
+// The method adopt makes a view the current one.
 func (s *Store) adopt(view *clusterView) {
 	s.epoch.Store(view.epoch)
 	for _, n := range s.cluster.apply(view.owners) {
@@ -134,7 +135,7 @@ func (s *Store) discoveryOrder() (addrs []string) {
 	return addrs
 }
 
-// once calls ask with a temporary client for a server.
+// The method once calls ask with a temporary client for a server.
 func (s *Store) once(ctx context.Context, a address, ask func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()
@@ -158,7 +159,7 @@ type clusterView struct {
 	epoch  int64 // the cluster's current epoch
 }
 
-// view queries a server for its view of the cluster.
+// The method view queries a server for its view of the cluster.
 func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err error) {
 	err = s.once(ctx, s.settings.at(addr), func(ctx context.Context, client *redis.Client) error {
 		ranges, err := client.Do(ctx, "cluster", "slots").Slice()
@@ -169,7 +170,7 @@ func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err e
 		if err != nil {
 			return err
 		}
-		// The default, if the user has no right to run CLUSTER INFO.
+		// This is the default if the user has no right to run CLUSTER INFO.
 		view = &clusterView{owners: owners, epoch: s.epoch.Load()}
 		info, err := client.Do(ctx, "cluster", "info").Text()
 		if redis.IsPermissionError(err) {
@@ -191,8 +192,8 @@ var errNoAddress = errors.New("it knows of no server that has slots and can be c
 
 // readView reads the reply to CLUSTER SLOTS: ranges of slots, each with its master and replicas. A
 // master whose address is lost (noaddr: it restarted without its nodes.conf, as another node) still
-// owns slots and is listed with port 0. Its ranges are omitted, because no server serves them; the
-// other masters keep counting.
+// owns slots and is listed with port 0. The ranges of such a master are omitted, because no server
+// serves them; the other masters keep counting.
 func readView(ranges []any, asked string) (view []owner, err error) {
 	for _, entry := range ranges {
 		part, _ := entry.([]any)

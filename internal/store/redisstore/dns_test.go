@@ -44,7 +44,7 @@ func TestDNSIsBack(t *testing.T) {
 	}
 	lost.Wait()
 	names.SetMode(dnstest.Truthful)
-	const repeats = 5 * time.Second // of a query, by default
+	const repeats = 5 * time.Second // the timeout of a query, by default
 	ctx, cancel := context.WithDeadline(context.Background(), begun.Add(repeats-time.Second))
 	defer cancel()
 	conn, err := d.dial(ctx)

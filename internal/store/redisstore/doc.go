@@ -17,10 +17,10 @@
 // it was sent is never sent.
 //
 // In a cluster the checks of one slot are one step. Checks of several slots are sent together. If
-// one slot denies, the store refunds what the other slots have charged, by receipt, before it
-// answers. Until then other clients see the charge. If a slot fails, the known charges of the
-// others are refunded as well. While a slot moves, its checks are sent one by one in the same way.
-// A check that uses two keys (a sliding log, a penalty) but has neither yet waits until the slot
+// one slot denies, the store refunds the charges of the other slots, by receipt, before it answers.
+// Until then other clients see the charge. If a slot fails, the known charges of the others are
+// refunded as well. While a slot moves, its checks are sent one by one in the same way. A check
+// that uses two keys (a sliding log, a penalty), neither of which exists yet, waits until the slot
 // has moved.
 //
 // # Implementation
@@ -47,7 +47,7 @@
 //
 // A call costs a round trip, two goroutine switches and a few allocations. A refund over several
 // slots costs a second round trip. A token bucket that is checked together with counters on other
-// servers records how nearly full it was, as does one whose charges are refundable (see
+// servers records how close to full it was, as does one whose charges are refundable (see
 // core.Check). The script takes about twice as long for such a bucket. When Redis hangs, each
 // caller waits for two or three timeouts, until the breaker opens after about five failed batches.
 //
@@ -58,8 +58,8 @@
 //
 // # Permissions
 //
-// Redis 6.2 or newer. [LeastPrivilege] lists what an ACL user needs. A cluster also needs
-// [ClusterPrivilege], and a setup with sentinels [SentinelPrivilege].
+// Redis 6.2 or newer. [LeastPrivilege] lists the rights that an ACL user needs. A cluster also
+// needs [ClusterPrivilege], and a setup with sentinels [SentinelPrivilege].
 package redisstore
 
 // LeastPrivilege is the part of an ACL SETUSER line after the user's credentials. It grants exactly

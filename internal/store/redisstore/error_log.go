@@ -12,9 +12,9 @@ import (
 // lines, not six million.
 const reportEvery = 10 * time.Second
 
-// reporter counts failures by kind and logs them at a bounded rate: the first at once, then one
-// line per reportEvery with the number since the last. It takes no lock and allocates only when it
-// logs. It is safe for concurrent use.
+// The type reporter counts failures by kind and logs them at a bounded rate: the first at once,
+// then one line per reportEvery with the number of failures since the last line. It takes no lock
+// and allocates only when it logs. It is safe for concurrent use.
 type reporter struct {
 	logger *slog.Logger
 	server string // without credentials
@@ -34,11 +34,11 @@ type breakerReporter struct {
 
 type tally struct {
 	total  atomic.Uint64
-	logged atomic.Uint64 // how many of total have been logged
-	due    atomic.Int64  // nanoseconds since start before which nothing is logged
+	logged atomic.Uint64 // the number of failures in total that have been logged
+	due    atomic.Int64  // the time before which nothing is logged, in nanoseconds since start
 }
 
-// failed records that n calls failed with f.
+// The method failed records that n calls failed with f.
 func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
 	t := &r.kinds[f.Kind]
 	total := t.total.Add(n)
@@ -49,8 +49,8 @@ func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
 		"kind", f.Kind.String(), "calls", total-t.logged.Swap(total), "redis", r.server)
 }
 
-// changed records a new state of the breaker. An outage is logged in two lines, when the breaker
-// opens and when it closes. The end is logged for every outage whose beginning was logged;
+// The method changed records a new state of the breaker. An outage is logged in two lines, when the
+// breaker opens and when it closes. The end is logged for every outage whose beginning was logged;
 // otherwise the last log line would suggest that the outage continues. There are at most two lines
 // per reportEvery. The breaker's lock serializes the calls.
 func (r *breakerReporter) changed(now time.Time, state BreakerState) {
@@ -66,22 +66,23 @@ func (r *breakerReporter) changed(now time.Time, state BreakerState) {
 	}
 }
 
-// untried records that the breaker has been half open for a while because there were no requests.
-// It is logged once for each logged outage. The breaker's lock serializes it with changed.
+// The method untried records that the breaker has been half open for a while because there were no
+// requests. It is logged once for each logged outage. The breaker's lock serializes it with
+// changed.
 func (r *breakerReporter) untried() {
 	if r.lastLogged == BreakerOpen {
 		r.log("redis answers again, and its circuit breaker closes with the next request", BreakerHalfOpen, r.states.total.Load())
 	}
 }
 
-// log logs a state of the breaker.
+// The method log logs a state of the breaker.
 func (r *breakerReporter) log(text string, state BreakerState, total uint64, args ...any) {
 	r.lastLogged = state
 	r.logger.Warn(text, append([]any{"state", state.String(), "changes", total - r.states.logged.Swap(total), "redis", r.server}, args...)...)
 }
 
-// claim reports whether a line may be logged now. Of several concurrent callers, at most one gets
-// true.
+// The method claim reports whether a line may be logged now. Of several concurrent callers, at most
+// one gets true.
 func (t *tally) claim(since time.Duration) bool {
 	due := t.due.Load()
 	return int64(since) >= due && t.due.CompareAndSwap(due, int64(since+reportEvery))

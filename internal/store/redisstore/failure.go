@@ -23,18 +23,18 @@ const (
 	KindTimeout     Kind = iota // no answer by the deadline; the charge might have been executed
 	KindCanceled                // the caller gave up; the charge might have been executed
 	KindQueueFull               // the queue was full; not executed
-	KindBreakerOpen             // Redis failed recently and was not called; not executed
-	KindConnection              // no connection, or it broke; the charge might have been executed
+	KindBreakerOpen             // Redis failed recently and was not called; the charge was not executed
+	KindConnection              // there was no connection, or it broke; the charge might have been executed
 	KindScript                  // Redis answered with an error
 	KindClosed                  // the store is closed; the charge might have been executed
-	// Redis' clock is outside the calendar window's boundaries; not executed
+	// Redis' clock is outside the calendar window's boundaries; the call was not executed
 	KindStale
 	// the counters' slot was moving until the deadline, or its move was aborted; the charge might
 	// have been executed
 	KindMoving
-	KindOverloaded // too long in the queue, though Redis answered; not executed
-	// no answer by the deadline, though Redis answered later calls or a PING; the charge might have
-	// been executed
+	KindOverloaded // the call was in the queue for too long, though Redis answered; it was not executed
+	// there was no answer by the deadline, though Redis answered later calls or a PING; the charge
+	// might have been executed
 	KindSlow
 	kindCount
 )
@@ -57,8 +57,8 @@ type Failure struct {
 	Kind  Kind
 	Cause error // nil if Kind is the whole reason
 
-	whole  bool // the server rejected the connection, not a single command
-	unsent bool // no server was called, or the server certainly did not execute the call
+	whole  bool // whether the server rejected the connection rather than a single command
+	unsent bool // whether no server was called, or the server certainly did not execute the call
 	// callerLate reports that the caller's own deadline passed first.
 	callerLate bool
 }
@@ -110,8 +110,8 @@ func (f *Failure) Unwrap() []error {
 	return []error{err, f.Cause}
 }
 
-// overload reports whether the call failed although the server works, because too many calls were
-// waiting or because of the caller's own short deadline.
+// The method overload reports whether the call failed although the server works, because too many
+// calls were waiting or because of the caller's own short deadline.
 func (f *Failure) overload() bool {
 	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.callerLate
 }
@@ -159,7 +159,7 @@ func gaveUp(ctx context.Context) *Failure {
 }
 
 // errUnanswered marks a command without a reply. If the server rejects the connection itself (a
-// wrong password), go-redis sets no error on the commands of a pipeline, which would look like
+// wrong password), go-redis sets no error on the commands of a pipeline, which would appear to be a
 // success.
 var errUnanswered = errors.New("no reply was read")
 
@@ -185,7 +185,8 @@ func failureOf(err error) *Failure {
 	return &Failure{Kind: KindConnection, Cause: err, unsent: unsent}
 }
 
-// remedy adds a hint to errors that are caused by a server's configuration.
+// The function remedy adds a hint to errors that are caused by a server's
+// configuration.
 func remedy(err error) error {
 	switch {
 	case redis.IsAuthError(err):
@@ -209,8 +210,9 @@ var storeWideReplies = []string{"LOADING", "BUSY", "READONLY", "OOM", "MISCONF",
 // errorReplyIn returns the server's error reply in the text of an error. A Redis before 7 prefixes
 // the error of a command inside a script with its location: "ERR Error running script (call to
 // f_SHA): @user_script:9: @user_script: 9: -READONLY You can't write". An ACL error there has
-// neither the hyphen nor a code; it is returned with the code that Redis 7 uses. A command's own
-// error (WRONGTYPE) and an error of the script have no hyphen either; they are returned unchanged.
+// neither the hyphen nor a code; such an error is returned with the code that Redis 7 uses. A
+// command's own error (WRONGTYPE) and an error of the script have no hyphen either; they are
+// returned unchanged.
 func errorReplyIn(text string) string {
 	if !strings.HasPrefix(text, "ERR Error running script ") {
 		return text

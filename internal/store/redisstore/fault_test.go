@@ -16,18 +16,19 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// slowest is how late a call with a deadline of 50 ms can return on a busy machine.
+// The constant slowest is the latest time at which a call with a deadline of 50 ms can return on a
+// busy machine.
 const slowest = 2 * time.Second
 
-// traffic is a set of callers. Each charges its own counter again and again, and records the
-// outcomes. The limit is never reached, so that the counters finally hold the number of executed
-// charges.
+// The type traffic is a set of callers. Each charges its own counter again and again, and records
+// the outcomes. The limit is never reached, so that the counters finally hold the number of
+// executed charges.
 type traffic struct {
 	store   *Store
 	callers int
 	limit   *counter.Limit
 	checks  func(caller int) []counter.Check
-	strict  bool // after every failure it is unknown whether a check was charged
+	strict  bool // whether it is unknown after every failure if a check was charged
 	// pace is the pause between two calls of one caller, so that several servers on one machine are
 	// not starved.
 	pace time.Duration
@@ -40,8 +41,8 @@ type traffic struct {
 	longest atomic.Int64 // nanoseconds
 }
 
-// start runs the callers. They pause briefly after each failure that took no time, to leave
-// processor time to the server.
+// The function start runs the callers. They pause briefly after each failure that took no time, to
+// leave processor time to the server.
 func start(t testing.TB, s *Store, callers int) *traffic {
 	t.Helper()
 	return startPaced(t, s, callers, 0)
@@ -132,14 +133,14 @@ func (f *traffic) time(took time.Duration) {
 	}
 }
 
-// some waits for further calls that are answered.
+// The method some waits for further calls that are answered.
 func (f *traffic) some(t testing.TB) {
 	t.Helper()
 	target := f.answered() + int64(10*f.callers)
 	waitUntil(t, "calls are answered", func() bool { return f.answered() >= target })
 }
 
-// failures waits for further calls that fail.
+// The method failures waits for further calls that fail.
 func (f *traffic) failures(t testing.TB, n int64) {
 	t.Helper()
 	target := f.failed.Load() + n
@@ -153,7 +154,7 @@ func (f *traffic) answered() (n int64) {
 	return n
 }
 
-// end stops the callers and checks that every call returned by its deadline.
+// The method end stops the callers and checks that every call returned by its deadline.
 func (f *traffic) end(t testing.TB) {
 	t.Helper()
 	close(f.stop)
@@ -196,7 +197,7 @@ func (f *traffic) compare(t testing.TB, i int, state counter.State, lost bool) {
 	}
 }
 
-// each waits until every caller has further calls answered.
+// The method each waits until every caller has further calls answered.
 func (f *traffic) each(t testing.TB) {
 	t.Helper()
 	f.eachOf(t, func(int) bool { return true })
@@ -216,7 +217,7 @@ func (f *traffic) eachOf(t testing.TB, some func(caller int) bool) {
 	}
 }
 
-// calm waits until the store works again, and logs how long that took.
+// The method calm waits until the store works again, and logs how long that took.
 func (f *traffic) calm(t testing.TB, since time.Time) {
 	t.Helper()
 	f.some(t)
@@ -314,7 +315,7 @@ func TestHungRedisCostsAFewDeadlines(t *testing.T) {
 	ready(t, s)
 	f := start(t, s, 64)
 	f.some(t)
-	before := s.Stats().Failures[KindTimeout] // on a busy machine there can be some
+	before := s.Stats().Failures[KindTimeout] // on a busy machine there can be some failures
 	server.Pause()
 	defer server.Resume()
 	waitUntil(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })

@@ -26,9 +26,9 @@ func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*
 	}
 }
 
-// merge combines the answers to a call's parts, so that either all charges remain or none. If the
-// call was denied or a part failed, refund is a call that refunds, by receipt, the charges of the
-// other parts. A part that might or might not have been executed is not refunded.
+// The method merge combines the answers to a call's parts, so that either all charges remain or
+// none. If the call was denied or a part failed, refund is a call that refunds, by receipt, the
+// charges of the other parts. A part that might or might not have been executed is not refunded.
 func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	if len(t.parts) == 1 {
 		return nil, t.parts[0].failure
@@ -62,7 +62,8 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	return refund, nil
 }
 
-// collect copies the results of the parts. A check in two parts has the stricter of two results.
+// The method collect copies the results of the parts. A check in two parts has the stricter of two
+// results.
 func (t *splitCall) collect() {
 	var seen [counter.ChecksMax]bool
 	for _, p := range t.parts {
@@ -79,9 +80,9 @@ func (t *splitCall) collect() {
 	}
 }
 
-// stricter changes a result to what it and another result for the same check both allow. The
-// receipt stays: a refund on the other server names a charge that it may not find, and then
-// restores nothing there.
+// The function stricter changes a result so that it allows only what both it and another result for
+// the same check allow. The receipt is unchanged. A refund on the other server may name a charge
+// that this server does not have, and then restores nothing there.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow
@@ -90,12 +91,12 @@ func stricter(r, other *counter.Result) {
 	r.LeasedIn, r.Violations = max(r.LeasedIn, other.LeasedIn), max(r.Violations, other.Violations)
 }
 
-// denies reports whether the result of a check denies the call.
+// The function denies reports whether the result of a check denies the call.
 func denies(c *counter.Check, r *counter.Result) bool {
 	return r.Denied && !c.Shadow && charges(c)
 }
 
-// charges reports whether a check charges only if the call is allowed.
+// The function charges reports whether a check charges only if the call is allowed.
 func charges(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
 // newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.
@@ -126,7 +127,7 @@ func (t *splitCall) newRefund() *splitCall {
 		returned.results = make([]counter.Result, len(returned.checks))
 		refund.parts = append(refund.parts, returned)
 		if err := decode(p.text, p.checks, p.results, true); err != nil {
-			// Unreachable: the reply was decoded before.
+			// This is unreachable, because the reply was decoded before.
 			p.failure = &Failure{Kind: KindScript, Cause: err}
 		}
 	}
@@ -136,11 +137,10 @@ func (t *splitCall) newRefund() *splitCall {
 	return refund
 }
 
-// recordDenials records violations of a penalty that the steps which denied could not record,
-// because the penalty is on another server, or is there, too, while a ring changes. It uses a
-// separate call for each server and does not wait for it. A penalty that the violation causes
-// therefore starts with a later request. If the call is lost, the violation is lost too, in the
-// client's favor.
+// recordDenials records violations that the denying steps could not record, because the penalty is
+// on another server, or also on another server while a ring changes. It uses a separate call for
+// each server and does not wait for it. A penalty that the violation causes therefore starts with a
+// later request. If the call is lost, the violation is lost too, in the client's favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
 		if c := &t.checks[i]; c.Penalty == nil || c.Op != counter.OpTake {
@@ -158,8 +158,8 @@ func (s *Store) recordDenials(t *splitCall) {
 }
 
 // denialsToRecord returns the denials that must be reported to a penalty in a part, which are those
-// that the part itself did not find. guard is the position of the penalty's check, counted from 1.
-// If a penalty denies the call, denialsToRecord returns none.
+// that the part itself did not find. The argument guard is the position of the penalty's check,
+// counted from 1. If a penalty denies the call, the function returns none.
 func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 	for i := range t.checks {
 		c, r := &t.checks[i], &t.results[i]
@@ -176,7 +176,7 @@ func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 // indexOf returns the index in the part of a check of the call, -1 if the part does not contain it.
 func (p *part) indexOf(check int) int { return slices.Index(p.places, check) }
 
-// finds reports whether the part contains a check of the call, and its server denied it.
+// The method finds reports whether the part contains a check of the call, and its server denied it.
 func (p *part) finds(check int) bool {
 	i := p.indexOf(check)
 	return i >= 0 && denies(&p.checks[i], &p.results[i])

@@ -20,12 +20,12 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// hostile is a server in place of Redis that sends replies that no Redis sends.
+// The type hostile is a server in place of Redis that sends replies that no Redis sends.
 type hostile struct {
 	listener net.Listener
-	polite   bool // only calls of the script get a hostile reply
+	polite   bool // whether only calls of the script get a hostile reply
 	head     string
-	more     string // follows head without end; "" means that nothing does
+	more     string // this text follows head endlessly; "" means that nothing follows
 	mu       sync.Mutex
 	told     int // number of hostile replies
 }
@@ -134,7 +134,7 @@ func TestHostileServers(t *testing.T) {
 }
 
 func attackBy(t *testing.T, mode, head, more string) {
-	// A reply of 16 MB and its copies, for each possible connection.
+	// The bound is a reply of 16 MB and its copies, for each possible connection.
 	const memoryMax = 400 << 20
 	h := newHostile(t, mode == "polite", head, more)
 	options := Options{Mode: mode, Addrs: []string{h.addr()}}
@@ -156,7 +156,8 @@ func attackBy(t *testing.T, mode, head, more string) {
 			for range 4 {
 				start := time.Now()
 				err := s.Take(context.Background(), take1(fmt.Sprintf("rl1:{%d}", i), limit), make([]counter.Result, 1))
-				// A polite server answers PING, so on a busy machine it is taken for overloaded.
+				// A polite server answers PING, so on a busy machine it may be considered
+				// overloaded.
 				overloaded := mode == "polite" && errors.Is(err, counter.ErrOverloaded)
 				if !errors.Is(err, counter.ErrUnavailable) && !overloaded {
 					t.Errorf("error %v", err)

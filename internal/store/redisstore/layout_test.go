@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The instant of the checks below, and the start of its minute and of its day.
+// These are the instant of the checks below, and the start of its minute and of its day.
 const (
 	layoutNow    = 1_700_000_000 * counter.Second
 	layoutMinute = 1_699_999_980 * counter.Second
@@ -28,7 +28,7 @@ func TestLayoutOfVersion1(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limit  string
-		left   [][]any // commands by a node of rl1
+		left   [][]any // the commands that a node of rl1 would send
 		cost   int64
 		want   counter.Result
 		leaves map[string]string
@@ -91,7 +91,8 @@ func TestLayoutOfVersion1(t *testing.T) {
 	}
 }
 
-// written returns the entire contents of the server, with spaces between the members of a set.
+// The function written returns the entire contents of the server, with spaces between the members
+// of a set.
 func written(t *testing.T, s *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}

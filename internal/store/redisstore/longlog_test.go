@@ -14,7 +14,7 @@ import (
 func TestLongLogIsNotReadWhole(t *testing.T) {
 	server := redistest.Start(t)
 	script := bareOn(t, server)
-	// one a millisecond, the last one now
+	// one entry a millisecond, the last one at the current instant
 	const start, marks = 1_700_000_000 * counter.Second, 5_000
 	const now = start + (marks-1)*counter.Millisecond
 	plant := `for i = 0, 4999 do

@@ -16,7 +16,7 @@ import (
 func TestModes(t *testing.T) {
 	for _, test := range []struct {
 		options Options
-		name    string // as in the log
+		name    string // the names as in the log
 		seeds   []string
 	}{
 		{Options{URL: "redis://me:secret@host/2"}, "redis://host:6379/2", nil},
@@ -127,7 +127,7 @@ func TestNoServersAnswer(t *testing.T) {
 // hangs.
 func TestCloseOfManyServersLeavesNoGoroutine(t *testing.T) {
 	c, masterView, ring := redistest.StartCluster(t), redistest.StartSentinel(t), startRing(t, 3)
-	_ = c.Client().Close() // its goroutines must not be counted
+	_ = c.Client().Close() // the goroutines of this server must not be counted
 	before := ours()
 	limit := limittest.New(t, "1000/1d fixed_window")
 	for _, open := range []func() *Store{

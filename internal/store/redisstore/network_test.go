@@ -19,7 +19,7 @@ func TestSlowAnswersUnderLoad(t *testing.T) {
 	p := newProxy(t, server)
 	f := start(t, open(t, Options{URL: p.url()}), 32)
 	f.some(t)
-	p.set(120*time.Millisecond, false) // later than every deadline
+	p.set(120*time.Millisecond, false) // this delay exceeds every deadline
 	f.failures(t, 2000)
 	p.set(0, false)
 	f.calm(t, time.Now())
@@ -46,7 +46,7 @@ func TestConnectionsResetUnderLoad(t *testing.T) {
 	f := start(t, open(t, Options{URL: p.url()}), 32)
 	for i := range 40 {
 		f.some(t)
-		p.resetAfter(1 + 37*i) // in the middle of a batch's answers
+		p.resetAfter(1 + 37*i) // the connection is cut in the middle of a batch's answers
 	}
 	f.calm(t, time.Now())
 	f.end(t)
@@ -81,7 +81,7 @@ func TestDelayedAnswersStillCount(t *testing.T) {
 func TestConnectsThoughADeadlineIsTooShort(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
-	p.set(30*time.Millisecond, false) // greeting, script and call are three round trips
+	p.set(30*time.Millisecond, false) // the greeting, the script and the call take three round trips
 	s := open(t, Options{URL: p.url(), Timeout: 75 * time.Millisecond})
 	limit := limittest.New(t, "10/1m")
 	waitUntil(t, "a call is answered", func() bool {

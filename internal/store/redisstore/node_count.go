@@ -14,9 +14,9 @@ import (
 
 // Parameters of counting nodes.
 const (
-	// announceEvery is the interval at which a node announces itself. missingAfter is the time
-	// after which a silent node no longer counts; it allows for a few announcements that were
-	// missed while Redis was busy.
+	// announceEvery is the interval at which a node announces itself. The constant missingAfter is
+	// the time after which a silent node no longer counts; it allows for a few announcements that
+	// were missed while Redis was busy.
 	announceEvery = 2 * time.Second
 	missingAfter  = 10 * time.Second
 	// unseenMax is the longest gap between two answers for which Redis is assumed to have been
@@ -63,17 +63,17 @@ func (s *Store) countNodes() {
 // nodeCounter counts the nodes on behalf of this one. It belongs to one goroutine.
 type nodeCounter struct {
 	store    *Store
-	name     string // name of this node
+	name     string // the name of this node
 	estimate nodeEstimate
 
 	asked *node     // the server that answered in the last turn, or nil
-	epoch uint64    // epoch of its breaker at that time
-	at    time.Time // time of the last turn
+	epoch uint64    // the epoch of that server's breaker at that time
+	at    time.Time // the time of the last turn
 }
 
-// turn announces this node and updates the count. If Redis does not answer, the previous count
-// remains. The announcement charges nothing, so it also serves as the trial call of a half-open
-// breaker. Otherwise a node without calls would not be counted again after an outage.
+// The method turn announces this node and updates the count. If Redis does not answer, the previous
+// count remains. The announcement charges nothing, so it also serves as the trial call of a
+// half-open breaker. Otherwise a node without calls would not be counted again after an outage.
 func (c *nodeCounter) turn(now time.Time) {
 	before := c.asked
 	c.asked = nil
@@ -93,7 +93,7 @@ func (c *nodeCounter) turn(now time.Time) {
 			err = context.DeadlineExceeded
 		}
 		n.finishTrial(epoch, err)
-		epoch++ // an answer has closed the breaker
+		epoch++ // in this case an answer has closed the breaker
 	}
 	if err != nil {
 		return
@@ -103,7 +103,7 @@ func (c *nodeCounter) turn(now time.Time) {
 	c.store.nodeCount.Store(c.estimate.add(now, all, unbroken))
 }
 
-// announce announces a node and returns the number of nodes. It uses only commands that
+// The method announce announces a node and returns the number of nodes. It uses only commands that
 // [LeastPrivilege] allows.
 func (n *node) announce(name string) (all int64, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
@@ -144,8 +144,8 @@ func (n *node) finishTrial(epoch uint64, err error) {
 // missingAfter. In that time every running node has announced itself, if Redis was available
 // throughout; after an interruption the period starts again. The zero nodeEstimate has no readings.
 type nodeEstimate struct {
-	// sorted by increasing time and decreasing number, so the first is the maximum and there is at
-	// most one per turn
+	// sorted by increasing time and decreasing number, so the first reading is the maximum, and
+	// there is at most one reading per turn
 	readings []nodeReading
 }
 
@@ -154,8 +154,8 @@ type nodeReading struct {
 	nodes int64
 }
 
-// add adds a reading and returns the estimate. unbroken reports whether Redis was available since
-// the previous reading.
+// The method add adds a reading and returns the estimate. The argument unbroken reports whether
+// Redis was available since the previous reading.
 func (h *nodeEstimate) add(now time.Time, nodes int64, unbroken bool) int64 {
 	if !unbroken && len(h.readings) > 0 {
 		h.readings = h.readings[:1]

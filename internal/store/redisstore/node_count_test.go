@@ -70,11 +70,11 @@ func outage(t *testing.T, server *redistest.Server, s *Store) {
 	waitUntil(t, "a probe is answered", func() bool { return s.Stats().Breaker == BreakerHalfOpen })
 }
 
-// others registers further nodes.
+// The function others registers further nodes.
 func others(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		// Valid for as long as the test runs.
+		// These entries are valid for as long as the test runs.
 		said := redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMicro()), Member: name}
 		if err := server.Client().ZAdd(t.Context(), nodesKey, said).Err(); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestShortReturn(t *testing.T) {
 	}
 	outage(t, server, s)
 	for after := 12 * time.Second; after <= 12*time.Second+missingAfter; after += announceEvery {
-		believes(after, 3) // the time starts again
+		believes(after, 3) // the period starts again
 	}
 	believes(24*time.Second, 1)
 	others(t, server, "two", "three", "four")
@@ -161,7 +161,7 @@ func TestCloseWaitsForCounting(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})
 	closed := make(chan struct{})
-	s.counting.Do(func() { // as CountNodes does
+	s.counting.Do(func() { // this does what CountNodes does
 		go func() {
 			defer close(closed)
 			s.Close()

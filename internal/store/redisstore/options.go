@@ -17,7 +17,7 @@ import (
 
 // Bounds and defaults of the options.
 const (
-	// TimeoutDefault is much longer than a round trip, and too short for a client to notice.
+	// TimeoutDefault is much longer than a round trip, but too short for a client to notice.
 	TimeoutDefault = 50 * time.Millisecond
 	// TimeoutMin is about one round trip; with less, every call would fail.
 	TimeoutMin = time.Millisecond
@@ -59,13 +59,13 @@ type Options struct {
 	// every node must spell the addresses in the same way, in any order. Addrs is not valid with
 	// ModeSingle.
 	Addrs []string
-	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled as
-	// the nodes spell them that still use that ring. A counter that moves from one server to
-	// another is then charged on both, and a request is denied if either denies it. So a limit is
-	// never exceeded while some nodes have only the old ring and others have both. It is not
+	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled in
+	// the same way as by the nodes that still use that ring. A counter that moves from one server
+	// to another is then charged on both, and a request is denied if either denies it. So a limit
+	// is never exceeded while some nodes have only the old ring and others have both. It is not
 	// exceeded either while some nodes have both and others only the new ring, if all nodes have
-	// had both for the longest window. It is valid only with ModeRing. A single address is the one
-	// server before there was a ring.
+	// had both for the longest window. It is valid only with ModeRing. A single address is that of
+	// the only server before there was a ring.
 	AddrsBefore []string
 	// Master is the name of the master at the sentinels. It is required with ModeSentinel. Master
 	// and the sentinel credentials below are valid only in that mode.
@@ -87,15 +87,15 @@ type Options struct {
 	CertFile, KeyFile string
 	// ServerName is the name that the server's certificate must have; "" means the URL's host.
 	ServerName string
-	// Timeout is how long Redis may take to answer a call, from when it is sent: TimeoutMin to
-	// TimeoutMax, 0 is TimeoutDefault.
+	// Timeout is how long Redis may take to answer a call, from when it is sent: between TimeoutMin
+	// and TimeoutMax; 0 means TimeoutDefault.
 	Timeout time.Duration
 	// QueueMax is the greatest number of calls that may wait to be sent to one server; further
 	// calls fail at once. In a cluster all calls of one caller to a server count as one, up to 128
-	// calls of TakeAll. 0 means QueueMaxDefault.
+	// calls of TakeAll. If it is 0, the number is QueueMaxDefault.
 	QueueMax int
-	// Lanes is the greatest number of batches under way at once, each on its own connection. 0
-	// means LanesDefault.
+	// Lanes is the greatest number of batches under way at once, each on its own connection. If it
+	// is 0, the number is LanesDefault.
 	Lanes int
 	// Logger receives failures and unsafe settings, at a bounded rate; nil disables logging. It
 	// never receives a password or a key.
@@ -105,29 +105,29 @@ type Options struct {
 // IsZero reports whether no option is set.
 func (o *Options) IsZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// settings are the validated options, with defaults filled in and files read.
+// The type settings are the validated options, with defaults filled in and files read.
 type settings struct {
-	address // address of the single server, otherwise of the first seed
+	address // the address of the single server, or else of the first seed
 	mode    string
 	// host:port of servers or sentinels to start discovery from; unused for a single server
 	seeds  []string
-	before []string // the ring of before; nil unless it is changing
+	before []string // the previous ring; nil unless the ring is changing
 	master string
 
 	sentinelUser, sentinelPassword string
 
-	tls      *tls.Config // nil: no TLS
+	tls      *tls.Config // nil means no TLS
 	timeout  time.Duration
 	queueMax int
 	// queueWait is how long a call may wait in the queue.
 	queueWait time.Duration
-	// silentMax is how long PINGs excuse a server that answers no call.
+	// silentMax is the time for which answered PINGs excuse a server that answers no call.
 	silentMax time.Duration
 	lanes     int
 	logger    *slog.Logger
 }
 
-// settings validates the options and returns every problem, not just the first.
+// The method settings validates the options and returns every problem, not just the first.
 func (o *Options) settings() (settings, error) {
 	s := settings{logger: o.Logger, silentMax: silentMax}
 	if s.logger == nil {

@@ -55,7 +55,7 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	n := s.only.Load()
 	checks, l := take1("rl1:k", limittest.New(t, "100/1d")), <-n.idle
 	for _, c := range []struct {
-		// silent is the time from the queuing of the call until a batch timed out; 0 if none did
+		// the time from the queuing of the call until a batch timed out; 0 if none did
 		waited, silent time.Duration
 		want           *Failure
 	}{
@@ -96,7 +96,7 @@ func TestSlowIsNoOutage(t *testing.T) {
 	n := s.only.Load()
 	p.set(0, true)
 	for range 2 * failuresInRow {
-		n.answered(s.clock() + time.Hour) // as if another lane had received an answer
+		n.answered(s.clock() + time.Hour) // this simulates that another lane has received an answer
 		err := s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
 		if kind := kindOf(err); kind != "slow" && kind != "connection" || !errors.Is(err, counter.ErrUnavailable) {
 			t.Fatalf("error %v (%s), want a slow call", err, kind)
@@ -120,7 +120,7 @@ func TestSlowIsNoOutage(t *testing.T) {
 // TestCallsWithoutAConnectionAreUnsent: a call that times out while its connection is set up was
 // certainly not executed, so its units are charged later.
 func TestCallsWithoutAConnectionAreUnsent(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // connections are established, but no answer is sent
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the server accepts connections, but sends no answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +157,6 @@ func TestHealthChecksLeaveConnectionsToCalls(t *testing.T) {
 		}
 	}
 	cancel()
-	s.Close() // ends the check that holds a connection
+	s.Close() // this ends the check that holds a connection
 	wg.Wait()
 }

@@ -15,21 +15,21 @@ const (
 	paceStart = 128
 )
 
-// pace bounds how many checks a batch contains, so that the server answers it well within the
-// timeout. A check takes the server about 20 µs, and more with a penalty or a long log, so 128
+// The type pace bounds how many checks a batch contains, so that the server answers it well within
+// the timeout. A check takes the server about 20 µs, and more with a penalty or a long log, so 128
 // calls of 24 checks each take longer than the timeout. Calls that do not fit wait in the queue,
 // which serves clients fairly, and fail as an overload if they wait for too long. In the server's
 // socket they would time out, which would look like an outage although one client has caused it.
 // The zero pace is not valid. A pace is safe for concurrent use; a lost update only delays the
 // adjustment.
 type pace struct {
-	most atomic.Int64 // checks in a batch
-	// the time of a small batch, in nanoseconds; it rises slowly, since the network may have
+	most atomic.Int64 // the number of checks in a batch
+	// the duration of a small batch, in nanoseconds; it rises slowly, since the network may have
 	// changed
 	base atomic.Int64
 }
 
-// learn adjusts the bound after a batch was answered or timed out.
+// The method learn adjusts the bound after a batch was answered or timed out.
 func (p *pace) learn(took, timeout time.Duration, checks int, answered bool) {
 	base := p.base.Load()
 	if answered {

@@ -21,19 +21,19 @@ func TestPace(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	for _, c := range []struct {
 		roundTrip, perCheck time.Duration
-		least               int64 // checks in a batch in the end
+		least               int64 // the number of checks in a batch at the end
 	}{
 		{200 * time.Microsecond, 2 * time.Microsecond, 1500}, {200 * time.Microsecond, 20 * time.Microsecond, 150},
 		{5 * time.Millisecond, 20 * time.Microsecond, 150}, {20 * time.Millisecond, 2 * time.Microsecond, 1500},
 		{200 * time.Microsecond, 200 * time.Microsecond, paceMin}, {time.Second, time.Microsecond, paceMin},
 	} {
 		var p pace
-		p.most.Store(paceMax) // as after calls that cost little
+		p.most.Store(paceMax) // this is the state after calls that cost little
 		late := 0
 		for batch := range 2000 {
 			most := p.most.Load()
 			if batch%100 == 0 {
-				most = 1 // a pause in the traffic
+				most = 1 // this simulates a pause in the traffic
 			}
 			took := c.roundTrip + 2*time.Duration(most)*c.perCheck
 			if took > timeout {

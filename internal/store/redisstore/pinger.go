@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// pinger finds out whether a server that is late to answer a batch works at all. It has a
-// connection of its own and sends a PING when a reply is late.
+// pinger determines whether a server that answers a batch late works at all. It has its own
+// connection, and sends a PING when a reply is late.
 //
 // A batch can take longer than the timeout although the server works: the requests of one client
 // can keep the server or the machine busy. So a timeout alone is no evidence against the server. It
 // counts for the circuit breaker only if a PING is not answered within the timeout either, or if
 // the server has answered no batch for silentMax.
 //
-// The connection needs no credentials, because an error reply shows as well that the server works.
+// The connection needs no credentials, because an error reply also shows that the server works.
 type pinger struct {
-	late    chan struct{} // capacity one: a reply is late
-	verdict atomic.Uint32 // of the latest PING since the breaker has closed
+	late    chan struct{} // a signal that a reply is late; the capacity is one
+	verdict atomic.Uint32 // the verdict of the latest PING since the breaker was closed
 	// when the latest answer to a PING arrived, and the latest one within the timeout, in
 	// nanoseconds since the store was created
 	answeredAt, inTimeAt atomic.Int64
@@ -32,20 +32,20 @@ type pinger struct {
 	mu       sync.Mutex
 	timeouts []uint64 // the breaker's epoch of each batch that timed out before the verdict
 
-	conn net.Conn // nil: none; only the goroutine of node.pingWhenLate uses it
+	conn net.Conn // nil if there is none; only the goroutine of node.pingWhenLate uses it
 }
 
 // The verdicts on a server.
 const (
 	pingInTime     uint32 = iota // the server answers a PING within the timeout
-	pingLate                     // it did not answer the latest PING within the timeout
-	pingUnanswered               // it did not answer the latest PING within two timeouts
+	pingLate                     // the server did not answer the latest PING within the timeout
+	pingUnanswered               // the server did not answer the latest PING within two timeouts
 )
 
 const (
 	// timeoutsMax bounds the batches that wait for a verdict.
 	timeoutsMax = 16
-	// pongLateMax is how long a PING waits for its answer after the verdict.
+	// pongLateMax is the time for which a PING waits for its answer after the verdict.
 	pongLateMax = time.Second
 )
 
@@ -55,7 +55,7 @@ var ping = []byte("PING\r\n")
 func (p *pinger) lateReply() {
 	select {
 	case p.late <- struct{}{}:
-	default: // a PING follows anyway
+	default: // a PING will be sent anyway
 	}
 }
 
@@ -115,8 +115,8 @@ func (n *node) answersPing() bool {
 	return false
 }
 
-// conclude records a verdict. The timeouts that waited for it count for the breaker if the server
-// did not answer.
+// The method conclude records a verdict. The timeouts that waited for the verdict count for the
+// breaker if the server did not answer.
 func (n *node) conclude(verdict uint32) {
 	p := &n.pinger
 	p.mu.Lock()
@@ -152,8 +152,8 @@ func (n *node) noteUnclear(epoch uint64) {
 	}
 }
 
-// restart forgets the verdict and the timeouts from before a change of the breaker, and has the
-// connection set up again.
+// The method restart forgets the verdict and the timeouts from before a change of the breaker, and
+// causes the connection to be set up again.
 func (p *pinger) restart() {
 	p.mu.Lock()
 	p.verdict.Store(pingInTime)
@@ -173,7 +173,7 @@ func (n *node) answersSince(sent time.Duration) bool {
 	return n.worksSince(sent) || n.pinger.answeredAt.Load() > int64(sent)
 }
 
-// connect connects unless there is a connection.
+// The method connect connects unless there is a connection.
 func (p *pinger) connect(n *node) error {
 	if p.conn != nil {
 		return nil
@@ -192,7 +192,7 @@ func (p *pinger) connect(n *node) error {
 	return err
 }
 
-// ask sends a PING.
+// The method ask sends a PING.
 func (p *pinger) ask(within time.Duration) error {
 	err := p.conn.SetWriteDeadline(time.Now().Add(within))
 	if err == nil {
@@ -201,7 +201,8 @@ func (p *pinger) ask(within time.Duration) error {
 	return err
 }
 
-// answered waits for the answer to a PING. The error is that of a connection that has broken.
+// The method answered waits for the answer to a PING. The error is that of a connection that has
+// broken.
 func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return false, err
@@ -221,7 +222,7 @@ func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	}
 }
 
-// close closes the connection.
+// The method close closes the connection.
 func (p *pinger) close() {
 	if p.conn != nil {
 		_ = p.conn.Close()

@@ -56,8 +56,8 @@ func TestABusyServerIsNotAway(t *testing.T) {
 	waitUntil(t, "the breaker closes", func() bool { return s.Stats().Breaker == BreakerClosed })
 }
 
-// TestPingsAloneAreNotEnough: a server that answers PINGs and no call, as one that is paused does,
-// opens the breaker after silentMax, and every trial opens it again until the server answers calls.
+// TestPingsAloneAreNotEnough: a server that answers PINGs but no call, like a paused server, opens
+// the breaker after silentMax. Every trial opens the breaker again until the server answers calls.
 func TestPingsAloneAreNotEnough(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
@@ -75,7 +75,7 @@ func TestPingsAloneAreNotEnough(t *testing.T) {
 		return s.Stats().Breaker == BreakerOpen
 	})
 	n := s.only.Load()
-	for range 2 { // as after a probe, which is a PING
+	for range 2 { // this is the state after a probe, which is a PING
 		n.breaker.tryAgain()
 		waitUntil(t, "a trial opens the breaker again", func() bool {
 			_ = once()
@@ -144,7 +144,7 @@ func TestPingsFollowLateReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if pings := server.Calls("ping") - before; pings > 10 { // connections are being set up
+	if pings := server.Calls("ping") - before; pings > 10 { // here connections are being set up
 		t.Errorf("%d PINGs beside 200 calls", pings)
 	}
 }

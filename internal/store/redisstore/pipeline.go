@@ -17,16 +17,16 @@ import (
 // each call waits for all earlier ones: Redis takes about a millisecond for 128 scripts.
 const batchMax = 128
 
-// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer; by then,
-// a server that hangs has been detected. A call that waits longer fails as an overload, because the
-// server still answers.
+// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer; within
+// that time, a server that hangs is detected. A call that waits longer fails as an overload,
+// because the server still answers.
 const (
 	queueWaitMin  = time.Second
 	queueTimeouts = 3
 )
 
 // The states of a call. Its caller and a lane race for it with compare-and-swap, so that exactly
-// one of them ends it.
+// one of them ends the call.
 const (
 	callWaiting uint32 = iota // in the queue
 	callSent                  // a lane has put it into a batch
@@ -36,13 +36,13 @@ const (
 	callLeft
 )
 
-// call is one Take in progress. Calls are pooled. Each call has its own timer and channel, so that
-// a caller can leave at its deadline whatever the lane does.
+// The type call is one Take in progress. Calls are pooled. Each call has its own timer and channel,
+// so that a caller can leave at its deadline, whatever the lane does.
 type call struct {
 	state    atomic.Uint32
-	trial    bool          // the breaker is half open and tries this call
+	trial    bool          // whether the breaker is half open and tries this call
 	asking   bool          // sent with ASKING: the server is still importing the call's slot
-	kept     bool          // the call is sent even if its caller leaves
+	kept     bool          // whether the call is sent even if its caller leaves
 	source   uint32        // the client, for fair queueing
 	checks   int           // at least 1
 	queued   time.Duration // when it was enqueued, by the store's clock
@@ -51,7 +51,7 @@ type call struct {
 	next     *call         // in the queue: the next call to send together with this one
 	behind   *call         // in the queue: the next call of the same source
 	cmd      *takeCmd
-	failure  *Failure // set by the lane before done; nil if cmd has the answer
+	failure  *Failure // the failure, set by the lane before done; nil if cmd has the answer
 	timer    *time.Timer
 	done     chan struct{} // has capacity one
 }
@@ -62,7 +62,7 @@ func newCall() any {
 	return &call{timer: timer, done: make(chan struct{}, 1)}
 }
 
-// prepare resets a pooled call for sending.
+// The method prepare resets a pooled call for sending.
 func (c *call) prepare(ctx context.Context, trial bool) {
 	c.state.Store(callWaiting)
 	c.trial, c.asking, c.kept, c.source, c.queued, c.waited = trial, false, false, 0, 0, 0
@@ -70,8 +70,8 @@ func (c *call) prepare(ctx context.Context, trial bool) {
 	c.deadline, _ = ctx.Deadline()
 }
 
-// leave reports whether the caller may abandon the call, and whether the call has been sent. If the
-// caller may not, the answer has arrived.
+// The method leave reports whether the caller may abandon the call, and whether the call has been
+// sent. If the caller may not abandon it, the answer has arrived.
 func (c *call) leave() (left, sent bool) {
 	if c.kept {
 		return true, true
@@ -82,7 +82,8 @@ func (c *call) leave() (left, sent bool) {
 	return c.state.CompareAndSwap(callSent, callLeft), true
 }
 
-// answer returns the call to its caller and reports whether the caller was still waiting.
+// The method answer returns the call to its caller and reports whether the caller was still
+// waiting.
 func (c *call) answer(from uint32, failure *Failure) bool {
 	c.failure = failure
 	if !c.state.CompareAndSwap(from, callAnswered) {
@@ -92,21 +93,21 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 	return true
 }
 
-// lane sends the waiting calls as one pipeline. It belongs to the goroutine that took it from
-// node.idle. A caller that finds an idle lane sends its call itself. That saves two goroutine
+// The type lane sends the waiting calls as one pipeline. It belongs to the goroutine that took it
+// from node.idle. A caller that finds an idle lane sends its call itself. That saves two goroutine
 // switches, which take as long as the round trip on a machine with few cores. Otherwise a
 // dispatcher takes the lane.
 type lane struct {
 	node     *node
 	pipe     redis.Pipeliner
-	first    [1]*call      // argument of batchOne
-	calls    []*call       // of the batch
+	first    [1]*call      // the argument of batchOne
+	calls    []*call       // the calls of the batch
 	checks   int           // of the batch
 	commands []redis.Cmder // of the batch
 	again    []*call       // calls of the batch to send a second time
 	taken    []*call       // calls taken from the queue
 	epoch    uint64        // the breaker's epoch when the batch began
-	trial    bool          // the batch contains the call that the breaker tries
+	trial    bool          // whether the batch contains the call that the breaker tries
 	sent     time.Duration // when the batch began, by the store's clock
 	deadline time.Time     // of the batch
 }
@@ -122,8 +123,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are still
-// waiting notice that on their own.
+// The method dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are
+// still waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -191,8 +192,8 @@ func (l *lane) admitAll(c *call, now time.Time) {
 	}
 }
 
-// admit adds a call to the batch. It rejects the call if the caller has left, the server was silent
-// for too long, the call waited for too long, or the breaker has opened.
+// The method admit adds a call to the batch. It rejects the call if the caller has left, the server
+// was silent for too long, the call waited for too long, or the breaker has opened.
 func (l *lane) admit(c *call, now time.Time) {
 	n := l.node
 	waited := time.Duration(0)
@@ -209,21 +210,22 @@ func (l *lane) admit(c *call, now time.Time) {
 	case waited > n.store.settings.queueWait:
 		n.reject(c, errOverloaded)
 	default:
-		// Set before the state changes, because afterwards the call might belong to its caller.
+		// The field is set before the state changes, because afterwards the call might belong to
+		// its caller.
 		c.waited = waited
 		if !c.state.CompareAndSwap(callWaiting, callSent) {
 			n.drop(c)
 			return
 		}
 		if c.trial {
-			// The trial might have begun after the batch; its epoch applies.
+			// The trial might have begun after the batch, so its epoch applies.
 			l.epoch, l.trial = n.breaker.epoch.Load(), true
 		}
 		l.add(c)
 	}
 }
 
-// add appends a call to the pipeline.
+// The method add appends a call to the pipeline.
 func (l *lane) add(c *call) {
 	l.calls = append(l.calls, c)
 	if c.asking {
@@ -233,7 +235,7 @@ func (l *lane) add(c *call) {
 	l.checks += c.checks
 }
 
-// send runs the batch and answers its calls.
+// The method send runs the batch and answers its calls.
 func (l *lane) send() {
 	n, ctx := l.node, &batchContext{Context: l.node.ctx, deadline: l.deadline}
 	n.store.batches.Add(1)
@@ -289,9 +291,9 @@ func unknownScript(f *Failure) bool {
 	return f != nil && f.Kind == KindScript && redis.HasErrorPrefix(f.Cause, "NOSCRIPT")
 }
 
-// exec sends the commands in one pipeline, exactly once, because takeCmd disables retries. It
-// returns the failure of the whole pipeline, which applies to the commands that got no individual
-// reply.
+// The method exec sends the commands in one pipeline, exactly once, because takeCmd disables
+// retries. It returns the failure of the whole pipeline, which applies to the commands that got no
+// individual reply.
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)
@@ -314,7 +316,7 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 	case nil:
 		return nil
 	case errUnanswered:
-		if whole != nil && !c.cmd.encoded { // as if no connection came about
+		if whole != nil && !c.cmd.encoded { // the error is the same as if no connection came about
 			return whole.notSent()
 		}
 		return whole
@@ -324,16 +326,16 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 }
 
 // sendAgain loads the script and resends the calls that Redis answered with NOSCRIPT, as after
-// SCRIPT FLUSH or a restart. That reply proves that they were not executed. The load precedes them
-// on the same connection. It reports whether any call failed for a reason that concerns the whole
-// server.
+// SCRIPT FLUSH or a restart. That reply proves that the calls were not executed. The command that
+// loads the script precedes them on the same connection. It reports whether any call failed for a
+// reason that concerns the whole server.
 func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	now := time.Now()
 	l.calls, l.commands = l.calls[:0], l.commands[:0]
 	l.commands = append(l.commands, redis.NewStringCmd(ctx, "script", "load", lua.Take))
 	for _, c := range l.again {
 		if c.state.Load() == callLeft || !now.Before(l.deadline) || !c.deadline.IsZero() && !now.Before(c.deadline) {
-			l.finish(c, errNotAsked) // not executed: the server did not have the script
+			l.finish(c, errNotAsked) // the call was not executed, because the server did not have the script
 			continue
 		}
 		l.add(c)
@@ -350,7 +352,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	return failed
 }
 
-// finish answers a call that was sent.
+// The method finish answers a call that was sent.
 func (l *lane) finish(c *call, failure *Failure) {
 	if failure != nil && l.node.ctx.Err() != nil {
 		failure = l.node.gone()

@@ -24,8 +24,8 @@ const (
 	// the problem.
 	openMax = 30 * time.Second
 	// connectTimeMin is the minimum time allowed for connecting in the background. A check's
-	// deadline can be too short for it, because TCP, TLS, the handshake and the script take five
-	// round trips.
+	// deadline can be too short for connecting, because TCP, TLS, the handshake and the script take
+	// five round trips.
 	connectTimeMin = 500 * time.Millisecond
 	// checkEvery is the interval between start-up checks until one succeeds.
 	checkEvery = time.Second
@@ -37,8 +37,8 @@ const (
 	versionMinorMin = 2
 )
 
-// watch connects, checks the server's settings once (and again after each outage, because the
-// server might be a different one), and probes while the breaker is open.
+// The method watch connects, checks the server's settings once (and again after each outage,
+// because the server might be a different one), and probes while the breaker is open.
 func (n *node) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -62,7 +62,7 @@ func (n *node) watch() {
 	}
 }
 
-// probe pings Redis until it answers, and then sets the breaker to half open.
+// The method probe pings Redis until it answers, and then sets the breaker to half open.
 func (n *node) probe() {
 	start := time.Now()
 	for n.breaker.State() == BreakerOpen {
@@ -78,8 +78,9 @@ func (n *node) probe() {
 	}
 }
 
-// warm opens one connection per lane, or verifies that they are alive. It takes them from the pool
-// at the same time, so that each is a different one, and leaves them there for the lanes.
+// The method warm opens one connection per lane, or verifies that they are alive. It takes them
+// from the pool at the same time, so that each is a different one, and leaves them there for the
+// lanes.
 func (n *node) warm() error {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
@@ -93,7 +94,8 @@ func (n *node) warm() error {
 	return nil
 }
 
-// inspect reports whether the server's settings could be checked; it logs what is wrong with them.
+// The method inspect reports whether the server's settings could be checked. It logs their
+// problems.
 func (n *node) inspect(warned *string) bool {
 	err := n.warm()
 	if err == nil {
@@ -125,9 +127,9 @@ type unsafeError struct{ text string }
 
 func (e *unsafeError) Error() string { return e.text }
 
-// check returns an error unless the server answers with a version, and a policy for full memory,
-// with which limits are safe. Only one check runs at a time, so that health checks cannot take the
-// connections of requests.
+// The method check returns an error unless the server answers with a version, and a policy for full
+// memory, with which limits are safe. Only one check runs at a time, so that health checks cannot
+// take the connections of requests.
 func (n *node) check(ctx context.Context) error {
 	select {
 	case n.checking <- struct{}{}:
@@ -153,7 +155,7 @@ func checkVersion(version string) error {
 	minor, _, _ := strings.Cut(rest, ".")
 	majorNumber, err := strconv.Atoi(major)
 	if err != nil {
-		return nil // not a version of Redis itself but of a compatible server
+		return nil // this is the version of a compatible server, not of Redis itself
 	}
 	minorNumber, _ := strconv.Atoi(minor)
 	if majorNumber > versionMajorMin || majorNumber == versionMajorMin && minorNumber >= versionMinorMin {

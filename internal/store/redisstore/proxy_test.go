@@ -22,9 +22,9 @@ type proxy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	pings map[net.Conn]bool // connections that began with a PING
-	delay time.Duration     // before each piece of a reply
-	drop  bool              // replies are dropped
-	busy  bool              // the connections of pings have no fault
+	delay time.Duration     // the delay before each piece of a reply
+	drop  bool              // whether replies are dropped
+	busy  bool              // whether the connections of pings have no fault
 	// connections are reset after this many more bytes of replies; 0 means never
 	resetAt  int
 	upstream int // bytes sent to the server
@@ -67,8 +67,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// ask forwards the data that the store sends. If the store closes its end, data sent before that
-// still arrives.
+// The method ask forwards the data that the store sends. If the store closes its end, data sent
+// before that still arrives.
 func (p *proxy) ask(near, far net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -91,7 +91,7 @@ func (p *proxy) ask(near, far net.Conn) {
 	_ = far.(*net.UnixConn).CloseWrite()
 }
 
-// answer forwards the server's replies, at the configured speed.
+// The method answer forwards the server's replies, at the configured speed.
 func (p *proxy) answer(near, far net.Conn) {
 	defer p.end(near, far)
 	buf := make([]byte, 64<<10)
@@ -140,7 +140,7 @@ func (p *proxy) end(near, far net.Conn) {
 	delete(p.pings, near)
 }
 
-// cut closes every connection.
+// The method cut closes every connection.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,14 +149,14 @@ func (p *proxy) cut() {
 	}
 }
 
-// set changes the simulated faults.
+// The method set changes the simulated faults.
 func (p *proxy) set(delay time.Duration, drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.drop = delay, drop
 }
 
-// pinged returns the number of connections that began with a PING.
+// The method pinged returns the number of connections that began with a PING.
 func (p *proxy) pinged() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,15 +33,15 @@ func request(t testing.TB) []counter.Check {
 		{Key: []byte(guardedKey), Limit: l, Cost: 1, Guard: 1, Violation: 7}}
 }
 
-// daily returns a check of a calendar day, with the boundaries sent by a caller whose clock shows
-// now.
+// The function daily returns a check of a calendar day, with the boundaries sent by a caller whose
+// clock shows now.
 func daily(t testing.TB, now counter.Micros) counter.Check {
 	t.Helper()
 	b := counter.CalendarDay.Bounds(now, time.UTC)
 	return counter.Check{Key: []byte(dailyKey), Limit: limittest.New(t, "3/day"), Cost: 1, Bounds: &b}
 }
 
-// ask makes checks and returns the results. An error fails the test.
+// The function ask makes checks and returns the results. An error fails the test.
 func ask(t testing.TB, s counter.Store, checks ...counter.Check) []counter.Result {
 	t.Helper()
 	results := make([]counter.Result, len(checks))
@@ -51,7 +51,8 @@ func ask(t testing.TB, s counter.Store, checks ...counter.Check) []counter.Resul
 	return results
 }
 
-// expires returns the instant at which Redis expires a key, or 0 if the key does not exist.
+// The function expires returns the instant at which Redis expires a key, or 0 if the key does not
+// exist.
 func expires(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	t.Helper()
 	at, err := s.Client().PExpireTime(t.Context(), key).Result()
@@ -61,9 +62,9 @@ func expires(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	return max(0, counter.Micros(at.Microseconds()))
 }
 
-// near compares an expiry with the expected instant. It can be earlier by Redis' resolution of a
-// millisecond, and later by up to a second, because Redis reads its clock again for each expiry,
-// and might be descheduled in the meantime.
+// The function near compares an expiry with the expected instant. It can be earlier by Redis'
+// resolution of a millisecond, and later by up to a second, because Redis reads its clock again for
+// each expiry, and might be descheduled in the meantime.
 func near(t testing.TB, what string, got, want counter.Micros) {
 	t.Helper()
 	if d := got - want; d < -counter.Millisecond || d > counter.Second {
@@ -168,7 +169,7 @@ func TestCorruptPenalties(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant    []any
 		want     string
-		refusals bool // only a denied request reads it
+		refusals bool // only a denied request reads this key
 	}{
 		"an end in words":           {[]any{"SET", penaltyKey + untilSuffix, "soon"}, "CORRUPT", false},
 		"an end beyond 2^53":        {[]any{"SET", penaltyKey + untilSuffix, "9007199254740994"}, "CORRUPT", false},

@@ -13,9 +13,10 @@ import (
 // sourceQueues is the number of queues for sources. Several sources can share one.
 const sourceQueues = 256
 
-// queue holds the calls that wait for a lane. Each source has its own queue, and the queues are
-// served in turn. A client that makes thousands of calls at once therefore delays its own calls,
-// while another client waits for at most one of them per call. It is safe for concurrent use.
+// The type queue holds the calls that wait for a lane. Each source has its own queue, and the
+// queues are served in turn. A client that makes thousands of calls at once therefore delays its
+// own calls, while another client waits for at most one of these calls for each of its own. It is
+// safe for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64
@@ -47,12 +48,12 @@ func newQueue(most, dispatchers int) *queue {
 	return &queue{max: most, ready: make(chan struct{}, dispatchers)}
 }
 
-// len returns the number of waiting calls.
+// The method len returns the number of waiting calls.
 func (q *queue) len() int { return int(q.waiting.Load()) }
 
-// push appends a call to the queue of its source. If the whole queue is full, the longest source
-// queue makes room: push removes and returns its oldest call. It returns the new call if no source
-// queue is longer than its own.
+// The method push appends a call to the queue of its source. If the whole queue is full, the
+// longest source queue makes room: push removes and returns its oldest call. It returns the new
+// call if no source queue is longer than its own.
 func (q *queue) push(c *call) (rejected *call) {
 	q.mu.Lock()
 	own := int(c.source % sourceQueues)
@@ -79,7 +80,7 @@ func (q *queue) push(c *call) (rejected *call) {
 	return rejected
 }
 
-// signal wakes a dispatcher.
+// The method signal wakes a dispatcher.
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:
@@ -87,8 +88,8 @@ func (q *queue) signal() {
 	}
 }
 
-// take appends up to most waiting calls to dst, one of each source in turn, until they have the
-// given number of checks.
+// The method take appends up to most waiting calls to dst, one of each source in turn, until they
+// have the given number of checks.
 func (q *queue) take(dst []*call, most, checks int) []*call {
 	if q.waiting.Load() == 0 {
 		return dst
@@ -124,7 +125,7 @@ func (q *queue) nextNonEmpty() int {
 	return -1
 }
 
-// pop removes the first call of a source.
+// The method pop removes the first call of a source.
 func (q *queue) pop(at int) *call {
 	l := &q.queues[at]
 	c := l.first

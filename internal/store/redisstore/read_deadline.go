@@ -28,15 +28,15 @@ const (
 //
 // The zero readDeadline is no deadline. A readDeadline is safe for concurrent use.
 type readDeadline struct {
-	at     atomic.Int64 // Unix nanoseconds; 0 means none
+	at     atomic.Int64 // the deadline in Unix nanoseconds; 0 means none
 	latest atomic.Int64 // the latest end of a read, in Unix nanoseconds
 	turn   atomic.Int64 // nanoseconds
 	turns  atomic.Int32 // intervals left, including the current one
 }
 
-// set starts a deadline and returns the end of its first interval. If the deadline is unchanged,
-// the remaining intervals continue. A deadline that has already passed, because the process was
-// late to send, waits for atLeast.
+// The method set starts a deadline and returns the end of its first interval. If the deadline is
+// unchanged, the remaining intervals continue. A deadline that has already passed, because the
+// process was late to send, waits for atLeast.
 func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.Time {
 	if deadline.IsZero() {
 		d.at.Store(0)
@@ -55,11 +55,11 @@ func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.
 	return now.Add(time.Duration(d.turn.Load()))
 }
 
-// half reports whether half of the intervals have just ended.
+// The method half reports whether half of the intervals have just ended.
 func (d *readDeadline) half() bool { return d.turns.Load() == readTurns/2 }
 
-// next ends an interval and returns the end of the following one; ok is false if the deadline has
-// passed.
+// The method next ends an interval and returns the end of the following one; the result ok is false
+// if the deadline has passed.
 func (d *readDeadline) next(now time.Time) (end time.Time, ok bool) {
 	if d.at.Load() == 0 || d.turns.Load() <= 0 || d.turns.Add(-1) <= 0 || now.UnixNano() > d.latest.Load() {
 		return time.Time{}, false

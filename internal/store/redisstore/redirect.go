@@ -20,11 +20,11 @@ const (
 	pauseMax = 16 * time.Millisecond
 )
 
-// course is the action to take after a failure.
+// The type course is the action to take after a failure.
 type course uint8
 
 const (
-	// do not resend: the call was, or might have been, executed, or would fail again
+	// do not resend: the call was or might have been executed, or it would fail again
 	courseOver  course = iota
 	courseMoved        // resend: another server has the slot
 	// resend: another server already has these counters, but does not own the slot yet
@@ -36,14 +36,14 @@ const (
 )
 
 // notExecuted maps the first word of error replies that prove that a script was not run, or that
-// its first write was rejected. The script writes nothing before that. NOSCRIPT is handled where
-// calls are sent.
+// the first write of a script was rejected. The script writes nothing before its first write is
+// accepted. NOSCRIPT is handled where calls are sent.
 var notExecuted = map[string]course{
 	"MOVED": courseMoved, "ASK": courseAsk, "TRYAGAIN": courseApart, "CLUSTERDOWN": courseLater, "LOADING": courseLater,
 	"MASTERDOWN": courseLater, "READONLY": courseLater,
 }
 
-// course returns how to handle a failure, and the text of the server's reply.
+// The method course returns how to handle a failure, and the text of the server's reply.
 func (f *Failure) course() (course, string) {
 	if f == errRetired {
 		return courseRetired, ""
@@ -57,8 +57,9 @@ func (f *Failure) course() (course, string) {
 	return notExecuted[word], text
 }
 
-// redirect selects the server for resending a failed part, and the pause before that. sent is the
-// number of times that the part was sent. It returns false if the failure is final.
+// The method redirect selects the server for resending a failed part, and the pause before that.
+// The argument sent is the number of times that the part was sent. It returns false if the failure
+// is final.
 func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	if s.settings.fixed() {
 		return 0, false

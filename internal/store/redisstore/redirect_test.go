@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// fake is a cluster server or a sentinel whose replies the test chooses.
+// The type fake is a cluster server or a sentinel whose replies the test chooses.
 type fake struct {
 	listener net.Listener
 
@@ -36,7 +36,7 @@ type fake struct {
 	conns   map[net.Conn]string // the last command on each connection
 }
 
-// passed is a fake's reply that admits a check of a fresh fixed window.
+// The constant passed is a fake's reply that admits a check of a fresh fixed window.
 const passed = "$24\r\n1700000000000000 1 0 0 0\r\n"
 
 func newFake(t *testing.T, answers ...string) *fake {
@@ -62,7 +62,7 @@ func newFake(t *testing.T, answers ...string) *fake {
 
 func (f *fake) addr() string { return f.listener.Addr().String() }
 
-// serve makes another fake the master of all slots.
+// The method serve makes another fake the master of all slots.
 func (f *fake) serve(master *fake) {
 	_, port, _ := net.SplitHostPort(master.addr())
 	f.mu.Lock()
@@ -142,7 +142,7 @@ func (f *fake) reply(conn net.Conn, words string) string {
 	}
 }
 
-// watch makes a fake a sentinel that knows a master and a number of failovers.
+// The method watch makes a fake a sentinel that knows a master and a number of failovers.
 func (f *fake) watch(master *fake, failovers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +166,7 @@ func (f *fake) watching() string {
 		len(port), port, len(epoch), epoch)
 }
 
-// cut closes all connections.
+// The method cut closes all connections.
 func (f *fake) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,7 +188,7 @@ func TestRedirections(t *testing.T) {
 		name          string
 		first, second []string // replies of the servers; the first one has the slots
 		calls         [2]int
-		kind          string // of the failure; "" means success
+		kind          string // the text of the failure; "" means success
 	}{
 		{"moved", []string{"-MOVED SLOT ADDR\r\n"}, []string{passed}, [2]int{1, 1}, ""},
 		{"ask", []string{"-ASK SLOT ADDR\r\n"}, []string{passed}, [2]int{1, 1}, ""},
@@ -247,7 +247,7 @@ func TestDividedTooLateFails(t *testing.T) {
 	s := open(t, Options{Mode: ModeCluster, Addrs: []string{newFake(t, passed).addr()}, Timeout: TimeoutMax})
 	limit := limittest.New(t, "10/1m fixed_window")
 	checks, results := append(take1("rl1:{k}:a", limit), take1("rl1:{k}:b", limit)...), make([]counter.Result, 2)
-	ask(t, s, checks[0]) // makes the server known
+	ask(t, s, checks[0]) // this makes the server known
 	apart := failureOf(serverError("TRYAGAIN Multiple keys"))
 	slot := slotOf("rl1:{k}")
 	splitCalls := []*splitCall{{checks: checks, results: results, parts: []*part{{place: slot, checks: checks, results: results,

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// failing calls Take until a call fails in the given way. The breaker can open first, because the
-// end of a connection can cut off the first replies; Check then reports the failure.
+// The function failing calls Take until a call fails in the given way. The breaker can open first,
+// because the first replies can be lost when a connection ends; Check then reports the failure.
 func failing(t *testing.T, s *Store, want string) {
 	t.Helper()
 	limit, last := limittest.New(t, "1000000/1d"), error(nil)
@@ -41,7 +41,7 @@ func failing(t *testing.T, s *Store, want string) {
 	})
 }
 
-// working makes calls until one is answered.
+// The function working makes calls until one is answered.
 func working(t *testing.T, s *Store) {
 	t.Helper()
 	limit := limittest.New(t, "1000000/1d")
@@ -50,7 +50,7 @@ func working(t *testing.T, s *Store) {
 	})
 }
 
-// opens makes calls until the breaker opens.
+// The function opens makes calls until the breaker opens.
 func opens(t *testing.T, s *Store) {
 	t.Helper()
 	limit := limittest.New(t, "1000000/1d")

@@ -150,7 +150,7 @@ func TestNotSentTwice(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: 5, MinRetryBackoff: time.Microsecond,
 		Protocol: 2, DisableIdentity: true})
 	defer func() { _ = client.Close() }()
-	// go-redis does resend an ordinary command, so the following checks have meaning.
+	// go-redis does resend an ordinary command, so the following checks are meaningful.
 	if _ = client.Process(t.Context(), redis.NewCmd(t.Context(), "evalsha", "x", 0)); calls.Load() != 6 {
 		t.Fatalf("an ordinary command is sent %d times, want 6", calls.Load())
 	}
@@ -216,7 +216,7 @@ func TestLeastPrivilege(t *testing.T) {
 			t.Fatalf("op %d: %v", op, err)
 		}
 	}
-	// Every branch of the script that uses another Redis command.
+	// These calls execute every branch of the script that uses another Redis command.
 	ask(now, counter.OpTake, 1)
 	ask(now, counter.OpTake, 1)
 	ask(now, counter.OpRefund, 1)

@@ -14,18 +14,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ring is a set of independent servers that share the counters. It never changes. If a server
-// fails, its counters do not move to another server, because every client would start with its full
-// limit there.
+// The type ring is a set of independent servers that share the counters. It never changes. If a
+// server fails, its counters do not move to another server, because every client would start with
+// its full limit there.
 //
 // While an operator adds or removes servers, nodes with both rings charge a counter that moves on
 // both of its servers, and deny a request that either denies. So the previous server of the counter
 // counts all requests as long as some nodes know only the previous ring. After the longest window
-// the new server has counted as much, and nodes may use only the new ring.
+// the new server has counted the same requests, and nodes may use only the new ring.
 type ring struct {
 	nodes  []*node
 	homes  [slotCount]uint8  // index of the server by slot
-	before *[slotCount]uint8 // the same in the ring of before; nil unless the ring is changing
+	before *[slotCount]uint8 // the same for the previous ring; nil unless the ring is changing
 }
 
 // newRing returns a ring of the servers that the options name.
@@ -54,7 +54,7 @@ func newRing(s *Store) *ring {
 }
 
 // homeBefore returns the index of the server that held a slot before the ring changed, and whether
-// it is another one than now.
+// that server differs from the present one.
 func (r *ring) homeBefore(slot int) (home int, moved bool) {
 	if r.before == nil {
 		return 0, false
@@ -86,7 +86,7 @@ const RingKey = "rl1:~ring:{~ring}"
 // RingNames returns how [RingKey] spells the servers of a ring.
 func RingNames(addrs []string) string { return strings.Join(slices.Sorted(slices.Values(addrs)), ",") }
 
-// ringBefore separates the servers of a ring from those of the ring before, in the value at
+// ringBefore separates the servers of a ring from those of the previous ring, in the value at
 // [RingKey] of a node with both.
 const ringBefore = " before "
 
@@ -99,15 +99,15 @@ func (s *settings) ringNames() string {
 }
 
 // RingsCountTogether reports whether limits hold between two nodes with these values at [RingKey]:
-// the ring of one is that of the other, or its ring of before.
+// the ring of one node is the ring of the other, or the other's previous ring.
 func RingsCountTogether(a, b string) bool {
 	now, before, _ := strings.Cut(a, ringBefore)
 	nowToo, beforeToo, _ := strings.Cut(b, ringBefore)
 	return now == nowToo || now == beforeToo || before == nowToo
 }
 
-// agree stores this node's addresses of the ring on a server, and warns if another node has stored
-// different ones.
+// The method agree stores this node's addresses of the ring on a server, and warns if another node
+// has stored different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil

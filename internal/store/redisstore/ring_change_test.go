@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// ringsOf returns stores of nodes that know only the ring of before, both rings, and only the new
+// ringsOf returns stores of nodes that know only the previous ring, both rings, and only the new
 // ring.
 func ringsOf(t *testing.T, before, now []*redistest.Server) (old, both, changed *Store) {
 	t.Helper()
@@ -23,7 +23,7 @@ func ringsOf(t *testing.T, before, now []*redistest.Server) (old, both, changed 
 		addrs = append(addrs, server.Addr)
 	}
 	options := Options{Timeout: TimeoutMax}
-	if len(before) == 1 { // before there was a ring
+	if len(before) == 1 { // the single server before there was a ring
 		old = open(t, Options{URL: before[0].URL(), Timeout: TimeoutMax})
 	} else {
 		old = openRing(t, before, options)
@@ -74,8 +74,8 @@ type ringWindows struct {
 	windows int
 }
 
-// play sends requests of 20 clients within a second of a window, each by one of the stores, and
-// returns the greatest number that a client was admitted.
+// The method play sends requests of 20 clients within a second of a window, each by one of the
+// stores, and returns the greatest number of admitted requests of one client.
 func (w *ringWindows) play(stores ...*Store) (most int64) {
 	w.t.Helper()
 	at := counter.Micros(1_700_000_050)*counter.Second + counter.Micros(w.windows)*counter.Minute
@@ -161,8 +161,8 @@ func movedKey(t *testing.T, s *Store) string {
 	return ""
 }
 
-// TestViolationsOfMovedCounters tests that a denial that only the server of before finds is a
-// violation of a penalty on another server, and that nodes of two consecutive steps count
+// TestViolationsOfMovedCounters tests that a denial which only the previous server finds is a
+// violation for a penalty on another server, and that nodes of two consecutive steps count
 // violations together.
 func TestViolationsOfMovedCounters(t *testing.T) {
 	t.Parallel()
@@ -217,7 +217,7 @@ func TestViolationsOfMovedCounters(t *testing.T) {
 	}
 }
 
-// TestRingsCountTogether names which nodes may run at the same time.
+// TestRingsCountTogether tests which nodes may run at the same time.
 func TestRingsCountTogether(t *testing.T) {
 	const old, both, changed, other = "a:1,b:1", "a:1,b:1,c:1 before a:1,b:1", "a:1,b:1,c:1", "a:1,c:1"
 	for _, tt := range []struct {

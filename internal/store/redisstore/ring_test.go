@@ -138,7 +138,7 @@ func TestRefundAfterADenialElsewhere(t *testing.T) {
 }
 
 // TestServerOfARingGone: calls to its counters fail, the counters of the other servers work, and no
-// other server takes over. When it returns with its data, its counters continue.
+// other server takes over. When the server returns with its data, its counters continue.
 func TestServerOfARingGone(t *testing.T) {
 	t.Parallel()
 	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")
@@ -152,7 +152,7 @@ func TestServerOfARingGone(t *testing.T) {
 	}
 	gone := home(string(checks[0].Key))
 	gone.Kill()
-	together := []counter.Check{checks[0], checks[1], checks[2]} // one of each
+	together := []counter.Check{checks[0], checks[1], checks[2]} // one key of each server
 	for range 20 {
 		if err := s.Take(t.Context(), together, make([]counter.Result, 3)); err == nil {
 			t.Fatal("a call was answered, one of whose servers is gone")
@@ -174,7 +174,7 @@ func TestServerOfARingGone(t *testing.T) {
 	for i := range checks {
 		results := make([]counter.Result, 1)
 		waitUntil(t, "the server is asked again", func() bool { return s.Take(t.Context(), checks[i:i+1], results) == nil })
-		// its server executes the second call only after it returns
+		// the server executes the second call only after it returns
 		used := home(string(checks[i].Key)) == gone
 		if results[0].Denied == used {
 			t.Errorf("check %d: %+v, want the second unit here: %v", i, results[0], used)
@@ -229,8 +229,8 @@ func TestRingHealth(t *testing.T) {
 	}
 }
 
-// TestRingIsNamedAlike: a node that spells the servers differently than the previous one warns. A
-// node that lists the same addresses in another order does not.
+// TestRingIsNamedAlike: a node logs a warning if it spells the servers differently than the
+// previous node. A node that lists the same addresses in another order logs no warning.
 func TestRingIsNamedAlike(t *testing.T) {
 	t.Parallel()
 	servers := startRing(t, 3)
@@ -249,7 +249,7 @@ func TestRingIsNamedAlike(t *testing.T) {
 	if text := log.String(); text != "" {
 		t.Errorf("the same servers: %s", text)
 	}
-	s.Close() // wait, because the store might write its own entry late
+	s.Close() // the test waits, because the store might write its own entry late
 	openRing(t, servers[:2], Options{Timeout: TimeoutMax, Logger: log.Logger()})
 	waitUntil(t, "the third has left its names", connected(two))
 	waitUntil(t, "it warns", func() bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// part is the checks of a call that are answered in one step: all of them, or those of one slot in
-// a cluster, or those of one server in a ring.
+// part holds the checks of a call that are answered in one step: all checks, those of one slot in a
+// cluster, or those of one server in a ring.
 type part struct {
 	place   int   // slot in a cluster, or index of the server in a ring
 	places  []int // indexes of the checks in the call; nil means all of them
@@ -19,13 +19,13 @@ type part struct {
 	results []counter.Result
 	kept    bool // sent even if the caller leaves
 
-	node    *node // the server to which to send it; nil means the one that has the counters
+	node    *node // the server to which to send the part; nil means the server that has the counters
 	asking  bool
 	call    *call    // in flight
-	failure *Failure // if nil and not done, the part is still to be sent
+	failure *Failure // the answer; if it is nil and the part is not done, the part has yet to be sent
 	apart   *Failure // the latest failure because the keys are split over two servers
 	text    string   // the answer
-	done    bool     // it was answered, or its failure is final
+	done    bool     // whether the part was answered, or its failure is final
 	divided bool     // replaced by one part per check, and therefore done
 }
 
@@ -54,8 +54,8 @@ func (s *Store) onePlace(checks []counter.Check) (place int, one bool) {
 	return place, true
 }
 
-// placeBefore returns the place of a counter before the ring changed, and whether it is another
-// one.
+// placeBefore returns the place of a counter before the ring changed, and whether that place
+// differs from the present one.
 func (s *Store) placeBefore(key []byte) (place int, moved bool) {
 	if s.ring == nil {
 		return 0, false
@@ -72,7 +72,7 @@ func (s *Store) placeOf(key []byte) int {
 }
 
 // valuePlaceOf returns the place of a value that is not a counter. While a ring changes it is the
-// place of before, where nodes that know only that ring find it.
+// previous place, where nodes that know only the previous ring find the value.
 func (s *Store) valuePlaceOf(key []byte) int {
 	if place, moved := s.placeBefore(key); moved {
 		return place
@@ -91,7 +91,7 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 		p := t.at(s.placeOf(checks[i].Key))
 		p.places = append(p.places, i)
 	}
-	// A check in two places has its own result in the first part, which is therefore that of its
+	// A check in two places has its own result in the first part. So the first part is that of its
 	// new place.
 	for i := range checks {
 		if place, moved := s.placeBefore(checks[i].Key); moved {
@@ -110,8 +110,9 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 	return t
 }
 
-// chargeOneNumber changes a check that charges as many units as are left (OpUpTo): it then charges
-// a fixed number or nothing, because two servers charge it that may have different numbers left.
+// chargeOneNumber changes a check that charges up to the units left (OpUpTo), so that it charges a
+// fixed number or nothing. Two servers charge this check, and they may have different numbers of
+// units left.
 func chargeOneNumber(c *counter.Check) {
 	if c.Op != counter.OpUpTo {
 		return
@@ -123,7 +124,7 @@ func chargeOneNumber(c *counter.Check) {
 	}
 }
 
-// at returns the part of a place, which it adds if there is none.
+// The method at returns the part of a place, which it creates if there is none.
 func (t *splitCall) at(place int) *part {
 	for _, p := range t.parts {
 		if p.place == place {
@@ -135,9 +136,9 @@ func (t *splitCall) at(place int) *part {
 	return p
 }
 
-// fill copies the checks of the part. A check whose penalty is in another part loses its reference
-// to it. Charges become refundable, because another part might deny the call. This is not necessary
-// for leases, whose units are refunded by age.
+// The method fill copies the checks of the part. A check whose penalty is in another part loses its
+// reference to it. Charges become refundable, because another part might deny the call. This is not
+// necessary for leases, whose units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -159,9 +160,9 @@ func (p *part) fill(checks []counter.Check) {
 	}
 }
 
-// divide replaces a part with one part per check, because while a slot moves, a call about several
-// keys fails unless one server has all of them. The new parts keep the failure until they are sent,
-// since there might not be enough time left.
+// The method divide replaces a part with one part per check, because while a slot moves, a call
+// about several keys fails unless one server has all of them. The new parts keep the failure until
+// they are sent, since there might not be enough time left.
 func (t *splitCall) divide(p *part) {
 	p.done, p.divided = true, true
 	for i := range p.checks {
@@ -187,7 +188,7 @@ func (s *Store) nodeOf(place int) *node {
 }
 
 // sendUntilDone sends the pending parts of the calls until each part was answered or its failure is
-// final, at the latest at the deadline. It sends all parts before it waits for the first. It
+// final, but at the latest until the deadline. It sends all parts before it waits for the first. It
 // resends a part only after an answer that proves that the part was not executed. Time in queues
 // does not count, so the returned deadline is later by that amount.
 func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
@@ -306,7 +307,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*s
 	}
 }
 
-// prepare creates the call of a part and reports whether it is to be sent.
+// The method prepare creates the call of a part and reports whether it is to be sent.
 func (s *Store) prepare(ctx context.Context, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {
@@ -325,8 +326,8 @@ func (s *Store) prepare(ctx context.Context, p *part) bool {
 	return true
 }
 
-// send enqueues parts at their server. It waits for a kept part until the deadline, although the
-// part can be sent later.
+// The method send enqueues parts at their server. It waits for a kept part until the deadline,
+// although the part can be sent later.
 func (s *Store) send(deadline time.Time, b nodeBatch) {
 	patience := s.settings.queueWait
 	if b.parts[0].kept {
@@ -361,7 +362,7 @@ func (s *Store) decideResend(t *splitCall, p *part, sent int) (pause time.Durati
 	case courseApart:
 		p.apart = p.failure
 	case courseMoved, courseLater:
-		// The source server redirected to one that does not import the keys.
+		// Here the source server redirected to a server that does not import the keys.
 		if p.apart = nil; p.asking {
 			p.apart = p.failure
 		}

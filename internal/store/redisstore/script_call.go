@@ -22,15 +22,15 @@ import (
 type takeCmd struct {
 	*redis.StringCmd
 
-	encoded bool // since the batch began, a connection has asked for the arguments to write them
+	encoded bool // whether a connection has requested the arguments, in order to write them, since the batch began
 
 	// Space for the keys and arguments of a few checks, so that a call allocates little.
 	keysRoom [4]string
 	argsRoom [8]any
 }
 
-// Args returns the arguments. go-redis asks for them when it writes the command, so before that the
-// server has certainly not received it.
+// Args returns the arguments. The library go-redis requests them when it writes the command, so
+// before that the server has certainly not received it.
 func (c *takeCmd) Args() []any {
 	c.encoded = true
 	return c.StringCmd.Args()
@@ -73,8 +73,8 @@ const (
 )
 
 // newTake returns the command that runs checks, which must have passed [counter.ValidateChecks].
-// pinned is the instant at which to decide; 0 means Redis' own clock. It allocates three times for
-// up to three keys.
+// The argument pinned is the instant at which to decide; 0 means Redis' own clock. It allocates
+// three times for up to three keys.
 func newTake(ctx context.Context, pinned counter.Micros, checks []counter.Check) *takeCmd {
 	c := &takeCmd{}
 	var room [512]byte
@@ -96,7 +96,7 @@ func newTake(ctx context.Context, pinned counter.Micros, checks []counter.Check)
 	return c
 }
 
-// denial is a denial by another part of the call that counts as a violation.
+// The type denial is a denial by another part of the call that counts as a violation.
 type denial struct {
 	wait      counter.Micros
 	violation int64
@@ -119,9 +119,9 @@ func newViolations(ctx context.Context, pinned counter.Micros, check *counter.Ch
 	return c
 }
 
-// args returns the command's arguments as substrings of text, which contains the keys and, from the
-// index plan on, the plan. The arguments are pointers to strings, which convert to an interface
-// without another allocation.
+// The method args returns the command's arguments as substrings of text, which contains the keys
+// and, from the index plan on, the plan. The arguments are pointers to strings, which convert to an
+// interface without another allocation.
 func (c *takeCmd) args(text string, plan, keys int, checks []counter.Check) []any {
 	names, args := c.keysRoom[:0], c.argsRoom[:0]
 	if keys+1 > len(c.keysRoom) {
@@ -231,8 +231,8 @@ func (c *takeCmd) Clone() redis.Cmder {
 	return &takeCmd{StringCmd: c.StringCmd.Clone().(*redis.StringCmd)}
 }
 
-// results decodes the reply into results, which must be at least as long as checks. The error is
-// the command's own, or reports a reply that does not match the checks.
+// The method results decodes the reply into results, which must be at least as long as checks. The
+// error is the command's own, or reports a reply that does not match the checks.
 func (c *takeCmd) results(checks []counter.Check, results []counter.Result) error {
 	text, err := c.Result()
 	if err != nil {
@@ -241,8 +241,9 @@ func (c *takeCmd) results(checks []counter.Check, results []counter.Result) erro
 	return decode(text, checks, results, false)
 }
 
-// decode decodes a reply into results. deniedElsewhere reports that another part of the call was
-// denied; the results are then those of a denied call, whatever was charged.
+// The function decode decodes a reply into results. The argument deniedElsewhere reports that
+// another part of the call was denied; the results are then those of a denied call, whatever was
+// charged.
 func decode(text string, checks []counter.Check, results []counter.Result, deniedElsewhere bool) error {
 	r := reply{rest: text}
 	now, admitted := counter.Micros(r.number()), r.number()
@@ -285,11 +286,11 @@ func discardCharge(c *counter.Check, r *counter.Result) {
 	}
 }
 
-// reply reads the decimal numbers of a reply. They are separated by single spaces; a comma precedes
-// the leased amount of a counter and each number of its dips.
+// The type reply reads the decimal numbers of a reply. They are separated by single spaces; a comma
+// precedes the leased amount of a counter and each number of its dips.
 type reply struct {
 	rest string
-	bad  bool // a number was missing, malformed or above 2^53
+	bad  bool // whether a number was missing, malformed or above 2^53
 }
 
 // numberMax is the greatest integer that Lua represents exactly.
@@ -347,7 +348,7 @@ func (r *reply) slot(l *counter.Limit) counter.Slot {
 	return counter.Slot{State: s}
 }
 
-// log reads the result of a sliding log. Redis keeps its entries; the script decides as
+// The method log reads the result of a sliding log. Redis keeps its entries; the script decides as
 // [counter.Decide] does.
 func (r *reply) log(now counter.Micros, c *counter.Check, result *counter.Result) {
 	instant, granted := counter.Micros(r.number()), r.number()
@@ -379,7 +380,7 @@ func (r *reply) log(now counter.Micros, c *counter.Check, result *counter.Result
 	result.Denied = result.Wait != 0 && (c.Cost > 0 || c.Op == counter.OpUpTo)
 }
 
-// penalty reads the result of a penalty. Redis keeps its violations.
+// The method penalty reads the result of a penalty. Redis keeps its violations.
 func (r *reply) penalty(now counter.Micros, result *counter.Result) {
 	until, violations, forgotten := counter.Micros(r.number()), r.number(), r.number()
 	*result = counter.Result{At: now, Granted: forgotten, Violations: violations, Wait: max(0, until-now)}

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// bare is the simplest store over the script: each call is one command, without a deadline of its
-// own.
+// The type bare is the simplest store over the script: each call is one command, without a deadline
+// of its own.
 type bare struct {
 	client *redis.Client
 	pinned atomic.Int64
@@ -111,7 +111,7 @@ func (b *bare) counter(t testing.TB, key []byte, l *counter.Limit) (counter.Stat
 	return counter.State{}, marks
 }
 
-// penalty reads the stored violations of a client.
+// The method penalty reads the stored violations of a client.
 func (b *bare) penalty(t testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
 	t.Helper()
 	ctx := context.Background()
@@ -150,7 +150,7 @@ func TestScriptExam(t *testing.T) {
 	open := func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() }
 	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })
-	for i := range 2 { // in parallel, since each waits for its server for half of the time
+	for i := range 2 { // the tests run in parallel, since each waits for its server for half of the time
 		t.Run(fmt.Sprint("random ", i), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)

@@ -176,7 +176,7 @@ func readMasterView(fields []any, asked string) (masterView, error) {
 	return masterView{addr, epoch}, nil
 }
 
-// listen starts a round of discovery as soon as a sentinel announces a failover.
+// The method listen starts a round of discovery as soon as a sentinel announces a failover.
 func (s *Store) listen() {
 	for i := 0; s.ctx.Err() == nil; i++ {
 		s.listenTo(s.settings.seeds[i%len(s.settings.seeds)])

@@ -69,12 +69,12 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 	const known = 5
 	type told struct {
 		failovers int
-		master    byte // 'a', 'b', or the replica 'r'; 0 means unknown
+		master    byte // the master: 'a', 'b', or the replica 'r'; 0 means unknown
 	}
 	for name, test := range map[string]struct {
 		told [3]told
-		// want is the master in use afterwards; 0 means that it is unchanged, because the answers
-		// were ignored.
+		// the master in use afterwards; 0 means that it is unchanged, because the answers were
+		// ignored.
 		want byte
 		then int64
 	}{
@@ -103,7 +103,7 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 				sentinels, options.Addrs = append(sentinels, f), append(options.Addrs, f.addr())
 			}
 			s := open(t, options)
-			// makes the master known
+			// this makes the master known
 			ask(t, s, take1("rl1:k", limittest.New(t, "10/1m fixed_window"))...)
 			for i, told := range test.told {
 				sentinels[i].watch(servers[told.master], told.failovers)
@@ -130,8 +130,8 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 }
 
 // TestSentinelThatRemembersAnOldFailover: most sentinels have lost their state and watch another
-// master, while one still names the old master. Once the old one is no longer a master, the answer
-// of the others is adopted, and the old one is not adopted again when it returns.
+// master, while one sentinel still names the old master. Once the old one is no longer a master,
+// the answer of the others is adopted, and the old one is not adopted again when it returns.
 func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	a, b, c := newFake(t, passed), newFake(t, passed), newFake(t, passed)
 	options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}

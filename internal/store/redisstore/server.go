@@ -22,11 +22,11 @@ type node struct {
 	store    *Store
 	address  address
 	dialer   *dialer
-	client   *redis.Client // for counters, and the store's own background work
-	values   *redis.Client // for everything else, so that it never takes a lane's connection
+	client   *redis.Client // the client for counters, and for the store's own background work
+	values   *redis.Client // the client for everything else, so that this never takes a lane's connection
 	queue    *queue
 	idle     chan *lane    // free lanes
-	checking chan struct{} // capacity one: held by the running Check
+	checking chan struct{} // held by the running Check; its capacity is one
 	breaker  breaker
 	pinger   pinger
 	pace     pace
@@ -41,14 +41,14 @@ type node struct {
 	closing   sync.Once
 	// when the latest answered batch was sent, in nanoseconds since the store was created
 	lastAnswered atomic.Int64
-	// when the first batch that has timed out since the last answer was sent; same clock; 0 if none
-	// has
+	// when the first batch that has timed out since the last answer was sent; by the same clock; 0
+	// if none has timed out
 	firstTimeout atomic.Int64
-	lastTimeout  atomic.Int64 // when the latest of those batches timed out; same clock
+	lastTimeout  atomic.Int64 // when the latest of those batches timed out, by the same clock
 	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
 	gaveUpAfter atomic.Int64
 	silence     silence
-	wanted      atomic.Int64 // when a server last redirected to this one; same clock
+	wanted      atomic.Int64 // when a server last redirected to this one, by the same clock
 }
 
 // newNode returns a node that can be used at once; it connects in the background.
@@ -141,7 +141,7 @@ func valueOptions(a address, d *dialer) *redis.Options {
 	return o
 }
 
-// admit creates a call for checks, unless sending it would be useless.
+// The method admit creates a call for checks, unless sending it would be useless.
 func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failure) {
 	if ctx.Err() != nil {
 		return nil, gaveUp(ctx).notSent()
@@ -165,7 +165,7 @@ func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failu
 	return c, nil
 }
 
-// take runs checks in one call.
+// The method take runs checks in one call.
 func (n *node) take(ctx context.Context, checks []counter.Check, results []counter.Result) *Failure {
 	c, failure := n.admit(ctx, checks)
 	if failure == nil {
@@ -177,7 +177,7 @@ func (n *node) take(ctx context.Context, checks []counter.Check, results []count
 	return n.read(c, checks, results)
 }
 
-// read decodes the results of an answered call and recycles it.
+// The method read decodes the results of an answered call and recycles it.
 func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *Failure {
 	err := c.cmd.results(checks, results)
 	n.recycle(c)
@@ -187,8 +187,8 @@ func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *
 	return nil
 }
 
-// carry sends the call and waits for its end. If the result is nil, the call was answered and
-// belongs to the caller; otherwise the caller must not use it any more.
+// The method carry sends the call and waits for its end. If the result is nil, the call
+// was answered and belongs to the caller. Otherwise the caller must no longer use the call.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
 	if ctx.Done() == nil && n.queue.len() == 0 {
 		select {
@@ -206,9 +206,9 @@ func (n *node) carry(ctx context.Context, c *call) *Failure {
 	return failure
 }
 
-// enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers wait for at
-// most patience; 0 means that they do not wait. If the queue is full, enqueue rejects these calls
-// or others.
+// The method enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers
+// wait for at most patience; 0 means that they do not wait. If the queue is full, it rejects these
+// calls or others.
 func (n *node) enqueue(c *call, patience time.Duration) {
 	now := n.store.clock()
 	for each := c; each != nil; each = each.next {
@@ -230,7 +230,7 @@ func (n *node) rejectAll(c *call, failure *Failure) {
 	}
 }
 
-// reject fails a call without sending it.
+// The method reject fails a call without sending it.
 func (n *node) reject(c *call, failure *Failure) {
 	if c.trial {
 		n.breaker.release()
@@ -240,8 +240,9 @@ func (n *node) reject(c *call, failure *Failure) {
 	}
 }
 
-// wait returns a nil failure when the call was answered; the call then belongs to the caller again.
-// Otherwise it belongs to the lane. waited is how long the call was in the queue.
+// The method wait returns a nil failure when the call was answered; the call then belongs to the
+// caller again. Otherwise it belongs to the lane. The result waited is how long the call was in the
+// queue.
 func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
 	for failure == nil {
 		select {
@@ -284,7 +285,8 @@ func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	return waited, failure
 }
 
-// answered records that a batch sent at the given time of the store's clock was answered.
+// The method answered records that a batch sent at the given time of the store's clock was
+// answered.
 func (n *node) answered(sent time.Duration) {
 	for {
 		lastAnswered := n.lastAnswered.Load()
@@ -298,7 +300,8 @@ func (n *node) answered(sent time.Duration) {
 }
 
 // noteTimeout records that a batch timed out. It reports whether the server has answered a batch
-// that was sent later, or a PING meanwhile and some batch lately, which shows that it works.
+// that was sent later, or both a PING in the meantime and some batch recently, which shows that the
+// server works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
 	if lastAnswered > int64(sent) {
@@ -315,10 +318,10 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	return false
 }
 
-// hung reports whether the server has answered nothing, not even a PING, for one and a half
-// timeouts while the call waited, so that one batch and its successor timed out. A single late
+// The method hung reports whether the server has answered nothing, not even a PING, for one and a
+// half timeouts while the call waited, so that one batch and its successor timed out. A single late
 // answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
-// readDeadline), so the duration of the latest timeout applies.
+// readDeadline), so the duration of the latest timeout is used.
 func (n *node) hung(c *call) bool {
 	firstTimeout := n.firstTimeout.Load()
 	if firstTimeout == 0 || c.queued == 0 || n.pinger.verdict.Load() != pingUnanswered {
@@ -329,7 +332,7 @@ func (n *node) hung(c *call) bool {
 	return time.Duration(n.lastTimeout.Load())-begin >= timeout*3/2
 }
 
-// drop ends a call whose caller has left before it was sent.
+// The method drop ends a call whose caller has left before it was sent.
 func (n *node) drop(c *call) {
 	if c.trial {
 		n.breaker.release()
@@ -356,7 +359,7 @@ func (n *node) breakerChanged(state BreakerState) {
 	}
 }
 
-// gone returns the failure of a call that was in flight when the node closed.
+// The method gone returns the failure of a call that was in flight when the node closed.
 func (n *node) gone() *Failure {
 	if n.store.ctx.Err() != nil {
 		return errClosed
@@ -364,8 +367,8 @@ func (n *node) gone() *Failure {
 	return errGone
 }
 
-// close fails all waiting calls, closes the connections and returns when all goroutines of the node
-// have ended.
+// The method close fails all waiting calls, closes the connections and returns when all goroutines
+// of the node have ended.
 func (n *node) close() {
 	n.closing.Do(func() {
 		n.cancel()

@@ -19,8 +19,8 @@ import (
 const (
 	// InfoEvery is the least time between two readings.
 	InfoEvery = 5 * time.Second
-	// InfoServersMax is how many servers are read and shown, the first ones by address. The others
-	// are only counted.
+	// InfoServersMax is the number of servers that are read and shown: the first ones by address.
+	// The others are only counted.
 	InfoServersMax = 64
 	// infoTimeout bounds one reading. All servers are read at the same time.
 	infoTimeout = time.Second
@@ -38,7 +38,7 @@ type Figure int
 // reports its own view of the whole cluster.
 const (
 	MemoryUsed Figure = iota // in bytes
-	MemoryMax                // in bytes; 0: no bound
+	MemoryMax                // in bytes; 0 means no bound
 	Fragmentation
 	Clients
 	ClientsMax
@@ -47,7 +47,7 @@ const (
 	Hits
 	Misses
 	Uptime   // in seconds
-	Replicas // that are connected
+	Replicas // the number of connected clients
 	// ReplicaLagBytes and ReplicaLagSeconds are those of the replica that lags most. They are
 	// unknown without a connected replica.
 	ReplicaLagBytes
@@ -55,7 +55,7 @@ const (
 	ClusterOK // 1 or 0
 	SlotsAssigned
 	SlotsOK
-	SlotsSuspected // their master may have failed
+	SlotsSuspected // the number of slots whose master may have failed
 	SlotsFailed
 	FigureCount
 )
@@ -73,13 +73,13 @@ var infoFields = map[string]Figure{
 // ServerInfo holds the figures that a server has reported about itself.
 type ServerInfo struct {
 	Addr string // host:port, or the path of a socket, as in [ServerStats]
-	Up   bool   // it answered, even if only to deny INFO
+	Up   bool   // whether the server answered, even if only to deny INFO
 	// Figures are NaN if they are unknown: the server did not answer, does not report them, or the
 	// user may not run INFO.
 	Figures [FigureCount]float64
 }
 
-// infoReader reads the servers at most once in a while. The zero infoReader has read nothing.
+// infoReader reads the servers at a limited rate. The zero infoReader has read nothing.
 type infoReader struct {
 	mu      sync.Mutex
 	closed  bool
@@ -87,13 +87,13 @@ type infoReader struct {
 	read    time.Time     // when the latest reading began
 	infos   []ServerInfo
 	beyond  int
-	denied  sync.Once // logs that the user may not run INFO
+	denied  sync.Once // used to log that the user may not run INFO
 }
 
 // ServerInfos returns what the servers report about themselves, ordered by address, and how many
 // servers are beyond [InfoServersMax]. If the latest reading is older than [InfoEvery], it starts a
 // goroutine that reads the servers, and waits for at most two seconds. So the servers are read only
-// if a caller needs the figures, and once for all callers. It is for metrics, never for a request.
+// if a caller needs the figures, and once for all callers. Use it for metrics, never for a request.
 func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	r := &s.infos
 	r.mu.Lock()
@@ -116,7 +116,7 @@ func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	return r.infos, r.beyond
 }
 
-// close prevents further readings.
+// The method close prevents further readings.
 func (r *infoReader) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (n *node) readInfo() ServerInfo {
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, infoTimeout)
 	defer cancel()
-	// Servers before 7.0 take at most one section, so all are asked for.
+	// Servers before 7.0 take at most one section, so all sections are requested.
 	text, err := n.client.Info(ctx).Result()
 	info.Up = err == nil || redis.IsPermissionError(err)
 	if err == nil {
@@ -175,8 +175,8 @@ func (n *node) readInfo() ServerInfo {
 	return info
 }
 
-// parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted: a figure
-// that is not a number in a sensible range stays unknown.
+// The method parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted:
+// a figure that is not a number in a sensible range stays unknown.
 func (info *ServerInfo) parse(text string) {
 	written, sent := math.NaN(), math.NaN() // the master's offset, and that of the replica that lags most
 	for line := range strings.Lines(text) {
@@ -221,7 +221,7 @@ func replicaOf(text string) (offset, lag float64) {
 	return offset, lag
 }
 
-// lesser returns the lesser of two numbers, or the known one.
+// The function lesser returns the lesser of two numbers, or the known one.
 func lesser(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b

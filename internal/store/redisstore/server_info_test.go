@@ -58,7 +58,7 @@ func TestServersAreReadOnceInAWhile(t *testing.T) {
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
 	working(t, s)
 	eventually.Until(t, 20*time.Second, "the store has checked the server", func() bool { return server.Calls("info") > 0 })
-	before := server.Calls("info") // each call of Calls counts itself afterwards
+	before := server.Calls("info") // each call of Calls is itself counted afterwards
 	now := time.Now()
 	for range 50 {
 		infoOf(t, s, now)
@@ -132,8 +132,8 @@ func TestServerInfoInACluster(t *testing.T) {
 	})
 }
 
-// TestServerInfoOfManyServers: the servers beyond the bound are counted. It stands for a cluster of
-// more masters, since options name 64 addresses at most.
+// TestServerInfoOfManyServers: the servers beyond the bound are counted. The bound is lowered
+// instead of starting more masters, since options name at most 64 addresses.
 func TestServerInfoOfManyServers(t *testing.T) {
 	server := redistest.StartTCP(t)
 	s := open(t, Options{URL: server.URL()})
@@ -185,8 +185,8 @@ func FuzzServerInfo(f *testing.F) {
 	})
 }
 
-// TestReplicaLag: of several replicas, the one that lags most counts; one that is not online does
-// not.
+// TestReplicaLag: of several replicas, the one that lags most is reported; a replica that is not
+// online is ignored.
 func TestReplicaLag(t *testing.T) {
 	var info ServerInfo
 	info.parse("connected_slaves:3\r\n" +

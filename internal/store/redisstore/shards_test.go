@@ -55,14 +55,14 @@ func TestShardsOfACluster(t *testing.T) {
 	}
 }
 
-// hammer makes requests one after the other.
+// The function hammer makes requests one after the other.
 func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.Int64) {
 	var plan core.Plan
 	for range requests {
 		plan.Reset()
 		plan.Add(rs, anybody{})
 		if err := s.Take(context.Background(), plan.Checks(), plan.Results()); err != nil {
-			unknown.Add(1) // it might have been charged
+			unknown.Add(1) // the call might have been charged
 			continue
 		}
 		if d := plan.Decide(); !d.Denied() {
@@ -71,7 +71,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	}
 }
 
-// anybody is a request from an unidentified client.
+// The type anybody is a request from an unidentified client.
 type anybody struct{}
 
 func (anybody) Path() string                 { return "/" }

@@ -8,21 +8,20 @@ import (
 )
 
 // silentMax is how long a server may answer no batch while the answers to PINGs still excuse the
-// batches that time out. Some batches of a busy server are answered within that time. A server that
-// answers PINGs and no batch is paused (CLIENT PAUSE, a failover), or the network drops long
-// packets.
+// batches that time out. A busy server answers some batches within that time. A server that answers
+// PINGs and no batch is paused (CLIENT PAUSE, a failover), or the network drops long packets.
 const silentMax = 5 * time.Second
 
-// silence is the time during which batches have timed out and none was answered. Its instants are
-// those of the store's clock. It is safe for concurrent use.
+// The type silence is the time during which batches have timed out and none was answered. Its
+// instants are those of the store's clock. It is safe for concurrent use.
 type silence struct {
-	first  atomic.Int64 // when its first batch was sent
-	latest atomic.Int64 // when its latest batch was sent
+	first  atomic.Int64 // the time at which the first batch of the silence was sent
+	latest atomic.Int64 // the time at which the latest batch of the silence was sent
 }
 
-// note records that a batch timed out. The silence begins with it if a batch was answered since
-// the previous one that timed out, or if there were no batches for most: a time without calls is
-// no evidence against the server.
+// The method note records that a batch timed out. The silence begins with it if a batch was
+// answered since the previous one that timed out, or if there were no batches for the time most,
+// because a time without calls is no evidence against the server.
 func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	first := s.first.Load()
 	if first <= lastAnswered || sent-s.latest.Load() >= int64(most) {
@@ -31,7 +30,7 @@ func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	s.latest.Store(sent)
 }
 
-// silent reports whether batches have timed out for silentMax and none was answered.
+// The method silent reports whether batches have timed out for silentMax and none was answered.
 func (n *node) silent() bool {
 	first := n.silence.first.Load()
 	return first > n.lastAnswered.Load() && n.store.clock()-time.Duration(first) >= n.store.settings.silentMax

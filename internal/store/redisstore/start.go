@@ -4,7 +4,7 @@ package redisstore
 
 import "context"
 
-// AwaitStart waits until the store has tried to connect to the servers that it knows first, or
+// AwaitStart waits until the store has tried to connect to the servers that it knows initially, or
 // until ctx is done. A call that is made earlier has to connect within its own deadline, which a
 // busy machine can miss although Redis answers.
 func (s *Store) AwaitStart(ctx context.Context) {
@@ -18,7 +18,7 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
-// ended waits until a channel is closed, and returns false if ctx is done before.
+// The function ended waits until a channel is closed, and returns false if ctx is done before.
 func ended(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -34,14 +34,14 @@ type Store struct {
 	outdatedView atomic.Pointer[masterView]
 	// consecutive rounds in which most sentinels knew of fewer failovers
 	behindRounds  atomic.Int64
-	rediscoverNow chan struct{} // starts a round of discovery
+	rediscoverNow chan struct{} // a signal that starts a round of discovery
 	// closed after the first round of discovery, even a failed one
 	discovered chan struct{}
 	lost       atomic.Pointer[Failure]
 
-	ctx     context.Context // ends when the store closes
+	ctx     context.Context // the context ends when the store closes
 	cancel  context.CancelFunc
-	running sync.WaitGroup // discovery, and nodes that are being closed
+	running sync.WaitGroup // the goroutines of discovery, and nodes that are being closed
 	closing sync.Once
 
 	counting  sync.Once
@@ -74,7 +74,8 @@ func New(options Options) (*Store, error) {
 	return s, nil
 }
 
-// start creates the node of a single server, or starts the goroutines that discover the servers.
+// The method start creates the node of a single server, or starts the goroutines that discover the
+// servers.
 func (s *Store) start() {
 	switch s.settings.mode {
 	case ModeCluster:
@@ -100,7 +101,7 @@ func (s *Store) String() string { return s.reporter.server }
 // documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
 //
 // If ctx can never be done, the call saves two goroutine switches when Redis is idle, so pass
-// context.WithoutCancel where returning early has no benefit.
+// context.WithoutCancel if returning early has no benefit.
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err
@@ -115,7 +116,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return nil
 }
 
-// take runs the checks. In the common case one known server has all the counters and answers.
+// The method take runs the checks. In the common case one known server has all the counters and
+// answers.
 func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.Check, results []counter.Result) *Failure {
 	place, one := s.onePlace(checks)
 	var begun *part
@@ -185,7 +187,8 @@ func (s *Store) takeOn(ctx context.Context, asked *node, calls []counter.Call) {
 	}
 }
 
-// finish sends the split calls and stores each outcome: splitCalls[i] belongs to calls[of[i]].
+// The method finish sends the split calls and stores each outcome: splitCalls[i] belongs to
+// calls[of[i]].
 func (s *Store) finish(ctx context.Context, deadline time.Time, calls []counter.Call, splitCalls []*splitCall, of []int) {
 	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
 	s.mergeAll(ctx, deadline, splitCalls, func(i int, f *Failure) { setFailure(&calls[of[i]], f) })
@@ -201,7 +204,7 @@ func (s *Store) failAll(calls []counter.Call) {
 	}
 }
 
-// fail counts and, at a bounded rate, logs a failed call.
+// The method fail counts and, at a bounded rate, logs a failed call.
 func (s *Store) fail(f *Failure) error {
 	s.reporter.failed(time.Now(), f, 1)
 	return f
@@ -211,7 +214,7 @@ func (s *Store) fail(f *Failure) error {
 // store orders calls and batches.
 func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
-// rediscover starts a round of discovery, unless one is already requested.
+// The method rediscover starts a round of discovery, unless one is already requested.
 func (s *Store) rediscover() {
 	select {
 	case s.rediscoverNow <- struct{}{}:
@@ -219,7 +222,7 @@ func (s *Store) rediscover() {
 	}
 }
 
-// nodes returns the servers that currently receive calls.
+// The method nodes returns the servers that currently receive calls.
 func (s *Store) nodes() []*node {
 	if s.cluster != nil {
 		return s.cluster.all()
@@ -234,9 +237,9 @@ func (s *Store) nodes() []*node {
 }
 
 // Check returns an error unless Redis answers and is configured so that limits are enforced. The
-// store also checks this in the background and logs the result; Check is for health endpoints. In a
-// cluster or a ring one answering server is enough, because the metrics show failures of the
-// others, and restarting this process would not help.
+// store also checks this in the background and logs the result; Check is meant for health
+// endpoints. In a cluster or a ring one answering server is enough, because the metrics show
+// failures of the others, and restarting this process would not help.
 func (s *Store) Check(ctx context.Context) error {
 	nodes := s.nodes()
 	if len(nodes) == 0 {
@@ -275,7 +278,7 @@ func onlyUnsafe(problems []error) (left []error) {
 	return left
 }
 
-// unknown returns the failure of a call when no server is known for it.
+// The method unknown returns the failure of a call when no server is known for it.
 func (s *Store) unknown() *Failure {
 	if s.ctx.Err() != nil {
 		return errClosed
@@ -292,7 +295,7 @@ func (s *Store) unknown() *Failure {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
-		// After this, counting either has started, and is awaited below, or never starts.
+		// After this, counting has either started, and is awaited below, or it never starts.
 		s.counting.Do(func() {})
 		s.infos.close()
 		s.running.Wait()
@@ -311,9 +314,9 @@ func (s *Store) Close() error {
 type Stats struct {
 	Failures [kindCount]uint64 // failed calls, by Kind
 	Batches  uint64            // pipelines sent
-	Waiting  int               // calls not yet taken by a lane
+	Waiting  int               // the number of calls not yet taken by a lane
 	Servers  int               // in use: 1, the masters of a cluster, or the servers of a ring
-	Breaker  BreakerState      // the worst of all servers: open is worse than half open
+	Breaker  BreakerState      // the worst state of all servers: open is worse than half open
 }
 
 // Stats returns the store's figures. They are not read atomically.
@@ -334,7 +337,7 @@ func (s *Store) Stats() Stats {
 type ServerStats struct {
 	// host:port, or the path of a socket, as in the options or as the cluster reports it
 	Addr    string
-	Breaker BreakerState // breaker for the calls to it
+	Breaker BreakerState // the state of the breaker for calls to this server
 }
 
 // Servers returns the servers that receive calls. It is empty until they are discovered.

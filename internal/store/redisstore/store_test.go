@@ -19,10 +19,10 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// patience bounds the wait for events, which can take long on a busy machine.
+// The constant patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
-// open returns a store that is closed when the test ends.
+// The function open returns a store that is closed when the test ends.
 func open(t testing.TB, options Options) *Store {
 	t.Helper()
 	s, err := New(options)
@@ -39,7 +39,8 @@ func waitUntil(t testing.TB, what string, condition func() bool) {
 	eventually.Until(t, patience, what, condition)
 }
 
-// ready waits until the store has its connections, so that the test begins with a working store.
+// The function ready waits until the store has its connections, so that the test begins with a
+// working store.
 func ready(t testing.TB, s *Store) {
 	t.Helper()
 	waitUntil(t, "redis answers", func() bool { return s.only.Load().client.PoolStats().IdleConns >= uint32(s.settings.lanes) })
@@ -63,7 +64,7 @@ func TestStoreExam(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	exam(t, func(t testing.TB) storetest.Subject {
-		keeper := bareOn(t, server) // empties the server, and later reads its contents
+		keeper := bareOn(t, server) // a client that empties the server, and later reads its contents
 		s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
 		return storetest.Subject{
 			Store:   s,
@@ -261,8 +262,8 @@ func TestCloseDuringOutageLeavesNoGoroutine(t *testing.T) {
 	waitUntil(t, "no goroutine of the store or its client is left", func() bool { return ours() <= before })
 }
 
-// ours counts the goroutines that run code of the store or of go-redis, except those of the tests
-// themselves.
+// The function ours counts the goroutines that run code of the store or of go-redis, except those
+// of the tests themselves.
 func ours() (n int) {
 	for _, stack := range strings.Split(stacks(), "\n\n") {
 		if strings.Contains(stack, "redisstore.(*") || strings.Contains(stack, "go-redis") {

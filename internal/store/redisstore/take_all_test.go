@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// many returns n calls with one check each, all with different keys.
+// The function many returns n calls with one check each, all with different keys.
 func many(n int, limit *counter.Limit) []counter.Call {
 	calls := make([]counter.Call, n)
 	for i := range calls {

@@ -45,11 +45,11 @@ const (
 // contender is a script under measurement.
 type contender struct {
 	name   string
-	tag    string          // a letter that distinguishes its counters
-	limits []counter.Limit // nil for the script byHand
-	bounds *counter.Bounds // of limits of a calendar day
+	tag    string          // a letter that distinguishes the counters of the contender
+	limits []counter.Limit // the checks; nil for the script byHand
+	bounds *counter.Bounds // the boundaries for limits of a calendar day
 	guard  *counter.Penalty
-	// Per round, for one call:
+	// The figures of each round, for one call:
 	server, cpu []float64
 }
 
@@ -76,7 +76,7 @@ func benchKey(client int, ending string) string {
 	return fmt.Sprintf("rl1:shop:api:{user:u_%07d}:60s:%s", client, ending)
 }
 
-// run sends a pipeline of calls, half of them to existing counters.
+// The method run sends a pipeline of calls, half of them to existing counters.
 func (c *contender) run(b *testing.B, s *redistest.Server, sha string, from int) {
 	ctx := context.Background()
 	pipe := s.Client().Pipeline()
@@ -144,7 +144,7 @@ func BenchmarkTakeServer(b *testing.B) {
 		b.ReportMetric(benchpair.Median(c.server)/benchpair.Median(hand.server), c.name+"-ratio")
 		b.ReportMetric(benchpair.Median(c.cpu)/benchpair.Median(hand.cpu), c.name+"-cpu-ratio")
 	}
-	b.ReportMetric(0, "ns/op") // the time of a whole round means nothing
+	b.ReportMetric(0, "ns/op") // the time of a whole round has no meaning
 	b.Logf("%d bytes of script", len(lua.Take))
 }
 

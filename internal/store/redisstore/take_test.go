@@ -57,7 +57,7 @@ return answers`
 		product := new(big.Int).Mul(big.NewInt(c[0]), big.NewInt(c[1]))
 		quotient, rest := new(big.Int).QuoRem(product, big.NewInt(c[2]), new(big.Int))
 		want := fmt.Sprintf("%d %d", quotient, rest)
-		if quotient.Cmp(big.NewInt(most)) > 0 { // the exact value is not promised then
+		if quotient.Cmp(big.NewInt(most)) > 0 { // in that case the exact value is not promised
 			number, err := strconv.ParseFloat(strings.Fields(answers[i])[0], 64)
 			if err != nil || number < most {
 				t.Errorf("%d × %d / %d = %s, want more than 2^53 (%s)", c[0], c[1], c[2], answers[i], want)
@@ -68,7 +68,7 @@ return answers`
 	}
 }
 
-// edge is one check near the limits of a double's precision.
+// The type edge is one check near the limits of a double's precision.
 type edge struct {
 	at    counter.Micros
 	limit counter.Limit
@@ -139,11 +139,11 @@ func TestEdgeOf53Bits(t *testing.T) {
 // foreignKey is a key in the form that package core builds, with the client in the braces.
 const foreignKey = "rule:{bad}"
 
-// foreign is a value at a counter's key that Penstock did not write.
+// The type foreign is a value at a counter's key that Penstock did not write.
 type foreign struct {
 	name       string
 	algorithms []counter.Algorithm
-	want       string   // expected in the error
+	want       string   // the text expected in the error
 	plant      []string // the command that writes it, with key foreignKey
 }
 
@@ -285,7 +285,7 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Exclude the memory of a connection and of the script.
+	// The memory of a connection and of the script is excluded.
 	for i := range 1_000 {
 		ask(counters + i)
 	}
@@ -311,7 +311,7 @@ func TestTimeToLive(t *testing.T) {
 		name    string
 		limit   counter.Limit
 		forced  int64
-		want    counter.Micros // since the decision
+		want    counter.Micros // the span since the decision
 		further string         // a second key with the same lifetime
 	}{
 		{"fixed window", mustLimit(t, counter.FixedWindow, 10, window), 1, 2 * window, ""},

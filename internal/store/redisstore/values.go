@@ -18,10 +18,10 @@ import (
 // connection.
 const ValueBytesMax = replyStringMax
 
-// Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
-// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the
-// latest when ctx is done. The error is of KindSlow if a server has answered calls that were sent
-// later.
+// Values reads the values of keys, in one pipeline for each server. The element values[i] becomes
+// the value of keys[i]: nil if there is none, and empty but not nil if it is not a string. It
+// returns at the latest when ctx is done. The error is of KindSlow if a server has answered calls
+// that were sent later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
 }
@@ -71,7 +71,7 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 			values[index] = []byte{}
 		case errors.Is(one, redis.Nil):
 		default:
-			s.rediscover() // the slot may have moved
+			s.rediscover() // because the slot may have moved
 			failure := failureOf(one)
 			if failure.Kind == KindTimeout && n.answersSince(sent) {
 				return errSlow
@@ -125,7 +125,7 @@ func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (rep
 	return replies, errs, err
 }
 
-// answered returns the reply to a command, as DoFor describes it.
+// The method answered returns the reply to a command, as DoFor describes it.
 func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 	reply, err = command.Result()
 	var refused redis.Error
@@ -147,7 +147,7 @@ func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), r
 		return err
 	}
 	subscription := n.client.Subscribe(ctx, channel)
-	// not all methods of a subscription respect their context
+	// because not all methods of a subscription respect their context
 	closing := func() { _ = subscription.Close() }
 	defer closing()
 	defer context.AfterFunc(ctx, closing)()

@@ -4,18 +4,18 @@
 //
 // # Promise
 //
-// A [Store] answers as the store below it, except that a denial may be remembered only as long as a
-// loan takes: it sets [counter.Result.LeasedIn]. After a call in which a counter with a
+// A [Store] answers as the store below it, except that it sets [counter.Result.LeasedIn], so that a
+// denial is remembered only for as long as a loan takes. After a call in which a counter with a
 // [counter.Check.WholeLimit] has a quarter of its units left or less, it asks the region's agent
 // for more, in the background. A call never waits for that. A question can be lost: the next call
 // repeats it. For one counter there is at most one question in [askEvery]. The times of the last
-// questions are kept in a table of fixed size. If two counters share a place in it, they ask less
-// often.
+// questions are kept in a table of fixed size. If two counters share a place in the table, units
+// are requested less often for both.
 //
 // # Price
 //
-// A check whose rule does not lend costs one comparison. A question costs one PUBLISH, and some
-// allocations.
+// A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
+// some allocations.
 //
 // # When not to use it
 //
@@ -35,18 +35,18 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Bounds of the questions.
+// These are the bounds of the questions.
 const (
 	askEvery  = 50 * time.Millisecond // the least time between two questions for one counter
-	placesMax = 1 << 14               // counters whose last question is remembered, 8 bytes each
-	queueMax  = 1024                  // questions that wait to be sent; further ones are dropped
+	placesMax = 1 << 14               // the number of counters whose last question is remembered, in 8 bytes each
+	queueMax  = 1024                  // the number of questions that wait to be sent; further ones are dropped
 	sendTime  = 2 * time.Second       // a question that takes longer is dropped
 
-	// loanTime is about how long a loan takes. A denial is remembered for as long.
+	// loanTime is the approximate duration of a loan. A denial is remembered for that time.
 	loanTime = 250 * counter.Millisecond
 )
 
-// The channel on which questions are published, and a key on whose server it is.
+// These are the channel on which questions are published, and a key whose server has the channel.
 const (
 	Channel    = "rl1:~loans"
 	ChannelKey = "rl1:~loans:{~loans}"
@@ -55,18 +55,19 @@ const (
 // KeyPrefix begins the keys of all counters. The name of their policy follows.
 const KeyPrefix = "rl1:"
 
-// KeyBytesMax is the greatest length of a key that is asked for.
+// KeyBytesMax is the greatest length of a key for which units are requested.
 const KeyBytesMax = 2048
 
-// Question asks for units of a counter.
+// Question is a request for units of a counter.
 type Question struct {
 	Key    []byte          `json:"key"`
-	Limit  string          `json:"limit"` // over all regions
-	Part   int64           `json:"part"`  // of the limit, in the region that asks
+	Limit  string          `json:"limit"` // the limit over all regions
+	Part   int64           `json:"part"`  // the units left of the limit, in the region that asks
 	Want   int64           `json:"want"`
-	Short  bool            `json:"short,omitempty"`  // requests are denied
-	Bounds *counter.Bounds `json:"bounds,omitempty"` // of a calendar window
-	// Shares are those by which the region that asks divides limits. Its agent fills them in.
+	Short  bool            `json:"short,omitempty"`  // whether requests are denied
+	Bounds *counter.Bounds `json:"bounds,omitempty"` // the boundaries of a calendar window
+	// Shares are the shares by which the asking region divides limits. The region's agent fills
+	// them in.
 	Shares [policy.RegionsMax]uint16 `json:"shares,omitzero"`
 }
 
@@ -82,13 +83,13 @@ type Store struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	unheard atomic.Bool // the last question was not heard, and a warning was logged
+	unheard atomic.Bool // whether no agent received the last question, and a warning was logged
 }
 
 var _ counter.Batcher = (*Store)(nil)
 
-// New returns a store over inner. publish sends a message to the region's agents, and returns how
-// many there are. The caller closes the store before inner.
+// New returns a store over inner. The function publish sends a message to the region's agents, and
+// returns the number of agents that received it. The caller closes the store before inner.
 func New(inner counter.Batcher, publish func(ctx context.Context, message []byte) (heard int64, err error), logger *slog.Logger) *Store {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -100,7 +101,7 @@ func New(inner counter.Batcher, publish func(ctx context.Context, message []byte
 	return s
 }
 
-// Close ends the questions. Those that wait are dropped.
+// Close stops sending questions. Questions that still wait are dropped.
 func (s *Store) Close() {
 	s.cancel()
 	s.running.Wait()
@@ -125,7 +126,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// look asks for units of the counters that run low.
+// The method look requests units of the counters that run low.
 func (s *Store) look(checks []counter.Check, results []counter.Result) {
 	for i := range checks {
 		c := &checks[i]
@@ -143,7 +144,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// ask queues a question, unless the counter was asked for a short time ago.
+// The method ask queues a question, unless the counter was asked for a short time ago.
 func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
 	last := place.Load()
@@ -158,11 +159,11 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	}
 	select {
 	case s.queue <- question:
-	default: // the next call asks again
+	default: // the next call will ask again
 	}
 }
 
-// send publishes the questions.
+// The method send publishes the questions.
 func (s *Store) send() {
 	for {
 		select {
@@ -177,7 +178,7 @@ func (s *Store) send() {
 func (s *Store) sendOne(question *Question) {
 	message, err := json.Marshal(question)
 	if err != nil {
-		return // unreachable: a question has numbers and texts only
+		return // this is unreachable, because a question contains only numbers and texts
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, sendTime)
 	defer cancel()

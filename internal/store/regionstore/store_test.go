@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// below is a store with fixed results.
+// The type below is a store with fixed results.
 type below struct {
 	remaining int64
 	denied    bool
@@ -48,8 +48,8 @@ func limits(t *testing.T) (part, whole counter.Limit) {
 	return part, whole
 }
 
-// TestAsksWhenUnitsRunLow: from a quarter of the region's part on, the agent is asked, at most once
-// in a while for one counter, and only for limits whose units are lent.
+// TestAsksWhenUnitsRunLow: when a quarter of the region's part or less is left, the agent is asked,
+// at a limited rate for each counter, and only for limits whose units are lent.
 func TestAsksWhenUnitsRunLow(t *testing.T) {
 	part, whole := limits(t)
 	questions := make(chan Question, 16)
@@ -96,7 +96,8 @@ func TestAsksWhenUnitsRunLow(t *testing.T) {
 	}
 }
 
-// TestNobodyHears: one warning is logged when no agent hears, and a line when one does again.
+// TestNobodyHears: one warning is logged when no agent receives questions, and one line when an
+// agent receives them again.
 func TestNobodyHears(t *testing.T) {
 	part, whole := limits(t)
 	var heard atomic.Int64

@@ -49,8 +49,8 @@ func SelfSigned(t testing.TB, certFile, keyFile string, template *x509.Certifica
 	write(t, certFile, keyFile, template, nil)
 }
 
-// write completes the template, writes the certificate and its key, and returns the key. The
-// certificate is self-signed if by is nil.
+// The function write completes the template, writes the certificate and its key, and returns the
+// key. The certificate is self-signed if by is nil.
 func write(t testing.TB, certFile, keyFile string, template *x509.Certificate, by *Authority) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/usage"
 )
 
-// noon is the instant of the corpus, at which the clock of the run with package core begins. It is
-// a Saturday, the 81st day of a period of 90 days.
+// The variable noon is the instant of the corpus, at which the clock of the run with package core
+// begins. It is a Saturday, the 81st day of a period of 90 days.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // coreFront is core with a store in memory. Its clock advances when a request waits.
@@ -54,7 +54,7 @@ func newCoreFront(t testing.TB) *coreFront {
 	return f
 }
 
-// begin prepares a story's policy.
+// The method begin prepares a story's policy.
 func (f *coreFront) begin(t testing.TB, s *Story) Asker {
 	t.Helper()
 	ruleset := f.compile(t, s.Write(t, t.TempDir(), f.set))
@@ -77,7 +77,7 @@ func (f *coreFront) compile(t testing.TB, file string) *core.Ruleset {
 	return ruleset
 }
 
-// open compiles a policy with its verifiers.
+// The method open compiles a policy with its verifiers.
 func (f *coreFront) open(d *policyfile.Document) (*core.Ruleset, func(), error) {
 	verifiers, closer, err := credential.OpenAll(d, credential.OpenOptions{Folder: d.File("."), Wait: 5 * time.Second,
 		Now: func() time.Time { return time.UnixMicro(int64(f.now)) }})
@@ -92,7 +92,7 @@ func (f *coreFront) open(d *policyfile.Document) (*core.Ruleset, func(), error) 
 	return ruleset, func() { _ = closer.Close() }, nil
 }
 
-// ask decides a request, waits if it has to, and settles its cost.
+// The method ask decides a request, waits if it has to, and settles its cost.
 func (f *coreFront) ask(t testing.TB, rs *core.Ruleset, r *Request) Answer {
 	t.Helper()
 	var plan core.Plan
@@ -136,7 +136,7 @@ func (f *coreFront) decide(t testing.TB, plan *core.Plan) core.Decision {
 	return plan.Degrade()
 }
 
-// settle charges or refunds what the response requires.
+// The method settle charges or refunds what the response requires.
 func (f *coreFront) settle(t testing.TB, plan *core.Plan, d *core.Decision, r *Request, fields *response.Fields) {
 	t.Helper()
 	var s core.Settlement
@@ -171,7 +171,7 @@ func (f *coreFront) settle(t testing.TB, plan *core.Plan, d *core.Decision, r *R
 	}
 }
 
-// deny fills in the response to a denied client.
+// The method deny fills in the response to a denied client.
 func (a *Answer) deny(r *Request, plan *core.Plan, d *core.Decision, fields *response.Fields) {
 	a.Status = d.Status
 	a.Header.Set("Content-Type", response.ContentType(d))
@@ -207,7 +207,7 @@ func grpcKind(asked string) string {
 	return ""
 }
 
-// pass adds the policy's headers to the upstream's response.
+// The method pass adds the policy's headers to the upstream's response.
 func (a *Answer) pass(r *Request, d *core.Decision, fields *response.Fields) {
 	a.Passed, a.Status = true, r.Says.Status
 	if r.Method != http.MethodHead {
@@ -229,7 +229,7 @@ func (a *Answer) addFields(fields *response.Fields) {
 	}
 }
 
-// attributes presents a request of the corpus to core.
+// The method attributes presents a request of the corpus to core.
 func (r *Request) attributes(now counter.Micros) *request.Attributes {
 	path, query, _ := strings.Cut(r.Target, "?")
 	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -256,7 +256,7 @@ func (r *Request) header(name string) string {
 	return ""
 }
 
-// upstream presents the corpus' upstream response to a settlement.
+// The type upstream presents the corpus' upstream response to a settlement.
 type upstream struct {
 	says *Says
 	kind string

@@ -73,8 +73,8 @@ type textLine struct {
 	text   string
 }
 
-// joined returns the lines of a file without comments. An indented line after a request, or after
-// its other answers, continues it.
+// The function joined returns the lines of a file without comments. An indented line after a
+// request, or after its other answers, continues it.
 func joined(text string) (lines []textLine) {
 	request := false
 	for i, line := range strings.Split(text, "\n") {
@@ -188,7 +188,7 @@ func parseToken(text string) (Token, error) {
 	return token, nil
 }
 
-// other reads FRONT,FRONT -> ANSWER because WHY.
+// The method other reads FRONT,FRONT -> ANSWER because WHY.
 func (r *reader) other(s *Story, text string) error {
 	fronts, rest, ok := strings.Cut(text, " -> ")
 	answer, why, because := strings.Cut(rest, " because ")

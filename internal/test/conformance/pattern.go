@@ -21,8 +21,8 @@ type instant struct {
 	since bool
 }
 
-// match returns the reason why the text does not match a pattern, or "". A pattern is text with
-// number patterns in it.
+// The function match returns the reason why the text does not match a pattern, or "". A pattern is
+// text with number patterns in it.
 func match(pattern, text string, a *Answer) string {
 	for {
 		plain, rest, more := cutNumber(pattern)
@@ -89,8 +89,8 @@ func parseInstant(text string) (i instant, err error) {
 	return i, err
 }
 
-// holds returns the reason why the number does not fit, or "". Fronts truncate or round up seconds,
-// so bounds of instants are widened by a second.
+// The method holds returns the reason why the number does not fit, or "". Fronts truncate or round
+// up seconds, so bounds of instants are widened by a second.
 func (n *number) holds(got int64, a *Answer) string {
 	if n.pinned && a.Exact {
 		if want := n.exact.after(a.Since, 0); got != want {

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// unseen maps words to the reason why no sequence of requests shows their effect.
+// The variable unseen maps words to the reason why no sequence of requests shows their effect.
 var unseen = map[string]string{
 	"Document.name":        "namespaces are seen between stories: two of them share one",
 	"Listed.reason":        "clients are not told",
@@ -33,7 +33,7 @@ var unseen = map[string]string{
 	"IdentifyHeader.name":  "required",
 }
 
-// elsewhere maps words that no story can have to the tests that have them.
+// The variable elsewhere maps words that no story can have to the tests that have them.
 var elsewhere = map[string]string{
 	"Document.directory":  "needs records in Redis: TestClientsAsData, TestDirectoryBehindEnvoy and core's TestOrderOfForce",
 	"IdentifyAPIKey.keys": "needs records in Redis: TestKeysAsData",
@@ -52,14 +52,14 @@ const regionsElsewhere = "needs a process in a region: TestRegionsDivideEveryKin
 
 const eventsElsewhere = "changes no answer: TestCaddyReportsDenials and enforce's TestReport"
 
-// place is a word of the policy language at one place of a decoded policy.
+// The type place is a word of the policy language at one place of a decoded policy.
 type place struct {
 	word   string // "Rule.limit"
 	parent map[string]any
 	key    string
 }
 
-// places returns the words of a policy with their places.
+// The function places returns the words of a policy with their places.
 func places(value any, t reflect.Type) (all []place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -118,7 +118,7 @@ func vocabulary(t reflect.Type, words map[string]bool) {
 	}
 }
 
-// telling is a run of one story with a changed policy.
+// The type telling is a run of one story with a changed policy.
 type telling struct {
 	t        *testing.T
 	story    *Story
@@ -137,8 +137,8 @@ func newTelling(t *testing.T, s *Story, set Setting) *telling {
 	return w
 }
 
-// noticed reports whether the change to the policy has an effect: the policy is rejected, or an
-// answer differs.
+// The method noticed reports whether the change to the policy has an effect: the policy is
+// rejected, or an answer differs.
 func (w *telling) noticed() bool {
 	w.t.Helper()
 	text, err := json.Marshal(w.document)
@@ -209,7 +209,7 @@ func TestEveryWordMatters(t *testing.T) {
 	}
 }
 
-// choices returns the words that have a fixed choice of values, with their values.
+// The function choices returns the words that have a fixed choice of values, with their values.
 func choices(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "policy.md"))
@@ -293,7 +293,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 	}
 }
 
-// compare runs the story with each other value at the place.
+// The method compare runs the story with each other value at the place.
 func (w *telling) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)
@@ -306,7 +306,8 @@ func (w *telling) compare(p place, from string, values []string, told map[string
 	}
 }
 
-// owners returns the places of the fields with fixed values that every policy and rule has.
+// The function owners returns the places of the fields with fixed values that every policy and rule
+// has.
 func owners(document map[string]any) (all []place) {
 	all = append(all, place{"Document.on_error", document, "on_error"}, place{"Document.enforce", document, "enforce"})
 	rules, _ := document["rules"].([]any)
@@ -318,7 +319,7 @@ func owners(document map[string]any) (all []place) {
 	return all
 }
 
-// algorithms are the algorithm names in a limit, the default first.
+// The variable algorithms are the algorithm names in a limit, the default first.
 var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
 
 // TestEveryAlgorithmMatters: for each pair of algorithms, there is a story in which they decide
@@ -403,8 +404,8 @@ func TestCorpusIsLarge(t *testing.T) {
 	t.Logf("%d requests in %d stories, %d requests in sequences", asked, len(stories), inSequence)
 }
 
-// sequence reports whether the story settles, or consumes units as more than one client. Then later
-// answers depend on earlier requests.
+// The function sequence reports whether the story settles, or consumes units as more than one
+// client. Then later answers depend on earlier requests.
 func sequence(s *Story) bool {
 	settled, consumed, clients, left := false, false, map[string]bool{}, map[string]int64{}
 	for i := range s.Exchanges {

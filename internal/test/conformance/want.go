@@ -85,14 +85,14 @@ func parseShown(text string) (*Shown, error) {
 	return s, err
 }
 
-// told lists the headers that must be absent unless an expectation names them.
+// The variable told lists the headers that must be absent unless an expectation names them.
 var told = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy",
 	"X-Ratelimit-Cost", "Retry-After", "Www-Authenticate"}
 
 // instantMax is later than any instant of the corpus.
 const instantMax = "{now+1..now+31700000}"
 
-// patterns returns the patterns of all headers that are checked.
+// The method patterns returns the patterns of all headers that are checked.
 func (w *Want) patterns() map[string]string {
 	fields := map[string]string{}
 	if s := w.Shown; s != nil {
@@ -144,7 +144,7 @@ func (w *Want) Problems(a *Answer) (problems []string) {
 	return append(problems, w.bodyProblems(a)...)
 }
 
-// lists reports whether an item of a RateLimit-Policy list begins with item.
+// The function lists reports whether an item of a RateLimit-Policy list begins with item.
 func lists(lines []string, item string) bool {
 	for _, one := range strings.Split(strings.Join(lines, ", "), ", ") {
 		if rest, ok := strings.CutPrefix(one, item); ok && (rest == "" || rest[0] == ';') {

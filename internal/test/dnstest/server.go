@@ -74,7 +74,7 @@ func (s *Server) MoveTo(host netip.Addr) {
 	s.host = host
 }
 
-// answer returns the reply to a question; nil is no reply.
+// The method answer returns the reply to a question; nil is no reply.
 func (s *Server) answer(question []byte) (reply []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

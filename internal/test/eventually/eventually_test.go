@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// failing is a test that records why it failed.
+// The type failing is a test that records why it failed.
 type failing struct {
 	testing.TB
 	why string

@@ -68,7 +68,7 @@ func address(t testing.TB, n int, ahead ...int) string {
 	return ""
 }
 
-// reserve reserves all the ports or none, and reports which.
+// The function reserve reserves all the ports or none, and reports which.
 func reserve(t testing.TB, port int, ahead []int) bool {
 	var reservations []net.Listener
 	release := func() {

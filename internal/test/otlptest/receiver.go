@@ -121,7 +121,7 @@ func (r *Receiver) Resource(name string) string {
 	return r.from[name]
 }
 
-// serve returns a handler that decodes the body of a request.
+// The function serve returns a handler that decodes the body of a request.
 func serve[T any, M interface {
 	*T
 	proto.Message

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/control/localpg"
 )
 
-// missing is the message on a machine without PostgreSQL.
+// The constant missing is the message on a machine without PostgreSQL.
 const missing = "these tests need PostgreSQL: run make setup"
 
 // Server is a running PostgreSQL of one test. Its methods fail the test on an error.
@@ -45,8 +45,8 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// start starts a server in a new folder. The folder is not the test's own: a socket's path is at
-// most 107 bytes long.
+// The function start starts a server in a new folder. The folder is not the test's own: a socket's
+// path is at most 107 bytes long.
 func start() (server *localpg.Server, folder string, err error) {
 	if folder, err = os.MkdirTemp("", "pg"); err != nil {
 		return nil, "", err
@@ -76,7 +76,7 @@ func (s *Server) must(err error) {
 	}
 }
 
-// shared is the server of a package whose TestMain calls [Main].
+// The variable shared is the server of a package whose TestMain calls [Main].
 var shared struct {
 	once   sync.Once
 	server *localpg.Server

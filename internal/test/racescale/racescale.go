@@ -50,6 +50,6 @@ func divisor(short bool) int {
 	return 1
 }
 
-// short reports whether -short is set. Package variables are initialized before flags are parsed,
-// so there it returns false.
+// The function short reports whether -short is set. Package variables are initialized before flags
+// are parsed, so there it returns false.
 func short() bool { return flag.Parsed() && testing.Short() }

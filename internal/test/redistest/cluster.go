@@ -76,7 +76,7 @@ func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluste
 	return c
 }
 
-// meet introduces every node to every other.
+// The method meet introduces every node to every other.
 func (c *Cluster) meet() {
 	for i, node := range c.Nodes {
 		for _, other := range c.Nodes[i+1:] {
@@ -92,7 +92,7 @@ func (c *Cluster) meet() {
 	}
 }
 
-// said returns the server's reply to a command as text.
+// The method said returns the server's reply to a command as text.
 func (s *Server) said(args ...any) string {
 	s.t.Helper()
 	reply, err := s.client.Do(context.Background(), args...).Result()
@@ -140,8 +140,8 @@ func (c *Cluster) running() (nodes []*Server) {
 	return nodes
 }
 
-// view returns the assignment of slots to masters according to a node, and whether the node reports
-// that the cluster is in order.
+// The method view returns the assignment of slots to masters according to a node, and whether the
+// node reports that the cluster is in order.
 func (s *Server) view() (view string, ok bool) {
 	info, err := s.client.Do(context.Background(), "cluster", "info").Text()
 	if err != nil || field(info, "cluster_state") != "ok" {
@@ -167,7 +167,7 @@ type member struct {
 	slots        [][2]int // from, to
 }
 
-// known returns the cluster's members according to a node.
+// The method known returns the cluster's members according to a node.
 func (s *Server) known() (members []member) {
 	s.t.Helper()
 	for line := range strings.Lines(s.said("cluster", "nodes")) {

@@ -115,7 +115,7 @@ func (s *Sentinel) awaitSilence(master *Server) {
 	})
 }
 
-// settings returns the configuration file of a sentinel.
+// The method settings returns the configuration file of a sentinel.
 func (s *Sentinel) settings(sentinel *Server, master string) string {
 	host, port, _ := net.SplitHostPort(master)
 	_, own, _ := net.SplitHostPort(sentinel.Addr)
@@ -189,7 +189,7 @@ func (s *Sentinel) running() (sentinels []*Server) {
 	return sentinels
 }
 
-// pairs reads a reply of names and values, which go-redis returns as a map with RESP3.
+// The function pairs reads a reply of names and values, which go-redis returns as a map with RESP3.
 func pairs(reply any) map[string]string {
 	known := map[string]string{}
 	switch reply := reply.(type) {

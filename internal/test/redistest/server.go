@@ -24,7 +24,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// patience bounds the time that a server takes to start or to stop on a busy machine.
+// The constant patience bounds the time that a server takes to start or to stop on a busy machine.
 const patience = 20 * time.Second
 
 // Server is a running redis-server. Its methods fail the test on an error. It must be used by one
@@ -47,7 +47,7 @@ type Server struct {
 	settings string // of a shared server: its initial settings
 }
 
-// missing is the message on a machine without redis-server.
+// The constant missing is the message on a machine without redis-server.
 const missing = "these tests need redis-server: run make setup"
 
 // Start starts a server; args are further redis-server options, which override those of this
@@ -147,7 +147,7 @@ func (s *Server) Client() *redis.Client { return s.client }
 // running.
 func (s *Server) Running() bool { return s.process != nil }
 
-// run starts the process.
+// The method run starts the process.
 func (s *Server) run() {
 	s.t.Helper()
 	binary, err := exec.LookPath("redis-server")
@@ -169,7 +169,7 @@ func (s *Server) run() {
 	s.process, s.done = process, done
 }
 
-// await waits until the server answers.
+// The method await waits until the server answers.
 func (s *Server) await() {
 	s.t.Helper()
 	var err error
@@ -189,7 +189,7 @@ func (s *Server) await() {
 	}
 }
 
-// end waits until the process has ended.
+// The method end waits until the process has ended.
 func (s *Server) end() {
 	s.t.Helper()
 	select {

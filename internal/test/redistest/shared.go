@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// shared is the pool of a package whose TestMain calls [Main].
+// The variable shared is the pool of a package whose TestMain calls [Main].
 var shared pool
 
-// pool keeps idle servers for later tests.
+// The type pool keeps idle servers for later tests.
 type pool struct {
 	mu   sync.Mutex
 	open bool
@@ -39,8 +39,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// lend returns an idle server, or a new one that will be shared, or nil if the package does not
-// share servers.
+// The method lend returns an idle server, or a new one that will be shared, or nil if the package
+// does not share servers.
 func (p *pool) lend(t testing.TB) *Server {
 	t.Helper()
 	p.mu.Lock()
@@ -77,7 +77,7 @@ func (p *pool) lend(t testing.TB) *Server {
 	return &s
 }
 
-// put returns a server to the pool at the end of a test, or stops it.
+// The method put returns a server to the pool at the end of a test, or stops it.
 func (p *pool) put(s *Server) {
 	clean := s.process != nil && !s.touched && !s.t.Failed() && s.isEmptied()
 	_ = s.client.Close()
@@ -90,7 +90,7 @@ func (p *pool) put(s *Server) {
 	p.idle = append(p.idle, s)
 }
 
-// close stops all servers.
+// The method close stops all servers.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *pool) close() {
 	p.idle, p.open = nil, false
 }
 
-// discard ends the process and removes its directory.
+// The method discard ends the process and removes its directory.
 func (s *Server) discard() {
 	if s.process != nil {
 		_ = s.process.Process.Kill()

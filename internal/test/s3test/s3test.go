@@ -30,10 +30,10 @@ const (
 // Bucket is the bucket that every server has.
 const Bucket = "events"
 
-// patience bounds the time that a server takes to start on a busy machine.
+// The constant patience bounds the time that a server takes to start on a busy machine.
 const patience = 20 * time.Second
 
-// missing is the message on a machine without the server.
+// The constant missing is the message on a machine without the server.
 const missing = "these tests need an S3 server: run make setup"
 
 // Server is a running S3 server. Its methods fail the test on an error, and one goroutine may use

@@ -35,7 +35,7 @@ func unitOf(limit string) string {
 	return ""
 }
 
-// zoned returns the calendar of a unit in a zone by its IANA name.
+// The function zoned returns the calendar of a unit in a zone by its IANA name.
 func zoned(unit, name string) *calendar {
 	zone, err := time.LoadLocation(name)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// day returns the first day, in the zone, of the period that contains an instant, or of the period
-// that is ahead periods later.
+// The method day returns the first day, in the zone, of the period that contains an instant, or of
+// the period that is ahead periods later.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {
@@ -89,7 +89,7 @@ func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros
 	return since
 }
 
-// bounds returns the boundaries that a caller sends if its clock shows the instant.
+// The method bounds returns the boundaries that a caller sends if its clock shows the instant.
 func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	b := c.last
 	if at < b[0] || at >= b[1] {
@@ -104,7 +104,8 @@ func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	return &b
 }
 
-// dated returns the check with the boundaries that a caller sends if its clock shows the instant.
+// The method dated returns the check with the boundaries that a caller sends if its clock shows the
+// instant.
 func (c *calendar) dated(k corecounter.Check, at corecounter.Micros) corecounter.Check {
 	k.Bounds = c.bounds(at)
 	return k

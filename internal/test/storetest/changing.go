@@ -46,8 +46,8 @@ func askChangedUnit(e *examiner) {
 	}
 }
 
-// refilled fails the test if a bucket, read under another limit than the one that wrote it, has
-// more tokens than under that one.
+// The method refilled fails the test if a bucket, read under another limit than the one that wrote
+// it, has more tokens than under that one.
 func (e *examiner) refilled(key string, from, to *corecounter.Limit) {
 	e.Helper()
 	// A bucket is refilled and converted when it is written.

@@ -10,13 +10,13 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// on returns an instant in UTC.
+// The function on returns an instant in UTC.
 func on(year int, month time.Month, day, hour int) corecounter.Micros {
 	return corecounter.Micros(time.Date(year, month, day, hour, 0, 0, 0, time.UTC).UnixMicro())
 }
 
-// today moves the clock to an instant and returns the check as sent by a caller whose clock shows
-// the same instant.
+// The method today moves the clock to an instant and returns the check as sent by a caller whose
+// clock shows the same instant.
 func (e *examiner) today(at corecounter.Micros, c *calendar, k corecounter.Check) corecounter.Check {
 	e.at(at)
 	return c.dated(k, at)

@@ -14,9 +14,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// start is the instant at which the exam's stories begin: noon of 15 November 2023, the start of a
-// window of a minute, an hour and many more. It is far from 0, since a State with instant 0 is no
-// counter.
+// The constant start is the instant at which the exam's stories begin: noon of 15 November 2023,
+// the start of a window of a minute, an hour and many more. It is far from 0, since a State with
+// instant 0 is no counter.
 const start corecounter.Micros = 1_700_049_600 * corecounter.Second
 
 // examiner sends checks to a store at a given instant.
@@ -33,16 +33,16 @@ func newExaminer(t testing.TB, s Subject) *examiner {
 	return e
 }
 
-// at moves the store's clock to an instant.
+// The method at moves the store's clock to an instant.
 func (e *examiner) at(now corecounter.Micros) {
 	e.now = now
 	e.Pin(now)
 }
 
-// after moves the store's clock to a span after the start of the story.
+// The method after moves the store's clock to a span after the start of the story.
 func (e *examiner) after(span corecounter.Micros) { e.at(start + span) }
 
-// take sends checks to the store and returns the results. An error fails the test.
+// The method take sends checks to the store and returns the results. An error fails the test.
 func (e *examiner) take(checks ...corecounter.Check) []corecounter.Result {
 	e.Helper()
 	results := make([]corecounter.Result, len(checks))
@@ -52,7 +52,7 @@ func (e *examiner) take(checks ...corecounter.Check) []corecounter.Result {
 	return results
 }
 
-// one sends one check.
+// The method one sends one check.
 func (e *examiner) one(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	return e.take(c)[0]
@@ -78,7 +78,7 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	return r
 }
 
-// left fails the test if a look at the counter does not show want units remaining.
+// The method left fails the test if a look at the counter does not show want units remaining.
 func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	e.Helper()
 	if r := e.one(look(key, l, 0)); r.Remaining != want {
@@ -86,7 +86,7 @@ func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	}
 }
 
-// equal fails the test if a number in an answer differs from the promised one.
+// The method equal fails the test if a number in an answer differs from the promised one.
 func (e *examiner) equal(what string, got, want int64) {
 	e.Helper()
 	if got != want {
@@ -145,21 +145,21 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 	return corecounter.Check{Key: []byte(key), Op: op, Penalty: p}
 }
 
-// guarded returns the check, changed so that its denial is a violation with the given ID, which the
-// check with the index guard records.
+// The function guarded returns the check, changed so that its denial is a violation with the given
+// ID, which the check with the index guard records.
 func guarded(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c
 }
 
-// reset returns a check that resets a counter.
+// The function reset returns a check that resets a counter.
 func reset(key string, l corecounter.Limit) corecounter.Check {
 	return check(corecounter.OpReset, key, l, 0)
 }
 
 var algorithms = []corecounter.Algorithm{corecounter.FixedWindow, corecounter.SlidingWindow, corecounter.SlidingLog, corecounter.TokenBucket}
 
-// same fails the test if a counter's stored state has changed.
+// The method same fails the test if a counter's stored state has changed.
 func (e *examiner) same(key string, l *corecounter.Limit, state corecounter.State, marks []corecounter.Mark) {
 	e.Helper()
 	c := look(key, *l, 0)

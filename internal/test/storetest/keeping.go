@@ -14,10 +14,10 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// patience is how long the exam waits for an answer that should be immediate.
+// The constant patience is how long the exam waits for an answer that should be immediate.
 const patience = 10 * time.Second
 
-// within fails the test if do does not return in time.
+// The method within fails the test if do does not return in time.
 func (e *examiner) within(what string, do func()) {
 	e.Helper()
 	done := make(chan struct{})
@@ -114,7 +114,7 @@ const (
 	hammerCalls = 50
 )
 
-// hammer makes the calls of all goroutines at once. An error fails the test.
+// The method hammer makes the calls of all goroutines at once. An error fails the test.
 func (e *examiner) hammer(call func(goroutine, i int) ([]corecounter.Check, func([]corecounter.Result))) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), e.patience)

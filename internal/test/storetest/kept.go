@@ -13,9 +13,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// kept returns a store's state for a check, advanced to now, or the zero Slot if that state equals
-// a new counter. Two stores have the same state if their results are equal. An empty counter ahead
-// of the clock is different from a new one, because it continues at its own instant.
+// The function kept returns a store's state for a check, advanced to now, or the zero Slot if that
+// state equals a new counter. Two stores have the same state if their results are equal. An empty
+// counter ahead of the clock is different from a new one, because it continues at its own instant.
 func kept(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corecounter.Slot {
 	if b := c.Bounds; b != nil && (now < b[0] || now >= b[3]) {
 		if s.State.At < b[3] && now >= max(b[3], s.State.Leased) {
@@ -56,7 +56,7 @@ func inOrder(violations []corecounter.Violation) []corecounter.Violation {
 	return violations
 }
 
-// holds returns a store's state for a check, as stored.
+// The method holds returns a store's state for a check, as stored.
 func (s *Subject) holds(t testing.TB, c *corecounter.Check) (slot corecounter.Slot) {
 	t.Helper()
 	switch {

@@ -16,13 +16,14 @@ var leasePromises = []promise{
 		askLeaseBack},
 }
 
-// leased returns the up-to-n check or the refund as part of a lease.
+// The function leased returns the up-to-n check or the refund as part of a lease.
 func leased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
 	c.Age = age
 	return c
 }
 
-// leasing returns, by key, a limit of 100 per minute for each algorithm that can lease.
+// The function leasing returns, by key, a limit of 100 per minute for each algorithm that can
+// lease.
 func leasing() map[string]corecounter.Limit {
 	limits := map[string]corecounter.Limit{}
 	for _, a := range algorithms {

@@ -10,7 +10,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// invalid fails the test unless the call fails with ErrInvalid.
+// The method invalid fails the test unless the call fails with ErrInvalid.
 func (e *examiner) invalid(what string, checks []corecounter.Check, results []corecounter.Result) {
 	e.Helper()
 	err := e.Store.Take(context.Background(), checks, results)
@@ -87,7 +87,7 @@ func askOutOfBounds(e *examiner) {
 	e.left("beside", l, 10)
 }
 
-// soon returns a penalty that is imposed at once.
+// The function soon returns a penalty that is imposed at once.
 func soon() *corecounter.Penalty {
 	return &corecounter.Penalty{Window: corecounter.Hour, Threshold: 1, Multipliers: []int64{1}}
 }

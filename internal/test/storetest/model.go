@@ -92,7 +92,7 @@ func (m *Model) Subject() Subject {
 	return Subject{Store: m, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}
 }
 
-// stale returns the error of a call whose boundaries do not contain now.
+// The function stale returns the error of a call whose boundaries do not contain now.
 func stale(checks []corecounter.Check, now corecounter.Micros) error {
 	for i := range checks {
 		if b := checks[i].Bounds; b != nil && (now < b[0] || now >= b[3]) {

@@ -129,7 +129,7 @@ func shiftBounds(by corecounter.Micros) func(*Model, *corecounter.Check) {
 	}
 }
 
-// believing is a store that counts in the caller's period.
+// The function believing is a store that counts in the caller's period.
 func believing(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return dating(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
 		for i := range checks {
@@ -141,8 +141,8 @@ func believing(m *Model, ctx context.Context, checks []corecounter.Check, result
 	})(m, ctx, checks, results)
 }
 
-// unstale is a store that answers a stale call from the nearest period, and replaces the error if
-// change returns one.
+// The function unstale is a store that answers a stale call from the nearest period, and replaces
+// the error if change returns one.
 func unstale(change func(error) error) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// mutants maps each promise to stores that break it.
+// The variable mutants maps each promise to stores that break it.
 var mutants = map[string][]mutant{
 	"all or nothing":           {{"takes the checks one by one", apart}},
 	"a denial costs nothing":   {{"charges what it refuses", keeping(chargeDenied)}},
@@ -248,7 +248,7 @@ func forgetAhead(by corecounter.Micros) func(m *Model, c *corecounter.Check) {
 	}
 }
 
-// monotonic is a clock that never goes back.
+// The type monotonic is a clock that never goes back.
 type monotonic struct{ last corecounter.Micros }
 
 func (c *monotonic) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {

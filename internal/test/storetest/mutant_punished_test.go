@@ -9,7 +9,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// prolonging restarts a penalty at each request that it denies.
+// The function prolonging restarts a penalty at each request that it denies.
 func prolonging(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	before := map[string]corecounter.Slot{}
 	for i := range checks {
@@ -62,7 +62,7 @@ func countBlocked(m *Model, ctx context.Context, checks []corecounter.Check, res
 	})(m, ctx, checks, results)
 }
 
-// counting gives each denial its own violation ID.
+// The type counting gives each denial its own violation ID.
 type counting struct{ calls int64 }
 
 func (n *counting) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
@@ -113,7 +113,7 @@ func guardAll(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// unguard changes the guarded checks.
+// The function unguard changes the guarded checks.
 func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	for i := range checks {
 		if checks[i].Guard != 0 {

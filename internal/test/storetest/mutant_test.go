@@ -20,7 +20,7 @@ type mutant struct {
 
 type takeFunc func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error
 
-// broken is a mutant with its Model.
+// The type broken is a mutant with its Model.
 type broken struct {
 	*Model
 	how takeFunc
@@ -47,8 +47,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// examine runs the exam's part about one promise on a mutant, and returns the failure, or "" if the
-// mutant passed.
+// The function examine runs the exam's part about one promise on a mutant, and returns the failure,
+// or "" if the mutant passed.
 func examine(t *testing.T, p *promise, how takeFunc) string {
 	r := &recorder{TB: t}
 	m := &Model{}
@@ -119,7 +119,7 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 
-// failing fails the test for each broken store of the promises that passes the exam.
+// The function failing fails the test for each broken store of the promises that passes the exam.
 func failing(t *testing.T, promises []string, examine func(e *examiner)) {
 	for _, promise := range promises {
 		if len(mutants[promise]) == 0 {

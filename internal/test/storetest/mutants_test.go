@@ -14,7 +14,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// asking returns a mutant that changes the checks before asking the model.
+// The function asking returns a mutant that changes the checks before asking the model.
 func asking(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		checks = slices.Clone(checks)
@@ -53,7 +53,7 @@ func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	})
 }
 
-// answering returns a mutant that changes the model's answers.
+// The function answering returns a mutant that changes the model's answers.
 func answering(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return answeringAll(func(c *corecounter.Check, r *corecounter.Result) {
 		if c.Penalty == nil {
@@ -75,7 +75,7 @@ func answeringAll(change func(c *corecounter.Check, r *corecounter.Result)) take
 	}
 }
 
-// keeping returns a mutant that decides like the model and stores different counters.
+// The function keeping returns a mutant that decides like the model and stores different counters.
 func keeping(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return keepingAll(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 		if c.Penalty == nil {
@@ -101,7 +101,7 @@ func keepingAll(change func(m *Model, c *corecounter.Check, r *corecounter.Resul
 	}
 }
 
-// dating returns a mutant with a different clock.
+// The function dating returns a mutant with a different clock.
 func dating(now func(m *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		true := m.now
@@ -115,7 +115,7 @@ func dating(now func(m *Model, now corecounter.Micros, checks []corecounter.Chec
 	}
 }
 
-// trusting is a mutant that does not validate its checks.
+// The function trusting is a mutant that does not validate its checks.
 func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +130,7 @@ func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result
 	return nil
 }
 
-// gap is a mutant that does not hold its lock between reading and writing.
+// The function gap is a mutant that does not hold its lock between reading and writing.
 func gap(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	slots := make([]corecounter.Slot, len(checks))
 	m.mu.Lock()
@@ -183,7 +183,7 @@ func (x *crossing) take(m *Model, ctx context.Context, checks []corecounter.Chec
 	return err
 }
 
-// aliasing is a mutant that keeps the caller's byte slice as the key.
+// The function aliasing is a mutant that keeps the caller's byte slice as the key.
 func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +201,7 @@ func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results [
 	return nil
 }
 
-// apart is a mutant that executes the checks one by one.
+// The function apart is a mutant that executes the checks one by one.
 func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if err := m.Take(ctx, checks[i:i+1], results[i:i+1]); err != nil {
@@ -211,7 +211,7 @@ func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// leaky is a mutant that does not write zero values.
+// The function leaky is a mutant that does not write zero values.
 func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	was := slices.Clone(results)
 	err := m.Take(ctx, checks, results)
@@ -235,7 +235,7 @@ func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check
 	return err
 }
 
-// unchecked is a mutant that accepts some invalid calls.
+// The function unchecked is a mutant that accepts some invalid calls.
 func unchecked(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

@@ -39,7 +39,7 @@ type event struct {
 	age   corecounter.Micros // of a lease; otherwise 0
 }
 
-// room returns the units that are available at an instant, negative in debt.
+// The method room returns the units that are available at an instant, negative in debt.
 func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) int64 {
 	events, window := o.history[key], l.Window()
 	switch l.Algorithm() {
@@ -60,7 +60,7 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	}
 }
 
-// charged returns the units charged at or after from and before until.
+// The function charged returns the units charged at or after from and before until.
 func charged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {
@@ -77,8 +77,8 @@ func perTick(l *corecounter.Limit) (*big.Rat, corecounter.Micros) {
 	return big.NewRat(refill, unit), tick
 }
 
-// missing returns the tokens that a bucket lacks at an instant. Ticks are counted from the last
-// charge at which the bucket was full, or lacked less than one tick's tokens.
+// The function missing returns the tokens that a bucket lacks at an instant. Ticks are counted from
+// the last charge at which the bucket was full, or lacked less than one tick's tokens.
 func missing(events []event, l *corecounter.Limit, at corecounter.Micros) *big.Rat {
 	rate, tick := perTick(l)
 	lacks, since := new(big.Rat), corecounter.Micros(0)
@@ -113,7 +113,7 @@ func missing(events []event, l *corecounter.Limit, at corecounter.Micros) *big.R
 	return lacks
 }
 
-// fill returns how long an empty bucket takes to fill.
+// The function fill returns how long an empty bucket takes to fill.
 func fill(l *corecounter.Limit) corecounter.Micros {
 	rate, tick := perTick(l)
 	ticks := new(big.Rat).Quo(big.NewRat(l.Capacity(), 1), rate)
@@ -128,8 +128,8 @@ func ceil(r *big.Rat) int64 {
 	return q.Int64()
 }
 
-// granted computes what each check of a counter is granted at an instant, whether it is denied, and
-// whether the call is admitted. It records the charges.
+// The method granted computes what each check of a counter is granted at an instant, whether it is
+// denied, and whether the call is admitted. It records the charges.
 func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (granted []int64, refused []bool, admitted bool) {
 	granted, refused = make([]int64, len(checks)), make([]bool, len(checks))
 	admitted = !o.penalized(at, checks)
@@ -183,7 +183,7 @@ func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (gra
 	return granted, refused, admitted
 }
 
-// refund refunds units of the charges that the receipt names, if they still count.
+// The method refund refunds units of the charges that the receipt names, if they still count.
 func (o *oracle) refund(key string, c *corecounter.Check, at corecounter.Micros) (granted int64) {
 	from, until, window := c.Receipt, c.Receipt+1, c.Limit.Window()
 	begin, _ := o.period(key, c.Limit, at)

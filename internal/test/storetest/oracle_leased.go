@@ -18,8 +18,8 @@ func leasedUntil(events []event) (until corecounter.Micros) {
 	return until
 }
 
-// brings returns the greatest number of tokens that a bucket refills in a span, wherever its ticks
-// are.
+// The function brings returns the greatest number of tokens that a bucket refills in a span,
+// wherever its ticks are.
 func brings(l *corecounter.Limit, span corecounter.Micros) *big.Rat {
 	rate, tick := perTick(l)
 	return new(big.Rat).Mul(rate, big.NewRat(ceil(big.NewRat(int64(span), int64(tick))), 1))
@@ -49,5 +49,5 @@ func leftOf(events []event, c *corecounter.Check, at corecounter.Micros) int64 {
 	return max(0, c.Cost-ceil(brings(c.Limit, max(0, meanwhile))))
 }
 
-// floor rounds down, below zero too.
+// The function floor rounds down, below zero too.
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }

@@ -8,13 +8,13 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// record is the whole history of one client's penalty.
+// The type record is the whole history of one client's penalty.
 type record struct {
 	violations []corecounter.Violation // distinct ones, including expired ones, oldest first
 	imposed    []span                  // the penalties
 }
 
-// span is a time interval, excluding its end.
+// The type span is a time interval, excluding its end.
 type span struct{ from, until corecounter.Micros }
 
 // inForce returns how long after an instant the current penalty lasts.
@@ -27,8 +27,8 @@ func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
 	return wait
 }
 
-// remembered returns the violations of the last window: the newest, if there are more than the
-// maximum.
+// The method remembered returns the violations of the last window: the newest, if there are more
+// than the maximum.
 func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out []corecounter.Violation) {
 	for _, v := range r.violations {
 		if v.At > at-p.Window && v.At <= at {
@@ -38,8 +38,8 @@ func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out 
 	return out[max(0, len(out)-corecounter.ViolationsMax):]
 }
 
-// punished computes the answer to the check of a penalty, and records its consequences. results has
-// the answers to the other checks.
+// The method punished computes the answer to the check of a penalty, and records its consequences.
+// results has the answers to the other checks.
 func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, i int, admitted, penalized bool) corecounter.Result {
 	c, want := &checks[i], corecounter.Result{At: at}
 	r := o.record(c)
@@ -65,8 +65,8 @@ func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, res
 	return want
 }
 
-// violate records the denials of a call that are violations for check guard. longest is their
-// longest wait. distinct reports whether any of them is not recorded yet.
+// The method violate records the denials of a call that are violations for check guard. longest is
+// their longest wait. distinct reports whether any of them is not recorded yet.
 func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, guard int) (longest corecounter.Micros,
 	distinct bool) {
 	penalty := checks[guard].Penalty
@@ -108,7 +108,7 @@ func (o *oracle) record(c *corecounter.Check) *record {
 	return o.records[string(c.Key)]
 }
 
-// penalized reports whether a penalty denies the call.
+// The method penalized reports whether a penalty denies the call.
 func (o *oracle) penalized(at corecounter.Micros, checks []corecounter.Check) bool {
 	return slices.ContainsFunc(checks, func(c corecounter.Check) bool {
 		return c.Penalty != nil && c.Op == corecounter.OpTake && o.record(&c).inForce(at) > 0

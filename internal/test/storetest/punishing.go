@@ -15,7 +15,8 @@ type warden struct {
 	limit   corecounter.Limit
 }
 
-// guard sends two checks: one of the penalty, and one of a limit whose denial is a violation.
+// The method guard sends two checks: one of the penalty, and one of a limit whose denial is a
+// violation.
 func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	w.Helper()
 	key := fmt.Sprint("limit ", violation)
@@ -23,7 +24,7 @@ func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	return r[0], r[1]
 }
 
-// offend exhausts the limit if necessary, and is denied by it.
+// The method offend exhausts the limit if necessary, and is denied by it.
 func (w *warden) offend(violation int64) corecounter.Result {
 	w.Helper()
 	w.take(force(fmt.Sprint("limit ", violation), w.limit, 1))
@@ -34,7 +35,7 @@ func (w *warden) offend(violation int64) corecounter.Result {
 	return penalty
 }
 
-// imposed fails the test unless a penalty of the given length is in force.
+// The method imposed fails the test unless a penalty of the given length is in force.
 func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violations int64) {
 	w.Helper()
 	if r.Denied != (wait > 0) || r.Wait != wait || r.Violations != violations || r.Granted != 0 {
@@ -42,7 +43,7 @@ func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violatio
 	}
 }
 
-// current looks at the penalty.
+// The method current looks at the penalty.
 func (w *warden) current() corecounter.Result {
 	w.Helper()
 	return w.one(penaltyCheck(corecounter.OpLook, "p", &w.penalty))

@@ -58,7 +58,7 @@ type pair struct {
 	fresh map[string]bool
 }
 
-// written is a counter or penalty as it was when it was stored.
+// The type written is a counter or penalty as it was when it was stored.
 type written struct {
 	check    corecounter.Check
 	calendar *calendar
@@ -113,7 +113,7 @@ func sameError(a, b error) bool {
 	return (a == nil) == (b == nil)
 }
 
-// forget drops from the model everything that the store dropped and was free to drop.
+// The method forget drops from the model everything that the store dropped and was free to drop.
 func (p *pair) forget(checks []corecounter.Check) {
 	for key, all := range p.written {
 		for i := range all {
@@ -149,8 +149,8 @@ func (p *pair) forget(checks []corecounter.Check) {
 // with.
 func (w *written) isFresh(p *pair) bool { return nothing(kept(w.check, p.modelHolds(&w.check), p.now)) }
 
-// over reports whether the period of a calendar counter has ended. If a clock was ahead when the
-// counter was written, that period may be later than the periods listed in the check.
+// The method over reports whether the period of a calendar counter has ended. If a clock was ahead
+// when the counter was written, that period may be later than the periods listed in the check.
 func (w *written) over(p *pair) bool {
 	if w.calendar == nil {
 		return false
@@ -165,7 +165,7 @@ func (p *pair) modelHolds(c *corecounter.Check) corecounter.Slot {
 	return model.holds(p, c)
 }
 
-// slots returns the model's states of the checks' counters.
+// The method slots returns the model's states of the checks' counters.
 func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	slots := make([]corecounter.Slot, len(checks))
 	for i := range checks {
@@ -174,8 +174,8 @@ func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	return slots
 }
 
-// hold fails the test if the model and the store have different states for a check's counter or
-// penalty.
+// The method hold fails the test if the model and the store have different states for a check's
+// counter or penalty.
 func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
 	c := &checks[i]
 	after := p.modelHolds(c)
@@ -194,7 +194,7 @@ func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecou
 	}
 }
 
-// alike compares two answers: decisions exactly, computed spans within waitSlack.
+// The function alike compares two answers: decisions exactly, computed spans within waitSlack.
 func alike(a, b *corecounter.Result) bool {
 	x, y := *a, *b
 	for _, spans := range [][2]*corecounter.Micros{{&x.Wait, &y.Wait}, {&x.Reset, &y.Reset}, {&x.Next, &y.Next}} {

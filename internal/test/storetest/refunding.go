@@ -12,7 +12,7 @@ var refundPromises = []promise{
 		"refunds restore the same tokens.", askRefunds},
 }
 
-// refundable marks a check whose charge can be refunded.
+// The function refundable marks a check whose charge can be refunded.
 func refundable(c corecounter.Check) corecounter.Check {
 	c.Refundable = true
 	return c

@@ -14,7 +14,8 @@ func openModel(testing.TB) Subject { return (&Model{}).Subject() }
 
 func TestModelPassesTheExam(t *testing.T) { Run(t, openModel) }
 
-// forgetful is a store that drops every counter as soon as it equals a new one, as stores may.
+// The type forgetful is a store that drops every counter as soon as it equals a new one, as stores
+// may.
 type forgetful struct {
 	Model
 	written map[string]corecounter.Check // the check with which each counter was last stored
@@ -83,7 +84,7 @@ func TestTrafficIsVaried(t *testing.T) {
 	t.Log(seen)
 }
 
-// observe counts the outcomes of a check.
+// The function observe counts the outcomes of a check.
 func observe(seen map[string]int, c *corecounter.Check, r *corecounter.Result, several bool) {
 	count := func(what string, when bool) {
 		if when {

@@ -51,7 +51,7 @@ type storyReader struct {
 	caller   corecounter.Micros // by how much the caller's clock is ahead of the store's
 }
 
-// line is a line of a vector file, without comments.
+// The type line is a line of a vector file, without comments.
 type line struct {
 	number int
 	text   string
@@ -60,7 +60,8 @@ type line struct {
 // repeatMax bounds the repetitions in a story.
 const repeatMax = 10_000
 
-// unrolled returns the lines of a file without comments. Lines between repeat and end are repeated.
+// The function unrolled returns the lines of a file without comments. Lines between repeat and end
+// are repeated.
 func unrolled(text string) (out []line, err error) {
 	var block []line
 	times := 0
@@ -144,7 +145,7 @@ func (p *storyReader) begin(name string) {
 	p.now = time.UnixMicro(int64(start)).UTC()
 }
 
-// at reads [YYYY-MM-DD] HH:MM:SS[.ffffff], or + or - and a span.
+// The method at reads [YYYY-MM-DD] HH:MM:SS[.ffffff], or + or - and a span.
 func (p *storyReader) at(text string) error {
 	if text == "" {
 		return fmt.Errorf("at what time?")
@@ -165,7 +166,7 @@ func (p *storyReader) at(text string) error {
 	return nil
 }
 
-// step reads CHECK [+ CHECK...] -> ANSWER [+ ANSWER...].
+// The method step reads CHECK [+ CHECK...] -> ANSWER [+ ANSWER...].
 func (p *storyReader) step(n int, line string) error {
 	questions, answers, found := strings.Cut(line, "->")
 	if !found {

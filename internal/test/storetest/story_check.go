@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// thing is a counter or penalty that a story names.
+// The type thing is a counter or penalty that a story names.
 type thing struct {
 	limit    corecounter.Limit
 	calendar *calendar            // of a calendar limit, otherwise nil
@@ -41,7 +41,7 @@ func (p *storyReader) limit(text string) error {
 	return err
 }
 
-// penalty reads NAME WINDOW from THRESHOLD times MULTIPLIER... [max SPAN].
+// The method penalty reads NAME WINDOW from THRESHOLD times MULTIPLIER... [max SPAN].
 func (p *storyReader) penalty(text string) error {
 	words := strings.Fields(text)
 	if len(words) < 6 || words[2] != "from" || words[4] != "times" {
@@ -75,7 +75,7 @@ func (p *storyReader) penalty(text string) error {
 	return nil
 }
 
-// questions reads CHECK [+ CHECK...] into the step.
+// The method questions reads CHECK [+ CHECK...] into the step.
 func (p *storyReader) questions(s *Step, text string) error {
 	guards := map[int]string{}
 	for i, question := range strings.Split(text, " + ") {
@@ -101,16 +101,16 @@ func (p *storyReader) questions(s *Step, text string) error {
 	return nil
 }
 
-// operations are the words for operations; numbers is the number of arguments after the name of the
-// limit.
+// The variable operations are the words for operations; numbers is the number of arguments after
+// the name of the limit.
 var operations = map[string]struct {
 	op      corecounter.Op
 	numbers int
 }{"take": {corecounter.OpTake, 1}, "shadow": {corecounter.OpTake, 1}, "look": {corecounter.OpLook, 1}, "upto": {corecounter.OpUpTo, 4},
 	"back": {corecounter.OpRefund, 1}, "force": {corecounter.OpForce, 1}, "reset": {corecounter.OpReset, 0}}
 
-// check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [refundable] [for PENALTY]. The name of
-// a penalty is followed by no numbers.
+// The method check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [refundable] [for PENALTY].
+// The name of a penalty is followed by no numbers.
 func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard string, err error) {
 	if len(words) < 2 {
 		return c, "", "", fmt.Errorf("want an operation and the name of a limit or a penalty")
@@ -156,7 +156,7 @@ func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard
 	return c, receipt, guard, nil
 }
 
-// aged removes age SPAN from the end of a check.
+// The function aged removes age SPAN from the end of a check.
 func aged(words []string) (rest []string, age corecounter.Micros, err error) {
 	last := len(words) - 2
 	if last < 2 || words[last] != "age" {
@@ -166,7 +166,7 @@ func aged(words []string) (rest []string, age corecounter.Micros, err error) {
 	return words[:last], age, err
 }
 
-// ask returns the check.
+// The method ask returns the check.
 func (p *storyReader) ask(op corecounter.Op, name string, t *thing, numbers []int64, shadow bool) corecounter.Check {
 	if t.penalty != nil {
 		return penaltyCheck(op, name, t.penalty)

@@ -10,8 +10,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// traffic generates calls of greedy clients, which use the reported remaining units and ends of
-// windows, with an unreliable clock and policies that change.
+// The type traffic generates calls of greedy clients, which use the reported remaining units and
+// ends of windows, with an unreliable clock and policies that change.
 type traffic struct {
 	rng       *rand.Rand
 	now       corecounter.Micros
@@ -50,7 +50,7 @@ const (
 	trafficSpan     = 60 * 365 * corecounter.Day
 )
 
-// windows are used by the traffic, besides random ones.
+// The variable windows are used by the traffic, besides random ones.
 var windows = []corecounter.Micros{corecounter.WindowMin, 7 * corecounter.Millisecond, 100 * corecounter.Millisecond, corecounter.Second,
 	999_983, 7 * corecounter.Second, corecounter.Minute, corecounter.Hour, corecounter.Day, corecounter.WindowMax}
 
@@ -58,7 +58,7 @@ func newTraffic(seed uint64) *traffic {
 	return &traffic{rng: rand.New(rand.NewPCG(seed, 0)), now: start}
 }
 
-// next moves the clock and returns the next call.
+// The method next moves the clock and returns the next call.
 func (tr *traffic) next() []corecounter.Check {
 	if tr.calls%trafficLife == 0 {
 		tr.renew()
@@ -80,7 +80,7 @@ func (tr *traffic) next() []corecounter.Check {
 	return tr.guarded(checks)
 }
 
-// find returns the counter or penalty of a key.
+// The method find returns the counter or penalty of a key.
 func (tr *traffic) find(key []byte) *counter {
 	for _, all := range [][]*counter{tr.counters, tr.penalties} {
 		if i := slices.IndexFunc(all, func(c *counter) bool { return c.key == string(key) }); i >= 0 {
@@ -90,7 +90,7 @@ func (tr *traffic) find(key []byte) *counter {
 	return nil
 }
 
-// heard updates the traffic from the answers.
+// The method heard updates the traffic from the answers.
 func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Result) {
 	for i := range checks {
 		c, r := tr.find(checks[i].Key), &results[i]
@@ -119,7 +119,7 @@ func (tr *traffic) upTo(most int64) int64 {
 	return tr.rng.Int64N(min(bound, most) + 1)
 }
 
-// renew replaces all counters.
+// The method renew replaces all counters.
 func (tr *traffic) renew() {
 	if tr.now > start+trafficSpan || tr.now < start-trafficSpan/10 {
 		tr.now = start
@@ -160,8 +160,8 @@ func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) cor
 	}
 }
 
-// changed returns the limit after an edit of its policy. Window and algorithm remain the same,
-// because they are part of the key.
+// The method changed returns the limit after an edit of its policy. Window and algorithm remain the
+// same, because they are part of the key.
 func (tr *traffic) changed(l *corecounter.Limit) corecounter.Limit {
 	if tr.chance(50) {
 		return tr.limit(l.Algorithm(), l.Window())
@@ -173,8 +173,8 @@ func (tr *traffic) changed(l *corecounter.Limit) corecounter.Limit {
 	return nearly
 }
 
-// move moves the clock: mostly a little, often to just before, at or after a boundary, and
-// sometimes far or back.
+// The method move moves the clock: mostly a little, often to just before, at or after a boundary,
+// and sometimes far or back.
 func (tr *traffic) move() {
 	c := tr.counters[tr.rng.IntN(len(tr.counters))]
 	window := min(c.limit.Window(), corecounter.WindowMax)
@@ -208,8 +208,8 @@ func (tr *traffic) move() {
 	}
 }
 
-// forward moves the clock to an instant, unless that has passed, or is so far ahead that all
-// counters would expire.
+// The method forward moves the clock to an instant, unless that has passed, or is so far ahead that
+// all counters would expire.
 func (tr *traffic) forward(to corecounter.Micros) {
 	if to > tr.now && to < tr.now+2*corecounter.WindowMax {
 		tr.now = to
@@ -270,8 +270,8 @@ func (tr *traffic) part(c *charge) int64 {
 	return min(corecounter.CountMax+1, c.units+tr.upTo(3))
 }
 
-// cost returns the cost that a greedy client would choose, or a modest one if the call has other
-// checks.
+// The method cost returns the cost that a greedy client would choose, or a modest one if the call
+// has other checks.
 func (tr *traffic) cost(c *counter, n int) int64 {
 	most := min(c.limit.Capacity(), corecounter.CountMax) + 1
 	switch dice := tr.rng.IntN(100); {

@@ -17,8 +17,8 @@ const (
 	violationsKnown  = 12 // number of violation IDs, so that two counters rarely share one
 )
 
-// zones are time zones for calendar windows: with and without summer time, with changes of half an
-// hour and at midnight, far east and far west.
+// The variable zones are time zones for calendar windows: with and without summer time, with
+// changes of half an hour and at midnight, far east and far west.
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "Asia/Kathmandu",
 	"Pacific/Kiritimati", "America/Santiago"}
 
@@ -33,7 +33,7 @@ func (tr *traffic) calendarCounter(i int) *counter {
 	return &counter{key: fmt.Sprintf("%d:%d:%s:fw", tr.calls, i, unit), limit: l, calendar: c, remaining: l.Capacity()}
 }
 
-// penalty returns a random penalty, usually one that is soon imposed.
+// The method penalty returns a random penalty, usually one that is soon imposed.
 func (tr *traffic) penalty() *corecounter.Penalty {
 	p := &corecounter.Penalty{Window: max(tr.window(), tr.window()), Threshold: 1 + tr.rng.Int64N(4)}
 	if tr.chance(10) {
@@ -73,7 +73,7 @@ func (tr *traffic) renewPenalties() {
 	}
 }
 
-// edit changes the policy of a counter or a penalty.
+// The method edit changes the policy of a counter or a penalty.
 func (tr *traffic) edit(c *counter) {
 	switch {
 	case c.penalty != nil:
@@ -87,8 +87,8 @@ func (tr *traffic) edit(c *counter) {
 	}
 }
 
-// guarded inserts checks of penalties into the call, and makes denials by other checks their
-// violations.
+// The method guarded inserts checks of penalties into the call, and makes denials by other checks
+// their violations.
 func (tr *traffic) guarded(checks []corecounter.Check) []corecounter.Check {
 	if tr.chance(50) {
 		return checks
@@ -130,8 +130,8 @@ func (tr *traffic) guarded(checks []corecounter.Check) []corecounter.Check {
 	return checks
 }
 
-// dated adds calendar boundaries by the caller's clock. That clock can be behind by a period or
-// two, and is sometimes so wrong that the call is stale.
+// The method dated adds calendar boundaries by the caller's clock. That clock can be behind by a
+// period or two, and is sometimes so wrong that the call is stale.
 func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	if c.calendar == nil {
 		return k
@@ -154,7 +154,8 @@ func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	return c.calendar.dated(k, max(corecounter.Day, at))
 }
 
-// edge returns an instant near which something begins or ends for a counter or a penalty.
+// The method edge returns an instant near which something begins or ends for a counter or a
+// penalty.
 func (tr *traffic) edge(c *counter) corecounter.Micros {
 	switch {
 	case c.calendar != nil:

@@ -36,7 +36,7 @@ func RunVectors(t *testing.T, open func(t testing.TB) Subject) {
 	}
 }
 
-// run runs the story and fails the test at the first unexpected answer.
+// The method run runs the story and fails the test at the first unexpected answer.
 func (s *Story) run(e *examiner, file string) {
 	receipts := map[string]corecounter.Micros{"none": 0}
 	for i := range s.Steps {
@@ -71,7 +71,7 @@ func (s *Story) run(e *examiner, file string) {
 	}
 }
 
-// of returns the number of an answer that the expectation names.
+// The method of returns the number of an answer that the expectation names.
 func (w *Expectation) of(r *corecounter.Result) int64 {
 	switch w.Field {
 	case "refused":

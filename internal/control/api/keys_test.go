@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/credential"
+)
+
+// walkKeys asks for every operation on API keys.
+func (s *served) walkKeys() {
+	t := s.t
+	t.Helper()
+	var made struct{ Key string }
+	a := s.wants(s.ask(ledger.Editor, "POST", "/v1/keys", `{"record":{"name":"ci","client":"user:ann","limits":{"api":["9/1s"]}},`+reason+`}`), 201, `"changed":1`)
+	if err := json.Unmarshal([]byte(a.body), &made); err != nil || made.Key == "" {
+		t.Fatalf("no key was made: %v", err)
+	}
+	hash, err := credential.HashKey(made.Key)
+	if err != nil || !strings.Contains(a.body, credential.Digits(hash)) {
+		t.Errorf("the key is not the one of the hash: %v", err)
+	}
+	seen := s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys/ci", ""), 200, `"state":"valid"`).body +
+		s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys?client=user:ann&limit=1", ""), 200, `"name":"ci"`, `"next":`).body +
+		s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys/ci/changes", ""), 200, `"action":"key create ci`).body
+	if strings.Contains(seen, made.Key) {
+		t.Error("a key is shown twice")
+	}
+	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"rotate","until":"2999-01-01T00:00:00Z",`+reason+`}`), 200, `"key":"`, `"changed":2`)
+	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"revoke",`+reason+`}`), 200, `"state":"revoked"`)
+	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"forget",`+reason+`}`), 200, `"keys":[]`)
+	s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys/ci", ""), 404)
+	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"revoke",`+reason+`}`), 404)
+	s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys?after=bogus", ""), 422, "query.after")
+}
+
+// TestKeysAreForEditors tests that the role support can switch keys off and on, and can neither
+// make nor end any, and that hostile names and bodies are answered below 500.
+func TestKeysAreForEditors(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const create = `{"record":{"name":"ci","client":"user:ann"},` + reason + `}`
+	for _, role := range []ledger.Role{ledger.Viewer, ledger.Support, ledger.Node} {
+		s.wants(s.ask(role, "POST", "/v1/keys", create), 403)
+	}
+	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys", create), 201)
+	for _, action := range []string{"rotate", "revoke", "forget"} {
+		s.wants(s.ask(ledger.Support, "POST", "/v1/keys/ci/edits", `{"action":"`+action+`",`+reason+`}`), 403, "with disable, the role support is enough")
+	}
+	s.wants(s.ask(ledger.Support, "POST", "/v1/keys/ci/edits", `{"action":"disable",`+reason+`}`), 200, `"state":"inactive"`)
+	s.wants(s.ask(ledger.Support, "POST", "/v1/keys/ci/edits", `{"action":"enable",`+reason+`}`), 200, `"state":"valid"`)
+	s.wants(s.ask(ledger.Viewer, "POST", "/v1/keys/ci/edits", `{"action":"disable",`+reason+`}`), 403)
+	for _, body := range []string{
+		`{"record":{"name":"x","client":"user:x","revoked":{"at":"2026-01-01T00:00:00Z","by":"root","reason":"x"}},` + reason + `}`,
+		`{"record":{"name":"x","client":"user:x","created_by":"root"},` + reason + `}`,
+		`{"record":{"name":"x","client":"user:x"},"actor":"root",` + reason + `}`,
+		`{"record":{"name":"x","client":"user:x"},"import":true,` + reason + `}`,
+		`{"record":{"name":"x\u0000","client":"user:x"},` + reason + `}`,
+		`{"record":{"name":"x","client":"'; DROP TABLE api_keys; --"},` + reason + `}`,
+		`{"record":{"name":"x","client":"user:x"},"hash":"pk_1",` + reason + `}`,
+	} {
+		s.wants(s.ask(ledger.Editor, "POST", "/v1/keys", body), 422)
+	}
+	for _, name := range []string{"%00", "%ff", "%2E%2E", "a%2Fb", "%27%3B%20DROP%20TABLE%20api_keys%3B--"} {
+		s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys/"+name, ""), 404)
+		if a := s.ask(ledger.Viewer, "GET", "/v1/keys/"+name+"/changes", ""); a.status != 200 && a.status != 422 {
+			t.Errorf("the changes of %s: %d %s", name, a.status, a.body)
+		}
+	}
+}
