@@ -133,6 +133,15 @@ race: $(if $(READY),,setup) ## packages that share memory between goroutines, un
 	$(TEST) -race -short $(WIDE) $(RACE)
 	$(TEST) -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
 
+# Stories of the native module that share memory between workers and goroutines in every way.
+RACE_STORIES := TestModule|TestModuleLeases|TestModuleNeverOver|TestModuleUpdates|TestModuleClientsLeave|TestModuleWorkers|TestModuleServesOperatorsOnce
+
+.PHONY: race-module
+race-module: $(if $(READY),,setup build) ## stories of the native module in a real Envoy, the library itself under the race detector
+	@mkdir -p .cache/race && ln -sf $(CURDIR)/bin/caddy $(CURDIR)/bin/penstock .cache/race/
+	CGO_ENABLED=1 $(GO) build -race -buildmode=c-shared -ldflags '-s -w' -o .cache/race/libpenstock.so ./envoy-module
+	PENSTOCK_BIN=$(CURDIR)/.cache/race $(TEST) -count=1 -vet=off -timeout 30m -run '^($(RACE_STORIES))$$' ./e2e
+
 .PHONY: again
 again: ## run once more, alone, the tests that failed beside others in make test
 	PENSTOCK_BIN=$(CURDIR)/bin tools/gotest.sh again

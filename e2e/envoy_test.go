@@ -399,6 +399,9 @@ type server struct {
 	done    chan struct{} // closed when the process has ended
 }
 
+// dataRace is in the log of a program that was built with -race and has a data race.
+const dataRace = "WARNING: DATA RACE"
+
 func startServer(t testing.TB, command *exec.Cmd) *server {
 	t.Helper()
 	s := &server{t: t, command: command, done: make(chan struct{})}
@@ -414,6 +417,9 @@ func startServer(t testing.TB, command *exec.Cmd) *server {
 		case <-s.done:
 		case <-time.After(10 * time.Second):
 			s.kill()
+		}
+		if strings.Contains(s.log.String(), dataRace) {
+			t.Errorf("%s has a data race", filepath.Base(command.Path))
 		}
 		if t.Failed() {
 			t.Logf("%s said:\n%s", filepath.Base(command.Path), s.tail())

@@ -165,3 +165,27 @@ func TestModuleTraces(t *testing.T) {
 	}
 	e.mustRun()
 }
+
+// TestModuleSendsMetrics: the native module sends its metrics by OTLP to the collector that its
+// configuration names. An update with another collector sends them there.
+func TestModuleSendsMetrics(t *testing.T) {
+	t.Parallel()
+	first, second := otlptest.Start(t), otlptest.Start(t)
+	settings := func(endpoint string) string {
+		return tracedPolicy + "otlp: {endpoint: \"" + endpoint + "\", interval: 200ms}\n"
+	}
+	d := newDiscovered(t, "penstock", settings(first.HTTP))
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if got := d.get(t, "/api/x").status; got != want {
+			t.Fatalf("status %d, want %d", got, want)
+		}
+	}
+	awaitPatternMetric(t, first, "denied")
+	if got := first.Resource("service.name"); got != "penstock-module" {
+		t.Errorf("the metrics are those of %q", got)
+	}
+	d.write(t, settings(second.HTTP))
+	awaitPatternMetric(t, second, "denied")
+	e.mustRun()
+}

@@ -21,7 +21,7 @@ import (
 )
 
 // Limits for requests of operators. The target is on this machine or near it, and its replies are
-// short enough for people to read.
+// short, because people read them.
 const (
 	adminTimeout       = 10 * time.Second
 	adminReplyBytesMax = 16 << 20
@@ -71,7 +71,7 @@ func (a *admin) check() error {
 }
 
 // keepOpen checks the flags, and makes further calls share their connections to Redis until done is
-// called. If Redis is not the target, it opens nothing.
+// called. If Redis is not the target, keepOpen opens nothing.
 func (a *admin) keepOpen(ctx context.Context) (done func(), err error) {
 	if err := a.check(); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (a *admin) send(ctx context.Context, method, path string, query url.Values,
 
 // process is a running process to which a command sends its request.
 type process struct {
-	name, flag, at string // at is the value of the flag
+	name, flag, at string // the value of the flag
 	is, takes      string // the kind of address, and where the user finds it
 	remedy         string // what to do if the process does not answer
 	base           url.URL

@@ -126,8 +126,8 @@ func newBridge() *cobra.Command {
 	return cmd
 }
 
-// The method negative rejects bounds below 0. Some packages would read them as the default, others
-// would ignore them.
+// The method negative returns an error if a bound is below 0. Some packages would read them as the
+// default, others would ignore them.
 func (f *bridgeFlags) negative() error {
 	var problems []error
 	for _, bound := range []struct {

@@ -28,17 +28,17 @@ import (
 
 // Limits of the gRPC services.
 const (
-	// grpcStreamsMax is how many requests of one connection may run at once. For more, Envoy opens
-	// another connection.
+	// grpcStreamsMax is how many requests of one connection may run at once. For more requests,
+	// Envoy opens another connection.
 	grpcStreamsMax = 1024
 	// grpcBytesMax bounds the size of a message. If the message is too large, Envoy admits the
-	// request, and a client could cause that, because it controls part of the size. So the bound
+	// request, which a client could exploit, because it controls part of the size. So the bound
 	// allows for 64 descriptors, each with the 60 KiB of headers that Envoy accepts.
 	grpcBytesMax = 4 << 20
 	// keepaliveMin is the shortest interval at which Envoy may ping the bridge.
 	keepaliveMin = time.Second
-	// tokenlessMax is how many requests without the token may run at once. They should be health
-	// checks, but each may be as slow and as large as any other request.
+	// tokenlessMax is how many requests without the token may run at once. Such requests should be
+	// health checks, but they can be as slow and as large as any other request.
 	tokenlessMax = 32
 	// tokenlessTime is how long a request without the token may take. A health check is a few bytes
 	// that arrive at once. A client that occupies places with slow requests must keep reconnecting.
@@ -147,9 +147,9 @@ func (s *served) serveGRPC(at listen.Address, register func(*grpc.Server), patie
 
 // grpcGuard checks every gRPC request.
 type grpcGuard struct {
-	token     string // "" admits every client that can connect
+	token     string // if "", every client that can connect is admitted
 	patience  time.Duration
-	tokenless atomic.Int64 // running requests without the token
+	tokenless atomic.Int64 // the running requests without the token
 	logger    *slog.Logger
 }
 

@@ -152,7 +152,7 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	if good < 20 {
 		t.Errorf("%d requests were answered beside them", good)
 	}
-	// A health watch lasts for ever, but its request must arrive in time.
+	// A health watch lasts forever, but its request must arrive in time.
 	said, err := halfOverGRPC(two, address, healthpb.Health_Watch_FullMethodName)
 	if err != nil || said != fmt.Sprint(int(codes.Canceled)) {
 		t.Errorf("half a request to watch the health ends with status %q, %v", said, err)

@@ -17,7 +17,7 @@ type entrances struct {
 	http, rls, xds listen.Address // the zero value if it is not used
 	admin          listen.Address
 	tls            *tls.Config
-	mode           fs.FileMode // of Unix sockets
+	mode           fs.FileMode // the mode of Unix sockets
 	guarded        bool        // callers must present a token or a certificate
 }
 
@@ -69,10 +69,10 @@ func (e *entrances) certified() bool {
 // The limits of the connections of each address that the bridge listens on.
 const (
 	// httpConnectionsMax is larger than the number of running and waiting calls, because with
-	// HTTP/1.1 each call has its own connection. An idle connection holds some 10 KB.
+	// HTTP/1.1 each call has its own connection. An idle connection holds about 10 KB.
 	httpConnectionsMax = 1 << 15
-	// grpcConnectionsMax allows one connection for each worker of some hundred Envoys. An idle
-	// connection holds some 80 KB.
+	// grpcConnectionsMax allows one connection for each worker of about a hundred Envoys. An idle
+	// connection holds about 80 KB.
 	grpcConnectionsMax = 1 << 12
 )
 

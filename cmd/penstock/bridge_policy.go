@@ -46,7 +46,7 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *
 	}
 	o := redispolicy.Options{Store: store, Policy: name, Logger: logger}
 	settings := redispolicy.Settings{Keys: f.keys, Folder: f.folder, Node: f.node}
-	if err := settings.Fill(&o, nil); err != nil { // only a key can be wrong
+	if err := settings.Fill(&o, nil); err != nil { // the only possible error is an invalid key
 		return nil, fmt.Errorf("--policy-key: %w", err)
 	}
 	if len(o.Keys) == 0 {

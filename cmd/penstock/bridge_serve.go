@@ -32,7 +32,7 @@ const (
 	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
 	// closed it first, a request that Envoy sends at that moment would be lost.
 	idleTime       = 90 * time.Minute
-	headerBytesMax = 16 << 10 // of a call; the values of its requests are in the body
+	headerBytesMax = 16 << 10 // bound of a call's header; the values of its requests are in the body
 	// streamsMax is how many calls of one connection may run at once, including those that wait
 	// under throttle rules.
 	streamsMax = 4096
@@ -50,8 +50,8 @@ type served struct {
 	outages  *enforce.Outages
 	tracer   *enforce.Tracer
 	envoys   *ecds.Server // nil: the bridge does not send the policy to Envoys
-	token    string       // required from gRPC callers; "": none
-	callsMax int          // bound of concurrent gRPC requests; 0: the default
+	token    string       // the token required from gRPC callers; "": none
+	callsMax int          // the bound of concurrent gRPC requests; 0: the default
 	entrances
 }
 

@@ -26,7 +26,7 @@ import (
 )
 
 // TestHalfSentCallsDelayNoOthers: 700 calls over each version of HTTP do not arrive completely, and
-// on as many more connections the header does not end. The bridge answers at most 8 calls at once.
+// on as many other connections the header does not end. The bridge answers at most 8 calls at once.
 // Complete calls are answered throughout, and the others are ended at their time limit.
 func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	const half = 700

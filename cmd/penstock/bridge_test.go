@@ -164,8 +164,8 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 	}
 }
 
-// TestBridgeServesEnvoysProtocol: the bridge serves Envoy's rate limit protocol on another address,
-// beside its own protocol.
+// TestBridgeServesEnvoysProtocol: the bridge serves Envoy's rate limit protocol on another address
+// in addition to its own protocol.
 func TestBridgeServesEnvoysProtocol(t *testing.T) {
 	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
 	r.eventually(`over gRPC" for="Envoy's rate limit protocol" address=127.0.0.1`)

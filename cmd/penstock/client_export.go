@@ -20,7 +20,8 @@ import (
 )
 
 // An export begins with a line {"export":{"version":1}} and ends with a line {"end":{…}} that
-// counts its records. A file that begins so and does not end so is not complete.
+// counts its records. A file that begins with the first line but does not end with the last line is
+// incomplete.
 type exportHead struct {
 	Export *struct {
 		Version int `json:"version"`
@@ -39,10 +40,11 @@ type exportCounts struct {
 
 const exportVersion = 1
 
-// seenNames are names of records, by the beginning of their SHA-256, with the lines that name them.
+// seenNames holds the names of records, by the beginning of their SHA-256, with the lines that name
+// them.
 type seenNames map[[16]byte]int32
 
-// The method add adds a name, and returns the line that has it already, or 0.
+// The method add adds a name, and returns the line that already contains the name, or 0.
 func (s seenNames) add(name string, line int) (before int) {
 	sum := sha256.Sum256([]byte(name))
 	short := [16]byte(sum[:16])
@@ -138,8 +140,8 @@ func (e *exporting) clients(ctx context.Context) error {
 	}
 }
 
-// client prints the record of a client. A list may name a client twice, and leaves records out if
-// they are many and long.
+// client prints the record of a client. A list may contain a client twice, and omits records if
+// there are many long ones.
 func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	record := one.Record
 	if record == nil {
@@ -160,7 +162,7 @@ func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	return e.line(directory.Line{Client: one.Client, Record: text})
 }
 
-// problem reports a record that is left out.
+// The method problem reports a record that is left out.
 func (e *exporting) problem(name, why string) {
 	e.leftOut++
 	fmt.Fprintf(e.err, "left out: %s: %s\n", printable(name), printable(why))

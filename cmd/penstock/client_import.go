@@ -21,7 +21,7 @@ import (
 const (
 	// importLineBytesMax bounds a line. A record has at most 16 KiB.
 	importLineBytesMax = 40 << 10
-	// importPartBytes is the length from which records are sent.
+	// importPartBytes is the length at which a part's records are sent.
 	importPartBytes = 16 << 10
 	// importLinesMax bounds the lines of a file.
 	importLinesMax = 20_000_000
@@ -37,8 +37,8 @@ type importing struct {
 	name  string
 	err   io.Writer
 
-	lines         []int // of the records in the part
-	bytes         int   // of the part
+	lines         []int // the length of the records in the part
+	bytes         int   // the first line of the part
 	total         directory.Imported
 	records       int
 	problems      int
@@ -214,7 +214,7 @@ func (in *importing) send(ctx context.Context) error {
 	return nil
 }
 
-// problem prints what is wrong with a line.
+// The method problem prints the error in a line.
 func (in *importing) problem(line int, why string) {
 	if in.problems++; in.problems <= importProblemsMax {
 		fmt.Fprintf(in.err, "%s:%d: %s\n", in.name, line, printable(why))

@@ -42,7 +42,7 @@ func (c *clientEdits) list() *cobra.Command {
 	return cmd
 }
 
-// The method collect returns a page. If Redis has few records among many other keys, that takes
+// The method collect returns a page. If Redis has few records among many other keys, a page takes
 // several calls, each with its own deadline.
 func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	all, most := &directory.Listing{Clients: []directory.Listed{}}, query.Most
@@ -120,7 +120,7 @@ func writeListing(w io.Writer, all *directory.Listing, now time.Time) {
 	}
 }
 
-// The function marked returns a mark for people: until when, and why.
+// The function marked describes a block or an exemption as text: until when, and why.
 func marked(m *directory.Mark, now time.Time) string {
 	if m == nil {
 		return "-"

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestNamesThatCannotBeSent: a name that is not UTF-8 is an error. JSON would change the name, and
-// another client would be blocked.
+// TestNamesThatCannotBeSent: a name that is not UTF-8 is an error. JSON would change such a name,
+// so another client would be blocked.
 func TestNamesThatCannotBeSent(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

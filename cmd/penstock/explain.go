@@ -231,7 +231,7 @@ func (q *question) read() (*asked, time.Time, error) {
 			return nil, now, fmt.Errorf("--header number %d has no name and colon (it is not repeated here, since it may hold a "+
 				"key); write 'X-API-Key: value'", i+1)
 		}
-		if strings.EqualFold(name, "Host") { // a server does not see Host as a header
+		if strings.EqualFold(name, "Host") { // a server does not get Host as a header
 			a.host = strings.TrimSpace(value)
 			continue
 		}

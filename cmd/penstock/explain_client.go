@@ -34,13 +34,13 @@ func (q *question) assert(cmd *cobra.Command, d *policyfile.Document, a *asked) 
 	}
 	verifiers, err := q.assertIn(cmd, p, client, a)
 	if err != nil {
-		_ = closer.Close() // nothing was written
+		_ = closer.Close() // nothing was written to it
 		return nil, nil, err
 	}
 	return verifiers, closer, nil
 }
 
-// assertIn is assert for a policy that is open.
+// assertIn is like assert, for a policy that is already open.
 func (q *question) assertIn(cmd *cobra.Command, p *operator.Policy, client *operator.Client, a *asked) ([]policy.Verifier, error) {
 	f, err := client.In(p)
 	if err != nil {
@@ -81,7 +81,7 @@ func (v asserting) Verify(string) (*policy.Identity, policy.CredentialState) {
 	return &who, policy.CredentialValid
 }
 
-// assertedCredential stands for the credential of a named client.
+// assertedCredential represents the credential of a named client.
 const assertedCredential = "of-the-named-client"
 
 // The method carry adds a credential to the request where an entry of identify looks for it.
@@ -113,7 +113,7 @@ func (a *asked) carry(entry *policyfile.Identify) error {
 	return nil
 }
 
-// The method claim adds the properties to the request that identify a client without a credential.
+// The method claim adds to the request the properties that identify a client without a credential.
 func (q *question) claim(client *operator.Client, a *asked) error {
 	kind, id, _ := strings.Cut(client.String(), ":")
 	word, name, _ := strings.Cut(kind, ".")

@@ -62,15 +62,15 @@ type ruleAnswer struct {
 	Checks    []checkAnswer `json:"checks,omitempty"`
 }
 
-// checkAnswer is one limit and its counter before the request. For a rule with shards the numbers
-// are totals over all shards, and the key is that of one of them.
+// checkAnswer describes one limit and its counter before the request. For a rule with shards the
+// numbers are totals over all shards, and the key is that of one of them.
 type checkAnswer struct {
 	Name        string `json:"name"` // the name that clients see
 	Limit       string `json:"limit"`
 	Cost        int64  `json:"cost"`
 	Key         string `json:"key"`
 	Capacity    int64  `json:"capacity"`
-	Used        int64  `json:"used"` // Capacity - Remaining, less the units that division among shards loses
+	Used        int64  `json:"used"` // Capacity - Remaining, minus units lost among shards
 	Remaining   int64  `json:"remaining"`
 	ResetMillis *int64 `json:"reset_ms"`
 	Denies      bool   `json:"refuses"`
@@ -80,7 +80,7 @@ type checkAnswer struct {
 type decisionAnswer struct {
 	Outcome          string `json:"outcome"`
 	Status           int    `json:"status,omitempty"` // of a denial
-	Why              string `json:"why,omitempty"`    // of a denial without the store
+	Why              string `json:"why,omitempty"`    // the reason for a denial without the store
 	Rule             string `json:"rule,omitempty"`
 	RetryAfterMillis *int64 `json:"retry_after_ms"` // null: never enough for the cost
 	DelayMillis      int64  `json:"delay_ms,omitempty"`
@@ -89,8 +89,8 @@ type decisionAnswer struct {
 var actionWords = map[policy.Action]string{policy.ActionReject: "reject", policy.ActionLogOnly: "log_only", policy.ActionAllow: "allow",
 	policy.ActionBlock: "block", policy.ActionThrottle: "throttle"}
 
-// The function millis rounds up, so that a client that waits that long has waited long enough. It
-// returns nil for never.
+// The function millis rounds up, so that a client that waits for the result has waited long enough.
+// It returns nil for never.
 func millis(span counter.Micros) *int64 {
 	if span == counter.Never {
 		return nil

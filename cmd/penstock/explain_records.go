@@ -52,7 +52,7 @@ func withRecords(ctx context.Context, source directory.Source, plan *core.Plan, 
 }
 
 // failingSource keeps the error of the last read that failed. A directory continues without records
-// then. A read that the end of the command has interrupted does not count.
+// then. A read that was interrupted by the end of the command is not kept.
 type failingSource struct {
 	directory.Source
 	failure error

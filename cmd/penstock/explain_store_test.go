@@ -32,7 +32,7 @@ rules:
   - {name: dear, match: {path: /dear}, limit: 9/1h, cost_after: {json: n, estimate: 2}}
 `
 
-// The function charge sends the checks of requests from 192.0.2.7, as a proxy would.
+// The function charge executes the checks of requests from 192.0.2.7, as a proxy would.
 func charge(t *testing.T, server *redistest.Server, path string, times int) {
 	t.Helper()
 	chargeIn(t, redisstore.Options{URL: server.URL()}, path, times)

@@ -29,7 +29,7 @@ func openInput(path string, standard io.Reader) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
-// readInput reads a file, or the standard input, up to one byte beyond the greatest size of a
+// readInput reads a file, or the standard input, up to one byte more than the maximum size of a
 // policy.
 func readInput(path string, standard io.Reader) ([]byte, error) {
 	from, err := openInput(path, standard)

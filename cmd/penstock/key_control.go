@@ -14,7 +14,8 @@ import (
 
 // This file reads and changes the API keys of a control plane.
 
-// keyPath returns the path of the keys of a name. A name of dots would be a step in the path.
+// keyPath returns the path of the keys of a name. A name that consists of dots would be a dot
+// segment of the path.
 func keyPath(name string) string {
 	if strings.Trim(name, ".") == "" {
 		return "/v1/keys/" + strings.ReplaceAll(name, ".", "%2E")
@@ -22,7 +23,7 @@ func keyPath(name string) string {
 	return "/v1/keys/" + url.PathEscape(name)
 }
 
-// applyKey makes an edit of keys. It sends the SHA-256 of a new key, and never the key.
+// applyKey makes an edit of keys. The request contains the SHA-256 of a new key, and never the key.
 func (c *controlClient) applyKey(ctx context.Context, edit directory.KeyEdit) (*directory.KeysShown, error) {
 	path := "/v1/keys"
 	if edit.Action != directory.KeyCreate {
@@ -31,7 +32,7 @@ func (c *controlClient) applyKey(ctx context.Context, edit directory.KeyEdit) (*
 	body := struct {
 		directory.KeyEdit
 		Action directory.KeyAction `json:"action,omitempty"`
-		Name   *struct{}           `json:"name,omitempty"`  // the path or the record has it
+		Name   *struct{}           `json:"name,omitempty"`  // it is in the path or in the record
 		Actor  *struct{}           `json:"actor,omitempty"` // the token names the actor
 	}{KeyEdit: edit}
 	if edit.Action != directory.KeyCreate {

@@ -17,7 +17,7 @@ import (
 // The type imported is the result of an import.
 type imported struct {
 	Imported int `json:"imported"`
-	Known    int `json:"known"` // entries that were in the directory already, with the same record
+	Known    int `json:"known"` // entries that the directory already had with the same record
 }
 
 // importKeys returns the command that copies the entries of a keys file to the directory of clients

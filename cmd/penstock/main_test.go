@@ -166,7 +166,7 @@ func TestExplainWaitsForKeysOnlyOfATokenThatIsThere(t *testing.T) {
 	}))
 	defer issuer.Close()
 	policy := file(t, "policy.yaml", "identify: [{jwt: {jwks_url: \""+issuer.URL+"\"}}, ip]\nrules: [{name: a, limit: 10/1m}]\n")
-	// This is signed by the key of RFC 8037, but its content is no token. The message about it
+	// This text is signed by the key of RFC 8037, but its content is no token. The message about it
 	// shows that the keys were found.
 	const token = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
 	for header, want := range map[string]string{"A: b": "jwt: absent", "Authorization: Bearer " + token: "jwt: malformed"} {
@@ -177,8 +177,8 @@ func TestExplainWaitsForKeysOnlyOfATokenThatIsThere(t *testing.T) {
 	}
 }
 
-// TestSecretsOverlap: while a secret is rotated, tokens of both secrets are valid, and a token of
-// neither is invalid.
+// TestSecretsOverlap: while a secret is rotated, tokens of both secrets are valid, and a token
+// signed with neither is invalid.
 func TestSecretsOverlap(t *testing.T) {
 	secrets := map[string]string{"new": strings.Repeat("n", 32), "old": strings.Repeat("o", 32), "another": strings.Repeat("x", 32)}
 	policy := file(t, "policy.yaml", "identify:\n  - jwt: {secret: "+secrets["new"]+", claim: sub}\n  - jwt: {secret: "+secrets["old"]+

@@ -94,7 +94,7 @@ func TestWordsOfModesThatMeanNothing(t *testing.T) {
 	}
 }
 
-// movedFrom returns a node of a cluster without the counters of 192.0.2.7.
+// movedFrom returns a node of a cluster that does not have the counters of 192.0.2.7.
 func movedFrom(c *redistest.Cluster) string {
 	home := c.Master(redisstore.Slot("{ip:192.0.2.7}"))
 	for _, node := range c.Nodes[:3] {
@@ -118,7 +118,7 @@ func TestRingIsLookedAfter(t *testing.T) {
 		return servers[0].Client().Exists(t.Context(), redisstore.RingKey).Val()+servers[1].Client().Exists(t.Context(), redisstore.RingKey).Val() == 2
 	}
 	eventually.Until(t, 20*time.Second, "a node has left its names", func() bool {
-		if !both() { // a key was removed before both servers had one
+		if !both() { // a key was removed before both servers had a key
 			chargeIn(t, redisstore.Options{Mode: redisstore.ModeRing, Addrs: []string{servers[1].Addr, servers[0].Addr}}, "/month", 1)
 		}
 		return both()

@@ -19,9 +19,24 @@ func (p *Process) register() {
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(p.lines.Waiting()) })
 	panics := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_module_panics_total",
 		Help: "Panics in the native module. Each was recovered, and on_error decided the request."}, func() float64 { return float64(p.Panics()) })
-	p.registry.MustRegister(slices.Concat(p.metrics.Collectors(), metrics.Build(frontName), metrics.EventsOf(p.reports.log),
+	for _, one := range slices.Concat(p.metrics.Collectors(), metrics.Build(frontName), metrics.EventsOf(p.reports.log),
 		metrics.FeedOf(p.reports.figures), []prometheus.Collector{metrics.Stores(p.storesInUse), metrics.Directories(p.directoriesInUse),
-			waiting, panics, p.invalidTargets, p.tried})...)
+			waiting, panics, p.invalidTargets, p.tried}) {
+		p.registry.MustRegister(guardedCollector{one, p})
+	}
+}
+
+// guardedCollector recovers from a panic of a collector, which a registry calls in a goroutine of
+// its own.
+type guardedCollector struct {
+	prometheus.Collector
+	process *Process
+}
+
+// Collect implements [prometheus.Collector].
+func (c guardedCollector) Collect(into chan<- prometheus.Metric) {
+	defer c.process.guard()
+	c.Collector.Collect(into)
 }
 
 // inUse returns the stores in use.

@@ -30,6 +30,7 @@ type Front struct {
 	streams   sync.Pool    // of *Stream
 	release   func()       // of the console; nil without operators
 	unreport  func() error // nil without reports
+	unsend    func() error // nil unless metrics are sent
 
 	mu      sync.Mutex
 	under   int // requests that wait
@@ -73,6 +74,9 @@ func (f *Front) open() (err error) {
 		if f.release, err = p.console.Claim(f.settings.Admin, func() *operator.API { return p.operators(f.store) }); err != nil {
 			return err
 		}
+	}
+	if f.unsend, err = p.send(f.settings.OTLP); err != nil {
+		return err
 	}
 	// This is the last step that can fail, since it redirects what other configurations share.
 	if f.unreport, err = p.reports.open(f.settings); err != nil {
@@ -202,8 +206,10 @@ func (f *Front) Close() error {
 	<-f.idle
 	f.process.memory.release(f)
 	problems = append(problems, f.candidate.close(), f.policy.Close(), f.process.closeStore(f.store))
-	if f.unreport != nil {
-		problems = append(problems, f.unreport())
+	for _, end := range []func() error{f.unreport, f.unsend} { // after the units are returned
+		if end != nil {
+			problems = append(problems, end())
+		}
 	}
 	return errors.Join(problems...)
 }

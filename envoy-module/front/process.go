@@ -26,6 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Process is what all filters of one Envoy share: stores, verifiers, queues and metrics. A
@@ -52,12 +53,15 @@ type Process struct {
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
 	fronts []*Front             // that are open, the oldest first
+
+	sending sync.Mutex
+	senders shares[sender] // by their settings
 }
 
 // NewProcess returns a process without filters. Its messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
-		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{},
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{}, senders: shares[sender]{},
 		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
 		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
@@ -70,8 +74,8 @@ func NewProcess(logger *slog.Logger) *Process {
 // and is no node. It must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
-// Panics returns the number of panics so far. Each was recovered.
-func (p *Process) Panics() int64 { return p.panics.Load() }
+// Panics returns the number of panics so far, with those of background work. Each was recovered.
+func (p *Process) Panics() int64 { return p.panics.Load() + survive.Panics() }
 
 // Panicked counts a panic of a hook, and logs at most one each second.
 func (p *Process) Panicked(reason any) { p.panicked(reason) }

@@ -53,6 +53,9 @@ type Settings struct {
 	// A control plane that is told what happened: events and what each client used. Default: none.
 	Control *Control `json:"control,omitempty"`
 
+	// A collector of OpenTelemetry that is sent the metrics of the process. Default: none.
+	OTLP *Collector `json:"otlp,omitempty"`
+
 	// The path at which a client sees its own limits. A GET of it is answered by the filter and
 	// charged nothing. Default: none.
 	StatusPath string `json:"status_path,omitempty"`
@@ -99,8 +102,8 @@ func ReadRouteSettings(text []byte) (*Settings, error) {
 	if err == nil && s.Store == nil {
 		err = errors.New("store is missing: write the store of the filter, whose counters the route then shares, or type: memory")
 	}
-	if err == nil && (s.Admin != nil || s.EventsTo != "" || s.Control != nil) {
-		err = errors.New("admin, events_to and control are of the whole process: write them in the configuration of the filter")
+	if err == nil && (s.Admin != nil || s.EventsTo != "" || s.Control != nil || s.OTLP != nil) {
+		err = errors.New("admin, events_to, control and otlp are of the whole process: write them in the configuration of the filter")
 	}
 	if err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	own, rest = syntax.Map(tree.Place), syntax.Map(tree.Place)
 	for _, e := range tree.Entries {
 		switch e.Key {
-		case "name", "store", "directory", "policy", "policy_redis", "region", "admin", "events_to", "control", "status_path",
+		case "name", "store", "directory", "policy", "policy_redis", "region", "admin", "events_to", "control", "otlp", "status_path",
 			"shadow_policy", "xff_appended", "memory_limit":
 			own.Entries = append(own.Entries, e)
 		default:
@@ -152,6 +155,9 @@ func (s *Settings) check() error {
 		problems = append(problems, s.Admin.Check())
 	}
 	problems = append(problems, s.checkReports())
+	if s.OTLP != nil {
+		problems = append(problems, s.OTLP.check())
+	}
 	if s.Store != nil {
 		problems = append(problems, s.Store.check()...)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Bounds on the clients that wait to be read. A request whose client exceeds a bound is denied,
@@ -166,7 +167,7 @@ func (d *Directory) add(source uint32, name policy.ClientName) {
 	b.sources[source]++
 	if !d.reading {
 		d.reading = true
-		d.running.Go(d.readBatches)
+		survive.Go(&d.running, d.logger, d.readBatches)
 	}
 }
 
@@ -206,11 +207,12 @@ func (d *Directory) readBatches() {
 		b := d.current
 		d.mu.Unlock()
 		d.readBatch(b)
-		close(b.done)
 	}
 }
 
+// readBatch reads a batch, and ends the wait for it even if that panics.
 func (d *Directory) readBatch(b *batch) {
+	defer close(b.done)
 	names := make([]policy.ClientName, 0, len(b.names))
 	for name := range b.names {
 		names = append(names, name)

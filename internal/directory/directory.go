@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Defaults and bounds of a directory.
@@ -117,8 +118,8 @@ func Open(o Options) (*Directory, error) {
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.readNetworks(d.ctx) // otherwise a blocked network would be served until the networks are read
-	d.running.Go(d.look)
-	d.running.Go(func() { d.source.Follow(d.ctx, d.changed, d.missed) })
+	survive.Go(&d.running, d.logger, d.look)
+	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.changed, d.missed) })
 	return d, nil
 }
 

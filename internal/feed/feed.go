@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/meter"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 const (
@@ -131,8 +132,8 @@ func (f *Feed) begin() (err error) {
 	}
 	ctx, end := context.WithCancel(context.Background())
 	f.end = end
-	f.running.Go(func() { f.send(ctx) })
-	f.running.Go(func() { f.measure(ctx) })
+	survive.Go(&f.running, f.options.Logger, func() { f.send(ctx) })
+	survive.Go(&f.running, f.options.Logger, func() { f.measure(ctx) })
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Parameters of heartbeats.
@@ -55,8 +56,8 @@ type Member struct {
 func Join(store *redisstore.Store, node *Node) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Member{store: store, node: node, cancel: cancel}
-	m.running.Go(func() { m.beat(ctx) })
-	m.running.Go(func() { m.sendEvents(ctx) })
+	survive.Go(&m.running, nil, func() { m.beat(ctx) })
+	survive.Go(&m.running, nil, func() { m.sendEvents(ctx) })
 	return m
 }
 

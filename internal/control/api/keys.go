@@ -139,7 +139,8 @@ func (a *API) editKeys(ctx context.Context, in *editKeys) (*editedKeysAnswer, er
 	return a.makeKey(ctx, edit)
 }
 
-// makeKey makes an edit, and first the key that it needs, if the caller has made none.
+// makeKey makes an edit. If the edit needs a key and the caller has not made one, makeKey makes the
+// key first.
 func (a *API) makeKey(ctx context.Context, edit directory.KeyEdit) (*editedKeysAnswer, error) {
 	answer := new(editedKeysAnswer)
 	key := ""

@@ -21,7 +21,7 @@ type Page struct {
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
-// keyOf returns the key that After contains; nil if it is empty.
+// keyOf returns the key that After contains, or nil if After is empty.
 func keyOf[K any](after string) (*K, error) {
 	if after == "" {
 		return nil, nil
@@ -47,14 +47,14 @@ func afterOf(key any) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// Span is a span of time, as asked for.
+// Span is the span of time in a query.
 type Span struct {
 	From time.Time `query:"from" doc:"the beginning"`
 	To   time.Time `query:"to" doc:"the end, which is not included; now if it is left out"`
 }
 
 // The method within returns the beginning and the end of the span. If the span has no beginning, it
-// begins that long before its end.
+// begins the given duration before its end.
 func (s Span) within(usual time.Duration) (from, to time.Time) {
 	if from, to = s.From.UTC(), s.To.UTC(); s.To.IsZero() {
 		to = time.Now().UTC().Add(time.Minute) // includes the times of nodes whose clocks are ahead

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// A block or an exemption of a network with a shorter prefix than these needs the role admin,
+// A block or an exemption of a network with a prefix shorter than these needs the role admin,
 // because it concerns a large part of all addresses. Networks of IPv4 in IPv6 are not valid names.
 const (
 	wideBelow4 = 8
@@ -21,8 +21,8 @@ const (
 // wideNeeds is the part of the description of an operation that can block or exempt a network.
 var wideNeeds = fmt.Sprintf(" A block or an exemption of a network wider than /%d (IPv4) or /%d (IPv6) needs the role admin.", wideBelow4, wideBelow6)
 
-// mayConcern returns the answer to a caller who may not block or exempt the client, because it is a
-// wide network. A name that is not valid is left to the ledger.
+// mayConcern returns the answer to a caller who may not block or exempt the client because the
+// client is a wide network. The ledger rejects invalid names.
 func mayConcern(by called, client string) error {
 	name, err := directory.ParseName(client)
 	if err != nil || name.Kind != directory.KindNetwork {

@@ -20,7 +20,7 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it works on the archive.
 	lock = 0x70656e73_0004
-	// every is the pause between two rounds, and retryEvery that after a failure.
+	// every is the pause between two rounds, and retryEvery is the pause after a failure.
 	every      = time.Hour
 	retryEvery = time.Minute
 	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after
@@ -28,7 +28,7 @@ const (
 	aliveEvery = 5 * time.Second
 	pingTime   = 10 * time.Second
 	frozenTime = time.Minute
-	// attemptsMax is how often a round writes a month again because the bucket does not return what
+	// attemptsMax is how many times a round writes a month again if the bucket does not return what
 	// was written.
 	attemptsMax = 3
 )
@@ -56,7 +56,7 @@ type Archiver struct {
 	step    func(string) // is called before each step; for tests
 }
 
-// The method at is called before each step that a kill may precede.
+// The method at is called before each step at which a test may kill the process.
 func (a *Archiver) at(step string) {
 	if a.step != nil {
 		a.step(step)
@@ -116,8 +116,8 @@ func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	})
 }
 
-// The method on records that months must be archived before they are dropped. It waits for a
-// process that is dropping months, which may have read the setting before.
+// The method on records that months must be archived before they are dropped. It waits for any
+// process that is dropping months, because that process may have read the previous setting.
 func (a *Archiver) on(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
@@ -125,8 +125,8 @@ func (a *Archiver) on(ctx context.Context) error {
 	})
 }
 
-// Off records that months may be dropped without having been archived. It returns an error if a
-// restored month is left, because only the archive removes restored months.
+// Off records that months may be dropped without having been archived. It returns an error if there
+// is still a restored month, because only the archive removes restored months.
 func (a *Archiver) Off(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		var partition string
@@ -171,7 +171,7 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 				return
 			case <-time.After(aliveEvery):
 			}
-			// A ping that is ended by the context would close the connection.
+			// If the context ended the ping, the ping would close the connection.
 			pinging, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 			err := c.Ping(pinging)
 			cancel()
@@ -195,7 +195,7 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 func unlock(ctx context.Context, c *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 	defer cancel()
-	_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock)) // a connection that is gone has no lock
+	_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock)) // a closed connection holds no lock
 }
 
 // month is a month of a relation.
@@ -205,7 +205,7 @@ type month struct {
 	from      time.Time
 }
 
-// folder is where the objects of the month are.
+// folder is the folder with the objects of the month.
 func (m *month) folder() string { return m.from.Format("2006/01/") + m.short }
 
 // monthOf returns the month of a partition.
@@ -255,7 +255,7 @@ func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	return until, err
 }
 
-// archive takes a month through its states until it is dropped.
+// archive moves a month through its states until the month is dropped.
 func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 	a.at("begin")
 	if err := a.locked(ctx, func(tx pgx.Tx) error {
@@ -303,7 +303,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 	}
 }
 
-// Wrong says how the archive differs from what was written.
+// Wrong describes how the archive differs from what was written.
 type Wrong struct {
 	Key string
 	Err error
@@ -312,7 +312,7 @@ type Wrong struct {
 func (w *Wrong) Error() string { return fmt.Sprintf("the object %s: %v", w.Key, w.Err) }
 func (w *Wrong) Unwrap() error { return w.Err }
 
-// status is what the database has about a month.
+// status is the database's information about a month.
 type status struct {
 	state   string
 	attempt string
@@ -322,7 +322,7 @@ type status struct {
 	objects []*object
 }
 
-// The method load reads what the database has about a month.
+// The method load reads the database's information about a month.
 func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 	s := new(status)
 	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -343,7 +343,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 	return s, err
 }
 
-// errOther means that another process works on a month since its status was read.
+// errOther means that another process has begun to work on a month since the month's status was
+// read.
 var errOther = errors.New("another process has changed the month meanwhile")
 
 // The method anew begins to write a month again, from its first object, unless another process has
@@ -365,7 +366,7 @@ func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
 }
 
 // The method pass moves a month to its next state, unless its rows have changed or another process
-// has begun it anew.
+// has started it again.
 func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
 	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+
 		"WHERE partition = $1 AND state = $2 AND attempt = $6 AND NOT stale", m.partition, s.state, to, totals, at, s.attempt)

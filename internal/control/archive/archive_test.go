@@ -35,7 +35,7 @@ const (
 	childDatabase = "PENSTOCK_TEST_DATABASE"
 	childEndpoint = "PENSTOCK_TEST_ENDPOINT"
 	childNow      = "PENSTOCK_TEST_NOW"
-	childRestore  = "PENSTOCK_TEST_RESTORE" // a month to restore; else all are archived
+	childRestore  = "PENSTOCK_TEST_RESTORE" // a month to restore; otherwise all months are archived
 	childStep     = "PENSTOCK_TEST_STEP"    // the step at which the process is killed
 )
 
@@ -92,7 +92,7 @@ type world struct {
 	pool     *pgxpool.Pool
 	s3       *s3test.Server
 	archiver *Archiver
-	old, now time.Time // all rows are around old, which is older than they are kept at now
+	old, now time.Time // the instant of all rows, approximately; at now, their retention time is over
 	log      *bytes.Buffer
 }
 
@@ -133,7 +133,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// archiverAt returns an archiver whose bucket is behind an address.
+// archiverAt returns an archiver whose bucket is at an address.
 func (w *world) archiverAt(endpoint string) *Archiver {
 	bucket, err := OpenBucket(Place{URL: "s3://" + s3test.Bucket + "/penstock", Endpoint: endpoint, Region: "us-east-1"})
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *world) archiverAt(endpoint string) *Archiver {
 	return &Archiver{Pool: w.pool, Bucket: bucket, Logger: slog.New(slog.NewTextHandler(w.log, nil)), rowsMax: 150}
 }
 
-// The method fill takes rows of events and usage of the month of old, with values at their bounds.
+// The method fill inserts rows of events and usage into the month of old, with extreme values.
 func (w *world) fill(rows int) {
 	w.t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -172,7 +172,7 @@ const (
 	usageMonth  = "client_usage_2019_02"
 )
 
-// text returns the one text of a query.
+// text returns the only text in the result of a query.
 func (w *world) text(query string) (text string) {
 	w.t.Helper()
 	if err := w.pool.QueryRow(context.Background(), query).Scan(&text); err != nil {
@@ -187,7 +187,7 @@ func (w *world) contents() string {
 		w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM client_usage t")
 }
 
-// The method tables returns which of the two months are tables.
+// The method tables returns which of the two months exist as tables.
 func (w *world) tables() string {
 	return w.text("SELECT coalesce(string_agg(relname, ' ' ORDER BY relname), '') FROM pg_class WHERE relname IN ('" + eventsMonth + "', '" + usageMonth + "')")
 }
@@ -202,7 +202,7 @@ func (w *world) round() (done []string) {
 	return done
 }
 
-// restoreAll brings both months back.
+// restoreAll restores both months.
 func (w *world) restoreAll() {
 	w.t.Helper()
 	for _, partition := range []string{eventsMonth, usageMonth} {
@@ -222,9 +222,9 @@ func (w *world) objects(short string) []string {
 	return found
 }
 
-// TestAMonthGoesToTheArchiveAndBack tests that what is old is in Parquet files that another
-// implementation reads with the same sums, that its partition is gone, and that a restore brings
-// back each row as it was.
+// TestAMonthGoesToTheArchiveAndBack tests that old rows are moved to Parquet files in which another
+// implementation finds the same sums, that their partition is dropped, and that a restore restores
+// each row unchanged.
 func TestAMonthGoesToTheArchiveAndBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -284,8 +284,8 @@ func (w *world) pyarrow(short, values string) string {
 }
 
 // TestKilledAtEachStep tests that a process that is killed at any step of an archive or a restore
-// leaves either the partition or a verified archive, and that the next one completes it, without a
-// row lost or twice.
+// leaves either the partition or a verified archive, and that the next process completes the work,
+// with no row lost or duplicated.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -304,7 +304,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			}
 		}
 	}
-	// The first month is killed at each step, then the second. The race detector finds nothing in a
+	// The first month is killed at each step, then the second. The race detector has no effect in a
 	// process that is killed.
 	steps, restoring := append(slices.Clone(stepsOfArchive), stepsOfArchive...), []string{"create", "copy", "attach", "restored"}
 	steps, restoring = steps[:racescale.Fewer(len(steps))], restoring[:racescale.Fewer(len(restoring))]

@@ -5,19 +5,20 @@
 //
 // # Promise
 //
-// At each instant a month is in its partition, or all of it is in a verified archive, or both:
-// never neither, wherever a process is killed. The partition is dropped only after each object was
-// read back whole from the bucket, has the SHA-256 and the rows that were written, and all objects
-// have as many rows as the partition, and the same sums. Whoever continues after a kill loses no
-// row and writes none twice.
+// At each instant a month is in its partition, or completely in a verified archive, or in both, no
+// matter where a process is killed. The partition is dropped only after each object was read back
+// completely from the bucket and has the SHA-256 and the rows that were written, and all objects
+// together have the same number of rows and the same sums as the partition. A process that
+// continues after a kill loses no row and writes no row twice.
 //
-// One process at a time works, by an advisory lock. Each attempt writes objects of other names, so
-// a process that lost the lock without noticing cannot overwrite what another one has verified.
+// An advisory lock ensures that only one process works at a time. Each attempt writes objects with
+// new names, so a process that lost the lock without noticing cannot overwrite what another one has
+// verified.
 //
 // # Bounds
 //
-// An object has at most [objectBytesMax] bytes and a row group, and is on disk while it is written
-// or read. Each call of the bucket has a deadline.
+// An object has at most [objectBytesMax] bytes plus one row group, and is on disk while it is
+// written or read. Each call of the bucket has a deadline.
 //
 // # When not to use it
 //

@@ -72,7 +72,8 @@ func TestABucketThatLies(t *testing.T) {
 }
 
 // TestABucketThatIsAwayOrHangs tests that months stay in the database while the bucket does not
-// answer, hangs or is slow, also against the retention, and go there when it answers again.
+// answer, hangs or is slow, even if their retention time is over, and are archived when the bucket
+// answers again.
 func TestABucketThatIsAwayOrHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -169,7 +170,7 @@ func TestOneProcessAtATime(t *testing.T) {
 		eventually.Until(t, 20*time.Second, "the lock is free", func() bool {
 			return w.text("SELECT count(*)::text"+ofThisLock) == "0"
 		})
-		// The second process does all the work; the first one cannot add to it.
+		// The second process does all the work; the first one can do nothing more.
 		if _, err := second.Round(t.Context(), w.now); err != nil {
 			t.Error(err)
 		}
@@ -236,8 +237,8 @@ func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	}
 }
 
-// TestForgettingWhileAMonthBegins tests that a client that is being forgotten when a month begins
-// to be written, at first or anew, is not in its archive.
+// TestForgettingWhileAMonthBegins tests that a client that is being forgotten when the archive
+// begins to write a month, for the first time or again, is not in its archive.
 func TestForgettingWhileAMonthBegins(t *testing.T) {
 	t.Parallel()
 	for _, begin := range []string{"begin", "anew"} {
@@ -291,8 +292,8 @@ func TestForgettingWhileAMonthBegins(t *testing.T) {
 	}
 }
 
-// TestPlaces tests that an address that would send rows unencrypted, or that is none, is an error
-// with a remedy.
+// TestPlaces tests that an address that would send rows unencrypted, or that is invalid, is an
+// error with a remedy.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -310,8 +311,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// BenchmarkAMonth measures how fast a month goes to the archive, from its rows to the partition
-// that is dropped, and how many bytes a row has there.
+// BenchmarkAMonth measures how fast a month is archived, until its partition is dropped, and how
+// many bytes a row has in the archive.
 func BenchmarkAMonth(b *testing.B) {
 	const rows = 500_000
 	w := newWorld(b)

@@ -33,7 +33,7 @@ const (
 	fetchRows = 5000
 )
 
-// Totals are what rows add up to. Sums have any size, so that no row can make them wrong.
+// Totals are the sums over rows. Sums have any size, so that no row can make them wrong.
 type Totals struct {
 	Rows int64      `json:"rows"`
 	Sums []*big.Int `json:"sums"` // in the order of the relation's sums
@@ -119,7 +119,7 @@ func (s *summary) add(targets []any, measures []int64) (size int) {
 	return len(s.text)
 }
 
-// counter counts what is written through it, and its hash.
+// counter counts the bytes that are written through it, and computes their hash.
 type counter struct {
 	to    io.Writer
 	bytes int64
@@ -197,7 +197,7 @@ var errFile = errors.New("it is no Parquet file of this archive")
 // The method read implements [files].
 func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) error) (o *object, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the library panics at some files that are damaged
+		if p := recover(); p != nil { // the library panics on some damaged files
 			o, err = nil, fmt.Errorf("%w: %v", errFile, p)
 		}
 	}()

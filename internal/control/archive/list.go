@@ -20,7 +20,7 @@ type Month struct {
 	Bytes     int64      `json:"bytes"`
 	Verified  *time.Time `json:"verified_at,omitempty"`
 	Dropped   *time.Time `json:"dropped_at,omitempty"`
-	Until     *time.Time `json:"until,omitempty"` // of a month that is restored
+	Until     *time.Time `json:"until,omitempty"` // only for a restored month
 }
 
 // List returns all months that are or were archived, in the order of their names.
@@ -37,8 +37,8 @@ func (a *Archiver) List(ctx context.Context) ([]Month, error) {
 	})
 }
 
-// Verify reads a month back from the bucket whole, with its manifest, and compares it with what was
-// written. The error is a [Wrong] if they differ.
+// Verify reads a whole month back from the bucket, with its manifest, and compares them with what
+// was written. The error is a [Wrong] if they differ.
 func (a *Archiver) Verify(ctx context.Context, partition string) (totals Totals, err error) {
 	m, err := monthOf(partition)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 // RestoreMax is the longest time for which a month is restored.
 const RestoreMax = 366 * 24 * time.Hour
 
-// Restore restores a month to its table until an instant. After an error none of it is restored. If
-// the database does not know the month, or has lost its table, Restore reads the manifest in the
-// bucket.
+// Restore restores a month to its table until an instant. After an error, no part of the month is
+// restored. If the database does not know the month, or has lost its table, Restore reads the
+// manifest in the bucket.
 func (a *Archiver) Restore(ctx context.Context, partition string, now, until time.Time) (restored Totals, err error) {
 	m, err := monthOf(partition)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *Archiver) Restore(ctx context.Context, partition string, now, until tim
 	return restored, err
 }
 
-// The method adopt takes a month that only the bucket knows into the database.
+// The method adopt records in the database a month of which only the bucket has information.
 func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status, error) {
 	s, err := a.readManifest(ctx, m)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status,
 	})
 }
 
-// The method restore brings the objects of a month to a table, and makes it a partition.
+// The method restore copies the objects of a month into a table, and makes the table a partition.
 func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.Time) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := longer(ctx, tx); err != nil {
@@ -116,7 +116,7 @@ func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.
 
 // copyObject copies the rows of an object to the table.
 func (a *Archiver) copyObject(ctx context.Context, tx pgx.Tx, m *month, o *object) error {
-	var failed error // the error of the copy has only its text
+	var failed error // the error of the copy contains this error only as text
 	rows := func(yield func([]any, error) bool) {
 		failed = a.readObject(ctx, m, o, func(values []any) error {
 			if !yield(values, nil) {
@@ -140,7 +140,7 @@ func (a *Archiver) copyObject(ctx context.Context, tx pgx.Tx, m *month, o *objec
 	return err
 }
 
-// manifest describes a month in the bucket, for those who have lost the database.
+// manifest describes a month in the bucket, for a restore without the database.
 type manifest struct {
 	Format  int              `json:"format"`
 	Table   string           `json:"table"`

@@ -13,9 +13,9 @@ import (
 
 // row is a pointer to a row of a table. A row of a table is also a row of a Parquet file.
 type row interface {
-	// The method targets are where the columns of a query are scanned to.
+	// The method targets are the pointers into which the columns of a query are scanned.
 	targets() []any
-	// The method normalize brings what was scanned to the form in which it is read back.
+	// The method normalize changes the scanned values to the form in which they are read back.
 	normalize()
 	// The method values are those of the columns of the table.
 	values() []any
@@ -101,7 +101,7 @@ func (u *usage) key() []string {
 
 // The type relation is a table whose months are archived.
 type relation struct {
-	name    string   // of the table
+	name    string   // the name of the table
 	short   string   // begins the names of its objects
 	columns []string // of the table
 	query   string   // the columns as they are scanned
@@ -134,7 +134,7 @@ var relations = []*relation{
 	},
 }
 
-// appendField appends a value of a row in a form that differs for different values.
+// appendField appends a value of a row in a form that is different for each value.
 func appendField(to []byte, value any) []byte {
 	switch v := value.(type) {
 	case *string:

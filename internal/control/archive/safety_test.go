@@ -35,7 +35,7 @@ const bothMonths = usageMonth + " " + eventsMonth
 
 // TestTheFirstStartWithAnArchive tests that a process that is started with an archive for the first
 // time drops no month before its archiver has begun, and that the archiver waits for a process that
-// is dropping partitions, which would not see that months are archived now.
+// is dropping partitions, which would not notice that months are now archived.
 func TestTheFirstStartWithAnArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,7 +108,7 @@ func TestAFullerArchiveIsNotReplaced(t *testing.T) {
 	if err := w.archiver.notLess(t.Context(), m, &Totals{}); err == nil {
 		t.Error("a month without rows replaces another")
 	}
-	// The remedy that the error names.
+	// This is the remedy that the error names.
 	if _, err := w.archiver.Restore(t.Context(), eventsMonth, w.now, w.now.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "is in the database") {
 		t.Errorf("the restore of a month that has a table: %v", err)
 	}
@@ -118,8 +118,8 @@ func TestAFullerArchiveIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestNoRestoreOverATable tests that the restore of a month that has a table, and that the database
-// does not know as archived, changes nothing.
+// TestNoRestoreOverATable tests that a restore changes nothing if the month has a table and is not
+// recorded as archived in the database.
 func TestNoRestoreOverATable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -136,7 +136,7 @@ func TestNoRestoreOverATable(t *testing.T) {
 }
 
 // TestADamagedManifestIsNotReplaced tests that an archive whose manifest cannot be read is not
-// replaced, because nothing tells what it has.
+// replaced, because it is not known what the archive contains.
 func TestADamagedManifestIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,8 +153,9 @@ func TestADamagedManifestIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestAProcessThatWasFrozenBeforeTheDrop tests that a process that another one has overtaken before
-// it drops a partition changes nothing in what the database has of the archive.
+// TestAProcessThatWasFrozenBeforeTheDrop tests that a process that is frozen before it drops a
+// partition, and overtaken by another process, does not change the database's information about the
+// archive.
 func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -172,7 +173,7 @@ func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A slow process may notice first that its lock is gone.
+	// A slow process may notice before this that it has lost its lock.
 	if _, err := w.archiver.Round(t.Context(), w.now); !errors.Is(err, errOther) && (err == nil || !strings.Contains(err.Error(), "the lock of the archive is lost")) {
 		t.Errorf("a process that was overtaken: %v", err)
 	}

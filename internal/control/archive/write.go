@@ -55,7 +55,7 @@ type execer interface {
 	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
 }
 
-// The method record notes an object of an attempt that is still the present one.
+// The method record records an object of an attempt, if that attempt is still the current one.
 func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt string, o *object) error {
 	tag, err := e.Exec(ctx, "INSERT INTO archive_objects (partition, number, key, bytes, sha256, digest, totals, last) "+
 		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
@@ -129,7 +129,7 @@ func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	if err := a.Bucket.put(ctx, m.manifestKey(), "application/json", bytes.NewReader(text), int64(len(text))); err != nil {
 		return err
 	}
-	a.at("clean") // after the manifest, which names only objects that are there
+	a.at("clean") // after the manifest, which names only existing objects
 	if err := a.clean(ctx, m, s); err != nil {
 		return err
 	}
@@ -154,8 +154,8 @@ func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
 	return nil
 }
 
-// readObject reads an object whole, and calls each for each row once it is known to be as it was
-// written, if each is not nil.
+// readObject reads a whole object, and compares it with what was written. If they are equal and
+// each is not nil, it then calls each for each row.
 func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each func(values []any) error) error {
 	file, done, err := temporary()
 	if err != nil {
@@ -183,8 +183,8 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 	return err
 }
 
-// The method replaceable returns an error if the partition of a month has less than the archive has
-// of it.
+// The method replaceable returns an error if the partition of a month has fewer rows than the
+// archive.
 func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 	var present *Totals
 	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
@@ -225,7 +225,7 @@ func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error 
 }
 
 // The method clean removes objects of a month that belong to attempts that were killed. A bucket
-// that keeps objects by a lock keeps them, too.
+// that locks objects against removal keeps these objects, too.
 func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
 	keys, err := a.Bucket.list(ctx, m.folder()+"-")
 	if err != nil {

@@ -7,7 +7,7 @@
 // [Open] connects to PostgreSQL 14 or later. [Migrate] brings the schema to the version of this
 // program, in steps, each in its own transaction. The steps are embedded and cannot be reverted.
 // Processes that start together take turns with an advisory lock. A schema that is newer than the
-// program is an error and stays as it is.
+// program is an error and is not changed.
 //
 // # Price
 //

@@ -94,7 +94,7 @@ func (l *Ledger) History(ctx context.Context, what, subject string, before int64
 // Verified is the result of [Ledger.Verify].
 type Verified struct {
 	Changes int64  // the number of changes that are unaltered
-	Hash    []byte // of the last of them
+	Hash    []byte // the hash of the last of them
 }
 
 // verifyPage is how many changes Verify reads at a time.

@@ -30,7 +30,7 @@ func Name(text string) (policy.ClientName, error) {
 	return name, nil
 }
 
-// Client returns a client's record. The error is [ErrNone] if it has none.
+// Client returns a client's record. The error is [ErrNone] if the client has no record.
 func (l *Ledger) Client(ctx context.Context, client string) (*Client, error) {
 	name, err := Name(client)
 	if err != nil {
@@ -217,7 +217,7 @@ func textOf(r *directory.Record) *string {
 	return nil
 }
 
-// checkReason returns what is wrong with a reason.
+// checkReason returns a description of the error in a reason, or "" if it is valid.
 func checkReason(reason string) error {
 	switch {
 	case reason == "":
@@ -242,7 +242,7 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 		return nil, invalidRecord(r, err)
 	}
 	for rule, own := range r.Limits {
-		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check does not check limits that have ended
+		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check ignores ended limits
 			return nil, invalidRecord(r, fmt.Errorf("limits for rule %q: %q: %w", rule, own.Limits, err))
 		}
 	}

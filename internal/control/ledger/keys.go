@@ -48,8 +48,7 @@ func (l *Ledger) Keys(ctx context.Context, client string, after *KeyPlace, n int
 	return found, err
 }
 
-// KeysNamed returns the keys of a name, those in force first. The error is [ErrNone] if there are
-// none.
+// KeysNamed returns the keys of a name, valid keys first. The error is [ErrNone] if there are none.
 func (l *Ledger) KeysNamed(ctx context.Context, name string) ([]Key, error) {
 	if checkKeyName(name) != nil {
 		return nil, ErrNone
@@ -119,7 +118,7 @@ func (l *Ledger) EditKeys(ctx context.Context, actor Actor, edit directory.KeyEd
 		return nil, err
 	}
 	done.Keys, err = l.KeysNamed(ctx, edit.Name)
-	if errors.Is(err, ErrNone) { // all of them were removed
+	if errors.Is(err, ErrNone) { // true if all of them were removed
 		done.Keys, err = []Key{}, nil
 	}
 	return done, err
@@ -158,7 +157,7 @@ func prepareRecord(edit *directory.KeyEdit) error {
 	return nil
 }
 
-// The method edited makes an edit of a copy of the keys in memory, which has the rules of every
+// The method edited makes an edit of a copy of the keys in memory, by the same rules as in every
 // directory. It returns the records that result.
 func (w *writing) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)
@@ -194,7 +193,7 @@ func (w *writing) edited(ctx context.Context, edit directory.KeyEdit, present []
 	return after, nil
 }
 
-// putKeys writes the keys that differ, each with a change of its own, and returns how many.
+// putKeys writes the keys that differ, each with its own change, and returns their number.
 func (w *writing) putKeys(ctx context.Context, actor Actor, action, reason string, before, after map[string]*directory.KeyRecord) (changed int, err error) {
 	hashes := slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after)))
 	slices.Sort(hashes)
@@ -260,8 +259,9 @@ func (w *writing) dropKeys(ctx context.Context, actor Actor, name policy.ClientN
 	return w.putKeys(ctx, actor, action+" "+name.String(), reason, before, nil)
 }
 
-// ImportKeys writes keys that are not in the table yet, with the tiers that they name. A record
-// that is nil, or that cannot be written, is left out. It returns their SHA-256.
+// ImportKeys writes keys that are not in the table yet, with the tiers that they name. It leaves
+// out records that are nil or that cannot be written. It returns the SHA-256 of each key that it
+// left out.
 func (l *Ledger) ImportKeys(ctx context.Context, actor Actor, records map[string]*directory.KeyRecord) (bad []string, err error) {
 	err = l.write(ctx, func(w *writing) error {
 		bad = bad[:0]

@@ -154,7 +154,7 @@ func TestForgettingAClientRemovesItsKeys(t *testing.T) {
 	}
 }
 
-// TestKeysArePagedByName tests that pages contain each key once, also where one name has several.
+// TestKeysArePagedByName tests that pages contain each key once, even if a name has several keys.
 func TestKeysArePagedByName(t *testing.T) {
 	t.Parallel()
 	l := open(t)

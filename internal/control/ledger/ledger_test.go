@@ -145,8 +145,8 @@ func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 	}
 }
 
-// TestReplacementsEndInTheFuture tests that a record that replaces another one has no end that has
-// passed, unless the one before has it, and that the error has the time now and the place.
+// TestReplacementsEndInTheFuture tests that a new record must not have an end in the past unless
+// the replaced record has the same end, and that the error contains the current time and the place.
 func TestReplacementsEndInTheFuture(t *testing.T) {
 	t.Parallel()
 	l := open(t)

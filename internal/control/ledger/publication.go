@@ -17,7 +17,7 @@ type Publish struct {
 	Generation int64
 }
 
-// The method check returns what is wrong with the step itself.
+// The method check returns a description of the error in the step itself.
 func (p *Publish) check() error {
 	switch {
 	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:
@@ -68,7 +68,7 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 }
 
 // Publish makes a step of a publication. encode is called with the new publication before it is
-// committed; an error of it changes nothing.
+// committed; if encode returns an error, nothing is changed.
 func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error) (
 	after *Policy, err error,
 ) {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTheViewOfQuotas tests that penstock.client_quotas has the limits that a proxy would apply to
-// a client, in the order of force, and that what has ended has none.
+// a client, in the order of precedence, and that ended records have no effect.
 func TestTheViewOfQuotas(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -30,7 +30,8 @@ const (
 	textBytesMax  = 512
 )
 
-// Threshold says who is told when a client has used a share of a quota in a calendar month of UTC.
+// Threshold names the receiver that is called when a client has used a share of a quota in a
+// calendar month (UTC).
 type Threshold struct {
 	Threshold string    `json:"threshold"`
 	Policy    string    `json:"policy"`
@@ -124,7 +125,7 @@ func (t *Threshold) text() *string {
 	return &s
 }
 
-// DeleteThreshold removes a threshold. Notices that were made are delivered all the same.
+// DeleteThreshold removes a threshold. Notices that were already made are still delivered.
 func (l *Ledger) DeleteThreshold(ctx context.Context, actor Actor, name, reason string) error {
 	if err := checkReason(reason); err != nil {
 		return err
@@ -185,8 +186,8 @@ func checkThreshold(t *Threshold) error {
 	return checkURL(t.URL)
 }
 
-// checkURL returns an [Invalid] if the receiver of notices is none. Which addresses it may have is
-// decided when it is called.
+// checkURL returns an [Invalid] if the URL of a receiver is invalid. Its addresses are checked when
+// the receiver is called.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > urlBytesMax || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.Fragment != "" ||
@@ -208,7 +209,7 @@ func Host(receiver string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// Notice is what is told about a client that has used a share of a quota.
+// Notice is a message that a client has used a share of a quota.
 type Notice struct {
 	Notice    string     `json:"notice" doc:"the identifier of the message: its header webhook-id"`
 	Threshold string     `json:"threshold"`
@@ -230,7 +231,8 @@ type NoticeKey struct {
 	Notice string    `json:"notice"`
 }
 
-// Notices returns the newest n notices of a threshold that come after a key; all if it is nil.
+// Notices returns the newest n notices of a threshold that come after a key, or the newest n if the
+// key is nil.
 func (l *Ledger) Notices(ctx context.Context, threshold string, after *NoticeKey, n int) ([]Notice, error) {
 	query, args := "", []any{threshold, n}
 	if after != nil {

@@ -101,14 +101,14 @@ func (t *Tier) text() *string {
 	text, err := json.Marshal(struct {
 		Note string `json:"note,omitempty"`
 	}{t.Note})
-	if err != nil { // a struct of a string can always be marshaled
+	if err != nil { // a struct of strings can always be marshaled
 		return nil
 	}
 	s := string(text)
 	return &s
 }
 
-// checkTier returns what is wrong with a tier.
+// checkTier returns a description of the error in a tier, or nil.
 func checkTier(t Tier) error {
 	for _, field := range []struct {
 		place, value string

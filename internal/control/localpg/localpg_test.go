@@ -46,7 +46,7 @@ func TestFoldersThatCannotHoldAServer(t *testing.T) {
 		t.Errorf("a long path: %v", err)
 	}
 	if os.Geteuid() != 0 {
-		return // only root gives the server to another user
+		return // only root can run the server as another user
 	}
 	closed, err := os.MkdirTemp("", "pg")
 	if err != nil {

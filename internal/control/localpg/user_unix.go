@@ -45,7 +45,7 @@ func (o owner) take(folder string) error {
 	return nil
 }
 
-// The method prepare makes the owner run a command, in a separate process group. So Ctrl-C in a
+// The method prepare makes a command run as the owner, in a separate process group. So Ctrl-C in a
 // terminal signals only the program that stops the server.
 func (o owner) prepare(command *exec.Cmd) {
 	command.Dir = "/"

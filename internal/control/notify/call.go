@@ -28,9 +28,9 @@ import (
 const (
 	// callTime bounds a call of a receiver.
 	callTime = 10 * time.Second
-	// answerBytesMax bounds what is read of an answer, which is not used.
+	// answerBytesMax bounds how much of an answer's body is read; the body is not used.
 	answerBytesMax = 64 << 10
-	// secretPrefix begins a secret, as Standard Webhooks has it.
+	// secretPrefix begins a secret, as in Standard Webhooks.
 	secretPrefix   = "whsec_"
 	secretBytes    = 32
 	secretBytesMin = 24
@@ -45,7 +45,7 @@ func NewSecret() string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
 }
 
-// ParseSecrets parses secrets, one in a line. Messages are signed by each.
+// ParseSecrets parses secrets, one in a line. Messages are signed with each of them.
 func ParseSecrets(text string) (secrets [][]byte, err error) {
 	for _, line := range strings.Fields(text) {
 		digits, ok := strings.CutPrefix(line, secretPrefix)
@@ -109,7 +109,8 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 	return nil
 }
 
-// The variable reserved are networks that are not public, or lead to some that are not.
+// The variable reserved are networks that are not public, or through which such networks can be
+// reached.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
@@ -134,7 +135,7 @@ type data struct {
 	Units     int64       `json:"units"`
 }
 
-// The method call tells the receiver of a notice, and returns nil if it has answered 2xx.
+// The method call sends a notice to its receiver, and returns nil if the receiver has answered 2xx.
 func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	body, err := json.Marshal(message{Type: "usage.threshold", Timestamp: o.madeAt.UTC(), Data: data{Threshold: o.threshold, Client: o.client, Policy: o.policy,
 		Rule: o.rule, Month: o.month, Percent: o.percent, Used: json.Number(o.used), Units: o.units}})

@@ -12,8 +12,8 @@ import (
 )
 
 // TestReceiversThatMayNotBeCalled tests that a receiver at an address that is not public, such as
-// one of this machine, is not called unless its network is allowed, and that the decision is on the
-// address that is called, not on its name.
+// one of this machine, is not called unless its network is allowed, and that the address that is
+// called decides this, and not the name.
 func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -78,8 +78,8 @@ func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	}
 }
 
-// TestSecrets tests that a secret that is none is an error with a remedy, and that a new one is
-// read.
+// TestSecrets tests that an invalid secret is an error with a remedy, and that a new secret can be
+// parsed.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "secret", "whsec_", "whsec_c2hvcnQ=", "whsec_!", strings.Repeat(NewSecret()+"\n", 5)} {
@@ -118,7 +118,7 @@ func TestAReplayIsDenied(t *testing.T) {
 		_ = answer.Body.Close()
 		return answer.StatusCode
 	}
-	const id, at, body = "msg_1", "1795435200", `{"type":"usage.threshold"}` // the time is start
+	const id, at, body = "msg_1", "1795435200", `{"type":"usage.threshold"}` // the current time is start
 	signature := c.sign(id, at, []byte(body))
 	for range 2 {
 		if status := ask(id, at, signature, body); status != http.StatusOK {

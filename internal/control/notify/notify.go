@@ -18,21 +18,23 @@ const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
 	// every is the least pause between two rounds. A round that takes long is followed by a pause
-	// of ten times its length, so that adding up usage takes a tenth of a connection at most.
+	// of ten times its length, so that adding up usage takes at most a tenth of the time of a
+	// connection.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
 	// makeTime bounds the part of a round that makes notices, and sendTime how long a round sends
-	// to one receiver, apart from the last call. Its other notices wait for the next round.
+	// to one receiver, apart from the last call. The receiver's other notices wait for the next
+	// round.
 	makeTime = roundTime / 2
 	sendTime = 30 * time.Second
-	// makeErrorsMax is how many errors of thresholds a round reports.
+	// makeErrorsMax is the maximum number of errors of thresholds that a round reports.
 	makeErrorsMax = 5
-	// noticesMax is how many notices a round makes for one threshold, and sentMax how many it
-	// sends.
+	// noticesMax is the maximum number of notices that a round makes for one threshold, and sentMax
+	// the maximum number that it sends.
 	noticesMax = 10_000
 	sentMax    = 1000
-	// receiversMax is how many receivers are called at a time.
+	// receiversMax is the maximum number of receivers that are called at a time.
 	receiversMax = 16
 	// firstPause is the pause after the first failure. Each further one is twice as long, up to
 	// pauseMax.
@@ -40,8 +42,8 @@ const (
 	pauseMax   = time.Hour
 	// giveUpAfter is the time after which a notice is not sent any more.
 	giveUpAfter = 72 * time.Hour
-	// keptFor is how long a notice is kept after it was sent or given up. Usage of a month that
-	// arrives late finds the notice, so none is made twice.
+	// keptFor is how long a notice is kept after it was sent or abandoned. If usage of the month
+	// arrives late, the notice still exists, so no second one is made.
 	keptFor         = 400 * 24 * time.Hour
 	troubleBytesMax = 300
 )
@@ -52,7 +54,7 @@ type Notifier struct {
 	Caller *Caller
 	Logger *slog.Logger
 
-	making time.Duration    // of the last round's statements; Run pauses ten times as long
+	making time.Duration    // the duration of the last round's statements; Run pauses ten times as long
 	step   func(string)     // is called before each step; for tests
 	clock  func() time.Time // measures how long a round takes; [time.Now] unless a test sets it
 }
@@ -93,8 +95,8 @@ func (n *Notifier) Run(ctx context.Context) {
 	}
 }
 
-// Round makes the notices that are missing, and sends those that are due at an instant. It does
-// nothing while another process does.
+// Round makes the notices that are missing, and sends the notices that are due at an instant. It
+// does nothing while another process makes and sends notices.
 func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
@@ -121,8 +123,8 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 	return errors.Join(making, sending, err)
 }
 
-// makeNotices makes the notices of a month for a threshold. A month that was over before the
-// threshold was written has none.
+// makeNotices makes the notices of a month for a threshold. There are no notices of a month that
+// was over before the threshold was written.
 const makeNotices = `
 INSERT INTO notices (notice, threshold, client, month, percent, policy, rule, used, units, url, made_at, next_at)
 SELECT 'msg_' || replace(gen_random_uuid()::text, '-', ''), t.threshold, u.client, $2::date, p.percent, t.policy, t.rule, u.used, t.units, t.url, $3, $3
@@ -183,15 +185,15 @@ type notice struct {
 	madeAt                                          time.Time
 }
 
-// dueNotices selects the notices that are due. It takes the first of each receiver, then the
-// second of each, so that one with many does not keep the others from being told.
+// dueNotices selects the notices that are due. It takes the first notice of each receiver, then the
+// second of each, so that a receiver with many notices does not delay the others.
 const dueNotices = `
 SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
 ORDER BY place, next_at, notice LIMIT $2`
 
-// The method send sends the notices that are due: those of one receiver in turn, and until one
-// fails.
+// The method send sends the notices that are due: those of one receiver one after the other, until
+// one fails.
 func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	passed := n.watch()
 	rows, err := n.Pool.Query(ctx, dueNotices, now, sentMax)
@@ -228,13 +230,14 @@ func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// pauseAfter returns the pause after so many attempts.
+// pauseAfter returns the pause after the given number of attempts.
 func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)
 }
 
 // sendTo sends notices to one receiver, until one fails or sendTime is over. Each attempt is
-// counted before it is made, so that a process that is killed in one does not repeat it at once.
+// counted before it is made, so that a process that is killed during an attempt does not repeat it
+// at once.
 func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time) error {
 	passed := n.watch()
 	for i, o := range notices {
@@ -242,7 +245,7 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time
 			return nil
 		}
 		n.at("attempt")
-		now := began.Add(passed()) // receivers deny a message whose time is old
+		now := began.Add(passed()) // receivers reject a message with an old time
 		next := now.Add(pauseAfter(o.attempts + 1))
 		tag, err := n.Pool.Exec(ctx, "UPDATE notices SET attempts = attempts + 1, next_at = $2 WHERE notice = $1", o.id, next)
 		if err != nil {
@@ -269,8 +272,8 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time
 	return nil
 }
 
-// The method failed records that the first of the notices could not be sent. The others wait as
-// long as that one.
+// The method failed records that the first of the notices could not be sent. The other notices wait
+// as long as the first.
 func (n *Notifier) failed(ctx context.Context, notices []notice, now, next time.Time, why error) error {
 	o, text := &notices[0], why.Error()
 	text = text[:min(len(text), troubleBytesMax)]

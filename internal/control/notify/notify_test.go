@@ -42,10 +42,10 @@ const (
 	childStep     = "PENSTOCK_TEST_STEP"
 )
 
-// The constant secrets are those of every test: the one before and the present one.
+// The constant secrets are those of every test: the previous one and the current one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
 
-// machine is the networks of this machine, where the receivers of tests are.
+// The constant machine holds the networks of this machine, where the receivers of tests are.
 var machine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -147,9 +147,9 @@ type receiver struct {
 	t        *testing.T
 	mu       sync.Mutex
 	now      time.Time
-	answer   func(w http.ResponseWriter, r *http.Request) bool // answers in its place, and returns true
+	answer   func(w http.ResponseWriter, r *http.Request) bool // answers itself, and returns true
 	messages []message
-	ids      []string // of each message, also of repeated ones
+	ids      []string // one for each message, including repeated ones
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -215,8 +215,8 @@ func (r *receiver) wants(want ...string) {
 	}
 }
 
-// TestEachShareIsToldOnce tests that each client that has used a share of a quota is told once in a
-// month, though several processes look at once, and again in the next month.
+// TestEachShareIsToldOnce tests that each client that has used a share of a quota causes one notice
+// per month, although several processes look at the same time.
 func TestEachShareIsToldOnce(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -264,7 +264,7 @@ func TestEachShareIsToldOnce(t *testing.T) {
 }
 
 // TestReceiversThatFail tests that a notice is sent again with growing pauses while its receiver
-// fails, redirects, hangs or is away, that another receiver waits for none of this, and that a
+// fails, redirects, hangs or is away, that another receiver is not delayed by this, and that a
 // notice is given up after three days.
 func TestReceiversThatFail(t *testing.T) {
 	t.Parallel()
@@ -335,7 +335,7 @@ func TestReceiversThatFail(t *testing.T) {
 	bad.wants()
 }
 
-// TestAReceiverThatIsAway tests that a notice arrives once its receiver is there.
+// TestAReceiverThatIsAway tests that a notice arrives once its receiver is available.
 func TestAReceiverThatIsAway(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

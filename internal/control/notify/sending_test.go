@@ -24,8 +24,8 @@ func (w *world) forget(client string) {
 	}
 }
 
-// TestAForgottenClientIsNotTold tests that no notice names a client that was forgotten: neither one
-// that waits for its next attempt, nor one that a round has already read.
+// TestAForgottenClientIsNotTold tests that no notice names a client that was forgotten: neither a
+// notice that waits for its next attempt, nor one that a round has already read.
 func TestAForgottenClientIsNotTold(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -71,16 +71,17 @@ func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	}
 }
 
-// The method passes makes a clock for the rounds of w, and returns a function that moves it on.
+// The method passes makes a clock for the rounds of w, and returns a function that advances the
+// clock.
 func (w *world) passes() func(time.Duration) {
 	var passed atomic.Int64
 	w.clock = func() time.Time { return start.Add(time.Duration(passed.Load())) }
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// TestASlowReceiverWithManyNotices tests that a receiver with more notices than a round sends, all
-// older, does not keep another from being told, that a round sends to it for a bounded time, and
-// that its other notices stay due.
+// TestASlowReceiverWithManyNotices tests that a receiver with more and older notices than a round
+// sends does not keep another receiver from getting its notices, that a round sends to it for a
+// bounded time, and that its other notices stay due.
 func TestASlowReceiverWithManyNotices(t *testing.T) {
 	t.Parallel()
 	w, slow, other := newWorld(t), newReceiver(t), newReceiver(t)
@@ -107,7 +108,7 @@ func TestASlowReceiverWithManyNotices(t *testing.T) {
 }
 
 // TestTheTimeOfAMessageIsThatOfItsCall tests that a message is signed with the time at which it is
-// sent, though its round began long before: a receiver denies an old one.
+// sent, even if its round began long before: a receiver rejects an old time.
 func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -125,7 +126,7 @@ func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 }
 
 // TestAThresholdThatFails tests that an error of one threshold is reported, and that other notices
-// are made and sent all the same.
+// are still made and sent.
 func TestAThresholdThatFails(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

@@ -10,7 +10,8 @@
 //
 // # When not to use it
 //
-// What a client may still use at this moment is in its counters in Redis: ask a proxy.
+// The units that a client can use at this moment are in its counters in Redis: ask a proxy for
+// them.
 package reports
 
 import (

@@ -12,11 +12,11 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// requestsMin is how many requests nodes must have decided by a candidate before their share of
-// denials counts.
+// requestsMin is the number of requests that nodes must have decided by a candidate before their
+// share of denials counts.
 const requestsMin = 100
 
-// The type counts are the requests of a policy's rules on one node. The rule "" is the policy
+// The type counts holds the requests of a policy's rules on one node. The rule "" is the policy
 // itself.
 type counts map[string]count
 
@@ -30,8 +30,8 @@ type trial struct {
 
 // Share returns the fraction of requests that were denied on the nodes of a candidate, since each
 // of them first reported it. The requests are the denials of all rules and the admissions of the
-// rule with the most. Nodes do not report how many requests met no rule, so the true share may be
-// less.
+// rule that admitted the most. Nodes do not report how many requests no rule applied to, so the
+// true share may be smaller.
 func Share(denied, admitted uint64) ledger.Parts {
 	if denied+admitted == 0 {
 		return 0
@@ -82,7 +82,7 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.
 	_, err = r.Ledger.Publish(ctx, ledger.Actor{Name: "control", Origin: "bound of denials"}, p.Policy,
 		ledger.Publish{Step: ledger.StepWithdraw, Generation: p.Generation}, reason, r.Encode)
 	if errors.Is(err, ledger.ErrChanged) {
-		return nil // another process or an operator was first
+		return nil // another process or an operator has already withdrawn it
 	}
 	if err == nil {
 		r.Logger.Warn("a candidate of a policy is withdrawn", "policy", p.Policy, "revision", p.Candidate, "reason", reason)
@@ -117,7 +117,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 			byRule[rule] += n.admitted - min(n.admitted, before.admitted)
 		}
 	}
-	if len(t.first) > fleet.NodesMax { // processes have ended, or Redis contains invented nodes
+	if len(t.first) > fleet.NodesMax { // processes have ended, or Redis contains forged nodes
 		maps.DeleteFunc(t.first, func(node string, _ counts) bool { return !present[node] })
 	}
 	for _, n := range byRule {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // The type follower follows a policy in two goroutines: one listens, and one looks.
@@ -30,8 +31,8 @@ type follower struct {
 func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Follower, error) {
 	f := &follower{source: s, changed: changed, wake: make(chan struct{}, 1), reload: make(chan chan error)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.running.Go(f.listen)
-	f.running.Go(f.run)
+	survive.Go(&f.running, f.source.o.Logger, f.listen)
+	survive.Go(&f.running, f.source.o.Logger, f.run)
 	return f, nil
 }
 

@@ -50,7 +50,7 @@ func (s *Store) follow(ask func(context.Context) error) {
 			s.reporter.failed(time.Now(), failure, 0)
 		}
 		if first {
-			close(s.discovered)
+			s.discovery.Do(func() { close(s.discovered) })
 		}
 		pause := askEveryMin + rand.N(askEveryMax-askEveryMin)
 		select {

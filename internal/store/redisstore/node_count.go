@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Parameters of counting nodes.
@@ -34,7 +36,7 @@ const (
 // [Store.Nodes]. It may be called more than once and concurrently. The counting ends when the store
 // is closed, and does not start if the store is closed already.
 func (s *Store) CountNodes() {
-	s.counting.Do(func() { s.running.Go(s.countNodes) })
+	s.counting.Do(func() { survive.Go(&s.running, s.settings.logger, s.countNodes) })
 }
 
 // Nodes returns the number of nodes that use this Redis, including this one, or 0 if it is unknown.

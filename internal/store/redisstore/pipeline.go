@@ -134,12 +134,17 @@ func (n *node) dispatch() {
 		}
 		select {
 		case l := <-n.idle:
-			l.batch(nil)
-			n.idle <- l
+			l.batchWaiting()
 		case <-n.ctx.Done():
 			return
 		}
 	}
+}
+
+// batchWaiting sends a batch of waiting calls, and frees the lane even if that panics.
+func (l *lane) batchWaiting() {
+	defer func() { l.node.idle <- l }()
+	l.batch(nil)
 }
 
 // batchOne sends a batch that starts with one call.

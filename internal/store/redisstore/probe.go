@@ -50,6 +50,7 @@ func (n *node) watch() {
 		case <-n.opened:
 			n.probe()
 		case <-timer.C:
+			n.probe() // if a panic has ended the last one
 			n.breaker.whileHalfOpen(n.reporter.untried)
 		}
 		timer.Stop()
@@ -57,7 +58,7 @@ func (n *node) watch() {
 			timer.Reset(checkEvery)
 		}
 		if first {
-			close(n.inspected)
+			n.inspection.Do(func() { close(n.inspected) })
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/survive"
 	"github.com/penstock/penstock/lua"
 )
 
@@ -37,8 +38,9 @@ type node struct {
 	running sync.WaitGroup
 	opened  chan struct{} // signals the watch that the breaker has opened
 	// inspected is closed after the first attempt to connect, even a failed one.
-	inspected chan struct{}
-	closing   sync.Once
+	inspected  chan struct{}
+	inspection sync.Once
+	closing    sync.Once
 	// when the latest answered batch was sent, in nanoseconds since the store was created
 	lastAnswered atomic.Int64
 	// when the first batch that has timed out since the last answer was sent; by the same clock; 0
@@ -74,10 +76,10 @@ func newNode(s *Store, a address) *node {
 	n.idle = make(chan *lane, settings.lanes)
 	for range settings.lanes {
 		n.idle <- newLane(n)
-		n.running.Go(n.dispatch)
+		survive.Go(&n.running, settings.logger, n.dispatch)
 	}
-	n.running.Go(n.watch)
-	n.running.Go(n.pingWhenLate)
+	survive.Go(&n.running, settings.logger, n.watch)
+	survive.Go(&n.running, settings.logger, n.pingWhenLate)
 	return n
 }
 

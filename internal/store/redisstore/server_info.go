@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Parameters of reading what servers report about themselves.
@@ -99,7 +101,7 @@ func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	r.mu.Lock()
 	if r.reading == nil && !r.closed && (r.read.IsZero() || now.Sub(r.read) >= InfoEvery) {
 		r.read, r.reading = now, make(chan struct{})
-		s.running.Go(s.readInfos)
+		survive.Go(&s.running, s.settings.logger, s.readInfos)
 	}
 	reading := r.reading
 	r.mu.Unlock()
@@ -133,7 +135,7 @@ func (s *Store) readInfos() {
 	infos := make([]ServerInfo, len(nodes))
 	var asking sync.WaitGroup
 	for i, n := range nodes {
-		asking.Go(func() { infos[i] = n.readInfo() })
+		survive.Go(&asking, s.settings.logger, func() { infos[i] = n.readInfo() })
 	}
 	asking.Wait()
 	r := &s.infos

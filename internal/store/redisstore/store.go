@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Store keeps counters in Redis: in one server, in the master that sentinels name, in a cluster, or
@@ -37,6 +38,7 @@ type Store struct {
 	rediscoverNow chan struct{} // a signal that starts a round of discovery
 	// closed after the first round of discovery, even a failed one
 	discovered chan struct{}
+	discovery  sync.Once
 	lost       atomic.Pointer[Failure]
 
 	ctx     context.Context // the context ends when the store closes
@@ -80,10 +82,10 @@ func (s *Store) start() {
 	switch s.settings.mode {
 	case ModeCluster:
 		s.cluster = &cluster{store: s, nodes: map[string]*node{}}
-		s.running.Go(func() { s.follow(s.askCluster) })
+		survive.Go(&s.running, s.settings.logger, func() { s.follow(s.askCluster) })
 	case ModeSentinel:
-		s.running.Go(func() { s.follow(s.askSentinels) })
-		s.running.Go(s.listen)
+		survive.Go(&s.running, s.settings.logger, func() { s.follow(s.askSentinels) })
+		survive.Go(&s.running, s.settings.logger, s.listen)
 	case ModeRing:
 		s.ring = newRing(s)
 		close(s.discovered)

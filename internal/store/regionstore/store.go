@@ -33,6 +33,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // These are the bounds of the questions.
@@ -97,7 +98,7 @@ func New(inner counter.Batcher, publish func(ctx context.Context, message []byte
 	s := &Store{inner: inner, publish: publish, logger: logger, seed: maphash.MakeSeed(), asked: make([]atomic.Int64, placesMax),
 		queue: make(chan Question, queueMax)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.running.Go(s.send)
+	survive.Go(&s.running, logger, s.send)
 	return s
 }
 

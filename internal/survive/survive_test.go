@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package survive
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// TestWorkGoesOnAfterAPanic tests that work that panics is begun again until it returns, and that
+// its panic is counted and logged with its stack.
+func TestWorkGoesOnAfterAPanic(t *testing.T) {
+	var running sync.WaitGroup
+	var log eventually.Journal
+	before, begun := Panics(), 0
+	Go(&running, log.Logger(), func() {
+		if begun++; begun == 1 {
+			panic("provoked")
+		}
+	})
+	running.Wait()
+	if begun != 2 || Panics() != before+1 || !strings.Contains(log.String(), "provoked") || !strings.Contains(log.String(), "survive_test.go") {
+		t.Errorf("begun %d times, %d panics, the log is %s", begun, Panics()-before, log.String())
+	}
+}
