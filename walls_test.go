@@ -71,9 +71,10 @@ var imports = map[string][]string{
 		"internal/store/redisstore",
 	},
 	"internal/control/api": {
-		"core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/credential", "internal/directory",
+		"core/counter", "core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/credential", "internal/directory",
 		"internal/feed", "internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
 	},
+	"controlclient":                  {},
 	"internal/control/archive":       {"internal/control/retain"},
 	"internal/control/notify":        {},
 	"internal/control/ingest":        {"internal/events", "internal/feed"},
@@ -95,6 +96,7 @@ var imports = map[string][]string{
 	"internal/fleet":                 {"internal/enforce/topk", "internal/events", "internal/store/redisstore", "internal/survive"},
 	"internal/test/storetest":        {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":        {"internal/test/eventually", "internal/test/freeport"},
+	"internal/test/clientgen":        {},
 	"internal/test/pgtest":           {"internal/control/localpg"},
 	"internal/test/s3test":           {"internal/test/eventually", "internal/test/freeport", "internal/test/module"},
 	"internal/test/dnstest":          {},
@@ -176,7 +178,7 @@ var imports = map[string][]string{
 		"internal/usage/inflate",
 	},
 	"cmd/penstock": {
-		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
+		"controlclient", "core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
 		"internal/control/ledger", "internal/control/localpg", "internal/control/notify", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/control/reports", "internal/control/retain",

@@ -66,7 +66,7 @@ func startControlAt(t *testing.T, address, database, redis, token string, args .
 }
 
 // readiness is the answer of /readyz.
-type readiness struct{ Database, Schema, Redis, Publisher string }
+type readiness struct{ Database, Schema, Redis, Publisher, OIDC string }
 
 // The method ready asks /readyz. The status is 0 if there is no answer.
 func (c *controlPlane) ready() (status int, r readiness) {

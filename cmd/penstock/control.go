@@ -31,6 +31,8 @@ the address. PGPASSWORD, PGPASSFILE and a service file work as with psql. Redis 
 by REDIS_MODE, REDIS_ADDR and so on. If the proxies of each region have a Redis of their own, give --region for each, in place of
 --redis. Any number of processes may run over one database, each with all regions or some of them.
 
+People may use the tokens of an OpenID Connect issuer (--oidc-issuer) instead of tokens of the control plane.
+
 The first start prints an admin's token, once. /healthz, /readyz and /openapi.json need no token.`
 
 // controlFlags are the flags of the commands of the control plane, as written.
@@ -46,6 +48,7 @@ type controlFlags struct {
 	policyKey    string
 	archive      archiveFlags
 	webhooks     webhookFlags
+	oidc         oidcFlags
 }
 
 func newControl() *cobra.Command {
@@ -108,6 +111,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.policyKey, "policy-key", "", "a `FILE` with the private key that signs policies, made by penstock control policy key")
 	f.archive.register(flags)
 	f.webhooks.register(flags)
+	f.oidc.register(flags)
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
@@ -135,6 +139,11 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
+	issuer, people, err := f.oidc.open(logger)
+	if err != nil {
+		return err
+	}
+	defer issuer.Close()
 	listener, err := f.listener(logger)
 	if err != nil {
 		return err
@@ -144,7 +153,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
 	return control.Run(ctx, control.Options{Database: database, Regions: regions, Listener: listener, Logger: logger, PolicyKey: key,
-		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks})
+		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks, People: people})
 }
 
 // listener listens on the address in the flags.

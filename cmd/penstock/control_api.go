@@ -3,22 +3,19 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/controlclient"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/listen"
@@ -149,61 +146,33 @@ func (c *controlClient) sendJSON(ctx context.Context, method, path string, body,
 }
 
 // send sends a request with further header fields, names and values in turn, and decodes the
-// answer. The status is 0 if there is no answer.
+// answer. The status is that of the answer if the control plane reports an error.
 func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any, header ...string) (status int, err error) {
-	token, err := c.token()
+	caller, err := c.open()
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	base, err := url.Parse(c.url)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return 0, fmt.Errorf("--control %q is no URL: write http://127.0.0.1:7070", c.url)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.url, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
+	fields := http.Header{}
 	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		fields.Set(header[i], header[i+1])
 	}
-	response, err := (&http.Client{Timeout: adminTimeout + time.Second}).Do(r)
-	if err != nil {
-		return 0, fmt.Errorf("asking the control plane: %w; is it running?", err)
+	err = caller.Do(ctx, method, path, fields, body, answer)
+	var problem *controlclient.Error
+	if errors.As(err, &problem) {
+		status = problem.Status
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, adminReplyBytesMax))
-	if err != nil {
-		return response.StatusCode, fmt.Errorf("reading the answer of the control plane: %w", err)
-	}
-	if response.StatusCode >= http.StatusBadRequest {
-		return response.StatusCode, problemOf(response.Status, text)
-	}
-	if response.StatusCode == http.StatusNoContent {
-		return response.StatusCode, nil
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return response.StatusCode, fmt.Errorf("the answer from %s is not that of a control plane: %w", c.url, err)
-	}
-	return response.StatusCode, nil
+	return status, err
 }
 
-// problemOf returns the error of a problem document.
-func problemOf(status string, text []byte) error {
-	var problem struct {
-		Detail string
-		Errors []struct{ Message, Location string }
+// open returns a caller of the control plane.
+func (c *controlClient) open() (*controlclient.Client, error) {
+	token, err := c.token()
+	if err != nil {
+		return nil, err
 	}
-	if json.Unmarshal(text, &problem) != nil || problem.Detail == "" {
-		problem.Detail = strings.TrimSpace(string(text))
+	caller, err := controlclient.New(c.url, controlclient.Options{Token: token, HTTP: &http.Client{Timeout: adminTimeout}})
+	if err != nil {
+		return nil, fmt.Errorf("--control: %w", err)
 	}
-	for _, e := range problem.Errors {
-		problem.Detail += "; " + e.Location + ": " + e.Message
-	}
-	return fmt.Errorf("the control plane answered %s: %s", status, problem.Detail)
+	return caller, nil
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// process is what all configurations share.
+// The variable process holds what all configurations share.
 var process = front.NewProcess(newLogger())
 
 // penstockInit is called once, when Envoy loads the module. It lets as many threads run Go code as

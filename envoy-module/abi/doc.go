@@ -12,7 +12,7 @@
 //
 // # Price
 //
-// A crossing takes some 100 ns. A stream takes 1 KB of C memory.
+// A crossing takes about 100 ns. A stream takes 1 KB of C memory.
 //
 // # When not to use it
 //

@@ -24,7 +24,7 @@ import (
 // tracer makes the span of a stream.
 type tracer C.stream
 
-// tracerOf returns the tracer of a stream, nil if Envoy does not trace the request.
+// tracerOf returns the tracer of a stream, or nil if Envoy does not trace the request.
 func tracerOf(s *C.stream) front.Tracer {
 	if !s.traced {
 		return nil

@@ -22,7 +22,7 @@ import (
 // process has.
 const againAfter = time.Second
 
-// Options configures a console. Each is required.
+// Options configures a console. All fields are required.
 type Options struct {
 	Metrics prometheus.Gatherer
 	// Panicked is called during a panic of a request.
@@ -34,10 +34,10 @@ type Options struct {
 type Console struct {
 	options Options
 	guard   listen.Guard
-	now     atomic.Pointer[claim] // in force; nil for none
+	now     atomic.Pointer[claim] // the claim in force; nil for none
 
 	mu      sync.Mutex
-	claims  []*claim // the latest last
+	claims  []*claim // all claims, the latest last
 	serving *server  // nil unless an address is open
 	again   *time.Timer
 }
@@ -107,7 +107,7 @@ func (c *Console) settle() error {
 			return nil
 		}
 		if s.address == own.address {
-			c.stop() // it takes the address with other settings
+			c.stop() // it opens the address again with other settings
 		}
 	}
 	opened, err := c.open(own.ready)
@@ -134,7 +134,7 @@ func (c *Console) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.again == nil {
-		return // all is settled
+		return // everything is settled
 	}
 	if err := c.settle(); err != nil {
 		c.options.Logger.Error("operators are not served", "error", err)

@@ -113,8 +113,9 @@ func TestTheLatestClaimIsServed(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfAnotherProcess: during a hot restart, the process before has the address. The
-// claim stands, the log names the address, and the console serves it as soon as it is free.
+// TestAnAddressOfAnotherProcess: during a hot restart, the previous process has the address. The
+// claim remains, the log names the address, and the console serves the address as soon as it is
+// free.
 func TestAnAddressOfAnotherProcess(t *testing.T) {
 	said := new(eventually.Journal)
 	c := newConsole(t, said.Logger())
@@ -136,7 +137,7 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 }
 
 // TestAnAddressKeepsItsToken: while another process has the address of the latest claim, the
-// address of the claim before is open. The latest claim needs no token, and admits nobody there.
+// address of the previous claim is open. The latest claim needs no token, and admits nobody there.
 func TestAnAddressKeepsItsToken(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	public, local := freeport.Address(t), freeport.Address(t)
@@ -169,8 +170,8 @@ func TestAnAddressKeepsItsToken(t *testing.T) {
 	}
 }
 
-// TestAnAddressThatCannotBe: an address that will never be free denies the claim, and the claim
-// before stays in force.
+// TestAnAddressThatCannotBe: an address that will never be free makes the claim fail, and the
+// previous claim stays in force.
 func TestAnAddressThatCannotBe(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	address := freeport.Address(t)
@@ -232,8 +233,8 @@ func askWith(t *testing.T, address, path, token string, fields ...string) (int, 
 	return ask(t, address, path, fields...)
 }
 
-// TestSettingsAreChecked: what could not be served safely, or would have no effect, is an error
-// that names the remedy.
+// TestSettingsAreChecked: a setting that could not be served safely, or would have no effect, is an
+// error that names the remedy.
 func TestSettingsAreChecked(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"listen is missing":             {},

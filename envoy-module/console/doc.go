@@ -11,9 +11,9 @@
 // listener is closed when the last claim ends.
 //
 // If another process has the address, as during a hot restart, the log names it, and the console
-// tries again each second. Requests are decided meanwhile. The address of the claim before stays
+// tries again each second. Requests are decided meanwhile. The address of the previous claim stays
 // open and answers 503, so that a claim without a token serves nothing at an address that was
-// claimed with one. Any other error of an address denies the claim.
+// claimed with one. Any other error of an address makes the claim fail.
 //
 // # Price
 //
@@ -21,5 +21,5 @@
 //
 // # When not to use it
 //
-// In programs of one configuration, such as the bridge: they serve package operator themselves.
+// In programs with one configuration, such as the bridge, which serve package operator themselves.
 package console

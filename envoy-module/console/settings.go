@@ -37,7 +37,7 @@ type Settings struct {
 	SocketMode string `json:"socket_mode,omitempty"`
 }
 
-// modeDefault is the mode of a Unix socket, if none is given.
+// modeDefault is the mode of a Unix socket if no mode is given.
 const modeDefault = 0o660
 
 // The type ready is the settings after they were checked, with the secrets that they name.
@@ -50,7 +50,7 @@ type ready struct {
 	tls           *tls.Config
 }
 
-// Check returns what is wrong with the settings.
+// Check returns the errors of the settings.
 func (s *Settings) Check() error {
 	_, err := s.read()
 	return err
@@ -92,7 +92,7 @@ func (s *Settings) read() (r *ready, err error) {
 	return r, nil
 }
 
-// The method check returns what does not go together.
+// The method check returns the errors of settings that contradict each other.
 func (r *ready) check() error {
 	s, unix := &r.text, r.address.Network == "unix"
 	switch {

@@ -32,7 +32,7 @@ func served(t *testing.T, address string) int64 {
 }
 
 // TestARenewedCertificateIsServed: a claim reads the files of the certificate anew, and is served
-// with what it read, also if the files have the names of the claim before.
+// with the new certificate, even if the files have the same names as in the previous claim.
 func TestARenewedCertificateIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	folder := t.TempDir()

@@ -29,8 +29,8 @@ const (
 	batchMax  = 64
 	// askersUsual is how many of them ask at the same time. The others wait, so that requests that
 	// arrive meanwhile are asked about together, by as many calls as the store has connections.
-	// Another one helps if a request has been in the queue for helpAfter: a call may wait, for
-	// units of others or for the directory.
+	// Another goroutine helps if a request has been in the queue for helpAfter: a call may wait,
+	// for units of others or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
 	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,
@@ -63,7 +63,7 @@ type asker struct {
 	mu      sync.Mutex
 	more    sync.Cond
 	waiting waitList
-	sources [sourceCounts]int32 // of the requests in the queue
+	sources [sourceCounts]int32 // by source, the number of requests in the queue
 	idle    int                 // goroutines that wait for requests
 	active  int                 // goroutines that ask, or are about to
 	stopped bool
@@ -71,8 +71,8 @@ type asker struct {
 	helped  bool // a call of help is scheduled
 }
 
-// waitList is the list of the requests that wait, in the order of their arrival. Those at its front
-// are taken: a goroutine asks about them. The others are in the queue.
+// waitList is the list of the requests that wait, in the order of their arrival. The requests at
+// its front are taken: a goroutine asks about them. The others are in the queue.
 type waitList struct {
 	first, last *Stream
 	queue       *Stream // the first that is not taken

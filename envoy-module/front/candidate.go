@@ -70,7 +70,7 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// The method complete gives the candidate a namespace of its own.
+// The method complete gives the candidate a separate namespace.
 func (c *candidate) complete(d *policyfile.Document) error {
 	if d.Name == "" {
 		d.Name = c.front.policy.Current().Document.Name
@@ -108,7 +108,7 @@ func (c *candidate) current() *live.Version {
 	return now
 }
 
-// pair is what a version of the policy and one of the candidate read together.
+// The type pair holds what a version of the policy and a version of the candidate read together.
 type pair struct {
 	version, candidate *live.Version
 	reads              *exchange.Reads

@@ -45,8 +45,8 @@ func (c *Control) options(m *meter.Meter, logger *slog.Logger) feed.Options {
 const spoolAgain = time.Second
 
 // sharedFeed is a feed that one or several configurations use. During a hot restart of Envoy, the
-// process before has the spool until it ends. Usage is gathered meanwhile, and events go where they
-// would go without the feed.
+// previous process has the spool until it ends. Usage is gathered meanwhile, and events go where
+// they would go without the feed.
 type sharedFeed struct {
 	r *reports
 
@@ -163,7 +163,8 @@ func (f *sharedFeed) get() *feed.Feed {
 	return f.opened
 }
 
-// The method close ends the sending. What the control plane does not have yet stays in the folder.
+// The method close ends the sending. Batches that the control plane does not have yet stay in the
+// folder.
 func (f *sharedFeed) close() error {
 	f.mu.Lock()
 	f.closed = true

@@ -29,7 +29,7 @@ type PublishedPolicy struct {
 	Node string `json:"node,omitempty"`
 }
 
-// The method check returns what is wrong with the settings.
+// The method check returns the errors of the settings.
 func (p *PublishedPolicy) check(s *Settings) error {
 	switch {
 	case !s.shared():

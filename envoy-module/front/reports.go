@@ -98,7 +98,7 @@ func (r *reports) figures() (sum feed.Figures) {
 	return sum
 }
 
-// checkReports returns what is wrong with the settings of reports.
+// checkReports returns the errors of the settings of reports.
 func (s *Settings) checkReports() error {
 	if s.Control == nil {
 		return nil

@@ -32,7 +32,7 @@ func spooled(t *testing.T) *Settings {
 	return &Settings{Control: &Control{URL: plane.URL, TokenFile: token, Spool: filepath.Join(t.TempDir(), "spool")}}
 }
 
-// TestASpoolOfAnotherProcess: during a hot restart, the process before has the spool. The
+// TestASpoolOfAnotherProcess: during a hot restart, the previous process has the spool. The
 // configuration is accepted, usage is gathered, and the spool is opened as soon as it is free.
 func TestASpoolOfAnotherProcess(t *testing.T) {
 	settings, said := spooled(t), new(eventually.Journal)

@@ -64,8 +64,8 @@ type Region struct {
 	Redis *redisstore.Store
 }
 
-// Options configures a control plane. All fields but PolicyKey, Keep, Archive and
-// Webhooks are required.
+// Options configures a control plane. All fields but PolicyKey, Keep, Archive,
+// People and Webhooks are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Regions  []Region
@@ -79,6 +79,8 @@ type Options struct {
 	Keep retain.Keep
 	// Archive is where months go before they are dropped; nil if there is none.
 	Archive *archive.Bucket
+	// People verifies the tokens of people; nil if there is no issuer for them.
+	People api.People
 	// Webhooks calls the receivers of thresholds of usage; nil if the process tells none.
 	Webhooks *notify.Caller
 }
@@ -137,7 +139,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, Notifies: o.Webhooks != nil})
+		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, Notifies: o.Webhooks != nil, People: o.People})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}

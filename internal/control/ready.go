@@ -33,6 +33,7 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 		}
 		r.Schema = textOf(schema)
 	}
+	r.OIDC = arrived(p.People)
 	looks.Wait()
 	var answers bool
 	r.Redis, answers = p.redisTexts(redis)
@@ -86,4 +87,17 @@ func (p *process) publishing() string {
 		}
 	}
 	return text
+}
+
+// arrived returns the text of /readyz on the keys of the issuer for people.
+func arrived(people api.People) string {
+	if people == nil {
+		return ""
+	}
+	select {
+	case <-people.Ready():
+		return "ok"
+	default:
+		return "the issuer has not sent its keys yet; see the log"
+	}
 }

@@ -75,6 +75,25 @@ func (c claims) text(path string) (string, error) {
 	return "", fmt.Errorf("claim %q is neither a word nor a whole number", path)
 }
 
+// texts returns a claim that is one text or a list of texts; nil if it is missing.
+func (c claims) texts(path string) ([]string, error) {
+	value, ok := c.at(path)
+	if !ok {
+		return nil, nil
+	}
+	items, isList := value.([]any)
+	if !isList {
+		items = []any{value}
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		if texts[i], ok = item.(string); !ok {
+			return nil, fmt.Errorf("claim %q is neither a text nor a list of texts", path)
+		}
+	}
+	return texts, nil
+}
+
 // instant returns a NumericDate in microseconds; ok is false if the claim is missing.
 func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	value, ok := c[name]
@@ -147,7 +166,7 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	if id.Tenant, err = c.text(j.tenantClaim); err != nil {
 		return nil, err
 	}
-	if id.Tier, err = c.text(j.tierClaim); err != nil {
+	if id.Tier, err = j.tier(c); err != nil {
 		return nil, err
 	}
 	if j.limitsClaim == "" {
@@ -161,6 +180,18 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 		return nil, fmt.Errorf("claim %q: %w", j.limitsClaim, err)
 	}
 	return id, nil
+}
+
+// tier returns the tier in the claims.
+func (j *JWT) tier(c claims) (string, error) {
+	if j.chooseTier == nil {
+		return c.text(j.tierClaim)
+	}
+	values, err := c.texts(j.tierClaim)
+	if err != nil {
+		return "", err
+	}
+	return j.chooseTier(values), nil
 }
 
 // readOverrides reads limits by rule name. Each is a limit, a list of limits, or "unlimited".

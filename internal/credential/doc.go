@@ -27,8 +27,8 @@
 // separately, so they do not evict others. Memory is bounded.
 //
 // API keys are looked up by their SHA-256. A key is never stored, logged or shown. The hash has no
-// salt and a single round. For passwords that would be too weak, but keys from [GenerateKey] have
-// 256 random bits.
+// salt and a single round. Such a hash would be too weak for passwords, but keys from
+// [GenerateKey] have 256 random bits.
 //
 // # Price
 //
@@ -43,6 +43,6 @@
 // # When not to use it
 //
 // Do not use it for authorization. This package determines the client to count. It does not check
-// scopes, roles or grants. It does not check for revocation either: a token is valid until it
-// expires.
+// scopes, roles or grants. (The control plane authorizes people by a tier that ChooseTier takes
+// from their groups.) It does not check for revocation either: a token is valid until it expires.
 package credential

@@ -4,12 +4,14 @@ package credential
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/internal/policyfile"
@@ -39,17 +41,18 @@ const (
 // of keyfunc and jwkset are not used, because they fetch in the request's goroutine when a key is
 // unknown. If the URL fails, the last good set remains in force.
 type fetcher struct {
-	url     string
+	url     string // of the set, or of the issuer
+	issuer  string // if it is not "", the issuer's discovery document names the URL of the set
 	client  *http.Client
 	refresh time.Duration
 	pace    pace
-	load    func(data []byte) error
+	load    func(data []byte, from string) error
 	notices *notices
 	want    chan struct{} // a channel that receives when a token names an unknown key
 }
 
 // newFetcher returns a fetcher that passes each set to load. The caller runs it.
-func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) error) *fetcher {
+func newFetcher(o *JWTOptions, pace pace, notices *notices, load func(data []byte, from string) error) *fetcher {
 	transport := o.Transport
 	if transport == nil {
 		own := &http.Transport{Proxy: http.ProxyFromEnvironment}
@@ -62,7 +65,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) er
 		transport = own
 	}
 	client := &http.Client{Transport: transport, Timeout: pace.timeout, CheckRedirect: sameHost}
-	return &fetcher{url: o.JWKSURL, client: client, refresh: o.Refresh, pace: pace, load: load, notices: notices,
+	return &fetcher{url: orElse(o.IssuerURL, o.JWKSURL), issuer: o.IssuerURL, client: client, refresh: o.Refresh, pace: pace, load: load, notices: notices,
 		want: make(chan struct{}, 1)}
 }
 
@@ -135,9 +138,48 @@ func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 
 // The method fetch fetches the set once.
 func (f *fetcher) fetch(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url, nil)
+	from := f.url
+	if f.issuer != "" {
+		var err error
+		if from, err = f.discover(ctx); err != nil {
+			return fmt.Errorf("its discovery document: %w", err)
+		}
+	}
+	data, err := f.get(ctx, from)
 	if err != nil {
 		return err
+	}
+	if err := f.load(data, from); err != nil {
+		return fmt.Errorf("what it answers %w", err)
+	}
+	return nil
+}
+
+// discover returns the URL of the issuer's key set. It asks at each fetch, because an issuer may
+// move its keys.
+func (f *fetcher) discover(ctx context.Context) (string, error) {
+	data, err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+"/.well-known/openid-configuration")
+	if err != nil {
+		return "", err
+	}
+	var document struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if err := json.Unmarshal(data, &document); err != nil {
+		return "", fmt.Errorf("what it answers is not JSON: %s", cut(err.Error()))
+	}
+	if document.Issuer != f.issuer {
+		return "", fmt.Errorf("it is the document of the issuer %q: configure that name if it is the one in tokens", cut(document.Issuer))
+	}
+	return document.JWKSURI, validateURL("jwks_uri", document.JWKSURI)
+}
+
+// get fetches a document of at most setBytesMax bytes.
+func (f *fetcher) get(ctx context.Context, from string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, err
 	}
 	request.Header.Set("User-Agent", fetcherNameSent)
 	request.Header.Set("Accept", "application/jwk-set+json, application/json")
@@ -147,21 +189,18 @@ func (f *fetcher) fetch(ctx context.Context) error {
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %s", cut(response.Status))
+		return nil, fmt.Errorf("it answers %s", cut(response.Status))
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, setBytesMax+1))
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(data) > setBytesMax:
-		return fmt.Errorf("it answers more than %d bytes", setBytesMax)
+		return nil, fmt.Errorf("it answers more than %d bytes", setBytesMax)
 	}
-	if err := f.load(data); err != nil {
-		return fmt.Errorf("what it answers %w", err)
-	}
-	return nil
+	return data, nil
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// JWTOptions configures [NewJWT]. Exactly one of Secret, SecretFile, JWKSFile and JWKSURL is set.
+// JWTOptions configures [NewJWT]. Exactly one of Secret, SecretFile, JWKSFile, JWKSURL and
+// IssuerURL is set.
 type JWTOptions struct {
 	// Secret is the shared secret of HS256, HS384 and HS512. "{env.NAME}" reads it from the
 	// environment. It must have at least 32 bytes, or 48 for HS384, or 64 for HS512.
@@ -31,6 +32,10 @@ type JWTOptions struct {
 	JWKSFile string
 	// JWKSURL is the URL of the issuer's JWK set: https, or http on the loopback interface.
 	JWKSURL string
+	// IssuerURL is the URL of an issuer whose document of OpenID Connect Discovery names the URL of
+	// its JWK set. Both URLs are https, or http on the loopback interface. It is the value of
+	// Issuer as well.
+	IssuerURL string
 
 	// Algorithms are the algorithms that a token may name: HS256, HS384 and HS512 with a secret;
 	// RS256, RS384, RS512, ES256, ES384 and EdDSA with a JWK set. By default they are HS256 with a
@@ -51,6 +56,9 @@ type JWTOptions struct {
 	// claim of another type makes the token invalid and is logged, because ignoring the claim would
 	// silently change the client's limits.
 	TenantClaim, TierClaim, LimitsClaim string
+	// ChooseTier returns the tier of a token whose TierClaim is a list of texts, or one text. The
+	// list is nil if the claim is missing. If ChooseTier is nil, the claim is the tier itself.
+	ChooseTier func(values []string) string
 
 	// Leeway is the accepted difference between the clocks of the issuer and this machine, 0 to 5
 	// minutes. Nil means 30 s.
@@ -58,7 +66,11 @@ type JWTOptions struct {
 	// NoExpiry accepts tokens without the claim exp. Such a token is valid until its key is
 	// removed.
 	NoExpiry bool
-	// Refresh is the time between two fetches of JWKSURL, 1 s to a day. 0 means 5 minutes.
+	// LifeMax is the greatest time between the verification of a token and its expiry. A token
+	// beyond it is invalid. 0 means that there is no bound.
+	LifeMax time.Duration
+	// Refresh is the time between two fetches of JWKSURL or IssuerURL, 1 s to a day. 0 means 5
+	// minutes.
 	Refresh time.Duration
 
 	// MemoryEntries and MemoryBytes bound the remembered tokens. 0 means 65,536 and 64 MiB. Failed
@@ -68,7 +80,7 @@ type JWTOptions struct {
 
 	Now       func() time.Time  // nil means time.Now
 	Logger    *slog.Logger      // nil means none
-	Transport http.RoundTripper // for JWKSURL; nil means a new transport
+	Transport http.RoundTripper // for fetches; nil means a new transport
 }
 
 // JWT verifies JSON Web Tokens (RFC 7519) in the compact form of RFC 7515. It is a
@@ -79,7 +91,8 @@ type JWT struct {
 	issuer                                     string
 	audience                                   []string
 	claim, tenantClaim, tierClaim, limitsClaim string
-	leeway                                     int64 // microseconds
+	chooseTier                                 func([]string) string
+	leeway, lifeMax                            int64 // microseconds
 	noExpiry                                   bool
 	now                                        func() time.Time
 	refused                                    *notices // log of wrong claims in signed tokens
@@ -111,15 +124,15 @@ func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	secret := o.JWKSFile == "" && o.JWKSURL == ""
+	secret := o.JWKSFile == "" && !o.fetched()
 	algorithms, err := allowed(o.Algorithms, secret)
 	if err != nil {
 		return nil, err
 	}
 	o.fill()
 	j := &JWT{algorithms: algorithms, issuer: o.Issuer, audience: o.Audience, claim: o.Claim, tenantClaim: o.TenantClaim,
-		tierClaim: o.TierClaim, limitsClaim: o.LimitsClaim, leeway: o.Leeway.Microseconds(), noExpiry: o.NoExpiry,
-		now: o.Now, refused: newNotices(o.Logger), seed: maphash.MakeSeed(), ready: make(chan struct{}), meter: processMeter()}
+		tierClaim: o.TierClaim, limitsClaim: o.LimitsClaim, chooseTier: o.ChooseTier, leeway: o.Leeway.Microseconds(),
+		lifeMax: o.LifeMax.Microseconds(), noExpiry: o.NoExpiry, now: o.Now, refused: newNotices(o.Logger), seed: maphash.MakeSeed(), ready: make(chan struct{}), meter: processMeter()}
 	began := time.Now()
 	j.elapsed = func() counter.Micros { return counter.Micros(time.Since(began).Microseconds()) }
 	j.good = newMemory(j.seed, o.MemoryEntries, o.MemoryBytes/4*3)
@@ -149,8 +162,8 @@ func (j *JWT) start(ctx context.Context, o *JWTOptions, pace pace, every time.Du
 		}
 		j.install(keys)
 		return nil
-	case o.JWKSURL != "":
-		j.fetcher = newFetcher(o, pace, notices, func(data []byte) error { return j.installSet(data, o.JWKSURL, notices) })
+	case o.fetched():
+		j.fetcher = newFetcher(o, pace, notices, func(data []byte, from string) error { return j.installSet(data, from, notices) })
 		j.running.Go(func() { j.fetcher.run(ctx) })
 		return nil
 	}
@@ -368,6 +381,10 @@ func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.C
 	}
 	if now < when.from || now >= when.until {
 		return nil, when, policy.CredentialExpired
+	}
+	if j.lifeMax > 0 && when.until-j.leeway-now > j.lifeMax {
+		return nil, span{}, j.reject(fmt.Errorf(`claim "exp" is more than %s ahead: the issuer must sign tokens that expire sooner`,
+			time.Duration(j.lifeMax)*time.Microsecond))
 	}
 	id, err := j.identify(c)
 	if err != nil {

@@ -60,7 +60,7 @@ func TestPanicWhileAKeySetIsLoadedKeepsTheLastKeys(t *testing.T) {
 	before := Panics()
 	f := newFetcher(&JWTOptions{JWKSURL: server.URL, Refresh: time.Hour},
 		pace{timeout: time.Minute, retryMin: time.Millisecond, unknown: time.Millisecond},
-		newNotices(log.Logger()), func([]byte) error {
+		newNotices(log.Logger()), func([]byte, string) error {
 			if loads.Add(1) == 1 {
 				panic("provoked")
 			}

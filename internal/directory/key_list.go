@@ -75,7 +75,8 @@ func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) 
 	return "", false
 }
 
-// keysAfter returns about most keys whose names sort after the name after.
+// keysAfter returns the keys whose names sort after the given one: about as many as the argument
+// most.
 func (e *Editor) keysAfter(ctx context.Context, after string, most int) (*KeysShown, error) {
 	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
 	if err != nil {

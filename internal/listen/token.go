@@ -44,7 +44,7 @@ func ReadToken(inText, text, inFile, file string) (string, error) {
 
 // ReadSecret reads a file that contains only a secret and line ends.
 func ReadSecret(name string) (string, error) {
-	const bytesMax = 4096
+	const bytesMax = 10 << 10 // a token of an issuer has 8 KiB at most
 	file, err := os.Open(name)
 	if err != nil {
 		return "", err

@@ -47,8 +47,8 @@ type Agent struct {
 	Settings
 	rate    rate
 	waiting []waiter
-	// has are the shares of other regions, as far as messages have told. known is the set of those
-	// that are not 0.
+	// has holds the shares of other regions, as far as known from messages. known is the set of
+	// those that are not 0.
 	has   [RegionsMax]int64
 	known uint8
 
@@ -59,7 +59,7 @@ type Agent struct {
 	asked     counter.Micros // when the last Ask was sent
 	exhausted counter.Micros // until then no region has units to give
 	scarce    counter.Micros // until then units are scarce, because no region had any a short time ago
-	gap       counter.Micros // the shortest time that a region has answered to be without units
+	gap       counter.Micros // the shortest time for which a region has announced to have no units
 	gained    bool           // whether an answer carried units
 	short     int            // consecutive questions whose answers left the region short of units
 	repeated  [RegionsMax]counter.Micros
@@ -164,7 +164,7 @@ func (a *Agent) needed() (units int64) {
 	return units
 }
 
-// message adds to a message what every message tells about its sender.
+// message adds to a message the information about its sender that every message contains.
 func (a *Agent) message(now counter.Micros, m Message) Message {
 	m.From, m.Rate, m.Young, m.Has = a.Self, a.rate.now(now), a.rate.young(now), a.Share.units
 	return m
@@ -362,7 +362,8 @@ func (a *Agent) Busy() bool { return a.asking || a.Share.Moving() > 0 }
 
 // Sweep prepares to forget a counter without requests. The caller calls it about once per window.
 // It returns its units to their home, and then asks the other regions to confirm what was applied.
-// Once it reports true, the caller may replace the share by a new one with what Sweep returns.
+// Once it reports true, the caller may replace the share by a new one made from the values that
+// Sweep returns.
 func (a *Agent) Sweep(now counter.Micros, out *Output) (Forgotten, bool) {
 	idle := max(2*a.Share.whole.Window(), 10*a.RoundTrip)
 	if a.asking || now-a.rate.at < idle {

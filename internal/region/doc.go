@@ -28,8 +28,8 @@
 //
 // A [Share] must be durable: a region that loses it, or that restores an older one, breaks the
 // promise. A region may forget a share that is like a new one, after the others have confirmed what
-// was applied. An [Agent] consists of a share and of what may be lost: rates, what it has learned
-// of other regions, and waiting requests.
+// was applied. An [Agent] consists of a share and of data that may be lost: rates, what it has
+// learned of other regions, and waiting requests.
 //
 // # How shares move
 //

@@ -10,12 +10,12 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// row is one line of the table: what a way of counting did with a scene.
+// row is one line of the table: the results of a way of counting in a scene.
 type row struct {
 	over     float64 // percent of the limit, in the worst window
 	under    float64 // percent of what one counter without delay admits
 	atOnce   float64 // percent of the requests, decided without waiting for another region
-	denials  float64 // percent of the denials, decided so; 100 if there are none
+	denials  float64 // percent of the denials, decided without waiting; 100 if there are no denials
 	messages float64 // between regions, per decision
 }
 
@@ -139,8 +139,8 @@ func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr traffic) sce
 		traffic: tr, lasts: 2 * counter.Minute}
 }
 
-// TestTheWholeLimitIsUsable tests that three regions that send 50, 30 and 20 requests of 100 an
-// hour admit all of them, and that of the next 300 requests none is admitted in any region.
+// TestTheWholeLimitIsUsable tests that three regions with 50, 30 and 20 requests under a limit of
+// 100 an hour admit all of them, and that of the next 300 requests none is admitted in any region.
 func TestTheWholeLimitIsUsable(t *testing.T) {
 	limit, err := counter.NewLimit(counter.FixedWindow, 100, counter.Hour, 0)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// A Count is what one region admitted in the window that begins at Start and in the one before.
+// A Count is what one region admitted in the window that begins at Start and in the previous
+// window.
 type Count struct {
 	Start             counter.Micros
 	Current, Previous int64
@@ -25,10 +26,10 @@ func (c Count) at(start, window counter.Micros) Count {
 	return Count{Start: start}
 }
 
-// Gossip counts a limit in one region without moving units. The region admits requests while what
-// it has admitted and what it has heard of the others is below the limit. The limit is exceeded by
-// at most what the other regions admit between two reports and while a report travels. No request
-// ever waits. It is not safe for concurrent use.
+// Gossip counts a limit in one region without moving units. The region admits requests while the
+// number that it has admitted, plus the numbers that the others have reported, is below the limit.
+// The limit is exceeded by at most what the other regions admit between two reports and while a
+// report travels. No request ever waits. It is not safe for concurrent use.
 type Gossip struct {
 	limit  counter.Limit
 	self   int

@@ -44,7 +44,7 @@ type Message struct {
 	Transfer Transfer       // Gift
 	Serial   uint64         // Ack, Stale, Close, Closed
 	Floor    uint64         // Stale: the smallest serial number that is not stale is greater
-	Wait     counter.Micros // None: how long the sender expects to have nothing
+	Wait     counter.Micros // None: how long the sender expects to have no units
 	// Has is the sender's share.
 	Has int64
 }

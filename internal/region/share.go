@@ -206,7 +206,7 @@ func (s *Share) advance(now counter.Micros) {
 	}
 }
 
-// The method resize changes the units of this region. Until now the counter has been that of the
+// The method resize changes the units of this region. Until now, the counter has belonged to the
 // old share.
 func (s *Share) resize(units int64) {
 	s.refill()
@@ -222,7 +222,7 @@ func (s *Share) refill() {
 		return
 	}
 	s.decide(counter.OpLook, 0)
-	// What has elapsed of a tick is lost. With another rate it could be worth more.
+	// The elapsed part of a tick is lost. At another rate, that part could be worth more.
 	s.slot.State.At = max(s.slot.State.At, s.clock)
 }
 

@@ -41,6 +41,8 @@ type Options struct {
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool
+	// People verifies the tokens of people; nil if there is no issuer for them.
+	People People
 }
 
 // API is the handler of all paths.
@@ -52,6 +54,7 @@ type API struct {
 	ready    func(context.Context) Readiness
 	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	notifies bool
+	people   People
 	huma     huma.API
 	turns    chan struct{} // holds a value for each request that is being served
 	mux      *http.ServeMux
@@ -60,7 +63,7 @@ type API struct {
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
-		turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+		people: o.People, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
@@ -148,27 +151,55 @@ func callerOf(ctx context.Context) called {
 
 // authorize admits a request whose token has the role that the operation needs.
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
-	scheme, secret, _ := strings.Cut(ctx.Header("Authorization"), " ")
-	token, err := ledger.Token{}, ledger.ErrNone
-	if strings.EqualFold(scheme, "Bearer") {
-		token, err = a.ledger.Bearer(ctx.Context(), secret)
-	}
+	by, err := a.identify(ctx.Context(), ctx.RemoteAddr(), ctx.Header("Authorization"))
 	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)
+	if err == nil && !by.role.May(needed) {
+		err = &refused{http.StatusForbidden, denied(by.role, needed)}
+	}
+	if err == nil {
+		next(huma.WithValue(ctx, caller{}, by))
+		return
+	}
+	switch err.status {
+	case http.StatusUnauthorized:
+		ctx.SetHeader("WWW-Authenticate", "Bearer")
+	case http.StatusServiceUnavailable:
+		ctx.SetHeader("Retry-After", "1")
+	}
+	_ = huma.WriteErr(a.huma, ctx, err.status, err.text)
+}
+
+// refused is the answer to a caller who may not call an operation.
+type refused struct {
+	status int
+	text   string
+}
+
+// identify returns the caller who sends a value of the header Authorization.
+func (a *API) identify(ctx context.Context, remote, authorization string) (by called, no *refused) {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil { // a Unix socket
+		host = "local"
+	}
+	scheme, secret, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		secret = ""
+	}
+	if a.people != nil && secret != "" && !strings.HasPrefix(secret, ledger.TokenPrefix) {
+		return a.person(host, secret)
+	}
+	token, err := a.ledger.Bearer(ctx, secret)
 	switch {
 	case errors.Is(err, ledger.ErrNone):
-		ctx.SetHeader("WWW-Authenticate", "Bearer")
-		_ = huma.WriteErr(a.huma, ctx, http.StatusUnauthorized, "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked")
-	case err != nil:
-		_ = huma.WriteErr(a.huma, ctx, http.StatusServiceUnavailable, a.away(err))
-	case !token.Role.May(needed):
-		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, denied(token.Role, needed))
-	default:
-		host, _, err := net.SplitHostPort(ctx.RemoteAddr())
-		if err != nil { // a Unix socket
-			host = "local"
+		text := "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked"
+		if a.people != nil {
+			text = "send a token of the control plane (pst_…) or of the issuer as \"Authorization: Bearer …\"; this one is missing, unknown, expired or revoked"
 		}
-		next(huma.WithValue(ctx, caller{}, called{ledger.Actor{Name: token.Name, Origin: host}, token.Role}))
+		return by, &refused{http.StatusUnauthorized, text}
+	case err != nil:
+		return by, &refused{http.StatusServiceUnavailable, a.away(err)}
 	}
+	return called{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
 }
 
 func denied(has, needed ledger.Role) string {

@@ -40,7 +40,7 @@ type served struct {
 	seen   map[string]bool // operations that were answered as described
 }
 
-func serve(t *testing.T) *served {
+func serve(t *testing.T, edits ...func(*Options)) *served {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))
 	if err != nil {
@@ -60,8 +60,12 @@ func serve(t *testing.T) *served {
 	if err := keeper.Round(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	s.api = New(Options{Ledger: s.ledger, Ingester: &ingest.Ingester{Pool: pool}, Reports: &reports.Reports{Pool: pool}, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
-		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true})
+	o := Options{Ledger: s.ledger, Ingester: &ingest.Ingester{Pool: pool}, Reports: &reports.Reports{Pool: pool}, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
+		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true}
+	for _, edit := range edits {
+		edit(&o)
+	}
+	s.api = New(o)
 	server := httptest.NewServer(s.api)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -78,18 +82,24 @@ type answer struct {
 // ask sends a request with the token of a role and a body of JSON.
 func (s *served) ask(role ledger.Role, method, path, body string, header ...string) answer {
 	s.t.Helper()
+	return s.send(http.DefaultClient, s.tokens[role], method, path, body, header...)
+}
+
+// send is ask with a client and any token.
+func (s *served) send(by *http.Client, token, method, path, body string, header ...string) answer {
+	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+s.tokens[role])
+	r.Header.Set("Authorization", "Bearer "+token)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	response, err := http.DefaultClient.Do(r)
+	response, err := by.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -371,7 +381,8 @@ func TestHostileWrites(t *testing.T) {
 }
 
 // TestTheDocumentIsTheOneInTheReference tests that docs has the document of this program. To update
-// it: penstock control openapi > docs/reference/control.openapi.json.
+// it: penstock control openapi > docs/reference/control.openapi.json. Then go generate
+// ./controlclient.
 func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 	t.Parallel()
 	const file = "../../../docs/reference/control.openapi.json"

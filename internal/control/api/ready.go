@@ -16,6 +16,9 @@ type Readiness struct {
 	// Publisher is "publishes", "stands by", or "is interrupted; see the log". It does not affect
 	// readiness, because another process may publish.
 	Publisher string `json:"publisher"`
+	// OIDC tells whether the keys of the issuer for people have arrived. It does not affect
+	// readiness, because tokens of the control plane work without them. It is "" without an issuer.
+	OIDC string `json:"oidc,omitempty"`
 	// Unpublished is the number of changes that are not in Redis yet.
 	Unpublished int64 `json:"unpublished"`
 }

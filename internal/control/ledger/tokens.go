@@ -43,6 +43,34 @@ func (r Role) May(needed Role) bool {
 	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
 }
 
+// OfPeople reports whether people may have the role.
+func (r Role) OfPeople() bool { return r != Node && slices.Contains(Roles, r) }
+
+// PersonPrefix begins the name of a person in the history. No token has such a name.
+const PersonPrefix = "oidc:"
+
+// PersonName returns the name in the history of a person whom an issuer calls by a name. The error
+// is [Invalid] if it cannot be a name.
+func PersonName(name string) (string, error) {
+	if err := checkName("name", name, "the issuer's name for this person"); err != nil {
+		return "", err
+	}
+	return PersonPrefix + name, nil
+}
+
+// checkName checks a name of the history.
+func checkName(place, name, what string) error {
+	if name == "" || len(name) > policy.ValueBytesMax || !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable) {
+		return &Invalid{Place: place, Value: name, Text: fmt.Sprintf("%s, %.40q, is empty, has a character that cannot be printed, or more than %d bytes",
+			what, name, policy.ValueBytesMax)}
+	}
+	return nil
+}
+
+// unprintable reports whether a character is not shown as it is: a control character, or one that
+// changes how others are shown.
+func unprintable(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }
+
 // Token is a token of the API, without its secret.
 type Token struct {
 	Token     string     `json:"token" doc:"the token's identifier; it is not secret"`
@@ -121,10 +149,12 @@ func (w *writing) newToken(ctx context.Context, actor Actor, name string, role R
 }
 
 func checkToken(name string, role Role, life time.Duration) error {
-	switch {
-	case name == "" || len(name) > policy.ValueBytesMax || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return &Invalid{Place: "name", Value: name, Text: fmt.Sprintf("the name %.40q is empty, has a control character, or more than %d bytes: "+
-			"say who uses the token", name, policy.ValueBytesMax)}
+	switch err := checkName("name", name, "the name of the token's user"); {
+	case err != nil:
+		return err
+	case len(name) >= len(PersonPrefix) && strings.EqualFold(name[:len(PersonPrefix)], PersonPrefix):
+		return &Invalid{Place: "name", Value: name, Text: fmt.Sprintf("the name %.40q begins with %q, as the names of people who sign in at the issuer do: "+
+			"choose another one", name, PersonPrefix)}
 	case !slices.Contains(Roles, role):
 		return &Invalid{Place: "role", Value: role, Text: fmt.Sprintf("there is no role %q; there are: %q", role, Roles)}
 	case life < time.Minute || life > TokenTimeMax:

@@ -18,7 +18,7 @@ const (
 	lentTime = 4 * callTime // a borrower returns a loan earlier than that, or not at all
 )
 
-// errNoLoan reports that a region returns what it was not lent, or returns it again.
+// errNoLoan reports that a region returns units that it was not lent, or returns units twice.
 var errNoLoan = errors.New("no such loan")
 
 // The type book has the recent loans of a lender, so that each is taken back once. The zero book is

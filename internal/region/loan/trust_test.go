@@ -95,7 +95,7 @@ func TestDifferentSharesLendNothing(t *testing.T) {
 // TestQuestionsOfAnotherPolicy: an agent drops a question whose part is not that of its policy.
 func TestQuestionsOfAnotherPolicy(t *testing.T) {
 	ap := newLender(t, "100/1h fixed_window", [policy.RegionsMax]uint16{10, 30, 50}, 0)
-	ap.hear(t.Context(), ap.question(100, "[]")) // the part of 20 is that of the policy before
+	ap.hear(t.Context(), ap.question(100, "[]")) // the part of 20 is that of the previous policy
 	if invalid, asked := ap.counts.invalid.Load(), ap.counts.questions.Load(); invalid != 1 || asked != 0 {
 		t.Errorf("%d questions are invalid, %d were asked, want 1 and 0", invalid, asked)
 	}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Code generated from docs/reference/control.openapi.json; DO NOT EDIT.
+
+package controlclient
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// ListClientsOptions are the optional parameters of [Client.ListClients].
+type ListClientsOptions struct {
+	// After: the next of the page before
+	After string
+	Limit int64
+	Kind  string
+	Tier  string
+	// Blocked: only those that are blocked now
+	Blocked bool
+	// Exempt: only those that are exempt now
+	Exempt bool
+}
+
+// ListClients calls GET /v1/clients: List clients that have a record. Needs the role viewer
+// or one above.
+func (c *Client) ListClients(ctx context.Context, o ListClientsOptions) (*ClientsAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/clients"
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	r.text("kind", o.Kind)
+	r.text("tier", o.Tier)
+	r.truth("blocked", o.Blocked)
+	r.truth("exempt", o.Exempt)
+	answer, _, err := call[ClientsAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllClients returns the items of all pages of [Client.ListClients], from o.After on. It
+// ends after the first error.
+func (c *Client) AllClients(ctx context.Context, o ListClientsOptions) iter.Seq2[ClientEntry, error] {
+	return pages(o.After, func(page string) ([]ClientEntry, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListClients(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Clients, answer.Next, nil
+	})
+}
+
+// GetClient calls GET /v1/clients/{client}: Get a client's record. Needs the role viewer or
+// one above.
+func (c *Client) GetClient(ctx context.Context, client string) (*ClientEntry, ETag, error) {
+	r := newRequest("GET")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "")
+	return call[ClientEntry](ctx, c, r)
+}
+
+// PatchClient calls PATCH /v1/clients/{client}: Replace tier, tenant or note of a client.
+// Needs the role editor or one above.
+func (c *Client) PatchClient(ctx context.Context, client string, when Condition, body PatchClient) (*Changed, ETag, error) {
+	r := newRequest("PATCH")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "")
+	r.condition(when)
+	r.json(body)
+	return call[Changed](ctx, c, r)
+}
+
+// PutClient calls PUT /v1/clients/{client}: Replace a client's record. Needs the role
+// editor or one above. A block or an exemption of a network wider than /8 (IPv4) or /19
+// (IPv6) needs the role admin.
+func (c *Client) PutClient(ctx context.Context, client string, when Condition, body PutClient) (*Changed, ETag, error) {
+	r := newRequest("PUT")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "")
+	r.condition(when)
+	r.json(body)
+	return call[Changed](ctx, c, r)
+}
+
+// ListClientChangesOptions are the optional parameters of [Client.ListClientChanges].
+type ListClientChangesOptions struct {
+	// Before: the next of the page before
+	Before int64
+	Limit  int64
+}
+
+// ListClientChanges calls GET /v1/clients/{client}/changes: List the changes of a client.
+// Needs the role viewer or one above.
+func (c *Client) ListClientChanges(ctx context.Context, client string, o ListClientChangesOptions) (*ChangesAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "/changes")
+	r.number("before", o.Before)
+	r.number("limit", o.Limit)
+	answer, _, err := call[ChangesAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllClientChanges returns the items of all pages of [Client.ListClientChanges], from
+// o.Before on. It ends after the first error.
+func (c *Client) AllClientChanges(ctx context.Context, client string, o ListClientChangesOptions) iter.Seq2[Change, error] {
+	return pages(o.Before, func(page int64) ([]Change, int64, error) {
+		o := o
+		o.Before = page
+		answer, err := c.ListClientChanges(ctx, client, o)
+		if err != nil {
+			return nil, 0, err
+		}
+		return answer.Changes, answer.Next, nil
+	})
+}
+
+// EditClient calls POST /v1/clients/{client}/edits: Make one edit of a client, as penstock
+// client does. Needs the role support or one above. A block or an exemption of a network
+// wider than /8 (IPv4) or /19 (IPv6) needs the role admin.
+func (c *Client) EditClient(ctx context.Context, client string, when Condition, body EditClient) (*Changed, ETag, error) {
+	r := newRequest("POST")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "/edits")
+	r.condition(when)
+	r.json(body)
+	return call[Changed](ctx, c, r)
+}
+
+// ForgetUsage calls POST /v1/clients/{client}/forgetting: Remove the name of a client from
+// events, usage and denials, and its notices; sums stay. Needs the role admin or one above.
+func (c *Client) ForgetUsage(ctx context.Context, client string, body ForgetClient) (*Forgotten, error) {
+	r := newRequest("POST")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "/forgetting")
+	r.json(body)
+	answer, _, err := call[Forgotten](ctx, c, r)
+	return answer, err
+}
+
+// ClientsAnswer is a part of a body or an answer.
+type ClientsAnswer struct {
+	Clients []ClientEntry `json:"clients"`
+	// Next: the value of after for the next page; absent on the last
+	Next string `json:"next,omitempty"`
+}
+
+// ClientEntry is a part of a body or an answer.
+type ClientEntry struct {
+	// Client: KIND:ID
+	Client string `json:"client"`
+	Record Record `json:"record"`
+	// Revision: the number of the latest change
+	Revision  int64     `json:"revision"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// Record is a part of a body or an answer.
+type Record struct {
+	Block  *Mark             `json:"block,omitempty"`
+	Exempt *Mark             `json:"exempt,omitempty"`
+	Grants []Grant           `json:"grants,omitempty"`
+	Limits map[string]Limits `json:"limits,omitempty"`
+	Note   string            `json:"note,omitempty"`
+	Tenant string            `json:"tenant,omitempty"`
+	Tier   string            `json:"tier,omitempty"`
+	V      int64             `json:"v,omitempty"`
+}
+
+// Mark is a part of a body or an answer.
+type Mark struct {
+	Reason string    `json:"reason,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// Grant is a part of a body or an answer.
+type Grant struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitempty"`
+	Rule   string    `json:"rule"`
+	Units  int64     `json:"units"`
+	Window string    `json:"window,omitempty"`
+}
+
+// Limits is a part of a body or an answer.
+type Limits struct {
+	Limits []string  `json:"limits"`
+	Reason string    `json:"reason,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// PatchClient is the body of a change. A field that is nil stays as it is.
+type PatchClient struct {
+	// Note: empty removes it
+	Note *string `json:"note,omitempty"`
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+	// Tenant: empty removes it
+	Tenant *string `json:"tenant,omitempty"`
+	// Tier: empty removes it
+	Tier *string `json:"tier,omitempty"`
+}
+
+// Changed is a part of a body or an answer.
+type Changed struct {
+	// After: absent if there is none
+	After *Record `json:"after,omitempty"`
+	// Before: absent if there was none
+	Before *Record `json:"before,omitempty"`
+	Client string  `json:"client"`
+	// KeysRemoved: how many API keys of the client were removed, by forget
+	KeysRemoved int64 `json:"keys_removed,omitempty"`
+	// Revision: the number of this change
+	Revision int64 `json:"revision"`
+}
+
+// PutClient is a part of a body or an answer.
+type PutClient struct {
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+	// Record: the whole record, as it is in Redis
+	Record Record `json:"record"`
+}
+
+// EditClient is a part of a body or an answer.
+type EditClient struct {
+	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, grant, ungrant,
+	// block, unblock, exempt, unexempt, note, forget
+	Action string `json:"action"`
+	// Limits: for set-limit: as in a policy, or only unlimited
+	Limits []string `json:"limits,omitempty"`
+	// Note: for note; empty removes it
+	Note string `json:"note,omitempty"`
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+	// Rule: for set-limit, unset-limit, grant and ungrant: the name of a rule; for limits also
+	// *
+	Rule string `json:"rule,omitempty"`
+	// Tenant: for set-tenant
+	Tenant string `json:"tenant,omitempty"`
+	// Tier: for set-tier
+	Tier string `json:"tier,omitempty"`
+	// Units: for grant: how many units the client may use once, beyond its limit
+	Units int64 `json:"units,omitempty"`
+	// Until: for set-limit, block and exempt: the end; absent for none
+	Until time.Time `json:"until,omitzero"`
+	// Window: for grant: the window of the limit, such as 1h or month; absent for the longest
+	Window string `json:"window,omitempty"`
+}
+
+// ForgetClient is a part of a body or an answer.
+type ForgetClient struct {
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+}
+
+// Forgotten is a part of a body or an answer.
+type Forgotten struct {
+	// Denials: rows of hours; their sums are kept without the name
+	Denials int64 `json:"denials"`
+	Events  int64 `json:"events"`
+	// Usage: rows of days; their sums are kept without the name
+	Usage int64 `json:"usage"`
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Code generated from docs/reference/control.openapi.json; DO NOT EDIT.
+
+package controlclient
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// ListEventsOptions are the optional parameters of [Client.ListEvents].
+type ListEventsOptions struct {
+	// From: the beginning
+	From time.Time
+	// To: the end, which is not included; now if it is left out
+	To time.Time
+	// Client: KIND:ID
+	Client string
+	Rule   string
+	// Kind: one of denied, admitted, degraded, dropped
+	Kind string
+	// After: the next of the page before
+	After string
+	Limit int64
+}
+
+// ListEvents calls GET /v1/events: List the events that policies report; a day if no span
+// is said. Needs the role viewer or one above.
+func (c *Client) ListEvents(ctx context.Context, o ListEventsOptions) (*EventsAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/events"
+	r.instant("from", o.From)
+	r.instant("to", o.To)
+	r.text("client", o.Client)
+	r.text("rule", o.Rule)
+	r.text("kind", o.Kind)
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	answer, _, err := call[EventsAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllEvents returns the items of all pages of [Client.ListEvents], from o.After on. It ends
+// after the first error.
+func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[Event, error] {
+	return pages(o.After, func(page string) ([]Event, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListEvents(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Events, answer.Next, nil
+	})
+}
+
+// EventsAnswer is a part of a body or an answer.
+type EventsAnswer struct {
+	// Events: the newest first
+	Events []Event `json:"events"`
+	// Next: the value of after for the next page; absent on the last
+	Next string `json:"next,omitempty"`
+}
+
+// Event is a part of a body or an answer.
+type Event struct {
+	At     time.Time `json:"at"`
+	Client string    `json:"client,omitempty"`
+	// Count: how many decisions
+	Count    int64   `json:"count"`
+	Decision string  `json:"decision,omitempty"`
+	Event    int64   `json:"event"`
+	IP       string  `json:"ip,omitempty"`
+	Kind     string  `json:"kind"`
+	Limit    string  `json:"limit,omitempty"`
+	Method   string  `json:"method,omitempty"`
+	Node     string  `json:"node,omitempty"`
+	Path     string  `json:"path,omitempty"`
+	Policy   string  `json:"policy,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
+	Rule     string  `json:"rule,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"`
+	// Share: of the decisions that are reported
+	Share   float64 `json:"share"`
+	State   string  `json:"state,omitempty"`
+	Status  int64   `json:"status,omitempty"`
+	Tier    string  `json:"tier,omitempty"`
+	Version string  `json:"version,omitempty"`
+}

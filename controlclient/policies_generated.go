@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Code generated from docs/reference/control.openapi.json; DO NOT EDIT.
+
+package controlclient
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+)
+
+// ListPoliciesOptions are the optional parameters of [Client.ListPolicies].
+type ListPoliciesOptions struct {
+	// After: the next of the page before
+	After string
+	Limit int64
+}
+
+// ListPolicies calls GET /v1/policies: List policies with their publication. Needs the role
+// viewer or one above.
+func (c *Client) ListPolicies(ctx context.Context, o ListPoliciesOptions) (*PoliciesAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/policies"
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	answer, _, err := call[PoliciesAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllPolicies returns the items of all pages of [Client.ListPolicies], from o.After on. It
+// ends after the first error.
+func (c *Client) AllPolicies(ctx context.Context, o ListPoliciesOptions) iter.Seq2[Policy, error] {
+	return pages(o.After, func(page string) ([]Policy, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListPolicies(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Policies, answer.Next, nil
+	})
+}
+
+// GetPolicyOptions are the optional parameters of [Client.GetPolicy].
+type GetPolicyOptions struct {
+	// Revision: default: the latest
+	Revision int64
+}
+
+// GetPolicy calls GET /v1/policies/{policy}: Get a revision of a policy. Needs the role
+// viewer or one above.
+func (c *Client) GetPolicy(ctx context.Context, policy string, o GetPolicyOptions) (*PolicyAnswer, ETag, error) {
+	r := newRequest("GET")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "")
+	r.number("revision", o.Revision)
+	return call[PolicyAnswer](ctx, c, r)
+}
+
+// PutPolicy calls PUT /v1/policies/{policy}: Write a revision of a policy, which is not
+// published yet. Needs the role editor or one above.
+func (c *Client) PutPolicy(ctx context.Context, policy string, when Condition, body PutPolicy) (*Revision, ETag, error) {
+	r := newRequest("PUT")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "")
+	r.condition(when)
+	r.json(body)
+	return call[Revision](ctx, c, r)
+}
+
+// DiffPolicyOptions are the optional parameters of [Client.DiffPolicy].
+type DiffPolicyOptions struct {
+	// To: default: the latest
+	To int64
+}
+
+// DiffPolicy calls GET /v1/policies/{policy}/diff: Compare two revisions of a policy. Needs
+// the role viewer or one above.
+func (c *Client) DiffPolicy(ctx context.Context, policy string, from int64, o DiffPolicyOptions) (*DiffAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "/diff")
+	r.number("from", from)
+	r.number("to", o.To)
+	answer, _, err := call[DiffAnswer](ctx, c, r)
+	return answer, err
+}
+
+// PublishPolicy calls POST /v1/policies/{policy}/publication: Publish a revision to nodes,
+// or withdraw the candidate. Needs the role editor or one above.
+func (c *Client) PublishPolicy(ctx context.Context, policy string, body PublishPolicy) (*Policy, error) {
+	r := newRequest("POST")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "/publication")
+	r.json(body)
+	answer, _, err := call[Policy](ctx, c, r)
+	return answer, err
+}
+
+// ListRevisionsOptions are the optional parameters of [Client.ListRevisions].
+type ListRevisionsOptions struct {
+	// Before: the next of the page before
+	Before int64
+	Limit  int64
+}
+
+// ListRevisions calls GET /v1/policies/{policy}/revisions: List the revisions of a policy.
+// Needs the role viewer or one above.
+func (c *Client) ListRevisions(ctx context.Context, policy string, o ListRevisionsOptions) (*RevisionsAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "/revisions")
+	r.number("before", o.Before)
+	r.number("limit", o.Limit)
+	answer, _, err := call[RevisionsAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllRevisions returns the items of all pages of [Client.ListRevisions], from o.Before on.
+// It ends after the first error.
+func (c *Client) AllRevisions(ctx context.Context, policy string, o ListRevisionsOptions) iter.Seq2[Revision, error] {
+	return pages(o.Before, func(page int64) ([]Revision, int64, error) {
+		o := o
+		o.Before = page
+		answer, err := c.ListRevisions(ctx, policy, o)
+		if err != nil {
+			return nil, 0, err
+		}
+		return answer.Revisions, answer.Next, nil
+	})
+}
+
+// RollBackPolicy calls POST /v1/policies/{policy}/rollback: Write a revision with the
+// content of an earlier one, which is not published yet. Needs the role editor or one
+// above.
+func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Condition, body RollBack) (*Revision, ETag, error) {
+	r := newRequest("POST")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "/rollback")
+	r.condition(when)
+	r.json(body)
+	return call[Revision](ctx, c, r)
+}
+
+// PoliciesAnswer is a part of a body or an answer.
+type PoliciesAnswer struct {
+	// Next: the value of after for the next page; absent on the last
+	Next     string   `json:"next,omitempty"`
+	Policies []Policy `json:"policies"`
+}
+
+// Policy is a part of a body or an answer.
+type Policy struct {
+	// Head: the latest revision
+	Head        int64       `json:"head"`
+	Policy      string      `json:"policy"`
+	Publication Publication `json:"publication"`
+}
+
+// Publication is a part of a body or an answer.
+type Publication struct {
+	// Candidate: in shadow, or in force on a share of the nodes
+	Candidate int64 `json:"candidate,omitempty"`
+	// DenialsMaxPercent: a greater share of denials on these nodes withdraws the candidate
+	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
+	// Generation: rises with each publication; 0 before the first
+	Generation int64 `json:"generation"`
+	// Revision: in force on all nodes, or on those that do not have the candidate; 0 before
+	// the first publication
+	Revision int64 `json:"revision"`
+	// SharePercent: of the nodes, for the step share
+	SharePercent float64 `json:"share_percent,omitempty"`
+	// Step: one of shadow, share
+	Step string `json:"step,omitempty"`
+}
+
+// PolicyAnswer is a part of a body or an answer.
+type PolicyAnswer struct {
+	Action string    `json:"action"`
+	Actor  string    `json:"actor"`
+	At     time.Time `json:"at"`
+	// Document: the policy, in the form of a policy file in JSON
+	Document json.RawMessage `json:"document"`
+	// Head: the latest revision
+	Head        int64       `json:"head"`
+	Policy      string      `json:"policy"`
+	Publication Publication `json:"publication"`
+	Reason      string      `json:"reason"`
+	Revision    int64       `json:"revision"`
+	// Unchanged: the write has the content of this revision, which was the latest already
+	Unchanged bool `json:"unchanged,omitempty"`
+	// Version: a hash of the content, as nodes report it
+	Version string `json:"version"`
+}
+
+// PutPolicy is a part of a body or an answer.
+type PutPolicy struct {
+	// File: the name of the file, for the positions of problems
+	File string `json:"file,omitempty"`
+	// Format: one of yaml, toml, json
+	Format string `json:"format"`
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+	// Text: the policy, as in a policy file
+	Text string `json:"text"`
+}
+
+// Revision is a part of a body or an answer.
+type Revision struct {
+	Action   string    `json:"action"`
+	Actor    string    `json:"actor"`
+	At       time.Time `json:"at"`
+	Policy   string    `json:"policy"`
+	Reason   string    `json:"reason"`
+	Revision int64     `json:"revision"`
+	// Unchanged: the write has the content of this revision, which was the latest already
+	Unchanged bool `json:"unchanged,omitempty"`
+	// Version: a hash of the content, as nodes report it
+	Version string `json:"version"`
+}
+
+// DiffAnswer is a part of a body or an answer.
+type DiffAnswer struct {
+	// Added: names of rules
+	Added []string `json:"added"`
+	// Anew: counters that start at zero, with the reason
+	Anew []string `json:"anew"`
+	// Changed: rules with the fields that differ
+	Changed []string `json:"changed"`
+	From    int64    `json:"from"`
+	// Removed: names of rules
+	Removed []string `json:"removed"`
+	To      int64    `json:"to"`
+	// Words: fields of the policy itself that differ
+	Words []string `json:"words"`
+}
+
+// PublishPolicy is a part of a body or an answer.
+type PublishPolicy struct {
+	// DenialsMaxPercent: for the step share: withdraw the candidate if its nodes deny more
+	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
+	// Generation: that must be present; else the answer is 412
+	Generation int64 `json:"generation,omitempty"`
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+	// Revision: default: the latest
+	Revision int64 `json:"revision,omitempty"`
+	// SharePercent: of the nodes, for the step share
+	SharePercent float64 `json:"share_percent,omitempty"`
+	// Step: one of shadow, share, all, withdraw
+	Step string `json:"step"`
+}
+
+// RevisionsAnswer is a part of a body or an answer.
+type RevisionsAnswer struct {
+	// Next: the value of before for the next page; absent on the last
+	Next int64 `json:"next,omitempty"`
+	// Revisions: the latest first
+	Revisions []Revision `json:"revisions"`
+}
+
+// RollBack is a part of a body or an answer.
+type RollBack struct {
+	// Reason: why, for the history
+	Reason   string `json:"reason"`
+	Revision int64  `json:"revision"`
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Code generated from docs/reference/control.openapi.json; DO NOT EDIT.
+
+package controlclient
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// ListTiersOptions are the optional parameters of [Client.ListTiers].
+type ListTiersOptions struct {
+	// After: the next of the page before
+	After string
+	Limit int64
+}
+
+// ListTiers calls GET /v1/tiers: List the tiers that clients may have. Needs the role
+// viewer or one above.
+func (c *Client) ListTiers(ctx context.Context, o ListTiersOptions) (*TiersAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/tiers"
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	answer, _, err := call[TiersAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllTiers returns the items of all pages of [Client.ListTiers], from o.After on. It ends
+// after the first error.
+func (c *Client) AllTiers(ctx context.Context, o ListTiersOptions) iter.Seq2[Tier, error] {
+	return pages(o.After, func(page string) ([]Tier, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListTiers(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Tiers, answer.Next, nil
+	})
+}
+
+// DeleteTier calls DELETE /v1/tiers/{tier}: Remove a tier that no client has. Needs the
+// role editor or one above.
+func (c *Client) DeleteTier(ctx context.Context, tier string, reason string) error {
+	r := newRequest("DELETE")
+	r.path = "/v1/tiers/"
+	r.segment("tier", tier, "")
+	r.text("reason", reason)
+	_, _, err := c.send(ctx, r)
+	return err
+}
+
+// PutTier calls PUT /v1/tiers/{tier}: Make a tier, or change its note. Needs the role
+// editor or one above.
+func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier, error) {
+	r := newRequest("PUT")
+	r.path = "/v1/tiers/"
+	r.segment("tier", tier, "")
+	r.json(body)
+	answer, _, err := call[Tier](ctx, c, r)
+	return answer, err
+}
+
+// TiersAnswer is a part of a body or an answer.
+type TiersAnswer struct {
+	// Next: the value of after for the next page; absent on the last
+	Next  string `json:"next,omitempty"`
+	Tiers []Tier `json:"tiers"`
+}
+
+// Tier is a part of a body or an answer.
+type Tier struct {
+	Note string `json:"note,omitempty"`
+	// Revision: the number of the latest change
+	Revision  int64     `json:"revision"`
+	Tier      string    `json:"tier"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// PutTier is a part of a body or an answer.
+type PutTier struct {
+	Note string `json:"note,omitempty"`
+	// Reason: why, for the history
+	Reason string `json:"reason"`
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Code generated from docs/reference/control.openapi.json; DO NOT EDIT.
+
+package controlclient
+
+import (
+	"context"
+	"iter"
+)
+
+// ListUsageOptions are the optional parameters of [Client.ListUsage].
+type ListUsageOptions struct {
+	// Month: of UTC, as 2026-11; the present one if it is left out
+	Month string
+	// Client: KIND:ID
+	Client string
+	Policy string
+	Rule   string
+	// After: the next of the page before
+	After string
+	Limit int64
+}
+
+// ListUsage calls GET /v1/usage: List what clients used in a month, for billing. Needs the
+// role viewer or one above.
+func (c *Client) ListUsage(ctx context.Context, o ListUsageOptions) (*UsageAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/usage"
+	r.text("month", o.Month)
+	r.text("client", o.Client)
+	r.text("policy", o.Policy)
+	r.text("rule", o.Rule)
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	answer, _, err := call[UsageAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllUsage returns the items of all pages of [Client.ListUsage], from o.After on. It ends
+// after the first error.
+func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usage, error] {
+	return pages(o.After, func(page string) ([]Usage, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListUsage(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Usage, answer.Next, nil
+	})
+}
+
+// UsageAnswer is a part of a body or an answer.
+type UsageAnswer struct {
+	Month string `json:"month"`
+	// Next: the value of after for the next page; absent on the last
+	Next  string  `json:"next,omitempty"`
+	Usage []Usage `json:"usage"`
+}
+
+// Usage is a part of a body or an answer.
+type Usage struct {
+	// Admitted: requests
+	Admitted int64 `json:"admitted"`
+	// Client: KIND:ID; empty for clients beyond the bound of a node
+	Client string `json:"client"`
+	// Denied: requests
+	Denied int64  `json:"denied"`
+	Policy string `json:"policy"`
+	// Rule: empty for the policy itself: blocks, credentials and penalties
+	Rule string `json:"rule"`
+	Tier string `json:"tier"`
+	// Units: of the requests that were admitted
+	Units int64 `json:"units"`
+}
