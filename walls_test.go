@@ -9,9 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +60,7 @@ var imports = map[string][]string{
 	"internal/policyfile/lint":      {"core", "core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/policyfile/syntax":    {"core/policy"},
 	"internal/store/redisadmin":     {"core/counter", "internal/store/redisstore"},
+	"internal/store/redisbackup":    {"core/counter", "internal/store/redisadmin", "lua"},
 	"internal/directory":            {"core", "core/counter", "core/policy", "internal/survive"},
 	"internal/directory/redisdir":   {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {
@@ -174,18 +172,15 @@ var imports = map[string][]string{
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow", "internal/enforce/throttle",
 		"internal/enforce/topk", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy", "internal/status", "internal/store",
-		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
-		"internal/usage/inflate",
+		"internal/store/memstore", "internal/store/redisstore", "internal/usage", "internal/usage/inflate",
 	},
 	"cmd/penstock": {
 		"controlclient", "core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
 		"internal/control/ledger", "internal/control/localpg", "internal/control/notify", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/control/reports", "internal/control/retain",
-		"internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/listen", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
+		"internal/control/reports", "internal/control/retain", "internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/listen", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/ruletable", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy",
-		"internal/region/loan", "internal/store", "internal/store/regionstore",
-		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
+		"internal/region/loan", "internal/store", "internal/store/regionstore", "internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},
@@ -446,57 +441,4 @@ func TestCommentsNameFilesThatAreThere(t *testing.T) {
 			}
 		}
 	}
-}
-
-// source is one Go file of the repository.
-type source struct {
-	text   []byte
-	syntax *ast.File
-	set    *token.FileSet
-}
-
-func (s source) at(n ast.Node) string { return s.set.Position(n.Pos()).String() }
-
-func isTest(path string) bool { return strings.HasSuffix(path, "_test.go") }
-
-func sources(t *testing.T, want func(path string) bool) map[string]source {
-	t.Helper()
-	all := map[string]source{}
-	for _, path := range tracked(t) {
-		if filepath.Ext(path) != ".go" || !want(path) {
-			continue
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		set := token.NewFileSet()
-		syntax, err := parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[path] = source{text, syntax, set}
-	}
-	return all
-}
-
-// tracked lists the files of the repository, whether committed yet or not.
-func tracked(t *testing.T) (paths []string) {
-	t.Helper()
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (path == ".git" || path == ".cache" || path == "bin") {
-			return filepath.SkipDir
-		}
-		if !d.IsDir() {
-			paths = append(paths, path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paths
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
@@ -33,8 +34,9 @@ func init() {
 // limits that are hidden from clients, and limits whose key needs a property that the status
 // request lacks. It reads at most 64 counters of each policy.
 //
-// Each status request costs one store call for each policy. If it is open to the public, limit it
-// by other means or narrow its matcher.
+// Each status request costs one store call for each policy. One address (IPv6: 64 bits) gets at
+// most 50 answers a second, and 429 to further requests. At most 64 requests are answered at a
+// time, and further ones get 503.
 type Status struct {
 	// The site whose handlers to report, with the same value as in those handlers. The Caddyfile
 	// writes the addresses of the site here. Default: the name of the server.
@@ -108,6 +110,16 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	scratch := scratches.Get().(*scratchSpace)
 	defer scratch.release()
 	scratch.attrs.reset(r)
+	statuses := s.app.store.statuses
+	if ok, busy := statuses.Enter(scratch.attrs.peer, time.Now()); !ok {
+		code := http.StatusTooManyRequests
+		if busy {
+			code = http.StatusServiceUnavailable
+		}
+		w.Header().Set("Retry-After", "1")
+		return caddyhttp.Error(code, errors.New("too many requests for limits"))
+	}
+	defer statuses.Leave()
 	var answer status.Answer
 	look := &status.Looker{Store: s.app.store, Directory: s.app.store.directory, Plan: &scratch.plan}
 	policies := s.app.sites.get(s.Site)
@@ -116,6 +128,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	}
 	for _, e := range policies {
 		if err := answer.Add(look, e.Current().Ruleset, &scratch.attrs); err != nil {
+			w.Header().Set("Retry-After", "1")
 			return caddyhttp.Error(http.StatusServiceUnavailable, err)
 		}
 	}

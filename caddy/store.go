@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
@@ -219,7 +220,7 @@ func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
 	enforcer.Report(eventLog)
 	enforcer.CountDenials(topDenied)
 	enforcer.Measure(usageMeter)
-	pooled := &pooledStore{Store: opened.Requests, opened: opened, close: opened.Close, enforcer: enforcer,
+	pooled := &pooledStore{Store: opened.Requests, opened: opened, close: opened.Close, enforcer: enforcer, statuses: status.NewBounds(),
 		settler: newSettler(opened.Corrections)}
 	if d == nil {
 		return pooled, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
 )
 
@@ -33,6 +34,7 @@ type pooledStore struct {
 	close     func() error
 	settler   *settle.Queue
 	counting  counting
+	statuses  *status.Bounds // on the requests of clients for their own limits
 
 	member *fleet.Member // it is nil before join
 	joined sync.Once

@@ -13,15 +13,21 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// askRemaining asks penstock_status how much of the first limit is left.
+// askRemaining asks penstock_status how much of the first limit is left, until it answers.
 func (s *server) askRemaining() int64 {
 	s.t.Helper()
 	var told struct{ Limits []struct{ Remaining int64 } }
-	r := s.get("/quota")
+	var r reply
+	eventually.Until(s.t, 10*time.Second, "an answer", func() bool {
+		r = s.get("/quota")
+		return r.StatusCode != http.StatusTooManyRequests
+	})
 	if err := json.Unmarshal([]byte(r.body), &told); err != nil || len(told.Limits) == 0 {
 		s.t.Fatalf("%d %s: %v", r.StatusCode, r.body, err)
 	}

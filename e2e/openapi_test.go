@@ -68,6 +68,7 @@ func (d *description) describesSite(p *process) {
 	d.answers(path, d.rawRequest(p.address, "GET x:http://h/limited HTTP/1.1\r\nHost: h\r\n\r\n"), 400)
 	d.answers("/quota", d.request("GET", site+"/quota", nil), 200)
 	d.answers("/quota", d.request("GET", site+"/quota", http.Header{"X-Api-Key": {"nobody-has-this-key"}}), 401)
+	d.answers("/quota", d.floodsQuota(p.address), 429)
 }
 
 func (d *description) describesAdmin(p *process, policy string) {
@@ -98,8 +99,9 @@ func (d *description) describesAdmin(p *process, policy string) {
 // describesOutage sends a request to a Caddy whose Redis does not exist.
 func (d *description) describesOutage(t *testing.T) {
 	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tdirectory\n\t\tname away\n\t\tstore redis redis://"+freeport.Address(t)+
-		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
+		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock_status /quota\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
 	d.answers("/{path}", d.request("GET", "http://"+p.address+"/", nil), 503)
+	d.answers("/quota", d.request("GET", "http://"+p.address+"/quota", nil), 503)
 	ask := d.posting("http://" + p.admin)
 	ask("/penstock/edit", `{"client":"user:ann","action":"block","actor":"ops","reason":"abuse"}`, 503)
 	d.answers("/penstock/record", d.request("GET", "http://"+p.admin+"/penstock/record", nil), 503)
@@ -279,6 +281,29 @@ func (d *description) rawRequest(address, text string) reply {
 		d.t.Fatal(err)
 	}
 	return d.read("GET", response)
+}
+
+// floodsQuota sends requests for limits over one connection, until an answer is not 200.
+func (d *description) floodsQuota(address string) (r reply) {
+	d.t.Helper()
+	const requests = 1000
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer connection.Close()
+	go func() {
+		_, _ = io.WriteString(connection, strings.Repeat("GET /quota HTTP/1.1\r\nHost: h\r\n\r\n", requests))
+	}()
+	answers := bufio.NewReader(connection)
+	for i := 0; i < requests && (i == 0 || r.StatusCode == 200); i++ {
+		response, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		r = d.read("GET", response)
+	}
+	return r
 }
 
 func (d *description) read(method string, response *http.Response) reply {

@@ -9,7 +9,30 @@
 -- (parts per unit), room (units available), write, text (the counter before the call), age (nil:
 -- the check is not for a lease).
 
-local call, format, match = redis.call, string.format, string.match
+local call, try, format, match = redis.call, redis.pcall, string.format, string.match
+
+-- A Redis whose memory is full (maxmemory with noeviction) rejects the first write of a script if
+-- that write may need memory, and accepts all writes after any other write. So invented names could
+-- fill the memory, and then nothing would be counted. A call whose counters all exist is therefore
+-- executed even then: its first write is repeated after one that needs no memory. A call with a new
+-- counter fails. The memory grows no further, apart from a few bytes for longer numbers.
+local new_counters = 0 -- counters of the call that do not exist
+local full = false     -- the memory is full, all counters of the call exist, and one was written
+
+-- set stores a text for ttl milliseconds.
+local function set(key, text, ttl)
+  ttl = format('%d', ttl)
+  if not full then
+    if not try('SET', key, text, 'PX', ttl).err then
+      return
+    end
+    if new_counters == 0 then
+      call('PEXPIRE', key, ttl)
+      full = true
+    end
+  end
+  call('SET', key, text, 'PX', ttl)
+end
 
 -- corrupt ends the call before anything is written, because a counter that cannot be read neither
 -- admits nor denies a request. Errors are logged, so the message names the rule, which precedes the
@@ -24,6 +47,7 @@ end
 local function read_counter(s)
   local text = call('GET', s.key)
   if not text then
+    new_counters = new_counters + 1
     s.text, s.at, s.used, s.aux = '0 0 0', 0, 0, 0
     return
   end
@@ -60,5 +84,5 @@ local function write_counter(s, ttl)
   if s.leased or s.rest then
     text = format('%s %d%s', text, s.leased or 0, s.rest or '')
   end
-  call('SET', s.key, text, 'PX', format('%d', ttl))
+  set(s.key, text, ttl)
 end

@@ -25,7 +25,10 @@ var parts = []string{"intmath.lua", "counter.lua", "refund.lua", "lease.lua", "f
 // Take is the script: the concatenation of its parts.
 var Take = assemble()
 
-// TakeSHA is the SHA-1 by which EVALSHA calls Take.
+// IntMath is the text of the integer arithmetic, for other scripts.
+var IntMath = textOf("intmath.lua")
+
+// TakeSHA is the name of Take for EVALSHA.
 var TakeSHA = func() string {
 	sum := sha1.Sum([]byte(Take)) //nolint:gosec // see above
 	return hex.EncodeToString(sum[:])
@@ -34,11 +37,15 @@ var TakeSHA = func() string {
 func assemble() string {
 	var script strings.Builder
 	for _, part := range parts {
-		text, err := files.ReadFile(part)
-		if err != nil {
-			panic(err) // unreachable after the first test: parts names a file that does not exist
-		}
-		script.Write(text)
+		script.WriteString(textOf(part))
 	}
 	return script.String()
+}
+
+func textOf(part string) string {
+	text, err := files.ReadFile(part)
+	if err != nil {
+		panic(err) // unreachable after the first test: there is no such file
+	}
+	return string(text)
 }

@@ -183,15 +183,25 @@ local function penalty_records()
     end
   end
 
+  -- is_full reports whether the memory of Redis is full. Violations are not recorded then, and the
+  -- denial stands. The write changes nothing.
+  local function is_full(s)
+    local reply = try('SET', s.until_key, s.until_text or '0', 'XX', 'KEEPTTL')
+    return reply and reply.err
+  end
+
   local function store(s, now, grace)
     if s.op == RESET then
       call('DEL', s.key, s.until_key)
       return
     end
+    local added = s.added or {}
+    if full or (s.until_write or #added > 0 or s.members) and is_full(s) then
+      return
+    end
     if s.until_write then
       call('SET', s.until_key, format('%d', s.until_at), 'PX', format('%d', math.ceil((s.until_at - now) / 1000) + grace))
     end
-    local added = s.added or {}
     if s.members then
       call('DEL', s.key)
       add(s, s.members)
@@ -240,6 +250,7 @@ local function penalties()
     if not string.find(text, '^%d+$') or text + 0 > 9007199254740992 then
       corrupt(s.until_key, 'want a decimal')
     end
+    s.until_text = text
     s.until_at = text + 0
     local latest = now + s.longest
     if s.until_at > latest then

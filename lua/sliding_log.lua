@@ -121,6 +121,9 @@ local function sliding_log()
       scan(s)
       s.write = s.gone > 0 or s.gathered or s.recounted
     end
+    if not newest then
+      new_counters = new_counters + 1
+    end
     s.room = s.count - s.used
   end
 
@@ -151,6 +154,7 @@ local function sliding_log()
     if s.newest_at == s.now then
       s.newest_units, s.replaced = s.newest_units + n, true
     else
+      s.previous_at, s.previous_units = s.newest_at, s.newest_units
       s.newest_at, s.newest_units = s.now, n
     end
     s.used, s.marked = s.used + n, true
@@ -169,7 +173,25 @@ local function sliding_log()
     call('ZADD', s.key, text, format('%s:%d', text, units))
   end
 
+  -- join replaces the mark before the newest if the memory is full, so that the log does not grow.
+  -- Its units expire later for that, and can no longer be refunded.
+  local function join(s)
+    local text = format('%d', s.previous_at)
+    call('ZREMRANGEBYSCORE', s.key, text, text)
+    s.newest_units = s.newest_units + s.previous_units
+    if s.oldest == s.previous_at then
+      s.oldest = s.newest_at
+    end
+  end
+
+  -- store writes the sum first, because that write fails if the memory is full.
   function log.store(s, ttl)
+    if s.used > 0 then
+      set(s.sum_key, format('%d', s.used), ttl)
+    end
+    if full and s.gone == 0 and not s.gathered and (s.previous_at or 0) > 0 then
+      join(s)
+    end
     if s.gone > 0 then
       call('ZREMRANGEBYRANK', s.key, 0, s.gone - 1)
     end
@@ -192,7 +214,6 @@ local function sliding_log()
       call('DEL', s.sum_key)
     else
       call('PEXPIRE', s.key, format('%d', ttl))
-      call('SET', s.sum_key, format('%d', s.used), 'PX', format('%d', ttl))
     end
   end
 

@@ -41,7 +41,7 @@ func (a *admin) show(cmd *cobra.Command, path string, query url.Values, asJSON b
 		return err
 	}
 	if asJSON {
-		_, err = cmd.OutOrStdout().Write(reply)
+		_, err = jsonWriter{cmd.OutOrStdout()}.Write(reply)
 		return err
 	}
 	return people(cmd.OutOrStdout(), reply)

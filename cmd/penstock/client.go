@@ -161,7 +161,7 @@ func (c *clientEdits) show() *cobra.Command {
 			return c.print(cmd.OutOrStdout(), entry, func(w io.Writer) {
 				writeRecord(w, entry.Client, entry.Record)
 				for _, note := range entry.Notes {
-					fmt.Fprintf(w, "note: %s\n", note)
+					fmt.Fprintf(w, "note: %s\n", printable(note))
 				}
 			})
 		}}
@@ -180,7 +180,7 @@ func (c *clientEdits) history() *cobra.Command {
 			table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "TIME\tCLIENT\tACTOR\tCHANGE\tREASON")
 			for _, e := range entry.History {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(e.Name), printable(e.Actor), e.Action,
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(e.Name), printable(e.Actor), printable(string(e.Action)),
 					printable(e.Reason))
 			}
 			_ = table.Flush()

@@ -100,7 +100,7 @@ func (a *admin) showReport(cmd *cobra.Command, method, path string, which *count
 	}
 	out := cmd.OutOrStdout()
 	if asJSON {
-		_, err := out.Write(reply)
+		_, err := jsonWriter{out}.Write(reply)
 		return err
 	}
 	var report usageReport
@@ -121,7 +121,8 @@ func warnOfGaps(out io.Writer, reply []byte) error {
 	}
 	for _, f := range report.Profiles {
 		for _, gap := range f.Unknown {
-			fmt.Fprintf(out, "warning: the %s of %s under the policy %q cannot be known: %s\n", gap.What, report.Client, f.Policy, gap.Why)
+			fmt.Fprintf(out, "warning: the %s of %s under the policy %q cannot be known: %s\n", printable(gap.What), printable(report.Client), f.Policy,
+				printable(gap.Why))
 		}
 	}
 	return nil

@@ -113,7 +113,7 @@ func newThresholdList() *cobra.Command {
 				return err
 			}
 			for _, t := range page.Thresholds {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\n", t.Threshold, printable(t.Policy), printable(t.Rule), printable(t.Client), printable(t.Tier),
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\n", printable(t.Threshold), printable(t.Policy), printable(t.Rule), printable(t.Client), printable(t.Tier),
 					t.Units, t.Percents, printable(t.URL))
 			}
 			if after = page.Next; after == "" {
@@ -134,7 +134,7 @@ func newThresholdNotices() *cobra.Command {
 		fmt.Fprintln(table, "MADE\tCLIENT\tMONTH\tPERCENT\tUSED\tATTEMPTS\tSTATE")
 		for i := range page.Notices {
 			n := &page.Notices[i]
-			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.0f\t%d\t%s\n", n.MadeAt.Format(time.RFC3339), printable(n.Client), n.Month, n.Percent, n.Used, n.Attempts, noticeState(n))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.0f\t%d\t%s\n", n.MadeAt.Format(time.RFC3339), printable(n.Client), printable(n.Month), n.Percent, n.Used, n.Attempts, noticeState(n))
 		}
 		return table.Flush()
 	})

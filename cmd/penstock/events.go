@@ -209,7 +209,7 @@ func (f *follower) printNotes(page *eventsReply) {
 func (f *follower) note(line string) {
 	if !f.told[line] {
 		f.told[line] = true
-		fmt.Fprintln(f.err, "note: "+line)
+		fmt.Fprintln(f.err, "note: "+escaped(line))
 	}
 }
 

@@ -21,7 +21,7 @@ func (a *answer) print(out io.Writer) error {
 	if a.Policy == "" {
 		a.Policy = "(no name)"
 	}
-	line("policy", "%s", a.Policy)
+	line("policy", "%s", printable(a.Policy))
 	if a.Disabled {
 		line("", "disabled: nothing is limited")
 		_, err := io.WriteString(out, text.String())
@@ -32,18 +32,18 @@ func (a *answer) print(out io.Writer) error {
 		if m.Reason != "" {
 			m.Fate += ": " + m.Reason
 		}
-		line("", "%s: %s", m.Method, m.Fate)
+		line("", "%s: %s", printable(m.Method), printable(m.Fate))
 	}
 	if strings.HasPrefix(a.Address, "unknown") {
 		a.Address += "; --ip sets it"
 	}
-	line("address", "%s", a.Address)
+	line("address", "%s", printable(a.Address))
 	if a.Listed != "" {
-		line("listed", "%s", a.Listed)
+		line("listed", "%s", printable(a.Listed))
 	}
 	if p := a.Penalty; p != nil {
 		line("penalty", "%s", p.state(a.Store != ""))
-		line("", "key %s", p.Key)
+		line("", "key %s", printable(p.Key))
 	}
 	switch {
 	case len(a.Rules) == 0 && a.Decision.Why != "":
@@ -58,14 +58,14 @@ func (a *answer) print(out io.Writer) error {
 	if a.Decision.Status == 0 && slices.ContainsFunc(a.Rules, ruleAnswer.mayDeny) {
 		decision += "; denied if the chosen shard has no room"
 	}
-	line("decision", "%s", decision)
+	line("decision", "%s", printable(decision))
 	if a.RecordsUnread {
 		line("records", "not read: add --redis URL to apply the blocks, tiers, limits and keys of the directory")
 	}
 	if a.Store == "" {
 		line("store", "not checked: counters count as unused; add --redis URL to read them")
 	} else {
-		line("store", "%s: read, nothing was charged", a.Store)
+		line("store", "%s: read, nothing was charged", printable(a.Store))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
@@ -85,18 +85,18 @@ func (p *penaltyAnswer) state(looked bool) string {
 func (r *ruleAnswer) print(out io.Writer, looked bool) {
 	action := ""
 	if r.Action != "reject" {
-		action = " (" + r.Action + ")"
+		action = " (" + printable(r.Action) + ")"
 	}
-	fmt.Fprintf(out, "rule      %s%s: %s\n", r.Name, action, r.Fate)
+	fmt.Fprintf(out, "rule      %s%s: %s\n", printable(r.Name), action, printable(r.Fate))
 	if r.Unlimited {
-		fmt.Fprintf(out, "  unlimited, by %s\n", r.Whose)
+		fmt.Fprintf(out, "  unlimited, by %s\n", printable(r.Whose))
 	}
 	if r.Shards > 0 {
 		fmt.Fprintf(out, "  %s\n", r.turns(looked))
 	}
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		fmt.Fprintf(out, "  limit %s of %s, cost %d\n    key %s\n", c.Limit, r.Whose, c.Cost, c.Key)
+		fmt.Fprintf(out, "  limit %s of %s, cost %d\n    key %s\n", printable(c.Limit), printable(r.Whose), c.Cost, printable(c.Key))
 		left := fmt.Sprintf("%d of %d left", c.Remaining, c.Capacity)
 		if r.Shards > 0 && looked {
 			left += fmt.Sprintf(", %d used", c.Used)
@@ -167,16 +167,16 @@ func (c *clientAnswer) String() string {
 	}
 	text := "none"
 	if c.Kind != "" {
-		text = c.Kind + ":" + c.ID
+		text = printable(c.Kind + ":" + c.ID)
 	}
 	var known []string
 	for _, part := range []struct{ label, value string }{{"user", c.User}, {"tier", c.Tier}, {"tenant", c.Tenant}} {
 		if part.value != "" {
-			known = append(known, part.label+" "+part.value)
+			known = append(known, part.label+" "+printable(part.value))
 		}
 	}
 	if len(c.Limits) > 0 {
-		known = append(known, "limits of its own for "+strings.Join(c.Limits, ", "))
+		known = append(known, "limits of its own for "+printable(strings.Join(c.Limits, ", ")))
 	}
 	if len(known) > 0 {
 		text += " (" + strings.Join(known, ", ") + ")"

@@ -306,7 +306,7 @@ func writeKeys(w io.Writer, shown *directory.KeysShown) {
 		if r.Revoked != nil {
 			revoked = fmt.Sprintf("%s by %s: %s", r.Revoked.At.UTC().Format(time.RFC3339), r.Revoked.By, r.Revoked.Reason)
 		}
-		fmt.Fprintf(table, "%s\t%.12s\t%s\t%s\t%s\t%s\t%s\n", printable(r.Name), key.Hash, key.State, printable(r.Client),
+		fmt.Fprintf(table, "%s\t%.12s\t%s\t%s\t%s\t%s\t%s\n", printable(r.Name), printable(key.Hash), printable(string(key.State)), printable(r.Client),
 			printable(r.Tier), expires, printable(revoked))
 	}
 	_ = table.Flush()

@@ -44,7 +44,7 @@ func printNodes(out io.Writer, reply []byte) error {
 		for i := range all.Nodes {
 			n := &all.Nodes[i]
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\t%s\n", printable(n.Name), printable(n.Front), n.Since.UTC().Format(time.RFC3339),
-				(time.Duration(n.SeenMs) * time.Millisecond).Round(time.Second), n.State, versionsOf(n))
+				(time.Duration(n.SeenMs) * time.Millisecond).Round(time.Second), printable(string(n.State)), versionsOf(n))
 		}
 		_ = table.Flush()
 	}

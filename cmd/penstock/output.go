@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/penstock/penstock/core/policy"
@@ -19,17 +22,63 @@ func printable(text string) string {
 	if text == "" {
 		return "-"
 	}
-	for _, c := range text {
-		if !strconv.IsPrint(c) || c == utf8.RuneError {
-			return strconv.Quote(text)
-		}
+	if strings.IndexFunc(text, isControl) >= 0 {
+		return strconv.Quote(text)
 	}
 	return text
 }
 
+// isControl reports whether a terminal may obey the character instead of showing it.
+func isControl(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError }
+
+// escaped returns a text of several lines with its control characters escaped.
+func escaped(text string) string {
+	isEscaped := func(c rune) bool { return c != '\n' && isControl(c) }
+	if strings.IndexFunc(text, isEscaped) < 0 {
+		return text
+	}
+	var out strings.Builder
+	for _, c := range text {
+		if !isEscaped(c) {
+			out.WriteRune(c)
+			continue
+		}
+		quoted := strconv.QuoteRune(c)
+		out.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return out.String()
+}
+
+// jsonWriter writes JSON with the control characters in its texts escaped, which encoding/json does
+// for those of ASCII only. Each call of Write has whole characters.
+type jsonWriter struct{ out io.Writer }
+
+func (w jsonWriter) Write(p []byte) (int, error) {
+	isEscaped := func(c rune) bool { return c > '~' && isControl(c) }
+	if bytes.IndexFunc(p, isEscaped) < 0 {
+		return w.out.Write(p)
+	}
+	var text []byte
+	for _, c := range string(p) {
+		switch {
+		case !isEscaped(c):
+			text = utf8.AppendRune(text, c)
+		case c > 0xffff:
+			high, low := utf16.EncodeRune(c)
+			text = fmt.Appendf(text, `\u%04x\u%04x`, high, low)
+		default:
+			text = fmt.Appendf(text, `\u%04x`, c)
+		}
+	}
+	if _, err := w.out.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // printJSON prints a value as JSON that people can read.
 func printJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
+	encoder := json.NewEncoder(jsonWriter{out})
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(value)

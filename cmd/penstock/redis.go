@@ -16,16 +16,16 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-const redisHelp = `Inspect the Redis that holds the counters.
+const redisHelp = `Inspect, back up and restore the Redis that holds the counters.
 
 --redis names one server, any node of a cluster, or any sentinel: the mode is detected, and the others
 are reached the same way. The words of penstock bridge say it as well, --redis-mode and --redis-addrs, which are asked in turn;
 of a ring all are named. --redis-env takes REDIS_MODE, REDIS_ADDR, REDIS_ADDRS and so on from the environment.`
 
 func newRedis() *cobra.Command {
-	cmd := &cobra.Command{Use: "redis", Short: "Inspect the Redis that holds the counters", Long: redisHelp, Args: noArgs,
+	cmd := &cobra.Command{Use: "redis", Short: "Inspect, back up and restore the Redis that holds the counters", Long: redisHelp, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newSetupCluster(), newRedisHealth(), newRedisDoctor(), newRedisInspect())
+	cmd.AddCommand(newSetupCluster(), newRedisHealth(), newRedisDoctor(), newRedisInspect(), newRedisBackup(), newRedisRestore())
 	return cmd
 }
 

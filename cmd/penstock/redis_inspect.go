@@ -105,7 +105,8 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 	}
 	warnOfUnknown(cmd.ErrOrStderr(), client.String(), profile)
 	if document.Directory {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: limits are those of the policy, without the record of %s; penstock usage %[1]s --redis URL applies it\n", client)
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: limits are those of the policy, without the record of %s; penstock usage %[1]s --redis URL applies it\n",
+			printable(client.String()))
 	}
 	ok = true
 	for i := range checks {

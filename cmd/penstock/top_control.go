@@ -63,7 +63,7 @@ func (v *violators) print(ctx context.Context, out io.Writer, n int, asJSON bool
 		return err
 	}
 	if asJSON {
-		_, err = fmt.Fprintf(out, "%s\n", answer)
+		_, err = fmt.Fprintf(jsonWriter{out}, "%s\n", answer)
 		return err
 	}
 	var top struct {

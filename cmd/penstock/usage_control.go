@@ -128,7 +128,7 @@ func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
 		return &usageWriter{end: func() error { w.Flush(); return w.Error() },
 			write: func(month string, u *reports.Usage) error { return w.Write(inert(usageFields(month, u))) }}, nil
 	case "ndjson":
-		e := json.NewEncoder(out)
+		e := json.NewEncoder(jsonWriter{out})
 		return &usageWriter{end: func() error { return nil }, write: func(month string, u *reports.Usage) error {
 			return e.Encode(struct {
 				Month string `json:"month"`

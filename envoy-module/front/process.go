@@ -74,7 +74,7 @@ func NewProcess(logger *slog.Logger) *Process {
 // and is no node. It must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
-// Panics returns the number of panics so far, with those of background work. Each was recovered.
+// Panics returns the number of recovered panics, including those of background work.
 func (p *Process) Panics() int64 { return p.panics.Load() + survive.Panics() }
 
 // Panicked counts a panic of a hook, and logs at most one each second.

@@ -131,12 +131,12 @@ func (f *Filter) bridgeDown() {
 func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
 // The method expire decides a request in a throttle queue whose own call has no answer. If the
-// bridge has answered another call since, the bridge is not down.
+// bridge has answered another call since, and within [Filter.silentFor], it is not down.
 //
 //go:noinline
 func (s *Stream) expire() {
-	why := CounterTimeout
-	if s.f.calls.lastAnswered > s.asked {
+	f, why := s.f, CounterTimeout
+	if at := f.calls.lastAnswered; at > s.asked && f.elapsedTime()-at < f.silentFor() {
 		why = CounterFull
 	}
 	s.decideUnanswered(why)

@@ -104,6 +104,26 @@ func TestNoRequestWaitsWithoutEnd(t *testing.T) {
 	}
 }
 
+// TestABridgeThatFallsSilent: on_error decides a throttled request if the bridge has answered
+// nothing for a second, whatever it answered before. If it has answered another call within a
+// second, the request is denied with 503.
+func TestABridgeThatFallsSilent(t *testing.T) {
+	for answered, status := range map[counter.Micros]uint32{10 * counter.Millisecond: 0, 1900 * counter.Millisecond: 0, 2100 * counter.Millisecond: 503} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
+		sendThrottled(t, e, f, 1)
+		e.now += answered
+		f.NewStream(2).RequestHeaders(get("/api/x"))
+		f.Flush()
+		other, _, _ := e.check()
+		other.answer(replyWith(admittedWith(3)))
+		e.passTicks(f, 3*counter.Second-answered)
+		if e.responses[1].Status != status || slices.Contains(e.resumed, 1) != (status == 0) {
+			t.Errorf("an answer after %v: %d, resumed %v, counted %v", answered, e.responses[1].Status, e.resumed, e.count())
+		}
+	}
+}
+
 // TestBothCallsHaveOneDeadline: the duration of the first call is subtracted from the second one's
 // deadline, so that no request waits longer than max_delay and the deadline.
 func TestBothCallsHaveOneDeadline(t *testing.T) {

@@ -117,7 +117,7 @@ func Open(o Options) (*Directory, error) {
 	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.readNetworks(d.ctx) // otherwise a blocked network would be served until the networks are read
+	d.readNetworks(d.ctx) // otherwise a blocked network would be served until they are read
 	survive.Go(&d.running, d.logger, d.look)
 	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.changed, d.missed) })
 	return d, nil

@@ -160,8 +160,8 @@ func IsToken(text string) bool {
 
 // CookieValue returns the value of the cookie, without enclosing quotes. If the name occurs with
 // two different values, the cookie is malformed: servers differ in which value they use, so the
-// limiter and the upstream could identify different clients. Only ";" separates cookies; a comma is
-// part of a value.
+// limiter and the upstream could identify different clients. Only ";" separates cookies. If the
+// name follows a comma or white space within a value, the cookie is malformed too.
 func CookieValue(header, name string) (value string, state policy.CredentialState) {
 	if exceedsPairs(header, ";") {
 		return "", policy.CredentialMalformed
@@ -171,10 +171,13 @@ func CookieValue(header, name string) (value string, state policy.CredentialStat
 		pair, header, _ = strings.Cut(header, ";")
 		key, text, ok := strings.Cut(pair, "=")
 		if key = trimSpace(key); !ok || key != name {
-			if ok && text != "" && resembles(key, name, false) {
+			if ok && text != "" && resembles(key, name, false) || hidesCookie(pair, name) {
 				return "", policy.CredentialMalformed
 			}
 			continue
+		}
+		if hidesCookie(text, name) {
+			return "", policy.CredentialMalformed
 		}
 		if text = trimSpace(text); len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' {
 			text = text[1 : len(text)-1]

@@ -8,33 +8,88 @@ import "strings"
 // malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
 // a client that Penstock does not see.
 
-// The function resembles reports whether some servers read the text as the name: without leading
-// spaces or "?", in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a
-// list (PHP, Express). Cookies that differ in case are different cookies.
+// The function resembles reports whether some servers read the text as the name: without what is
+// around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list
+// (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resembles(text, name string, anyCase bool) bool {
-	begun := false
+	if begins(text, name, anyCase) {
+		return true
+	}
+	inner := text
+	for inner != "" {
+		c, size := nameByte(inner)
+		if !isPadding(c) && c != '?' && c != '[' && c != ']' {
+			break
+		}
+		inner = inner[size:]
+	}
+	return len(inner) < len(text) && begins(inner, name, anyCase)
+}
+
+// The function begins reports whether the text is the name, or the name with padding, an index of a
+// list or a zero byte after it.
+func begins(text, name string, anyCase bool) bool {
 	for text != "" {
-		c, size := formByte(text)
-		if size == 0 { // an invalid escape stays as it is
-			c, size = text[0], 1
+		c, size := nameByte(text)
+		if name == "" {
+			if c == '[' || c == ']' || c == 0 {
+				return true
+			}
+			if !isPadding(c) {
+				return false
+			}
+		} else if unifyByte(c, anyCase) != unifyByte(name[0], anyCase) {
+			return false
+		} else {
+			name = name[1:]
 		}
 		text = text[size:]
-		if !begun && (c == ' ' || c == '?') {
-			continue
-		}
-		begun = true
-		if name == "" {
-			return c == '[' || c == 0
-		}
-		if unifyByte(c, anyCase) != unifyByte(name[0], anyCase) {
-			return false
-		}
-		name = name[1:]
 	}
 	return name == ""
 }
+
+// nameByte is formByte, but an invalid escape stays as it is.
+func nameByte(text string) (c byte, size int) {
+	if c, size = formByte(text); size == 0 {
+		return text[0], 1
+	}
+	return c, size
+}
+
+// isPadding reports whether some server removes the byte from the ends of a name: white space of
+// ASCII, Latin-1 and Unicode (Python, JavaScript), control characters and quotes.
+func isPadding(c byte) bool {
+	return c <= ' ' || c >= 0x7f || c == '"' || c == '\''
+}
+
+// hidesCookie reports whether some servers find the cookie within the text between two ";": behind
+// white space (http.cookies of Python, aiohttp) or a comma (ASP.NET Core).
+//
+//go:noinline
+func hidesCookie(text, name string) bool {
+	for {
+		before, after, _ := strings.Cut(text, "=")
+		if after == "" {
+			return false
+		}
+		end := len(before)
+		for end > 0 && separatesCookies(before[end-1]) {
+			end--
+		}
+		start := end
+		for start > 0 && !separatesCookies(before[start-1]) {
+			start--
+		}
+		if start > 0 && resembles(before[start:end], name, false) {
+			return true
+		}
+		text = after
+	}
+}
+
+func separatesCookies(c byte) bool { return c <= ' ' || c >= 0x7f || c == ',' }
 
 // unifyByte maps all bytes that servers treat as equal in a name to one byte.
 func unifyByte(c byte, anyCase bool) byte {

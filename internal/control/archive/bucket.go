@@ -106,6 +106,17 @@ func (b *Bucket) put(ctx context.Context, key, kind string, from io.Reader, size
 	return nil
 }
 
+// Put writes an object of at most 5 GiB.
+func (b *Bucket) Put(ctx context.Context, key string, from io.Reader, size int64) error {
+	return b.put(ctx, key, "text/plain", from, size)
+}
+
+// Get reads an object of at most max bytes to a writer.
+func (b *Bucket) Get(ctx context.Context, key string, max int64, to io.Writer) error {
+	_, _, err := b.get(ctx, key, max, to)
+	return err
+}
+
 // errMissing is the error for an object that does not exist.
 var errMissing = errors.New("there is no such object")
 

@@ -114,9 +114,16 @@ func TestStatusIsBounded(t *testing.T) {
 				t.Fatalf("request %d of one network: %d", i+1, code)
 			}
 		}
-		if code := ask("192.0.2.9:1"); code != 200 {
-			t.Errorf("another address: %d", code)
+		others := 0
+		for _, peer := range []string{"192.0.2.9:1", "192.0.2.12:1", "192.0.2.13:1"} { // few addresses share a bound
+			if ask(peer) == 200 {
+				others++
+			}
 		}
+		if others < 2 {
+			t.Errorf("%d of 3 other addresses are answered", others)
+		}
+		h.b.statuses = status.NewBounds()
 		for i := range status.UnderMax {
 			h.b.statuses.Enter(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), time.Now())
 		}

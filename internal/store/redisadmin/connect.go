@@ -255,6 +255,12 @@ func (d *Deployment) newNode(o *redis.Options) *Node {
 	return n
 }
 
+// Client returns the plain client of the server.
+func (n *Node) Client() *redis.Client { return n.client }
+
+// Explain adds a remedy to an error of the server.
+func (n *Node) Explain(err error) error { return n.explain(err) }
+
 func (n *Node) close() error { return n.client.Close() }
 
 // The method ask reads the server's INFO.

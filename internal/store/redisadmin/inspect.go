@@ -48,7 +48,7 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Che
 		return nil, err
 	}
 	slot := redisstore.Slot(named.key)
-	n, err := d.serving(named.key)
+	n, err := d.Serving(named.key)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,8 @@ func (d *Deployment) addrs() (addrs []string) {
 	return addrs
 }
 
-// The method serving returns the server that holds a key.
-func (d *Deployment) serving(key string) (*Node, error) {
+// Serving returns the server that holds a key.
+func (d *Deployment) Serving(key string) (*Node, error) {
 	slot := redisstore.Slot(key)
 	if d.Mode == ModeRing {
 		n := d.Nodes[redisstore.ToolHome(d.addrs(), key)]

@@ -5,6 +5,7 @@ package redisadmin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -26,6 +27,35 @@ func (s Slots) String() string {
 		return strconv.Itoa(s.First)
 	}
 	return fmt.Sprintf("%d-%d", s.First, s.Last)
+}
+
+// Masters returns the servers that together hold all counters, each of them once. The error says
+// that one of them does not answer, or that the slots of a cluster move or are not all served.
+func (d *Deployment) Masters() (masters []*Node, err error) {
+	slots := 0
+	for _, n := range d.Nodes {
+		if !n.Master && d.Mode != ModeSingle && d.Mode != ModeRing {
+			continue
+		}
+		for _, s := range n.Slots {
+			slots += s.Last - s.First + 1
+		}
+		if n.Err != nil && (d.Mode != ModeCluster || len(n.Slots) > 0) {
+			return nil, n.Err
+		}
+		if d.Mode != ModeCluster || len(n.Slots) > 0 {
+			masters = append(masters, n)
+		}
+	}
+	switch {
+	case len(masters) == 0:
+		return nil, errors.New("no master answers; see penstock redis health")
+	case len(d.moves) > 0:
+		return nil, errors.New(d.moveText(&d.moves[0]))
+	case d.Mode == ModeCluster && slots != slotsOfCluster:
+		return nil, fmt.Errorf("the cluster serves %d of %d slots; see penstock redis health", slots, slotsOfCluster)
+	}
+	return masters, nil
 }
 
 // findCluster discovers the nodes of a cluster from one of them.

@@ -171,7 +171,7 @@ func failureOf(err error) *Failure {
 		return errStale
 	case errors.As(err, &reply):
 		failure := &Failure{Kind: KindScript, Cause: remedy(err)}
-		failure.unsent = failure.failsEveryCommand()
+		failure.unsent = failure.failsEveryCommand() || isOutOfMemory(err)
 		return failure
 	}
 	_, unsent := errors.AsType[*unwrittenError](err)
@@ -195,16 +195,23 @@ func remedy(err error) error {
 		return fmt.Errorf("%w (the ACL user needs more rights, see the documentation for the least)", err)
 	case redis.IsReadOnlyError(err):
 		return fmt.Errorf("%w (the address is a replica's: give the primary's)", err)
-	case redis.IsOOMError(err), strings.HasPrefix(errorReplyIn(err.Error()), "OOM "):
-		return fmt.Errorf("%w (raise maxmemory)", err)
+	case isOutOfMemory(err):
+		return fmt.Errorf("%w (its memory is full, so it makes no new counters: raise maxmemory)", err)
 	}
 	return err
+}
+
+// isOutOfMemory reports whether the server did not execute a call because its memory is full and
+// the call has a new counter. The server answers calls whose counters all exist. So this error does
+// not concern the whole server.
+func isOutOfMemory(err error) bool {
+	return redis.IsOOMError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "OOM ")
 }
 
 // storeWideReplies are the first words of error replies that every check would get. They count as
 // failures for the breaker. Other errors (WRONGTYPE, an error inside the script) concern one key,
 // and must not make the other keys fail.
-var storeWideReplies = []string{"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "MASTERDOWN", "NOREPLICAS",
+var storeWideReplies = []string{"LOADING", "BUSY", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS",
 	"CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT", "max number of clients"}
 
 // errorReplyIn returns the server's error reply in the text of an error. A Redis before 7 prefixes

@@ -67,17 +67,6 @@ func configure(t *testing.T, server *redistest.Server, args ...any) {
 	}
 }
 
-func TestFullMemory(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, Options{URL: server.URL()})
-	working(t, s)
-	configure(t, server, "config", "set", "maxmemory", "1")
-	failing(t, s, "raise maxmemory")
-	opens(t, s)
-	configure(t, server, "config", "set", "maxmemory", "0")
-	working(t, s)
-}
-
 func TestReplicaIsNotWrittenTo(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})

@@ -241,32 +241,6 @@ func TestLostSum(t *testing.T) {
 	ask(1, 4) // the log itself was deleted: its contents are lost, and so is the sum
 }
 
-// TestOutOfMemory: a call to a server that cannot write charges nothing.
-func TestOutOfMemory(t *testing.T) {
-	s := redistest.Start(t)
-	b, checks, results := bareOn(t, s), fourChecks(t), make([]counter.Result, 4)
-	if err := b.Take(t.Context(), checks, results); err != nil {
-		t.Fatal(err)
-	}
-	for i, limit := range []string{"1", "0"} {
-		if err := s.Client().ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
-			t.Fatal(err)
-		}
-		err := b.Take(t.Context(), checks, results)
-		if i == 0 && (err == nil || !strings.Contains(err.Error(), "OOM")) {
-			t.Fatalf("a full server: %v, want its OOM error", err)
-		}
-		if i == 1 && err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, r := range results {
-		if r.Remaining != 8 {
-			t.Errorf("check %d: %d left, want 8: two of three calls were answered", i, r.Remaining)
-		}
-	}
-}
-
 // TestMemory checks the memory of a token bucket in Redis against its limit.
 func TestMemory(t *testing.T) {
 	const counters, allowed = 100_000, 210

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestAFullRedisGivesNobodyMore: a client fills the memory of Redis with made-up names. A client
+// whose counter exists gets exactly its limit from two nodes. A new client gets at most the limit
+// from each node, and what it got is charged once the memory is free.
+func TestAFullRedisGivesNobodyMore(t *testing.T) {
+	const count = 5
+	server := redistest.Start(t)
+	var nodes []*store.Store
+	for range 2 {
+		nodes = append(nodes, open(t, store.Options{Redis: &redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax}}))
+	}
+	limit, err := counter.ParseLimit("5/30d fixed_window")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admits := func(node int, client string, onError counter.OnError) bool {
+		t.Helper()
+		check := counter.Check{Key: fmt.Appendf(nil, "rl1:full:r:{ip:%s}:2592000s:fw", client), Limit: &limit, Cost: 1, OnError: onError}
+		var result [1]counter.Result
+		if err := nodes[node].Requests.Take(t.Context(), []counter.Check{check}, result[:]); err != nil {
+			t.Fatalf("%s: %v", client, err)
+		}
+		return !result[0].Denied
+	}
+	full := func(bytes string) {
+		t.Helper()
+		if err := server.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, onError := range []counter.OnError{counter.OnErrorAllow, counter.OnErrorLocal} {
+		name := fmt.Sprint("known", onError)
+		total, fresh := 0, [2]int{}
+		got := func(n *int, admitted bool) {
+			if admitted {
+				*n++
+			}
+		}
+		got(&total, admits(0, name, onError))
+		full("1")
+		for i := range 300 {
+			admits(i%2, fmt.Sprint("made-up-", onError, i), onError)
+			got(&total, admits(i%2, name, onError))
+			got(&fresh[i%2], admits(i%2, fmt.Sprint("new", onError), onError))
+		}
+		if total != count {
+			t.Errorf("on_error %v: a client whose counter exists got %d of %d", onError, total, count)
+		}
+		if fresh[0] > count || fresh[1] > count || fresh[0]+fresh[1] == 0 {
+			t.Errorf("on_error %v: a new client got %d from the nodes, at most %d each are allowed", onError, fresh, count)
+		}
+		full("0")
+		for i := range 4 {
+			if admits(i%2, name, onError) {
+				t.Errorf("on_error %v: more than the limit after the memory is free", onError)
+			}
+		}
+	}
+	if breaker := nodes[0].Redis.Stats().Breaker; breaker != redisstore.BreakerClosed {
+		t.Errorf("the breaker is %s", breaker)
+	}
+}
