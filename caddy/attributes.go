@@ -26,11 +26,14 @@ type attributes struct {
 	path   string
 	opaque bool // the target is opaque and has no path
 	peer   netip.Addr
+	began  counter.Micros // 0 unless usage is counted
 }
 
 // The method reset loads a request. The path is the one that the client sent, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
-	a.r = r
+	if a.r, a.began = r, 0; usageMeter.On() {
+		a.began = a.Now()
+	}
 	target, path := r.URL, ""
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
 		target, path = original.URL, sentPath(original.URL)
@@ -138,6 +141,9 @@ func (a *attributes) Remote() netip.Addr {
 	}
 	return addr.Addr()
 }
+
+// Began returns when the handler received the request; 0 unless usage is counted.
+func (a *attributes) Began() counter.Micros { return a.began }
 
 func (a *attributes) Now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 

@@ -51,6 +51,93 @@ func (c *Client) AllMetrics(ctx context.Context, o ListMetricsOptions) iter.Seq2
 	})
 }
 
+// ListActiveClientsOptions are the optional parameters of [Client.ListActiveClients].
+type ListActiveClientsOptions struct {
+	// From: the beginning
+	From time.Time
+	// To: the end, which is not included; now if it is left out
+	To time.Time
+	// Client: KIND:ID
+	Client string
+	// After: the next of the page before
+	After string
+	Limit int64
+}
+
+// ListActiveClients calls GET /v1/metrics/clients: List what the 1,000 most active clients
+// of each minute used, and all others together; a day if no span is said. Needs the role
+// viewer or one above.
+func (c *Client) ListActiveClients(ctx context.Context, o ListActiveClientsOptions) (*ActiveAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/metrics/clients"
+	r.instant("from", o.From)
+	r.instant("to", o.To)
+	r.text("client", o.Client)
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	answer, _, err := call[ActiveAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllActiveClients returns the items of all pages of [Client.ListActiveClients], from
+// o.After on. It ends after the first error.
+func (c *Client) AllActiveClients(ctx context.Context, o ListActiveClientsOptions) iter.Seq2[Active, error] {
+	return pages(o.After, func(page string) ([]Active, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListActiveClients(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Clients, answer.Next, nil
+	})
+}
+
+// ListEndpointsOptions are the optional parameters of [Client.ListEndpoints].
+type ListEndpointsOptions struct {
+	// From: the beginning
+	From time.Time
+	// To: the end, which is not included; now if it is left out
+	To time.Time
+	// Granularity: one of minute, hour, day
+	Granularity string
+	Policy      string
+	Rule        string
+	// After: the next of the page before
+	After string
+	Limit int64
+}
+
+// ListEndpoints calls GET /v1/metrics/endpoints: List the decisions of each path pattern
+// and how long they took; a day if no span is said. Needs the role viewer or one above.
+func (c *Client) ListEndpoints(ctx context.Context, o ListEndpointsOptions) (*EndpointsAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/metrics/endpoints"
+	r.instant("from", o.From)
+	r.instant("to", o.To)
+	r.text("granularity", o.Granularity)
+	r.text("policy", o.Policy)
+	r.text("rule", o.Rule)
+	r.text("after", o.After)
+	r.number("limit", o.Limit)
+	answer, _, err := call[EndpointsAnswer](ctx, c, r)
+	return answer, err
+}
+
+// AllEndpoints returns the items of all pages of [Client.ListEndpoints], from o.After on.
+// It ends after the first error.
+func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.Seq2[Endpoint, error] {
+	return pages(o.After, func(page string) ([]Endpoint, string, error) {
+		o := o
+		o.After = page
+		answer, err := c.ListEndpoints(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return answer.Endpoints, answer.Next, nil
+	})
+}
+
 // MetricsAnswer is a part of a body or an answer.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
@@ -71,4 +158,53 @@ type Metric struct {
 	Tier   string `json:"tier"`
 	// Units: of the requests that were admitted
 	Units int64 `json:"units"`
+}
+
+// ActiveAnswer is a part of a body or an answer.
+type ActiveAnswer struct {
+	// Clients: the oldest minute first
+	Clients []Active `json:"clients"`
+	// Next: the value of after for the next page; absent on the last
+	Next string `json:"next,omitempty"`
+}
+
+// Active is a part of a body or an answer.
+type Active struct {
+	// Admitted: requests
+	Admitted int64     `json:"admitted"`
+	At       time.Time `json:"at"`
+	// Client: KIND:ID; empty for all but the 1,000 most active clients of the minute
+	Client string `json:"client"`
+	// Denied: requests
+	Denied int64  `json:"denied"`
+	Policy string `json:"policy"`
+	Rule   string `json:"rule"`
+	// Units: of the requests that were admitted
+	Units int64 `json:"units"`
+}
+
+// EndpointsAnswer is a part of a body or an answer.
+type EndpointsAnswer struct {
+	// Endpoints: the oldest first
+	Endpoints []Endpoint `json:"endpoints"`
+	// Next: the value of after for the next page; absent on the last
+	Next string `json:"next,omitempty"`
+}
+
+// Endpoint is a part of a body or an answer.
+type Endpoint struct {
+	// Admitted: requests
+	Admitted int64     `json:"admitted"`
+	At       time.Time `json:"at"`
+	// Denied: requests
+	Denied int64 `json:"denied"`
+	// Endpoint: a path pattern of the rule; empty for a rule without a path
+	Endpoint string `json:"endpoint"`
+	// P50Us: half of the decisions took at most so many microseconds
+	P50Us  float64 `json:"p50_us"`
+	P95Us  float64 `json:"p95_us"`
+	P99Us  float64 `json:"p99_us"`
+	Policy string  `json:"policy"`
+	Region string  `json:"region"`
+	Rule   string  `json:"rule"`
 }

@@ -69,6 +69,34 @@ func (c *controlPlane) awaitUsage(rule string, want usedRow) {
 	}
 }
 
+// awaitEndpoint waits until the decisions of a path pattern have the wanted numbers and a
+// latency.
+func (c *controlPlane) awaitEndpoint(rule, endpoint string, admitted, denied int) {
+	c.t.Helper()
+	eventually.Until(c.t, controlPatience, fmt.Sprintf("%s %s has %d and %d", rule, endpoint, admitted, denied), func() bool {
+		status, text := c.send("GET", "/v1/metrics/endpoints?granularity=day&rule="+rule, "")
+		var answer struct {
+			Endpoints []struct {
+				Endpoint         string
+				Admitted, Denied int
+				P50              float64 `json:"p50_us"`
+				P99              float64 `json:"p99_us"`
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &answer); err != nil || status != http.StatusOK {
+			c.t.Fatalf("%d %s %v", status, text, err)
+		}
+		a, d := 0, 0
+		for _, e := range answer.Endpoints { // two at midnight
+			if e.Endpoint != endpoint || e.P99 <= 0 || e.P50 > e.P99 {
+				c.t.Fatalf("%+v", e)
+			}
+			a, d = a+e.Admitted, d+e.Denied
+		}
+		return a == admitted && d == denied
+	})
+}
+
 const tellingCaddyfile = `{
 	admin ADMIN
 	penstock {
@@ -116,6 +144,8 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	if rows := control.usage("client=header.x-user:ann"); len(rows) != 1 || rows[0] != (usedRow{"header.x-user:ann", "shop", "api", "", 2, 8, 4}) {
 		t.Errorf("the usage of a client is %+v", rows)
 	}
+
+	control.awaitEndpoint("api", "/api", 2, 8)
 
 	node.write(strings.Replace(caddyfile, "events", "events {\n\t\t\tip none\n\t\t}", 1))
 	if err := node.reload(); err != nil { // because the previous configuration still has the spool open

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/control"
 	"github.com/penstock/penstock/internal/control/ledger"
@@ -89,16 +88,13 @@ func closeRegions(regions []control.Region) {
 	}
 }
 
-// newControlStatus returns the command that shows what each region has. It calls the API.
-func newControlStatus() *cobra.Command {
-	c := new(controlCommand)
-	return c.command("status", "Show which region has what", noArgs, func(cmd *cobra.Command, _ []string) error {
-		var answer struct{ Regions []ledger.Region }
-		if _, err := c.send(cmd.Context(), http.MethodGet, "/v1/regions", nil, &answer); err != nil {
-			return err
-		}
-		return printControlStatus(cmd.OutOrStdout(), answer.Regions)
-	})
+// printRegions prints what each region has.
+func (c *controlClient) printRegions(ctx context.Context, out io.Writer) error {
+	var answer struct{ Regions []ledger.Region }
+	if _, err := c.send(ctx, http.MethodGet, "/v1/regions", nil, &answer); err != nil {
+		return err
+	}
+	return printControlStatus(out, answer.Regions)
 }
 
 func printControlStatus(out io.Writer, regions []ledger.Region) error {

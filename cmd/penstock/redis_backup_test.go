@@ -82,7 +82,6 @@ func TestRedisBackupRejectsMeaninglessArguments(t *testing.T) {
 		"names no object":                {"backup", "s3://bucket"},
 		"without encryption":             {"backup", "s3://bucket/key", "--s3-endpoint", "http://192.0.2.7"},
 		"no such file or directory":      {"backup", "none/there/counters.txt"},
-		"the mode is cluster, but ":      {"backup", "-", "--redis-mode", "cluster"},
 	} {
 		args = append([]string{"redis"}, append(args, "--redis", url)...)
 		if _, _, err := run(t, "", args...); err == nil || !strings.Contains(err.Error(), want) {

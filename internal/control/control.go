@@ -118,6 +118,7 @@ func Run(ctx context.Context, o Options) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	failed := make(chan error, 2)
+	ingester := &ingest.Ingester{Pool: p.pool}
 	running.Go(func() {
 		if err := p.prepare(ctx); err != nil {
 			failed <- err
@@ -129,6 +130,9 @@ func Run(ctx context.Context, o Options) error {
 		}
 		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger, Archive: o.Archive != nil}
 		running.Go(func() { keeper.Run(ctx) })
+		running.Go(func() {
+			ingester.Run(ctx, func(err error) { o.Logger.Warn("minutes of clients are added up later", "error", err) })
+		})
 		if o.Archive != nil {
 			archiver := &archive.Archiver{Pool: p.pool, Bucket: o.Archive, Keep: o.Keep, Logger: o.Logger}
 			running.Go(func() { archiver.Run(ctx) })
@@ -138,7 +142,7 @@ func Run(ctx context.Context, o Options) error {
 			running.Go(func() { notifier.Run(ctx) })
 		}
 	})
-	handler := api.New(api.Options{Ledger: p.ledger, Ingester: &ingest.Ingester{Pool: p.pool}, Reports: &reports.Reports{Pool: p.pool},
+	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
 		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, Notifies: o.Webhooks != nil, People: o.People})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,

@@ -28,8 +28,8 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 		r.Database = "does not answer" // callers need no token, so the cause is only in the log
 	} else {
 		if schema = database.Check(ctx, p.pool); schema == nil {
-			schema = p.pool.QueryRow(ctx, "SELECT coalesce(max(c.change - r.change), 0) FROM chain c, region_publications r WHERE r.region = ANY ($1)",
-				p.regionNames()).Scan(&r.Unpublished)
+			schema = p.pool.QueryRow(ctx, "SELECT coalesce(max(c.change - r.change), 0), (SELECT count(*) FROM unpublished) "+
+				"FROM chain c, region_publications r WHERE r.region = ANY ($1)", p.regionNames()).Scan(&r.Unpublished, &r.Invalid)
 		}
 		r.Schema = textOf(schema)
 	}

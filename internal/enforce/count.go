@@ -11,7 +11,7 @@ import (
 // reports the decision as an event if the deciding policy requires it. It counts the outcome of
 // each rule, the state of each credential, and costs that could not be read from a trusted peer's
 // header. It also counts the client of a denied request, for [Enforcer.CountDenials],
-// and what the client used, for [Enforcer.Measure].
+// and what the client used and how long the decision took, for [Enforcer.Measure].
 func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Version) {
 	e.outages.decided(plan)
 	e.countDenial(plan)
@@ -26,5 +26,6 @@ func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Ve
 	}
 	if e.meter.On() {
 		e.measure(plan)
+		e.measureLatency(plan, versions)
 	}
 }

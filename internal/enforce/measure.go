@@ -4,8 +4,10 @@ package enforce
 
 import (
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/meter"
@@ -31,6 +33,38 @@ func (e *Enforcer) measure(plan *core.Plan) {
 		case metrics.Denies(one.Outcome):
 			e.meter.Count(&k, meter.Sum{Denied: 1})
 		}
+	}
+}
+
+// begun is implemented by attributes that know when the process began to decide their request; 0
+// if they do not.
+type begun interface{ Began() counter.Micros }
+
+// measureLatency counts the time from the beginning of the request until now under each rule. A
+// request whose beginning is not known has no latency.
+func (e *Enforcer) measureLatency(plan *core.Plan, versions []*live.Version) {
+	request, ok := plan.Request().(begun)
+	if !ok || request.Began() == 0 {
+		return
+	}
+	micros := time.Now().UnixMicro() - int64(request.Began())
+	outcomes := plan.Outcomes()
+	for i := range outcomes {
+		one := &outcomes[i]
+		denied := metrics.Denies(one.Outcome)
+		if !denied && !metrics.Admits(one.Outcome) {
+			continue
+		}
+		k := meter.LatencyKey{Policy: one.Ruleset.Name()}
+		if one.Index >= 0 {
+			k.Rule = one.Ruleset.RuleName(one.Index)
+		}
+		for _, v := range versions {
+			if label, ok := v.Endpoints.Label(plan, i); ok {
+				k.Endpoint = label
+			}
+		}
+		e.meter.CountLatency(&k, micros, denied)
 	}
 }
 

@@ -198,9 +198,11 @@ func (f *Feed) measure(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			f.measured(begun)
+			f.measuredLatencies(begun)
 			return
 		case <-timer.C:
 			f.measured(begun)
+			f.measuredLatencies(begun)
 		}
 	}
 }
@@ -219,6 +221,29 @@ func (f *Feed) measured(at time.Time) {
 		if err != nil {
 			f.options.Meter.Return(rows)
 			f.told(fmt.Errorf("usage stays in memory: %w", err))
+			return
+		}
+		rows = rows[len(some):]
+	}
+}
+
+// latencyLines is how many histograms are in a batch. Their lines are longer than others.
+const latencyLines = 1000
+
+// measuredLatencies writes the histograms since the previous call. They may fill as much of the
+// spool as events. Those that do not fit go back to the meter.
+func (f *Feed) measuredLatencies(at time.Time) {
+	rows := f.options.Meter.TakeLatencies()
+	for len(rows) > 0 {
+		some := rows[:min(len(rows), latencyLines)]
+		err := f.batch(eventsPercent, func(e *encoder) {
+			for i := range some {
+				e.latency(&some[i], at.UTC(), f.options.Node)
+			}
+		})
+		if err != nil {
+			f.options.Meter.ReturnLatencies(rows)
+			f.told(fmt.Errorf("latencies stay in memory: %w", err))
 			return
 		}
 		rows = rows[len(some):]

@@ -50,6 +50,12 @@ type Line struct {
 	Admitted int64 `json:"admitted,omitempty"`
 	Denied   int64 `json:"denied,omitempty"`
 	Units    int64 `json:"units,omitempty"`
+	// Latency has the buckets of a histogram of the endpoint's decisions: the number of the bucket,
+	// as in package meter, and how many decisions were admitted and denied. A line with it has no
+	// client, and the other numbers are 0, so that a control plane that does not know it loses
+	// nothing else.
+	Endpoint string     `json:"endpoint,omitempty"`
+	Latency  [][3]int64 `json:"latency,omitempty"`
 }
 
 // encoder compresses the lines of a batch.
@@ -71,6 +77,19 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
 	}
 	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: row.Policy, Rule: row.Rule, Client: client, Tier: row.Tier, Node: node,
 		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
+	if err != nil {
+		panic(err) // texts, numbers and a present time can be marshaled
+	}
+	e.text = append(append(e.text, line...), '\n')
+}
+
+// latency appends a histogram.
+func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node string) {
+	l := Line{Time: at, Kind: KindUsage, Policy: row.Policy, Rule: row.Rule, Node: node, Endpoint: row.Endpoint, Latency: make([][3]int64, len(row.Counts))}
+	for i, c := range row.Counts {
+		l.Latency[i] = [3]int64{int64(c.Bucket), int64(c.Admitted), int64(c.Denied)}
+	}
+	line, err := json.Marshal(&l)
 	if err != nil {
 		panic(err) // texts, numbers and a present time can be marshaled
 	}

@@ -11,7 +11,8 @@
 // # Price
 //
 // Counting takes some 60 ns, and no allocation for a client that was counted since the last Take.
-// A sum takes about 200 bytes. A meter that is off counts nothing, and costs one load.
+// A sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. It also
+// counts how long decisions took, in histograms that add up, at most [LatencyKeysMax].
 //
 // # When not to use it
 //
@@ -59,10 +60,11 @@ type Row struct {
 
 // Meter counts. Create one with [New]. A nil *Meter is off. It is safe for concurrent use.
 type Meter struct {
-	users  atomic.Int32 // the number of calls of Use whose done was not called
-	seed   maphash.Seed
-	named  atomic.Int64 // sums of clients by name
-	shards [shardCount]struct {
+	latencies latencies
+	users     atomic.Int32 // the number of calls of Use whose done was not called
+	seed      maphash.Seed
+	named     atomic.Int64 // sums of clients by name
+	shards    [shardCount]struct {
 		mu   sync.Mutex
 		sums map[Key]*Sum
 	}

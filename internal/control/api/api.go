@@ -81,9 +81,12 @@ func New(o Options) *API {
 	a.regionOperations()
 	a.batchOperations()
 	a.reportOperations()
+	a.metricOperations()
+	a.unpublishedOperations()
 	a.thresholdOperations()
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.readyz)
+	a.mux.HandleFunc("GET /metrics", a.metricsText)
 	return a
 }
 

@@ -36,6 +36,15 @@ func (s *served) walkKeys() {
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys/ci", ""), 404)
 	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"revoke",`+reason+`}`), 404)
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/keys?after=bogus", ""), 422, "query.after")
+	for _, id := range []string{"a", "b"} {
+		if _, err := s.ledger.Pool.Exec(t.Context(), "INSERT INTO unpublished (kind, id, problem) VALUES ('user', $1, 'no record')", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := s.paged("/v1/unpublished?"); len(rows) != 2 || !strings.Contains(rows[1], `"kind":"user","id":"b","problem":"no record"`) {
+		t.Errorf("what is not published is %v", rows)
+	}
+	s.wants(s.ask("nobody", "GET", "/metrics", ""), 200, "penstock_control_ready 1\n", "# TYPE penstock_control_invalid_rows gauge\npenstock_control_invalid_rows 0\n")
 }
 
 // TestKeysAreForEditors tests that the role support can switch keys off and on, and can neither

@@ -21,6 +21,9 @@ type Readiness struct {
 	OIDC string `json:"oidc,omitempty"`
 	// Unpublished is the number of changes that are not in Redis yet.
 	Unpublished int64 `json:"unpublished"`
+	// Invalid is the number of clients, keys and policies that are not published because their rows
+	// are not valid. It does not affect readiness: what is in Redis stays in force.
+	Invalid int64 `json:"invalid"`
 }
 
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) {

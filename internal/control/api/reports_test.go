@@ -27,12 +27,16 @@ func (s *served) walkReports() {
 		fmt.Fprintf(&batch, `{"time":%q,"kind":"denied","policy":"shop","rule":"api","client":"user:%d","status":429,"ip":"192.0.2.1","count":%d}`+"\n",
 			now.Format(time.RFC3339Nano), i, i+1)
 	}
+	for _, endpoint := range []string{"/api/*", ""} {
+		fmt.Fprintf(&batch, `{"time":%q,"kind":"usage","policy":"shop","rule":"api","endpoint":%q,"latency":[[8,90,0],[40,0,10]]}`+"\n", now.Format(time.RFC3339Nano), endpoint)
+	}
 	const ndjson = "application/x-ndjson"
 	s.wants(s.ask(ledger.Node, "PUT", batchPath(1), batch.String(), "Content-Type", ndjson), 200, `"repeated":false`)
 	s.wants(s.ask(ledger.Node, "PUT", batchPath(1), batch.String(), "Content-Type", ndjson), 200, `"repeated":true`)
 	s.wants(s.ask(ledger.Node, "PUT", batchPath(2), "nonsense", "Content-Type", ndjson), 422, "line 1")
 	s.wants(s.ask(ledger.Node, "PUT", "/v1/batches/x/2", batch.String(), "Content-Type", ndjson), 422, "path.feed")
-	for _, path := range []string{"/v1/usage?month=" + now.Format("2006-01"), "/v1/events?rule=api&kind=denied", "/v1/metrics?granularity=day", "/v1/top?rule=api"} {
+	for _, path := range []string{"/v1/usage?month=" + now.Format("2006-01"), "/v1/events?rule=api&kind=denied", "/v1/metrics?granularity=day", "/v1/top?rule=api",
+		"/v1/metrics/endpoints?granularity=minute", "/v1/metrics/clients?"} {
 		whole := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200)
 		if strings.HasPrefix(path, "/v1/top") {
 			s.wants(whole, 200, `"clients":[{"client":"user:4","denied":4,"policy":"shop","rule":"api"}`)
@@ -49,13 +53,15 @@ func (s *served) walkReports() {
 	s.wants(s.ask(ledger.Admin, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
 	s.wants(s.ask(ledger.Admin, "POST", client("user:4")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
 	s.wants(s.ask(ledger.Viewer, "GET", client("user:3")+"/changes", ""), 200, `"action":"forget-usage"`, `"reason":"asked for"`)
-	for _, path := range []string{"/v1/usage", "/v1/events", "/v1/top"} {
+	s.wants(s.ask(ledger.Viewer, "GET", "/v1/metrics/endpoints?granularity=day&rule=api&limit=1", ""), 200, `"endpoint":""`, `"admitted":90,"denied":10,"p50_us":9.`, `"p99_us":2508.8`)
+	for _, path := range []string{"/v1/usage", "/v1/events", "/v1/top", "/v1/metrics/clients"} {
 		if a := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200); strings.Contains(a.body, "user:3") || !strings.Contains(a.body, "user:2") {
 			s.t.Errorf("after a client was forgotten, %s has %s", path, a.body)
 		}
 	}
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?limit=1", ""), 200, `{"client":"","policy":"shop","rule":"api","tier":"gold","admitted":7,"denied":7,"units":18}`)
 	for _, path := range []string{"/v1/usage?month=now", "/v1/usage?after=nonsense", "/v1/events?kind=admin", "/v1/metrics?granularity=second",
+		"/v1/metrics/endpoints?granularity=second", "/v1/metrics/clients?client=%00", "/v1/metrics/endpoints?after=nonsense",
 		"/v1/events?after=" + url.QueryEscape("' OR 1=1"), "/v1/usage?client=%00", "/v1/top?from=yesterday"} {
 		s.wants(s.ask(ledger.Viewer, "GET", path, ""), 422)
 	}

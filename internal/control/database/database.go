@@ -4,6 +4,7 @@ package database
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -147,15 +148,21 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return up(ctx, pool)
 }
 
-// up applies the migrations that are missing.
-func up(ctx context.Context, pool *pgxpool.Pool) error {
+// steps returns the steps from an empty database to the version of this program. Each is one
+// transaction.
+func steps(db *sql.DB) (*goose.Provider, error) {
 	folder, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+}
+
+// up applies the migrations that are missing.
+func up(ctx context.Context, pool *pgxpool.Pool) error {
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+	provider, err := steps(db)
 	if err != nil {
 		return err
 	}

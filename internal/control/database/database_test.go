@@ -9,9 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
@@ -72,6 +76,64 @@ func TestANewerSchemaStaysAsItIs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "the schema has version 999, and this program knows") {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// TestAStepThatIsKilledIsRepeated ends the connection of each step before its commit. It tests that
+// the schema stays at the version before, and that the step succeeds when it is tried again.
+func TestAStepThatIsKilledIsRepeated(t *testing.T) {
+	t.Parallel()
+	pool := open(t, pgtest.Database(t))
+	if _, err := pool.Exec(t.Context(), "CREATE SCHEMA penstock"); err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	provider, err := steps(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := provider.ListSources()
+	for i, step := range all {
+		if i > 0 { // the first one creates the table of versions
+			killStep(t, pool, provider)
+			if version, err := Version(t.Context(), pool); err != nil || version != all[i-1].Version {
+				t.Fatalf("after step %d was killed, the version is %d, %v", step.Version, version, err)
+			}
+		}
+		if _, err := provider.UpByOne(t.Context()); err != nil {
+			t.Fatalf("step %d again: %v", step.Version, err)
+		}
+	}
+	if err := Check(t.Context(), pool); err != nil {
+		t.Error(err)
+	}
+}
+
+// killStep begins a step, waits until it writes its version, and ends its connection.
+func killStep(t *testing.T, pool *pgxpool.Pool, provider *goose.Provider) {
+	t.Helper()
+	lock, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.Background()) }()
+	if _, err := lock.Exec(t.Context(), "LOCK TABLE schema_versions IN EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := provider.UpByOne(context.Background())
+		ended <- err
+	}()
+	eventually.Until(t, 60*time.Second, "the step writes its version", func() bool {
+		var killed int
+		err := pool.QueryRow(t.Context(), "SELECT count(pg_terminate_backend(pid)) FROM pg_locks "+
+			"WHERE relation = 'schema_versions'::regclass AND NOT granted").Scan(&killed)
+		return err == nil && killed == 1
+	})
+	if err := <-ended; err == nil {
+		t.Error("a step whose connection was ended reports success")
 	}
 }
 

@@ -34,11 +34,14 @@ func compare(a, b name) int {
 type sum struct{ admitted, denied, units int64 }
 
 // sums are the sums of a batch's usage, by the tables that have them.
-type sums struct{ usage, denials, metrics map[name]sum }
+type sums struct {
+	usage, denials, metrics, minutes map[name]sum
+	latencies                        map[latencyName]sum
+}
 
 // sumsOf adds up the usage of a batch.
 func sumsOf(lines []feed.Line) *sums {
-	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}}
+	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}}
 	add := func(to map[name]sum, n name, l *feed.Line) {
 		was := to[n]
 		to[n] = sum{was.admitted + l.Admitted, was.denied + l.Denied, was.units + l.Units}
@@ -48,13 +51,18 @@ func sumsOf(lines []feed.Line) *sums {
 		if l.Kind != feed.KindUsage {
 			continue
 		}
+		if l.Latency != nil {
+			addLatencies(s.latencies, l)
+			continue
+		}
 		client, policy, rule, tier := storable(l.Client), storable(l.Policy), storable(l.Rule), storable(l.Tier)
 		day := l.Time.Truncate(24 * time.Hour)
 		add(s.usage, name{at: day, client: client, policy: policy, rule: rule, tier: tier}, l)
 		if l.Denied > 0 {
 			add(s.denials, name{at: l.Time.Truncate(time.Hour), client: client, policy: policy, rule: rule}, l)
 		}
-		for granularity, at := range map[string]time.Time{"minute": l.Time.Truncate(time.Minute), "hour": l.Time.Truncate(time.Hour), "day": day} {
+		add(s.minutes, name{at: l.Time.Truncate(time.Minute), client: client, policy: policy, rule: rule}, l)
+		for granularity, at := range levels(l.Time) {
 			add(s.metrics, name{granularity: granularity, at: at, policy: policy, rule: rule, tier: tier}, l)
 		}
 	}
@@ -96,10 +104,20 @@ const (
 
 // write adds the sums to the tables.
 func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
-	if len(s.usage) == 0 {
+	batch := new(pgx.Batch)
+	queueLatencies(batch, s.latencies)
+	if len(s.usage) > 0 {
+		s.queueUsage(batch)
+	}
+	if batch.Len() == 0 {
 		return nil
 	}
-	batch := new(pgx.Batch)
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queueUsage adds the sums of usage to a batch of statements.
+func (s *sums) queueUsage(batch *pgx.Batch) {
+	queueMinutes(batch, s.minutes)
 	c := columnsOf(s.usage)
 	batch.Queue(addUsage, c.ats, c.clients, c.policies, c.rules, c.tiers, c.admitted, c.denied, c.units)
 	if len(s.denials) > 0 {
@@ -108,5 +126,4 @@ func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
 	}
 	c = columnsOf(s.metrics)
 	batch.Queue(addMetrics, c.granularities, c.ats, c.policies, c.rules, c.tiers, c.admitted, c.denied, c.units)
-	return tx.SendBatch(ctx, batch).Close()
 }

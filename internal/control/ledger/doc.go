@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps the records of clients as rows in PostgreSQL, with a history of all changes.
+// Package ledger keeps the records of clients and API keys as rows in PostgreSQL, with a history of
+// all changes.
 //
 // # Promise
 //
 // A client's rows are equivalent to its record in the directory: a [directory.Record] that is
-// written is read back equal. An invalid write returns an [Invalid] and changes nothing. Each write
-// is one transaction with one [Change]. The numbers of changes rise in the order of the commits,
-// without gaps. A change is never altered. Its hash covers the previous change, so that
-// [Ledger.Verify] finds changes that were altered, removed or added.
+// written is read back equal, and so is that of a key. Of a key only the SHA-256 is kept. An invalid
+// write returns an [Invalid] and changes nothing. Each write is one transaction, with one [Change]
+// for each client and key. The numbers of changes rise in the order of the commits, without gaps. A
+// change is never altered. Its hash covers the previous change, so that [Ledger.Verify] finds
+// changes that were altered, removed or added. Rows that are changed by SQL become changes when the
+// publisher calls [Ledger.AdoptEdits].
 //
 // # Price
 //

@@ -31,6 +31,11 @@ const (
 	moveDenials = "INSERT INTO client_denials AS t (at, policy, rule, client, denied) " +
 		"SELECT at, policy, rule, '', denied FROM client_denials WHERE client = $1 ORDER BY at, policy, rule " +
 		"ON CONFLICT (at, policy, rule, client) DO UPDATE SET denied = t.denied + excluded.denied"
+	moveMinutes = "INSERT INTO client_minutes AS t (at, policy, rule, client, admitted, denied, units) " +
+		"SELECT at, policy, rule, '', admitted, denied, units FROM client_minutes WHERE client = $1 ORDER BY at, policy, rule " +
+		"ON CONFLICT (at, client, policy, rule) DO UPDATE " +
+		"SET admitted = t.admitted + excluded.admitted, denied = t.denied + excluded.denied, units = t.units + excluded.units"
+	forgetMinutes = "DELETE FROM client_minutes WHERE client = $1"
 	forgetDenials = "DELETE FROM client_denials WHERE client = $1"
 	forgetNotices = "DELETE FROM notices WHERE client = $1"
 )
@@ -57,14 +62,15 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 		}
 		// No batch may add to the rows between their move and their removal, and no notice may be
 		// made of usage as it was before.
-		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_usage, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_minutes, client_usage, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		batch := new(pgx.Batch)
 		for _, one := range []struct {
 			statement string
 			rows      *int64
-		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}, {forgetNotices, nil}} {
+		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}, {moveMinutes, nil}, {forgetMinutes, nil},
+			{forgetNotices, nil}} {
 			queued := batch.Queue(one.statement, client)
 			if one.rows != nil {
 				queued.Exec(func(tag pgconn.CommandTag) error { *one.rows = tag.RowsAffected(); return nil })

@@ -66,7 +66,9 @@ func (l *Ledger) Instant() time.Time {
 func (l *Ledger) write(ctx context.Context, do func(*writing) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		w := &writing{tx: tx, now: l.Instant()}
-		if err := tx.QueryRow(ctx, "SELECT change, hash FROM chain FOR UPDATE").Scan(&w.last, &w.hash); err != nil {
+		// The setting says that the changes need no adoption: see AdoptEdits.
+		if err := tx.QueryRow(ctx, "SELECT change, hash, set_config('penstock.writer', 'control', true) FROM chain FOR UPDATE").Scan(
+			&w.last, &w.hash, nil); err != nil {
 			return err
 		}
 		before := w.last

@@ -143,13 +143,18 @@ func (l *Ledger) Policy(ctx context.Context, name string) (*Policy, error) {
 const selectRevisions = `SELECT v.policy, v.revision, v.version, c.at, c.actor, c.action, c.reason, v.settings FROM policy_revisions v JOIN changes c USING (change) `
 
 // scanRevision reads a revision with its settings, without its rules.
+// ErrRows is wrapped by the error for rows that are no valid policy.
+var ErrRows = errors.New("the rows are no valid policy")
+
 func scanRevision(row pgx.CollectableRow) (r Revision, err error) {
 	var settings []byte
 	if err := row.Scan(&r.Policy, &r.Revision, &r.Version, &r.At, &r.Actor, &r.Action, &r.Reason, &settings); err != nil {
 		return r, err
 	}
 	r.At = r.At.UTC()
-	r.Document, err = documentOf(settings, nil)
+	if r.Document, err = documentOf(settings, nil); err != nil {
+		err = fmt.Errorf("%w: %w", ErrRows, err)
+	}
 	return r, err
 }
 
@@ -203,8 +208,8 @@ func revisionOf(ctx context.Context, q querier, name string, revision int64) (*R
 		r.Document.Rules = rules
 	}
 	if version := r.Document.Version(); version != r.Version {
-		return nil, fmt.Errorf("revision %d of policy %q has the version %s, and its rows %s: they were changed by SQL; roll back to another",
-			revision, name, r.Version, version)
+		return nil, fmt.Errorf("%w: revision %d of policy %q has the version %s, and its rows %s: they were changed by SQL; roll back to another",
+			ErrRows, revision, name, r.Version, version)
 	}
 	return &r, nil
 }

@@ -39,7 +39,11 @@ func scanRule(row pgx.CollectableRow) (policyfile.Rule, error) {
 		&r.retryAfter, &r.more); err != nil {
 		return policyfile.Rule{}, err
 	}
-	return r.rule()
+	rule, err := r.rule()
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrRows, err)
+	}
+	return rule, err
 }
 
 // textOrNull returns nil for "".

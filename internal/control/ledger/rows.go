@@ -137,7 +137,7 @@ func clientOf(ctx context.Context, q querier, name policy.ClientName) (*Client, 
 }
 
 // ClientsOf returns the clients among names that have rows. The connection may be in a transaction.
-func ClientsOf(ctx context.Context, c *pgx.Conn, names []policy.ClientName) (map[policy.ClientName]*directory.Record, error) {
+func ClientsOf(ctx context.Context, c *pgx.Conn, names []policy.ClientName) (map[policy.ClientName]*Client, error) {
 	kinds, ids := make([]string, len(names)), make([]string, len(names))
 	for i, name := range names {
 		kinds[i], ids[i] = name.Kind, name.ID
@@ -146,11 +146,11 @@ func ClientsOf(ctx context.Context, c *pgx.Conn, names []policy.ClientName) (map
 	if err != nil {
 		return nil, err
 	}
-	records := make(map[policy.ClientName]*directory.Record, len(found))
-	for _, client := range found {
-		records[client.name] = client.Record
+	clients := make(map[policy.ClientName]*Client, len(found))
+	for i := range found {
+		clients[found[i].name] = &found[i]
 	}
-	return records, nil
+	return clients, nil
 }
 
 // Strangers returns the names that have no rows.

@@ -15,6 +15,10 @@
 // Records that were in Redis before the first start are imported. From then on the rows are
 // authoritative: a record that another program has written is replaced within [lookEvery].
 //
+// The records of API keys and their names are published in the same way. What was changed by SQL is
+// added to the history first. Rows that are no valid record are not published: the record in Redis
+// stays, and the table unpublished has the reason.
+//
 // # Price
 //
 // Each publisher has one connection to the database, and reads one key of Redis every two seconds.

@@ -122,8 +122,12 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 // fillRows writes the records of all clients.
 func (l *leading) fillRows(ctx context.Context) (count int, err error) {
 	networks := map[string][]byte{}
+	present, err := l.Source.Networks(ctx)
+	if err != nil && !errors.Is(err, directory.ErrGarbled) {
+		return 0, err
+	}
 	for after := (policy.ClientName{}); ; {
-		page, err := l.fillPage(ctx, after, networks)
+		page, err := l.fillPage(ctx, after, networks, present)
 		if err != nil {
 			return count, err
 		}
@@ -138,9 +142,10 @@ func (l *leading) fillRows(ctx context.Context) (count int, err error) {
 	return count, l.Source.FillNetworks(ctx, networks)
 }
 
-// fillPage writes the records of the next clients, and puts those of networks into networks. After
-// each page, it pauses for as long as the writing took, so that checks are not delayed.
-func (l *leading) fillPage(ctx context.Context, after policy.ClientName, networks map[string][]byte) ([]ledger.Client, error) {
+// fillPage writes the records of the next clients, and puts those of networks into networks. What
+// has rows that are not valid keeps its present record. After each page, it pauses for as long as
+// the writing took, so that checks are not delayed.
+func (l *leading) fillPage(ctx context.Context, after policy.ClientName, networks, present map[string][]byte) ([]ledger.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
 	defer cancel()
 	page, err := ledger.ClientsAfter(ctx, l.c, after, pageMax)
@@ -149,9 +154,18 @@ func (l *leading) fillPage(ctx context.Context, after policy.ClientName, network
 	}
 	names, texts := make([]policy.ClientName, 0, len(page)), make([][]byte, 0, len(page))
 	for _, client := range page {
-		if name := client.Name(); name.Kind == directory.KindNetwork {
+		problem := client.Problem()
+		if err := l.judge(ctx, client.Name(), problem); err != nil {
+			return nil, err
+		}
+		switch name := client.Name(); {
+		case problem != "":
+			if text, ok := present[name.ID]; ok && name.Kind == directory.KindNetwork {
+				networks[name.ID] = text
+			}
+		case name.Kind == directory.KindNetwork:
 			networks[name.ID] = client.Record.Text()
-		} else {
+		default:
 			names, texts = append(names, name), append(texts, client.Record.Text())
 		}
 	}

@@ -51,14 +51,14 @@ func (l *leading) settleKeys(ctx context.Context, keys []directory.KeyName, entr
 		return err
 	}
 	var add, remove []directory.KeyName
-	swaps := make([]directory.Swap, len(keys))
+	swaps := make([]directory.Swap, 0, len(keys))
 	for i, key := range keys {
-		entry, want := entryOf(names[i]), []byte(nil)
+		entry, want, problem := entryOf(names[i]), []byte(nil), ""
 		old, _ := directory.ParseKeyRecord(present[i]) // nil if there is none, or if it has no force
 		switch row := rows[key.Hash]; {
 		case row != nil:
-			want, entry.Name = row.Text(), row.Client
-			add = append(add, directory.KeyName{Name: row.Name, Hash: key.Hash})
+			want, entry.Name, problem = row.Record.Text(), row.Record.Client, row.Problem()
+			add = append(add, directory.KeyName{Name: row.Record.Name, Hash: key.Hash})
 		case old != nil:
 			entry.Name = old.Client
 			remove = append(remove, directory.KeyName{Name: old.Name, Hash: key.Hash})
@@ -66,9 +66,16 @@ func (l *leading) settleKeys(ctx context.Context, keys []directory.KeyName, entr
 		if rows[key.Hash] == nil && key.Name != "" {
 			remove = append(remove, key)
 		}
+		if err := l.judge(ctx, names[i], problem); err != nil {
+			return err
+		}
+		if problem != "" { // what is in Redis stays
+			add = add[:len(add)-1]
+			continue
+		}
 		entry.Key = key.Hash
 		entry.Client, _ = directory.ParseName(entry.Name)
-		swaps[i] = directory.Swap{Name: names[i], Old: present[i], Text: want, Entry: entry}
+		swaps = append(swaps, directory.Swap{Name: names[i], Old: present[i], Text: want, Entry: entry})
 	}
 	if err := l.replace(ctx, swaps, announce); err != nil {
 		return err
@@ -141,10 +148,15 @@ func (l *leading) fillKeyPage(ctx context.Context, after string) ([]ledger.Key, 
 	if err != nil {
 		return nil, err
 	}
-	names, records, texts := make([]directory.KeyName, len(page)), make([]policy.ClientName, len(page)), make([][]byte, len(page))
+	names, records, texts := make([]directory.KeyName, 0, len(page)), make([]policy.ClientName, 0, len(page)), make([][]byte, 0, len(page))
 	for i := range page {
-		names[i] = directory.KeyName{Name: page[i].Record.Name, Hash: page[i].Hash}
-		records[i], texts[i] = names[i].Record(), page[i].Record.Text()
+		name, problem := directory.KeyName{Name: page[i].Record.Name, Hash: page[i].Hash}, page[i].Problem()
+		if err := l.judge(ctx, name.Record(), problem); err != nil {
+			return nil, err
+		}
+		if problem == "" {
+			names, records, texts = append(names, name), append(records, name.Record()), append(texts, page[i].Record.Text())
+		}
 	}
 	began := time.Now()
 	if err := errors.Join(l.Source.Fill(ctx, records, texts), l.Source.NameKeys(ctx, names, nil)); err != nil {

@@ -182,14 +182,21 @@ func (p *plane) whole() bool {
 	return err == nil && strings.HasPrefix(g, directory.ControlledPrefix)
 }
 
-// many writes n clients in one statement.
+// many writes n clients in one statement, without changes.
 func (p *plane) many(n int) {
 	p.t.Helper()
 	for _, statement := range []string{
 		"INSERT INTO clients (kind, id, revision, updated_at) SELECT 'user', 'm_' || i, 1, now() FROM generate_series(1, $1::int) i",
 		"INSERT INTO blocks (kind, id, reason) SELECT 'user', 'm_' || i, 'a test' FROM generate_series(1, $1::int) i",
 	} {
-		if _, err := p.ledger.Pool.Exec(p.t.Context(), statement, n); err != nil {
+		err := pgx.BeginFunc(p.t.Context(), p.ledger.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(p.t.Context(), "SET LOCAL penstock.writer = 'control'"); err != nil {
+				return err
+			}
+			_, err := tx.Exec(p.t.Context(), statement, n)
+			return err
+		})
+		if err != nil {
 			p.t.Fatal(err)
 		}
 	}

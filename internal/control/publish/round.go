@@ -25,6 +25,9 @@ type leading struct {
 	unsure bool
 	// recorded is the reason for an interruption that the database has, nil if that is not known.
 	recorded *string
+	// invalid holds what is not published because its rows are not valid, with the reasons; nil if
+	// it was not read yet.
+	invalid map[policy.ClientName]string
 }
 
 // state is the row that records the last change that was published to Redis.
@@ -45,6 +48,9 @@ func (l *leading) round(ctx context.Context, look bool) error {
 	}
 	whole, err := l.whole(ctx, &s)
 	if err != nil {
+		return err
+	}
+	if err := l.adopt(ctx); err != nil {
 		return err
 	}
 	if !whole {
@@ -75,7 +81,7 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	}
 	if !s.imported {
 		if strings.HasPrefix(generation, directory.ControlledPrefix) {
-			if err := l.adopt(step, s, generation); err != nil {
+			if err := l.resume(step, s, generation); err != nil {
 				return false, err
 			}
 		} else if err := l.takeOver(ctx, s); err != nil {
@@ -88,10 +94,10 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	return generation != "" && generation == s.generation, nil
 }
 
-// adopt continues a publication to the same Redis that was made under another name of its region,
+// resume continues a publication to the same Redis that was made under another name of its region,
 // such as before the control plane had regions. Changes since then may be published twice, which
 // changes nothing. It returns an error if there is none.
-func (l *leading) adopt(ctx context.Context, s *state, generation string) error {
+func (l *leading) resume(ctx context.Context, s *state, generation string) error {
 	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
 		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+
 		"WHERE new.region = $1 RETURNING new.change, new.generation, new.position", l.Region, generation).Scan(&s.change, &s.generation, &s.position)
@@ -207,7 +213,7 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	records, err := ledger.ClientsOf(ctx, l.c, names)
+	rows, err := ledger.ClientsOf(ctx, l.c, names)
 	if err != nil {
 		return err
 	}
@@ -217,9 +223,16 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 	}
 	swaps := make([]directory.Swap, 0, len(names))
 	for _, name := range names {
-		want, old := records[name].Text(), present[name]
-		if records[name] == nil {
-			want = nil
+		var want []byte
+		problem, old := "", present[name]
+		if row := rows[name]; row != nil {
+			want, problem = row.Record.Text(), row.Problem()
+		}
+		if err := l.judge(ctx, name, problem); err != nil {
+			return err
+		}
+		if problem != "" { // what is in Redis stays
+			continue
 		}
 		entry := entryOf(name)
 		entry.Client, entry.Name = name, name.String()

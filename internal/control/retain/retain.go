@@ -33,8 +33,10 @@ const (
 	// behind is the number of past months that have partitions; batches come up to 30 days late.
 	behind = 2
 	// lock is the key of the advisory lock that a process holds while it changes partitions.
-	lock  = 0x70656e73_0003
-	every = time.Hour
+	lock = 0x70656e73_0003
+	// lateMost is how old a row can be when it comes: each table has partitions for it.
+	lateMost = behind * 31 * day
+	every    = time.Hour
 	// retryEvery is the pause after a failure.
 	retryEvery = 10 * time.Second
 )
@@ -74,7 +76,8 @@ type table struct {
 
 func (k Keep) tables() []table {
 	return []table{{"rate_limit_events", k.Events, true}, {"client_denials", k.Denials, false}, {"client_usage", k.Days, true},
-		{"rate_limit_metrics", max(k.Days, k.Hours), false}}
+		{"rate_limit_metrics", max(k.Days, k.Hours), false}, {"rate_limit_latencies", max(k.Days, k.Hours), false},
+		{"client_minutes", max(k.Minutes, lateMost), false}}
 }
 
 // Keeper keeps the partitions. The zero Keeper is not usable: set the exported fields.
@@ -126,12 +129,18 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 		}
 		for granularity, before := range map[string]time.Time{"minute": now.Add(-keep.Minutes), "hour": now.Add(-keep.Hours),
 			"day": month(now.Add(-keep.Days), 0)} { // days go with the months of usage
-			if _, err := tx.Exec(ctx, "DELETE FROM rate_limit_metrics WHERE granularity = $1 AND at < $2", granularity, before); err != nil {
+			for _, table := range []string{"rate_limit_metrics", "rate_limit_latencies"} {
+				if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE granularity = $1 AND at < $2", granularity, before); err != nil {
+					return err
+				}
+			}
+		}
+		for table, before := range map[string]time.Time{"client_minutes": now.Add(-keep.Minutes), "feeds": now.Add(-keep.Feeds)} {
+			if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE at < $1", before); err != nil {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, "DELETE FROM feeds WHERE at < $1", now.Add(-keep.Feeds))
-		return err
+		return nil
 	})
 }
 

@@ -46,6 +46,7 @@ type Rollout struct {
 	written map[string]int64 // the generation in Redis, by policy
 	nodes   map[string]*trial
 	trouble string
+	invalid map[string]string // why a policy is not published, as this process has recorded it
 }
 
 // Encode returns an error if a publication cannot be published.
@@ -71,7 +72,7 @@ func (r *Rollout) encode(p *ledger.Publication, now, candidate *ledger.Revision)
 
 // Run publishes until the context is done.
 func (r *Rollout) Run(ctx context.Context) {
-	r.written, r.nodes = map[string]int64{}, map[string]*trial{}
+	r.written, r.nodes, r.invalid = map[string]int64{}, map[string]*trial{}, map[string]string{}
 	for ctx.Err() == nil {
 		if err := r.follow(ctx); ctx.Err() == nil {
 			r.said(err)
@@ -157,6 +158,34 @@ func (r *Rollout) round(ctx context.Context, look bool) error {
 // errKey is the error of a process that has no key to sign with.
 var errKey = errors.New("this process has no key to sign policies with: start it with --policy-key FILE")
 
+// valid returns a policy and the revisions of its publication. If their rows do not compile, it
+// records the reason, and what is in Redis stays in force.
+func (r *Rollout) valid(ctx context.Context, name string) (p *ledger.Policy, now, candidate *ledger.Revision, err error) {
+	p, now, candidate, err = r.Ledger.Published(ctx, name)
+	for _, one := range []*ledger.Revision{now, candidate} {
+		if err != nil || one == nil {
+			continue
+		}
+		if wrong := one.Document.Check(); wrong != nil {
+			err = fmt.Errorf("%w: revision %d: %w", ledger.ErrRows, one.Revision, wrong)
+		}
+	}
+	if err != nil && !errors.Is(err, ledger.ErrRows) {
+		return nil, nil, nil, err
+	}
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	if was, known := r.invalid[name]; !known || was != problem {
+		if failed := r.Ledger.SetPolicyProblem(ctx, name, problem); failed != nil {
+			return nil, nil, nil, errors.Join(err, failed)
+		}
+		r.invalid[name] = problem
+	}
+	return p, now, candidate, err
+}
+
 // publishSome writes policies to Redis, unless Redis has them already.
 func (r *Rollout) publishSome(ctx context.Context, policies []ledger.Policy) error {
 	if r.Key == nil {
@@ -190,7 +219,7 @@ func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte)
 		return r.has(ctx, p.Policy, p.Generation)
 	}
 	// The rows may be at a later generation by now.
-	latest, now, candidate, err := r.Ledger.Published(ctx, p.Policy)
+	latest, now, candidate, err := r.valid(ctx, p.Policy)
 	if err != nil || now == nil {
 		return err
 	}

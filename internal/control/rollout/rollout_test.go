@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/fleet"
@@ -95,9 +96,34 @@ func TestRedisHasWhatTheRowsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds("a forged policy is replaced")
+	changedByHand(t, l, d)
+	holds("a policy whose rows were changed by SQL is not published")
 	if err := (&Rollout{}).Encode(&p.Publication, nil, nil); err == nil || !strings.Contains(err.Error(), "--policy-key") {
 		t.Errorf("without a key: %v", err)
 	}
+}
+
+// changedByHand puts a revision of a policy in force by SQL, with a limit that is none. It waits
+// until that is reported.
+func changedByHand(t *testing.T, l *ledger.Ledger, d *policyfile.Document) {
+	t.Helper()
+	next := &policyfile.Document{Name: d.Name, Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{"4/1m"}}}}
+	if _, err := l.PutPolicy(t.Context(), ops, next, "a test", ledger.If{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"ALTER TABLE rate_limit_rules DISABLE TRIGGER revisions_stay", "UPDATE rate_limit_rules SET limits = '{5/bogus}' WHERE revision = 2",
+		"UPDATE policies SET revision = 2, generation = generation + 1", "NOTIFY penstock_changes"} {
+		if _, err := l.Pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually.Until(t, patience, "the reason is known", func() bool {
+		all, err := l.Unpublished(t.Context(), policy.ClientName{}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all) == 1 && all[0].Kind == ledger.KindPolicy && all[0].ID == "shop" && strings.Contains(all[0].Problem, "they were changed by SQL")
+	})
 }
 
 // TestDenialsCountFromTheFirstReport tests which requests count towards a candidate's share of

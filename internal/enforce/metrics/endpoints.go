@@ -59,14 +59,33 @@ func (c *Endpoints) Count(plan *core.Plan) {
 		if o.Ruleset != c.rules || o.Index < 0 || o.Outcome == core.OutcomeNone || c.labels[o.Index] == nil {
 			continue
 		}
-		at := plan.EndpointOf(i)
-		if at < 0 {
-			at = len(c.labels[o.Index]) - 1
-		}
+		at := c.place(plan, i)
 		c.row(o.Index)[at][o.Outcome].inc(func() prometheus.Counter {
 			return c.total.WithLabelValues(c.policy, c.rules.RuleName(o.Index), c.labels[o.Index][at], o.Outcome.String())
 		})
 	}
+}
+
+// place returns the place in the labels of a rule's path pattern that the request matched. The
+// outcome i of the plan is of a rule that has a path.
+func (c *Endpoints) place(plan *core.Plan, i int) int {
+	if at := plan.EndpointOf(i); at >= 0 {
+		return at
+	}
+	return len(c.labels[plan.Outcomes()[i].Index]) - 1
+}
+
+// Label returns the label of the path pattern that the request matched for the outcome i of the
+// plan. ok is false if the outcome is of another ruleset. Without a path the label is "".
+func (c *Endpoints) Label(plan *core.Plan, i int) (label string, ok bool) {
+	o := &plan.Outcomes()[i]
+	if o.Ruleset != c.rules || o.Index < 0 {
+		return "", false
+	}
+	if labels := c.labels[o.Index]; labels != nil {
+		label = labels[c.place(plan, i)]
+	}
+	return label, true
 }
 
 // row returns the counters of a rule, by path pattern.

@@ -29,6 +29,9 @@ func (v *View) Peer() netip.Addr    { return v.Ask.Peer }
 func (v *View) Remote() netip.Addr  { return v.Ask.Remote }
 func (v *View) Now() counter.Micros { return v.At }
 
+// Began returns when the process that decides the request received it.
+func (v *View) Began() counter.Micros { return v.At }
+
 // Header implements [policy.Attributes] for the headers that the policy reads.
 func (v *View) Header(name string) (string, bool) { return find(v.Inputs.Headers, v.Ask.Headers, name) }
 
