@@ -99,3 +99,36 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 		t.Errorf("the audit trail: %+v %q %v", v, broken, err)
 	}
 }
+
+// TestEditsByHandDoNotDeadlock tests that a transaction of an operator that changes one row again and
+// again is never ended as a deadlock with the publisher, and that the publisher does not wait for it.
+func TestEditsByHandDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	p.start()
+	p.block("user:bob")
+	p.editKey(newKey("ann"))
+	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.sql("UPDATE clients SET note = 'first'")
+	open, err := p.ledger.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(t.Context()) }()
+	if _, err := open.Exec(t.Context(), "UPDATE clients SET note = 'second'"); err != nil {
+		t.Fatal(err)
+	}
+	p.block("user:eve")
+	p.awaits("a block is in Redis while an operator has rows locked", "user:eve", blocked)
+	if err := open.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const noted = `{"block":{"reason":"a test"},"note":"second"}`
+	p.awaits("a note is in Redis", "user:bob", noted)
+	for range 50 {
+		p.sql("UPDATE clients SET note = note", "UPDATE api_keys SET disabled = NOT disabled")
+	}
+	p.sql("UPDATE clients SET note = NULL", "UPDATE api_keys SET disabled = false")
+	p.awaits("the last edit is in Redis", "user:bob", blocked)
+	p.awaitsKeys("the key is in Redis", "ann", hashed("ann")[:8]+" valid")
+}
