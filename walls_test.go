@@ -180,7 +180,7 @@ var imports = map[string][]string{
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/control/reports", "internal/control/retain", "internal/envoy/rlsimport", "internal/events", "internal/feed", "internal/fleet", "internal/listen", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/ruletable", "internal/policyfile/syntax", "internal/published", "internal/published/redispolicy",
-		"internal/region/loan", "internal/store", "internal/store/regionstore", "internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
+		"internal/region/loan", "internal/store", "internal/store/regionstore", "internal/store/memstore", "internal/store/redisadmin", "internal/store/redisbackup", "internal/store/redisstore",
 	},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},

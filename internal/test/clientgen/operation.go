@@ -17,7 +17,6 @@ type call struct {
 	condition bool
 	answerOf  string // the type of the answer; "" for none
 	tagged    bool
-	body      string   // the type of the body; "" for none
 	lines     []string // of the method that put the parameters into the request
 }
 
