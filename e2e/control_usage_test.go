@@ -57,6 +57,11 @@ func (c *controlPlane) usage(query string) (rows []usedRow) {
 func (c *controlPlane) awaitUsage(rule string, want usedRow) {
 	c.t.Helper()
 	var sum usedRow
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("the usage under %s is %+v", rule, sum)
+		}
+	}()
 	eventually.Until(c.t, controlPatience, fmt.Sprintf("the usage under %s is %+v", rule, want), func() bool {
 		sum = usedRow{}
 		for _, row := range c.usage("rule=" + rule) {

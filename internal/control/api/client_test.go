@@ -213,6 +213,9 @@ func (c *generatedCaller) callReports(ctx context.Context) {
 	must[*controlclient.TopAnswer](t)(c.TopViolators(ctx, controlclient.TopViolatorsOptions{From: from}))
 	must[*controlclient.EventsAnswer](t)(c.ListEvents(ctx, controlclient.ListEventsOptions{From: from, Kind: "denied"}))
 	must[*controlclient.MetricsAnswer](t)(c.ListMetrics(ctx, controlclient.ListMetricsOptions{Granularity: "minute"}))
+	must[*controlclient.EndpointsAnswer](t)(c.ListEndpoints(ctx, controlclient.ListEndpointsOptions{Granularity: "minute", Policy: "shop"}))
+	must[*controlclient.ActiveAnswer](t)(c.ListActiveClients(ctx, controlclient.ListActiveClientsOptions{From: from, Client: "user:a"}))
+	must[*controlclient.UnpublishedAnswer](t)(c.ListUnpublished(ctx, controlclient.ListUnpublishedOptions{Limit: 1}))
 }
 
 func (c *generatedCaller) callTokens(ctx context.Context) {
