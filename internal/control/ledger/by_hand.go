@@ -117,17 +117,6 @@ func SetUnpublished(ctx context.Context, c *pgx.Conn, name policy.ClientName, pr
 // touchedMax is how many clients and keys one call of AdoptEdits takes.
 const touchedMax = 500
 
-// takeTouched removes and returns what was changed by SQL. It leaves rows that a transaction of an
-// operator has locked for the next call: that transaction may wait for touched, and would deadlock.
-const takeTouched = `WITH n AS MATERIALIZED (SELECT kind, id FROM touched ORDER BY kind, id LIMIT $1 FOR UPDATE SKIP LOCKED),
-	c AS MATERIALIZED (SELECT c.kind, c.id FROM clients c JOIN n USING (kind, id) FOR NO KEY UPDATE OF c SKIP LOCKED),
-	h AS MATERIALIZED (SELECT decode(id, 'hex') AS hash, id FROM n WHERE kind = $2 AND id ~ '^([0-9a-f]{2})+$'),
-	k AS MATERIALIZED (SELECT h.id FROM api_keys JOIN h USING (hash) FOR NO KEY UPDATE OF api_keys SKIP LOCKED)
-	DELETE FROM touched t USING n WHERE t.kind = n.kind AND t.id = n.id
-		AND ((n.kind, n.id) IN (SELECT kind, id FROM c) OR (n.kind, n.id) NOT IN (SELECT kind, id FROM clients JOIN n USING (kind, id)))
-		AND (n.kind <> $2 OR n.id IN (SELECT id FROM k) OR n.id NOT IN (SELECT id FROM h JOIN api_keys USING (hash)))
-	RETURNING t.kind, t.id, t.by`
-
 // AdoptEdits adds what was changed by SQL to the audit trail, so that it is published, and reports
 // whether there may be more.
 func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
@@ -136,7 +125,9 @@ func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	err = l.write(ctx, func(w *writing) error {
-		rows, err := w.tx.Query(ctx, takeTouched, touchedMax, policy.KindKey)
+		rows, err := w.tx.Query(ctx, "WITH gone AS (DELETE FROM touched t "+
+			"USING (SELECT DISTINCT kind, id FROM touched ORDER BY kind, id LIMIT $1) o WHERE t.kind = o.kind AND t.id = o.id RETURNING t.*) "+
+			"SELECT DISTINCT ON (kind, id) kind, id, by FROM gone ORDER BY kind, id, n DESC", touchedMax)
 		if err != nil {
 			return err
 		}

@@ -2,13 +2,15 @@
 -- +goose Up
 
 -- Clients and API keys whose rows were changed by SQL and not by a control plane. The publisher
--- takes them from here. A key is of the kind '~key', and its id is its SHA-256.
+-- takes them from here. A key is of the kind '~key', and its id is its SHA-256. Statements only add
+-- rows: one that changed a row of another would wait for the publisher, which waits for clients.
 CREATE TABLE penstock.touched (
+	n    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	kind text NOT NULL,
 	id   text NOT NULL,
-	by   text NOT NULL,               -- the user of the database
-	PRIMARY KEY (kind, id)
+	by   text NOT NULL                -- the user of the database
 );
+CREATE INDEX touched_names ON penstock.touched (kind, id);
 
 -- What is not published because its rows are not valid. A policy is of the kind '~policy'.
 CREATE TABLE penstock.unpublished (
@@ -26,8 +28,7 @@ BEGIN
 	IF current_setting('penstock.writer', true) = 'control' THEN
 		RETURN NULL;
 	END IF;
-	INSERT INTO penstock.touched (kind, id, by) SELECT DISTINCT kind, id, session_user FROM changed ORDER BY kind, id
-		ON CONFLICT (kind, id) DO UPDATE SET by = excluded.by;
+	INSERT INTO penstock.touched (kind, id, by) SELECT DISTINCT kind, id, session_user FROM changed;
 	NOTIFY penstock_changes;
 	RETURN NULL;
 END $$;
@@ -38,8 +39,7 @@ BEGIN
 	IF current_setting('penstock.writer', true) = 'control' THEN
 		RETURN NULL;
 	END IF;
-	INSERT INTO penstock.touched (kind, id, by) SELECT DISTINCT '~key', encode(hash, 'hex'), session_user FROM changed ORDER BY 2
-		ON CONFLICT (kind, id) DO UPDATE SET by = excluded.by;
+	INSERT INTO penstock.touched (kind, id, by) SELECT DISTINCT '~key', encode(hash, 'hex'), session_user FROM changed;
 	NOTIFY penstock_changes;
 	RETURN NULL;
 END $$;
