@@ -56,7 +56,7 @@ func TestReferenceBounds(t *testing.T) {
 		{"between the clocks of issuer and proxy, at most 5m", plain("identify: [{jwt: {jwks_file: k, leeway: 5m}}]"),
 			plain("identify: [{jwt: {jwks_file: k, leeway: 301s}}]")},
 		{"counted from the left and from 1 (to 127)", plain("tenant: {host_label: 127}"), plain("tenant: {host_label: 128}")},
-		{"N places left of the peer, with N from 1 to 64", plain("trusted_hops: 64"), plain("trusted_hops: 65")},
+		{"N places to the left of the peer, with N from 1 to 64", plain("trusted_hops: 64"), plain("trusted_hops: 65")},
 		{"such as `30s`: 1s to 366d", rule("retry_after: 366d"), rule("retry_after: 367d")},
 		{"do not return together: 1s to 1d", rule("retry_jitter: 1d"), rule("retry_jitter: 25h")},
 		{"If no entry matches, the cost is 1. At most 64 entries", rule("cost: [" + many(64, "{match: {path: /%d}, n: 2}") + "]"),
