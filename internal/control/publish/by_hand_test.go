@@ -100,8 +100,8 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 	}
 }
 
-// TestEditsByHandDoNotDeadlock tests that a transaction of an operator that changes one row again and
-// again is never ended as a deadlock with the publisher, and that the publisher does not wait for it.
+// TestEditsByHandDoNotDeadlock tests that statements of an operator that change the same rows again
+// and again never deadlock with the publisher, and that the publisher does not wait for them.
 func TestEditsByHandDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
