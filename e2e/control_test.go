@@ -30,8 +30,9 @@ type controlPlane struct {
 	address, token string
 }
 
-// startControl starts a process over a database and a Redis. A token of the database may be given;
-// otherwise the process makes the first one. The argument args contains further flags.
+// startControl starts a process over a database and a Redis, which is "" if args name regions. A
+// token of the database may be given; otherwise the process makes the first one. The argument args
+// contains further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	return startControlAt(t, freeport.Address(t), database, redis, token, args...)
@@ -44,7 +45,10 @@ func startControlAt(t *testing.T, address, database, redis, token string, args .
 	file := filepath.Join(t.TempDir(), "token")
 	command := exec.Command(penstockProgram(t), "control", "serve", "--listen", c.address, "--first-token-file", file)
 	command.Env = append(os.Environ(), "PENSTOCK_DATABASE="+database, "REDIS_URL="+redis)
-	command.Args = append(append(command.Args, "--redis", "{env.REDIS_URL}"), args...)
+	if redis != "" {
+		command.Args = append(command.Args, "--redis", "{env.REDIS_URL}")
+	}
+	command.Args = append(command.Args, args...)
 	c.server = startServer(t, command)
 	eventually.Until(t, controlPatience, "penstock control is ready", func() bool {
 		c.mustRun()

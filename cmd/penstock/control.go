@@ -28,7 +28,8 @@ const controlHelp = `Keep clients, tiers and their history in PostgreSQL, and pu
 
 --database may say {env.NAME} for a part of the address, such as the password; without it, the variable PENSTOCK_DATABASE says
 the address. PGPASSWORD, PGPASSFILE and a service file work as with psql. Redis is named as for penstock bridge, by flags or
-by REDIS_MODE, REDIS_ADDR and so on.
+by REDIS_MODE, REDIS_ADDR and so on. If the proxies of each region have a Redis of their own, give --region for each, in place of
+--redis. Any number of processes may run over one database, each with all regions or some of them.
 
 People may use the tokens of an OpenID Connect issuer (--oidc-issuer) instead of tokens of the control plane.
 
@@ -38,6 +39,7 @@ The first start prints an admin's token, once. /healthz, /readyz and /openapi.js
 type controlFlags struct {
 	database     string
 	redis        redisstore.Options
+	regions      []string
 	listen       string
 	socketMode   string
 	certificates certificates
@@ -100,6 +102,7 @@ func newControlDev() *cobra.Command {
 func (f *controlFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	addRedis(flags, &f.redis, "the Redis of the proxies: redis://user:{env.NAME}@host:6379/0")
+	flags.StringArrayVar(&f.regions, "region", nil, "in place of --redis, a region and the Redis of its proxies, as `NAME=redis://user:{env.NAME}@host:6379/0`; once for each region")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "where to serve the API: host:port, or unix:PATH")
 	flags.StringVar(&f.socketMode, "socket-mode", "0660", "the mode of a Unix socket")
 	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate of the API")
@@ -115,11 +118,11 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 // serve runs the control plane until SIGINT or SIGTERM.
 func (f *controlFlags) serve(ctx context.Context, database string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	store, err := openRedis(f.redis, "no Redis is named, and the proxies read their records from there", logger)
+	regions, err := f.openRegions(logger)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer closeRegions(regions)
 	key, err := readPolicyKey(f.policyKey, logger)
 	if err != nil {
 		return err
@@ -149,7 +152,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
-	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key,
+	return control.Run(ctx, control.Options{Database: database, Regions: regions, Listener: listener, Logger: logger, PolicyKey: key,
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks, People: people})
 }
 

@@ -17,10 +17,14 @@ import (
 	"github.com/penstock/penstock/internal/control/reports"
 )
 
-// newControlStatus returns the command that shows what is not published. It calls the API.
+// newControlStatus returns the command that shows what each region has, and what is not published.
+// It calls the API.
 func newControlStatus() *cobra.Command {
 	c := new(controlCommand)
-	return c.command("status", "Show what is not published, and why", noArgs, func(cmd *cobra.Command, _ []string) error {
+	return c.command("status", "Show what the Redis of each region has, and what is not published, and why", noArgs, func(cmd *cobra.Command, _ []string) error {
+		if err := c.printRegions(cmd.Context(), cmd.OutOrStdout()); err != nil {
+			return err
+		}
 		return c.printUnpublished(cmd.Context(), cmd.OutOrStdout())
 	})
 }

@@ -58,11 +58,17 @@ const (
 	readyTime = 2 * time.Second
 )
 
+// Region is a Redis of proxies, to which the process publishes.
+type Region struct {
+	Name  string // "" if the control plane has no regions; then it is the only one
+	Redis *redisstore.Store
+}
+
 // Options configures a control plane. All fields but PolicyKey, Keep, Archive,
 // People and Webhooks are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
-	Redis    *redisstore.Store
+	Regions  []Region
 	Listener net.Listener // with TLS, if any
 	Logger   *slog.Logger
 	// PolicyKey signs policies. If it is nil, no policy is published.
@@ -82,10 +88,11 @@ type Options struct {
 // process is a running control plane.
 type process struct {
 	Options
-	pool      *pgxpool.Pool
-	ledger    *ledger.Ledger
-	publisher *publish.Publisher
-	prepared  atomic.Bool
+	pool       *pgxpool.Pool
+	ledger     *ledger.Ledger
+	publishers []*publish.Publisher // in the order of the regions
+	rollouts   []*rollout.Rollout   // also
+	prepared   atomic.Bool
 }
 
 // Run serves until the context is done. It closes the listener.
@@ -100,21 +107,27 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer p.pool.Close()
 	p.ledger = &ledger.Ledger{Pool: p.pool}
-	p.publisher = &publish.Publisher{Database: config.ConnConfig.Copy(), Ledger: p.ledger, Source: redisdir.New(o.Redis), Logger: o.Logger}
-
+	for _, region := range o.Regions {
+		p.publishers = append(p.publishers, &publish.Publisher{Region: region.Name, Database: config.ConnConfig.Copy(), Ledger: p.ledger,
+			Source: redisdir.New(region.Redis), Logger: o.Logger})
+		p.rollouts = append(p.rollouts, &rollout.Rollout{Region: region.Name, Database: config.ConnConfig.Copy(), Ledger: p.ledger, Redis: region.Redis,
+			Key: o.PolicyKey, Logger: o.Logger})
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
 	defer running.Wait()
 	failed := make(chan error, 2)
 	ingester := &ingest.Ingester{Pool: p.pool}
-	policies := &rollout.Rollout{Database: config.ConnConfig.Copy(), Ledger: p.ledger, Redis: o.Redis, Key: o.PolicyKey, Logger: o.Logger}
 	running.Go(func() {
 		if err := p.prepare(ctx); err != nil {
 			failed <- err
 			return
 		}
-		running.Go(func() { policies.Run(ctx) })
+		for i := range p.publishers {
+			running.Go(func() { p.publishers[i].Run(ctx) })
+			running.Go(func() { p.rollouts[i].Run(ctx) })
+		}
 		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger, Archive: o.Archive != nil}
 		running.Go(func() { keeper.Run(ctx) })
 		running.Go(func() {
@@ -128,10 +141,9 @@ func Run(ctx context.Context, o Options) error {
 			notifier := &notify.Notifier{Pool: p.pool, Caller: o.Webhooks, Logger: o.Logger}
 			running.Go(func() { notifier.Run(ctx) })
 		}
-		p.publisher.Run(ctx)
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: policies.Encode, Notifies: o.Webhooks != nil, People: o.People})
+		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, Notifies: o.Webhooks != nil, People: o.People})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
@@ -191,53 +203,4 @@ func (p *process) firstToken(ctx context.Context) error {
 		return fmt.Errorf("%w is made and cannot be shown: %w; make another with penstock control token", errFirstToken, err)
 	}
 	return nil
-}
-
-// ready returns the state of the servers that the process needs.
-func (p *process) ready(ctx context.Context) api.Readiness {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	text := func(err error) string {
-		if err != nil {
-			return err.Error()
-		}
-		return "ok"
-	}
-	var schema, redis error
-	var looks sync.WaitGroup
-	looks.Go(func() { redis = p.Redis.Check(ctx) })
-	away := p.pool.Ping(ctx)
-	r := api.Readiness{Schema: "unknown", Database: "ok", Publisher: "stands by"}
-	if away != nil {
-		r.Database = "does not answer" // callers need no token, so the cause is only in the log
-	} else {
-		if schema = database.Check(ctx, p.pool); schema == nil {
-			schema = p.pool.QueryRow(ctx, "SELECT c.change - p.change, (SELECT count(*) FROM unpublished) FROM chain c, publication p").Scan(
-				&r.Unpublished, &r.Invalid)
-		}
-		r.Schema = text(schema)
-	}
-	r.OIDC = arrived(p.People)
-	looks.Wait()
-	if r.Redis = text(redis); p.publisher.Leading() {
-		r.Publisher = "publishes"
-	}
-	if p.publisher.Trouble() != "" {
-		r.Publisher = "is interrupted; see the log"
-	}
-	r.Ready = away == nil && schema == nil && redis == nil && p.prepared.Load()
-	return r
-}
-
-// arrived returns the text of /readyz on the keys of the issuer for people.
-func arrived(people api.People) string {
-	if people == nil {
-		return ""
-	}
-	select {
-	case <-people.Ready():
-		return "ok"
-	default:
-		return "the issuer has not sent its keys yet; see the log"
-	}
 }

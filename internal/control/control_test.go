@@ -54,7 +54,7 @@ func run(t *testing.T, database, redis string) *running {
 	r.end = cancel
 	t.Cleanup(cancel)
 	go func() {
-		r.ended <- Run(ctx, Options{Database: database, Redis: store, Listener: listener, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+		r.ended <- Run(ctx, Options{Database: database, Regions: []Region{{Redis: store}}, Listener: listener, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 			FirstToken: func(string, time.Time) error { r.tokens.Add(1); return nil }})
 	}()
 	return r

@@ -86,7 +86,7 @@ func (c *converter) regions(d *Document) regionSet {
 	}
 	for i, name := range s.names {
 		at, share := Join("regions", name), d.Regions[name]
-		if !isRegion(name) {
+		if !IsRegion(name) {
 			c.problem(at, "", "is not the name of a region", "write a to z, 0 to 9 and -, 32 characters at most")
 		}
 		if share < 1 || share > policy.ShareMax {
@@ -104,7 +104,8 @@ func (c *converter) regions(d *Document) regionSet {
 // regionBytesMax is the greatest length of a region's name.
 const regionBytesMax = 32
 
-func isRegion(name string) bool {
+// IsRegion reports whether a text can be the name of a region.
+func IsRegion(name string) bool {
 	return name != "" && len(name) <= regionBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 

@@ -78,6 +78,7 @@ func New(o Options) *API {
 	a.tierOperations()
 	a.tokenOperations()
 	a.policyOperations()
+	a.regionOperations()
 	a.batchOperations()
 	a.reportOperations()
 	a.metricOperations()

@@ -218,6 +218,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 		t.Error("the list of tokens shows a secret")
 	}
 	s.policies()
+	s.wants(s.ask(ledger.Viewer, "GET", "/v1/regions", ""), 200, `"region":""`, `"published":false`, `"missing_policies":["`)
 	s.walkKeys()
 	s.walkReports()
 	s.walkThresholds()

@@ -86,6 +86,9 @@ func TestTheClientCallsEveryOperation(t *testing.T) {
 	c.callReports(ctx)
 	c.callTokens(ctx)
 	c.callKeys(ctx)
+	if regions, err := c.ListRegions(ctx); err != nil || len(regions.Regions) != 1 {
+		t.Errorf("the regions are %+v, %v", regions, err)
+	}
 	node := s.generated(ledger.Node, r)
 	line := fmt.Sprintf(`{"time":%q,"kind":"denied","policy":"shop","rule":"api","client":"user:a","status":429}`+"\n", time.Now().UTC().Format(time.RFC3339Nano))
 	must[*controlclient.BatchAnswer](t)(node.PutBatch(ctx, strings.Repeat("0", 32), 1, controlclient.PutBatchOptions{PenstockNode: "n"}, strings.NewReader(line)))

@@ -117,6 +117,18 @@ func SetUnpublished(ctx context.Context, c *pgx.Conn, name policy.ClientName, pr
 // touchedMax is how many clients and keys one call of AdoptEdits takes.
 const touchedMax = 500
 
+// takeTouched removes and returns what was changed by SQL. What a transaction of an operator has
+// locked stays for the next call: to wait for it would delay all writers, and could deadlock.
+const takeTouched = `WITH o AS MATERIALIZED (SELECT DISTINCT kind, id FROM touched ORDER BY kind, id LIMIT $1),
+	c AS MATERIALIZED (SELECT c.kind, c.id FROM clients c JOIN o USING (kind, id) FOR NO KEY UPDATE OF c SKIP LOCKED),
+	h AS MATERIALIZED (SELECT decode(id, 'hex') AS hash, id FROM o WHERE kind = $2 AND id ~ '^([0-9a-f]{2})+$'),
+	k AS MATERIALIZED (SELECT h.id FROM api_keys JOIN h USING (hash) FOR NO KEY UPDATE OF api_keys SKIP LOCKED),
+	gone AS (DELETE FROM touched t USING o WHERE t.kind = o.kind AND t.id = o.id
+		AND ((o.kind, o.id) IN (SELECT kind, id FROM c) OR (o.kind, o.id) NOT IN (SELECT kind, id FROM clients JOIN o USING (kind, id)))
+		AND (o.kind <> $2 OR o.id IN (SELECT id FROM k) OR o.id NOT IN (SELECT id FROM h JOIN api_keys USING (hash)))
+		RETURNING t.*)
+	SELECT DISTINCT ON (kind, id) kind, id, by FROM gone ORDER BY kind, id, n DESC`
+
 // AdoptEdits adds what was changed by SQL to the audit trail, so that it is published, and reports
 // whether there may be more.
 func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
@@ -125,9 +137,7 @@ func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	err = l.write(ctx, func(w *writing) error {
-		rows, err := w.tx.Query(ctx, "WITH gone AS (DELETE FROM touched t "+
-			"USING (SELECT DISTINCT kind, id FROM touched ORDER BY kind, id LIMIT $1) o WHERE t.kind = o.kind AND t.id = o.id RETURNING t.*) "+
-			"SELECT DISTINCT ON (kind, id) kind, id, by FROM gone ORDER BY kind, id, n DESC", touchedMax)
+		rows, err := w.tx.Query(ctx, takeTouched, touchedMax, policy.KindKey)
 		if err != nil {
 			return err
 		}

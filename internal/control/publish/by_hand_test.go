@@ -83,7 +83,7 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.sql("UPDATE publication SET generation = ''")
+	p.sql("UPDATE region_publications SET generation = ''")
 	eventually.Until(t, patience, "all is written again", func() bool {
 		g, err := p.source.Generation(t.Context())
 		return err == nil && g != before && g != ""
@@ -98,4 +98,37 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 	if v, broken, err := p.ledger.Verify(t.Context()); err != nil || broken != "" || v.Changes < 8 {
 		t.Errorf("the audit trail: %+v %q %v", v, broken, err)
 	}
+}
+
+// TestEditsByHandDoNotDeadlock tests that statements of an operator that change the same rows again
+// and again never deadlock with the publisher, and that the publisher does not wait for them.
+func TestEditsByHandDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	p.start()
+	p.block("user:bob")
+	p.editKey(newKey("ann"))
+	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.sql("UPDATE clients SET note = 'first'")
+	open, err := p.ledger.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(t.Context()) }()
+	if _, err := open.Exec(t.Context(), "UPDATE clients SET note = 'second'"); err != nil {
+		t.Fatal(err)
+	}
+	p.block("user:eve")
+	p.awaits("a block is in Redis while an operator has rows locked", "user:eve", blocked)
+	if err := open.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const noted = `{"block":{"reason":"a test"},"note":"second"}`
+	p.awaits("a note is in Redis", "user:bob", noted)
+	for range 50 {
+		p.sql("UPDATE clients SET note = note", "UPDATE api_keys SET disabled = NOT disabled")
+	}
+	p.sql("UPDATE clients SET note = NULL", "UPDATE api_keys SET disabled = false")
+	p.awaits("the last edit is in Redis", "user:bob", blocked)
+	p.awaitsKeys("the key is in Redis", "ann", hashed("ann")[:8]+" valid")
 }

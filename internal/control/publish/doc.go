@@ -4,12 +4,13 @@
 //
 // # Promise
 //
-// Of all processes over a database, the one that holds an advisory lock publishes. When it ends,
-// another begins within seconds. A change is published at least once, and a client's record never
-// returns to an earlier state. The publisher writes the current state of the rows, so writing it
-// twice changes nothing. If Redis has lost its records, or was restored from a backup, all records
-// are written again. The publisher pauses between pages for as long as it wrote. The generation
-// marks that the records are complete.
+// Of all processes over a database, the one that holds an advisory lock publishes. Each region has
+// a Redis, a publisher and a lock of its own, so a region that is cut off delays no other. When the
+// process ends, another begins within seconds. A change is published at least once, and a client's
+// record never returns to an earlier state. The publisher writes the current state of the rows, so
+// writing it twice changes nothing. If Redis has lost its records, or was restored from a backup,
+// all records are written again. The publisher pauses between pages for as long as it wrote. The
+// generation marks that the records are complete.
 //
 // Records that were in Redis before the first start are imported. From then on the rows are
 // authoritative: a record that another program has written is replaced within [lookEvery].
@@ -20,5 +21,6 @@
 //
 // # Price
 //
-// The publisher has one connection to the database, and reads one key of Redis every two seconds.
+// Each publisher has one connection to the database, and reads one key of Redis every two seconds.
+// A page of changes needs four round trips to Redis, however many records it changes.
 package publish

@@ -51,12 +51,12 @@ func (l *leading) takeOver(ctx context.Context, s *state) error {
 	}); err != nil {
 		return err
 	}
-	if _, err := l.c.Exec(ctx, "UPDATE publication SET imported = true"); err != nil {
+	if _, err := l.c.Exec(ctx, "UPDATE region_publications SET imported = true WHERE region = $1", l.Region); err != nil {
 		return err
 	}
 	s.imported = true
 	if count > 0 {
-		l.Logger.Info("records that were in Redis are in the database now", "records", count)
+		l.Logger.Info("records that were in Redis are in the database now", "region", l.Region, "records", count)
 	}
 	return nil
 }
@@ -110,10 +110,12 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 		return err
 	}
 	s.position = start.Position
-	if _, err := l.c.Exec(ctx, "UPDATE publication SET change = $1, generation = $2, position = $3", s.change, s.generation, s.position); err != nil {
+	if _, err := l.c.Exec(ctx, "UPDATE region_publications SET change = $2, generation = $3, position = $4 WHERE region = $1",
+		l.Region, s.change, s.generation, s.position); err != nil {
 		return err
 	}
-	l.Logger.Info("all records are in Redis", "records", count, "keys", keys, "duration", time.Since(began).Round(time.Millisecond))
+	l.Logger.Info("all records are in Redis", "region", l.Region, "records", count, "keys", keys,
+		"duration", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

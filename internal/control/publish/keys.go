@@ -51,6 +51,7 @@ func (l *leading) settleKeys(ctx context.Context, keys []directory.KeyName, entr
 		return err
 	}
 	var add, remove []directory.KeyName
+	swaps := make([]directory.Swap, 0, len(keys))
 	for i, key := range keys {
 		entry, want, problem := entryOf(names[i]), []byte(nil), ""
 		old, _ := directory.ParseKeyRecord(present[i]) // nil if there is none, or if it has no force
@@ -74,15 +75,13 @@ func (l *leading) settleKeys(ctx context.Context, keys []directory.KeyName, entr
 		}
 		entry.Key = key.Hash
 		entry.Client, _ = directory.ParseName(entry.Name)
-		if err := l.replace(ctx, names[i], present[i], want, entry, announce); err != nil {
-			return err
-		}
+		swaps = append(swaps, directory.Swap{Name: names[i], Old: present[i], Text: want, Entry: entry})
+	}
+	if err := l.replace(ctx, swaps, announce); err != nil {
+		return err
 	}
 	return l.Source.NameKeys(ctx, add, remove)
 }
-
-// region returns the name of the Redis in the table of imports.
-func (l *leading) region() string { return "" }
 
 // takeOverKeys imports the keys that are already in Redis, unless a control plane wrote them.
 func (l *leading) takeOverKeys(ctx context.Context, s *state, generation string) error {
@@ -91,7 +90,7 @@ func (l *leading) takeOverKeys(ctx context.Context, s *state, generation string)
 			return err
 		}
 	}
-	_, err := l.c.Exec(ctx, "INSERT INTO key_imports (region) VALUES ($1) ON CONFLICT DO NOTHING", l.region())
+	_, err := l.c.Exec(ctx, "INSERT INTO key_imports (region) VALUES ($1) ON CONFLICT DO NOTHING", l.Region)
 	s.keysImported = err == nil
 	return err
 }

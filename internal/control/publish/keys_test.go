@@ -107,7 +107,7 @@ func TestKeysOfAnEarlierReleaseAreImported(t *testing.T) {
 	p.block("user:bob")
 	p.awaits("a block is in Redis", "user:bob", blocked)
 	end()
-	for _, statement := range []string{"DELETE FROM key_imports", "UPDATE publication SET generation = 'control-OLD'"} {
+	for _, statement := range []string{"DELETE FROM key_imports", "UPDATE region_publications SET generation = 'control-OLD'"} {
 		if _, err := p.ledger.Pool.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}

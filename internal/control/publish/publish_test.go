@@ -37,6 +37,7 @@ type plane struct {
 	source *redisdir.Source
 	config *pgx.ConnConfig
 	log    eventually.Journal
+	region string
 }
 
 func newPlane(t testing.TB) *plane {
@@ -73,7 +74,7 @@ func (p *plane) start() (publisher *Publisher, end func()) {
 // startWith is like start, for a publisher that loses the lock after the given time.
 func (p *plane) startWith(frozen time.Duration) (publisher *Publisher, end func()) {
 	p.t.Helper()
-	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil)), frozen: frozen}
+	publisher = &Publisher{Region: p.region, Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil)), frozen: frozen}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,8 +19,6 @@ import (
 )
 
 const (
-	// publisherLock is the key of the advisory lock that the publishing process holds.
-	publisherLock = 0x70656e73_0002
 	// standbyEvery is the interval at which other processes try to get the lock, give or take a
 	// fifth.
 	standbyEvery = time.Second
@@ -38,8 +37,10 @@ const (
 	pageMax = 1000
 )
 
-// Publisher publishes. Create one with its fields and call Run.
+// Publisher publishes to one Redis. Create one with its fields and call Run.
 type Publisher struct {
+	// Region is the region of the Redis, or "" if the control plane has no regions.
+	Region   string
 	Database *pgx.ConnConfig
 	Ledger   *ledger.Ledger
 	Source   *redisdir.Source
@@ -69,9 +70,9 @@ func (p *Publisher) said(err error) {
 	}
 	switch before := p.Trouble(); {
 	case text != "" && before == "":
-		p.Logger.Warn("publishing is interrupted; proxies continue with the records that they have", "error", text)
+		p.Logger.Warn("publishing is interrupted; proxies continue with the records that they have", "region", p.Region, "error", text)
 	case text == "" && before != "":
-		p.Logger.Info("publishing continues")
+		p.Logger.Info("publishing continues", "region", p.Region)
 	}
 	p.trouble.Store(&text)
 }
@@ -110,7 +111,7 @@ func (p *Publisher) session(ctx context.Context) error {
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
 	for got := false; !got; {
-		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(publisherLock)).Scan(&got); err != nil {
+		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", ledger.PublisherLock(p.Region)).Scan(&got); err != nil {
 			return err
 		}
 		if !got {
@@ -121,8 +122,11 @@ func (p *Publisher) session(ctx context.Context) error {
 	if _, err := c.Exec(ctx, "LISTEN penstock_changes"); err != nil {
 		return err
 	}
+	if _, err := c.Exec(ctx, "INSERT INTO region_publications (region) VALUES ($1) ON CONFLICT DO NOTHING", p.Region); err != nil {
+		return err
+	}
 	p.leading.Store(true)
-	p.Logger.Info("this process publishes to Redis")
+	p.Logger.Info("this process publishes to Redis", "region", p.Region)
 	return p.lead(ctx, c)
 }
 
@@ -137,6 +141,9 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 			return err
 		}
 		p.said(err)
+		if err := l.record(ctx, p.Trouble()); err != nil {
+			return err
+		}
 		if l.unsure = err != nil; l.unsure {
 			pause(ctx, about(standbyEvery))
 			continue
@@ -148,6 +155,18 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 			return err
 		}
 	}
+}
+
+// record writes to the database whether publishing is interrupted, for the status of all regions.
+func (l *leading) record(ctx context.Context, trouble string) error {
+	trouble = strings.ReplaceAll(strings.ToValidUTF8(trouble, "?"), "\x00", "?")
+	if l.recorded != nil && *l.recorded == trouble {
+		return nil
+	}
+	_, err := l.c.Exec(ctx, "UPDATE region_publications SET trouble = $2, since = CASE WHEN (trouble = '') = ($2 = '') THEN since ELSE now() END "+
+		"WHERE region = $1 AND trouble <> $2", l.Region, trouble)
+	l.recorded = &trouble
+	return err
 }
 
 // await returns when a change is announced, or when it is time to read the generation.

@@ -23,6 +23,8 @@ type leading struct {
 	c *pgx.Conn // the connection that holds the lock
 	// unsure is true if the next changes may already be in Redis without having been announced.
 	unsure bool
+	// recorded is the reason for an interruption that the database has, nil if that is not known.
+	recorded *string
 	// invalid holds what is not published because its rows are not valid, with the reasons; nil if
 	// it was not read yet.
 	invalid map[policy.ClientName]string
@@ -40,8 +42,8 @@ type state struct {
 // programs wrote to Redis.
 func (l *leading) round(ctx context.Context, look bool) error {
 	var s state
-	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) FROM publication",
-		l.region()).Scan(&s.change, &s.generation, &s.position, &s.imported, &s.keysImported); err != nil {
+	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) "+
+		"FROM region_publications WHERE region = $1", l.Region).Scan(&s.change, &s.generation, &s.position, &s.imported, &s.keysImported); err != nil {
 		return err
 	}
 	whole, err := l.whole(ctx, &s)
@@ -68,7 +70,8 @@ func (l *leading) round(ctx context.Context, look bool) error {
 }
 
 // whole reports whether Redis has the records that this database has published. It imports the
-// records of a directory that had no control plane.
+// records of a directory that had no control plane. A Redis to which this database has published
+// under another name of its region keeps its records.
 func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
@@ -78,10 +81,10 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 	}
 	if !s.imported {
 		if strings.HasPrefix(generation, directory.ControlledPrefix) {
-			return false, errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
-				"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
-		}
-		if err := l.takeOver(ctx, s); err != nil {
+			if err := l.resume(step, s, generation); err != nil {
+				return false, err
+			}
+		} else if err := l.takeOver(ctx, s); err != nil {
 			return false, err
 		}
 	}
@@ -89,6 +92,27 @@ func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
 		return false, l.takeOverKeys(ctx, s, generation)
 	}
 	return generation != "" && generation == s.generation, nil
+}
+
+// resume continues a publication to the same Redis that was made under another name of its region,
+// such as before the control plane had regions. Changes since then may be published twice, which
+// changes nothing. It returns an error if there is none.
+func (l *leading) resume(ctx context.Context, s *state, generation string) error {
+	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
+		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+
+		"WHERE new.region = $1 RETURNING new.change, new.generation, new.position", l.Region, generation).Scan(&s.change, &s.generation, &s.position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
+			"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
+	}
+	if err != nil {
+		return err
+	}
+	s.imported = true
+	tag, err := l.c.Exec(ctx, "INSERT INTO key_imports (region) SELECT $1 WHERE EXISTS (SELECT FROM region_publications JOIN key_imports USING (region) "+
+		"WHERE generation = $2) ON CONFLICT DO NOTHING", l.Region, generation)
+	s.keysImported = s.keysImported || tag.RowsAffected() > 0
+	return err
 }
 
 // publish publishes the next changes, and reports whether there are more.
@@ -130,7 +154,7 @@ func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) 
 		return false, err
 	}
 	s.change = changes[len(changes)-1].Number
-	_, err = l.c.Exec(ctx, "UPDATE publication SET change = $1", s.change)
+	_, err = l.c.Exec(ctx, "UPDATE region_publications SET change = $2 WHERE region = $1", l.Region, s.change)
 	return len(changes) == pageMax, err
 }
 
@@ -174,7 +198,7 @@ func (l *leading) repair(ctx context.Context, s *state) error {
 		}
 	}
 	s.position = changes.Position
-	_, err = l.c.Exec(ctx, "UPDATE publication SET position = $1", s.position)
+	_, err = l.c.Exec(ctx, "UPDATE region_publications SET position = $2 WHERE region = $1", l.Region, s.position)
 	return err
 }
 
@@ -197,6 +221,7 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 	if err != nil {
 		return err
 	}
+	swaps := make([]directory.Swap, 0, len(names))
 	for _, name := range names {
 		var want []byte
 		problem, old := "", present[name]
@@ -211,25 +236,31 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 		}
 		entry := entryOf(name)
 		entry.Client, entry.Name = name, name.String()
-		if err := l.replace(ctx, name, old, want, entry, announce); err != nil {
+		swaps = append(swaps, directory.Swap{Name: name, Old: old, Text: want, Entry: entry})
+	}
+	return l.replace(ctx, swaps, announce)
+}
+
+// replace replaces records in Redis, each with an entry of the history. If announce is true, it
+// also announces records that are equal already. All records are in one pipeline: a round trip for
+// each would take minutes if Redis is far away.
+func (l *leading) replace(ctx context.Context, swaps []directory.Swap, announce bool) error {
+	var different, equal []directory.Swap
+	for _, swap := range swaps {
+		swap.Entry.Before, swap.Entry.After = string(swap.Old), string(swap.Text)
+		if bytes.Equal(swap.Text, swap.Old) {
+			equal = append(equal, swap)
+		} else {
+			different = append(different, swap)
+		}
+	}
+	if announce {
+		if err := l.Source.AnnounceAll(ctx, equal); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// replace replaces a record in Redis, with an entry of the history. If announce is true, it also
-// announces a record that is equal already.
-func (l *leading) replace(ctx context.Context, name policy.ClientName, old, want []byte, entry directory.Entry, announce bool) error {
-	entry.Before, entry.After = string(old), string(want)
-	if bytes.Equal(want, old) {
-		if announce {
-			return l.Source.Announce(ctx, name, entry)
-		}
-		return nil
-	}
-	swapped, err := l.Source.Swap(ctx, name, old, want, entry)
-	if err == nil && !swapped {
+	swapped, err := l.Source.SwapAll(ctx, different)
+	if err == nil && slices.Contains(swapped, false) {
 		err = errRaced
 	}
 	return err

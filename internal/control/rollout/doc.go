@@ -16,8 +16,9 @@
 //
 // # Price
 //
-// The package uses one connection to the database, and reads each published policy every two
-// seconds.
+// Each region uses one connection to the database, and reads each published policy every two
+// seconds, eight in a round trip. The denials in a region are compared with the bound by
+// themselves, so a candidate is withdrawn from all regions if it denies too much in one.
 //
 // # When not to use it
 //

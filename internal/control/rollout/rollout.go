@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,10 +29,14 @@ const (
 	roundTime = 10 * time.Second
 	// pageMax is how many policies are read at a time.
 	pageMax = 100
+	// readMax is how many policies are read from Redis at a time.
+	readMax = 8
 )
 
-// Rollout publishes policies. Create one with its fields and call Run.
+// Rollout publishes policies to one Redis. Create one with its fields and call Run.
 type Rollout struct {
+	// Region is the region of the Redis, or "" if the control plane has no regions.
+	Region   string
 	Database *pgx.ConnConfig
 	Ledger   *ledger.Ledger
 	Redis    *redisstore.Store
@@ -88,9 +93,9 @@ func (r *Rollout) said(err error) {
 	switch {
 	case text == r.trouble:
 	case text != "":
-		r.Logger.Warn("a policy could not be published; nodes go on with what they have", "error", text)
+		r.Logger.Warn("a policy could not be published; nodes go on with what they have", "region", r.Region, "error", text)
 	default:
-		r.Logger.Info("publishing policies goes on")
+		r.Logger.Info("publishing policies goes on", "region", r.Region)
 	}
 	r.trouble = text
 }
@@ -134,14 +139,11 @@ func (r *Rollout) round(ctx context.Context, look bool) error {
 		if err != nil {
 			return errors.Join(append(problems, err)...)
 		}
-		for i := range page {
-			p := &page[i]
-			if p.Generation == 0 || !look && r.written[p.Policy] == p.Generation {
-				continue
-			}
-			if err := r.publish(ctx, p); err != nil {
-				problems = append(problems, fmt.Errorf("policy %q: %w", p.Policy, err))
-			}
+		due := slices.DeleteFunc(slices.Clone(page), func(p ledger.Policy) bool {
+			return p.Generation == 0 || !look && r.written[p.Policy] == p.Generation
+		})
+		for some := range slices.Chunk(due, readMax) {
+			problems = append(problems, r.publishSome(ctx, some))
 		}
 		if look {
 			problems = append(problems, r.watch(ctx, page))
@@ -184,23 +186,37 @@ func (r *Rollout) valid(ctx context.Context, name string) (p *ledger.Policy, now
 	return p, now, candidate, err
 }
 
-// publish writes a policy to Redis, unless Redis has it already.
-func (r *Rollout) publish(ctx context.Context, p *ledger.Policy) error {
+// publishSome writes policies to Redis, unless Redis has them already.
+func (r *Rollout) publishSome(ctx context.Context, policies []ledger.Policy) error {
 	if r.Key == nil {
 		return errKey
 	}
-	present, err := redispolicy.Read(ctx, r.Redis, p.Policy)
-	if err != nil {
-		return err
+	names := make([]string, len(policies))
+	for i := range policies {
+		names[i] = policies[i].Policy
 	}
+	present, err := redispolicy.ReadAll(ctx, r.Redis, names)
+	if err != nil {
+		return fmt.Errorf("policy %q: %w", names[0], err)
+	}
+	var problems []error
+	for i := range policies {
+		if err := r.publish(ctx, &policies[i], present[i]); err != nil {
+			problems = append(problems, fmt.Errorf("policy %q: %w", names[i], err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// publish writes a policy to Redis, unless it is the present text.
+func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte) error {
 	mine := []ed25519.PublicKey{r.Key.Public().(ed25519.PublicKey)}
 	if m, err := published.Open(present, p.Policy, mine); err == nil && m.Generation >= p.Generation {
 		if m.Generation > p.Generation {
 			return fmt.Errorf("generation %d is in Redis, and %d in this database: the database was restored from a backup; publish the policy anew",
 				m.Generation, p.Generation)
 		}
-		r.written[p.Policy] = p.Generation
-		return nil
+		return r.has(ctx, p.Policy, p.Generation)
 	}
 	// The rows may be at a later generation by now.
 	latest, now, candidate, err := r.valid(ctx, p.Policy)
@@ -216,9 +232,18 @@ func (r *Rollout) publish(ctx context.Context, p *ledger.Policy) error {
 		return err
 	}
 	if swapped { // otherwise another process has written it, and the next look shows it
-		r.written[p.Policy] = latest.Generation
-		r.Logger.Info("a policy is published", "policy", p.Policy, "generation", latest.Generation, "revision", latest.Revision,
+		r.Logger.Info("a policy is published", "region", r.Region, "policy", p.Policy, "generation", latest.Generation, "revision", latest.Revision,
 			"candidate", latest.Candidate)
+		return r.has(ctx, p.Policy, latest.Generation)
 	}
 	return nil
+}
+
+// has remembers that Redis has a publication, and records it in the database.
+func (r *Rollout) has(ctx context.Context, policy string, generation int64) error {
+	if r.written[policy] == generation {
+		return nil
+	}
+	r.written[policy] = generation
+	return r.Ledger.RegionHas(ctx, r.Region, policy, generation)
 }

@@ -58,8 +58,21 @@ func first(errs []error) error {
 	return nil
 }
 
+// AnnounceAll appends entries to the history and notifies the followers, as SwapAll does for
+// records that it has replaced.
+func (s *Source) AnnounceAll(ctx context.Context, swaps []directory.Swap) error {
+	all := make([]*directory.Swap, len(swaps))
+	for i := range swaps {
+		all[i] = &swaps[i]
+	}
+	return s.announceAll(ctx, all)
+}
+
 // announceAll announces replacements, each with its own message.
 func (s *Source) announceAll(ctx context.Context, done []*directory.Swap) error {
+	if len(done) == 0 {
+		return nil
+	}
 	var keys []string
 	var commands [][]any
 	for _, one := range done {

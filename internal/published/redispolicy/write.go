@@ -30,6 +30,17 @@ func Read(ctx context.Context, store *redisstore.Store, policy string) ([]byte, 
 	return values[0], err
 }
 
+// ReadAll returns the texts of policies in Redis, nil for those that it does not have, in one round
+// trip.
+func ReadAll(ctx context.Context, store *redisstore.Store, policies []string) ([][]byte, error) {
+	keys, values := make([]string, len(policies)), make([][]byte, len(policies))
+	for i, policy := range policies {
+		keys[i] = keyOf(policy)
+	}
+	err := store.Values(ctx, keys, values)
+	return values, err
+}
+
 // Swap replaces the text of a policy if it is still old, and notifies the nodes.
 func Swap(ctx context.Context, store *redisstore.Store, policy string, old, text []byte) (swapped bool, err error) {
 	if !bytes.Equal(old, text) {
