@@ -80,6 +80,7 @@ type App struct {
 	logged   sync.Map       // the warnings about access logs, by server and credential
 	reports  eventsOut
 	feedKey  string       // the spool of the feed in use; "" if there is none
+	unmeter  func()       // ends that usage is counted
 	sites    sitePolicies // the policies that the handlers of each site enforce
 
 	mu             sync.Mutex               // guards the maps, which change when a policy file is edited
@@ -121,6 +122,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if a.Control != nil { // from now on, because requests may come before Start opens the feed
+		a.unmeter = usageMeter.Use()
 	}
 	return register(ctx.GetMetricsRegistry())
 }
@@ -230,6 +234,9 @@ func (a *App) Cleanup() error {
 	// The field stays set because requests of this configuration may still be running.
 	if a.shadows != nil {
 		a.shadows.Stop()
+	}
+	if a.unmeter != nil {
+		a.unmeter()
 	}
 	problems := append(a.forgetPolicies(), a.closeEvents(), a.endReport())
 	if a.storeKey != "" {
