@@ -76,7 +76,8 @@ func (r *running) readyFor(t *testing.T) (token string) {
 }
 
 // TestCallersWithoutATokenTakeNoTurns tests that people are served while others send made-up tokens
-// and slow bodies, even from the address of one of them, and that a token is served that was not used before.
+// and slow bodies, even from the address of one of them. A token that was not used before is served
+// as well.
 func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 	t.Parallel()
 	r := run(t, pgtest.Database(t), redistest.Start(t).URL())

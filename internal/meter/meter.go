@@ -5,9 +5,9 @@
 // # Promise
 //
 // A [Meter] adds up requests and units, exactly. Each sum is taken once: by [Meter.Take], which
-// begins new sums. It has at most [KeysMax] sums of clients by name, and as many of clients that have
-// a record, so that made-up names take no room from these. The counts of further clients are added
-// to one sum without a name for each rule, so that the total stays exact.
+// begins new sums. It has at most [KeysMax] sums of clients by name, and as many of clients that
+// have a record, so that made-up names take no room from these. The counts of further clients are
+// added to one sum without a name for each rule, so that the total stays exact.
 //
 // # Price
 //

@@ -17,8 +17,8 @@ import (
 
 // Bounds of callers whose token is not known to be valid.
 const (
-	// checksMax bounds the checks of unknown tokens at once, each a query. It is less than half of the
-	// connections to the database.
+	// checksMax bounds the checks of unknown tokens at once, each a query. It is less than half of
+	// the connections to the database.
 	checksMax = 4
 	checkTime = 3 * time.Second
 	// waitersMax and waitersEach bound the callers that wait for such a check: all, and those of an

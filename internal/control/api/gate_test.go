@@ -188,8 +188,8 @@ func TestCallersShareALook(t *testing.T) {
 	}
 }
 
-// TestNoBodyTakesUnknownFields tests that no operation ignores a field of its body, such as one that
-// would set who made a change.
+// TestNoBodyTakesUnknownFields tests that no operation ignores a field of its body, such as one
+// that would set who made a change.
 func TestNoBodyTakesUnknownFields(t *testing.T) {
 	t.Parallel()
 	document, seen := New(Options{}).OpenAPI(), 0
