@@ -81,8 +81,8 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// The function ours starts Envoys with the filter, each with its own bridge, in memory or over one
-// Redis.
+// The function ours starts Envoys with Penstock's filter. Each Envoy has its own bridge. The
+// bridges count in memory or in one Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {

@@ -56,7 +56,7 @@ func (rec *record) passObserved(w http.ResponseWriter, r *http.Request, waiting 
 }
 
 // tryRequest reads the request and leaves the rest of the trial to a worker, because the request
-// must not be read once its handler has returned. If the candidate charges by the response, try
+// must not be read once its handler has returned. If the candidate charges by the response, it
 // returns the settlement that starts the trial. The client is known at this point, unless no policy
 // in force applies.
 func (a *App) tryRequest(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
@@ -94,8 +94,8 @@ func (a *App) openShadowFile(path, place string, complete func(*policyfile.Docum
 	return a.openShadow(live.File(resolved), place, complete)
 }
 
-// openShadow opens a candidate for an app or a handler. It calls the owner's
-// complete function first.
+// openShadow opens a candidate for an app or a handler. It calls complete, which the owner passes,
+// first.
 func (a *App) openShadow(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	if a.shadows == nil {
 		a.shadows = startShadows(a.store)

@@ -22,7 +22,7 @@ const (
 	OutcomeShadowDenied
 	OutcomeBlocked // a block rule matched: 403
 	OutcomeExempt  // the client is exempt, or an allow rule matched
-	OutcomeMissing // the request lacked a dimension of a rule with missing: deny: 403
+	OutcomeMissing // a rule says "missing: deny", and the request lacked one of its dimensions: 403
 	// the store did not answer, on_error: allow, and this process has admitted less than the limit
 	OutcomeDegradedAllowed
 	// the store did not answer, on_error: deny, or too many requests wait for it: 503

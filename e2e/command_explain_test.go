@@ -29,7 +29,8 @@ const explainedHead = `	admin ADMIN
 	}
 `
 
-// The type explained is a Caddy over Redis. The explain command must predict its decisions.
+// The type explained is a Caddy that counts in Redis. The explain command must predict its
+// decisions.
 type explained struct {
 	*process
 	t     *testing.T

@@ -66,8 +66,8 @@ type nodeGroup struct {
 	links    []*link             // the links, one for each node
 	sentinel *redistest.Sentinel // alternatively, a master that is watched by sentinels
 	cluster  *redistest.Cluster  // alternatively, a cluster
-	stores   []string            // per node, the store in Caddyfile syntax
-	flags    [][]string          // per node, the store as flags of a bridge
+	stores   []string            // the store in Caddyfile syntax, for each node
+	flags    [][]string          // the flags that give the store to a bridge, for each node
 	resolver *dnstest.Server     // the resolver of the name by which the nodes address the server
 	replica  *redistest.Server   // the replica of the server, which can take over its name
 	machines []*machine          // the machine of each node; nil means the real machine

@@ -106,7 +106,7 @@ func (r *recordedRequest) request(t *testing.T, address string, entries []string
 	return request
 }
 
-// imported returns a policy that the command has imported.
+// The function imported returns a policy that `penstock import-envoy-ratelimit` has written.
 func imported(t *testing.T, name, domain string, entries []string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), domain+".yaml")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The constant loader is a program that loads a module as Envoy does, and has none of Envoy's
-// functions.
+// The constant loader is the source of a program that loads a module as Envoy does. The program
+// does not provide Envoy's functions.
 const loader = `#include <dlfcn.h>
 #include <stdio.h>
 int main(int count, char **arguments) {

@@ -13,8 +13,8 @@
 // # Price
 //
 // A request that is decided at once takes one allocation for the texts that the policy reads and
-// some for its response fields. One that waits takes 4 KB until its response begins, and no
-// goroutine of its own unless it waits for a throttle rule.
+// some for its response fields. A request that waits takes 4 KB until its response begins. It has a
+// goroutine only if it waits for a throttle rule.
 //
 // # When not to use it
 //

@@ -22,7 +22,7 @@ type token struct {
 	signature []byte
 }
 
-// The type parts are the parts of a token in the compact form, still encoded.
+// A value of the type parts has the three parts of a token in the compact form, still encoded.
 type parts struct{ header, payload, signature string }
 
 // cutToken splits a token into its parts. It is cheap, and rejects an API key that is sent as a

@@ -19,7 +19,7 @@ type Source interface {
 	// Records reads a part of all records, in no particular order.
 	Records(ctx context.Context, of Range) (Part, error)
 	// Networks reads the records of all addresses and networks, by address or CIDR. The error wraps
-	// ErrGarbled if they were written by something else than Swap.
+	// ErrGarbled if they were written by anything other than Swap.
 	Networks(ctx context.Context) (map[string][]byte, error)
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.

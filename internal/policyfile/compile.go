@@ -73,8 +73,8 @@ func (i *Identify) Verified() string {
 	return ""
 }
 
-// The type denying is a verifier that accepts no credential. Check uses it in place of the real
-// ones.
+// A value of the type denying is a verifier that accepts no credential. Check uses it in place of
+// the real ones.
 type denying struct{}
 
 func (denying) Verify(string) (*policy.Identity, policy.CredentialState) {

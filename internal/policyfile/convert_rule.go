@@ -89,7 +89,7 @@ func (c *converter) tiers(path string, tiers Tiers) map[string]policy.LimitSet {
 	return sets
 }
 
-// limit reports an invalid limit. The advice in its error becomes the remedy.
+// The method limit reports an invalid limit. It takes the remedy from the text of the error.
 func (c *converter) limit(path, text string, err error) {
 	why, remedy := err.Error(), ""
 	for _, verb := range []string{": write ", ": lower "} {

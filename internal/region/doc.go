@@ -38,10 +38,11 @@
 // It gets half of what the home has left. If only one region is used, it soon has all of the limit
 // that it needs, and decides as exactly as one node would.
 //
-// A region whose units are about to run out asks the regions that have some. Each of them
-// gives units in proportion to the rates of requests in both. If none has any, the asking
-// region denies requests without asking again for a while. So a region asks about once per round
-// trip and a half while units are scarce, and never while all requests come to one region.
+// A region whose units are about to run out asks the regions that have some. Each lender divides
+// its units between the two regions in proportion to their rates of requests. If no region has
+// units, the asking region denies requests without asking again for a while. So a region asks about
+// once per round trip and a half while units are scarce, and never while all requests come to one
+// region.
 //
 // # Price
 //

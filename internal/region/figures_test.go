@@ -177,7 +177,7 @@ func TestOneRegionNeedsOneMessage(t *testing.T) {
 		w := newWorld(s, seed)
 		f := w.play(seed)
 		waited := f.requests - f.atOnce
-		atFirst := int64(2 * 4000 * s.roundTrip / counter.Second) // twice the requests of a round trip
+		atFirst := int64(2 * 4000 * s.roundTrip / counter.Second) // twice the requests of one round trip
 		if waited > atFirst || f.admitted != exactly(s, seed) {
 			t.Errorf("seed %d: %d requests waited, of at most %d; %d units admitted, want %d",
 				seed, waited, atFirst, f.admitted, exactly(s, seed))

@@ -67,7 +67,7 @@ func (s *served) walkReports() {
 	}
 }
 
-// rowsOf returns the rows of the one list of an answer.
+// rowsOf returns the rows of an answer that has exactly one list.
 func rowsOf(t *testing.T, body string) (rows []string) {
 	t.Helper()
 	var answer map[string]json.RawMessage

@@ -162,7 +162,7 @@ func (p *Policy) Unfollow() error {
 }
 
 // Reload loads the policy from its source now, and returns the error if the policy is rejected. If
-// the policy is not followed, Reload does nothing.
+// the source is not watched, Reload does nothing.
 func (p *Policy) Reload() error {
 	p.mu.Lock()
 	follower := p.follower

@@ -142,7 +142,7 @@ type Bridge struct {
 	lines        *throttle.Queues
 	ending       context.Context // a context that is done when waiting calls must end
 	end          context.CancelFunc
-	running      sync.WaitGroup         // goroutines that end when ending is done
+	running      sync.WaitGroup         // goroutines that end when the context ending is done
 	leaving      atomic.Bool            // whether the bridge will stop soon
 	quiet        atomic.Int64           // the second in which a panic was last logged
 	storeProblem atomic.Pointer[string] // the store's last problem

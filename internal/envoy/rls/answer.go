@@ -147,8 +147,8 @@ func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status":429,` +
 	`"detail":"The target or the host is of a form that is not served."}`
 
-// The function unserved returns the answer to a request whose path or host servers could read
-// differently. The other fronts answer such a request with 400. After an error, Envoy would admit
+// The function unserved returns the answer to a request with a path or a host that not all servers
+// read alike. The other fronts answer such a request with 400. After an error, Envoy would admit
 // the request.
 func unserved(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)

@@ -136,7 +136,7 @@ func (s *Sender) run(ctx context.Context) {
 	}
 }
 
-// told logs the beginning and the end of trouble.
+// The method told logs when the collector stops answering, and when it answers again.
 func (s *Sender) told(err error) {
 	switch failed := err != nil; {
 	case failed && !s.failing:

@@ -113,8 +113,8 @@ func differing[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// The function anew returns the counters that start at zero: those of remaining rules whose keys
-// are not keys of the old rules.
+// The function anew returns the counters that start at zero. These are the counters of rules that
+// remain, but under other keys.
 func anew(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}

@@ -79,7 +79,7 @@ func serveLoan(ctx context.Context, w http.ResponseWriter, text []byte, answer f
 // Status is what an agent reports to operators.
 type Status struct {
 	Region    string       `json:"region"`
-	Listening bool         `json:"listening"` // whether questions of this region are heard
+	Listening bool         `json:"listening"` // whether proxies of this region can ask
 	Questions uint64       `json:"questions"`
 	Lent      uint64       `json:"lent_units"`
 	Lost      uint64       `json:"lost_units"` // borrowed too late, or for another window

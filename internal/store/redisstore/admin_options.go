@@ -54,8 +54,8 @@ func toolOptions(a address, config *tls.Config) *redis.Options {
 		PoolSize: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}
 }
 
-// ToolAsk runs checks with the store's script on the server of a plain client. The script must be
-// loaded (see [ToolLoad]).
+// ToolAsk runs checks with the store's script on one server. The script must have been loaded by
+// [ToolLoad].
 func ToolAsk(ctx context.Context, client *redis.Client, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err

@@ -106,8 +106,8 @@ func RingsCountTogether(a, b string) bool {
 	return now == nowToo || now == beforeToo || before == nowToo
 }
 
-// The method agree stores this node's addresses of the ring on a server, and warns if another node
-// has stored different ones.
+// The method agree stores the addresses of the ring, as this node knows them, on a server. It warns
+// if another node has stored different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil

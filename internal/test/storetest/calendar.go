@@ -35,7 +35,7 @@ func unitOf(limit string) string {
 	return ""
 }
 
-// The function zoned returns the calendar of a unit in a zone by its IANA name.
+// The function zoned returns the calendar of a unit in a time zone, which has an IANA name.
 func zoned(unit, name string) *calendar {
 	zone, err := time.LoadLocation(name)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The method invalid fails the test unless the call fails with ErrInvalid.
+// The method invalid requires that the call fails with ErrInvalid.
 func (e *examiner) invalid(what string, checks []corecounter.Check, results []corecounter.Result) {
 	e.Helper()
 	err := e.Store.Take(context.Background(), checks, results)
