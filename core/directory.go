@@ -61,7 +61,7 @@ func (p *Plan) RequireRecords() { p.records.required = true }
 // not. It is meant for a front that has no time left to read the client's records.
 func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 
-// Known reports whether the client, its user or its tenant has a record in the directory.
+// Known reports whether the client or its user has a record in the directory.
 func (p *Plan) Known() bool { return p.records.known }
 
 // Source returns the Source of a [counter.Check] for the address of the request that was added
@@ -102,7 +102,9 @@ func (p *Plan) readRecords() {
 		p.readRecord(kindUser, who.User, now)
 	}
 	if who.Tenant != "" {
+		known := p.records.known // a tenant can have any number of clients, with made-up names as well
 		p.readRecord(kindTenant, who.Tenant, now)
+		p.records.known = known
 	}
 }
 

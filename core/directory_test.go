@@ -155,6 +155,21 @@ func TestUnresolved(t *testing.T) {
 	}
 }
 
+// TestKnown: a client is known by its own record and by that of its user. A tenant's record makes no
+// client known, because a client can make up names within a tenant.
+func TestKnown(t *testing.T) {
+	who := policy.Identity{Kind: "api_key", ID: "k", APIKey: "k", User: "ann", Tenant: "t"}
+	for name, want := range map[string]bool{"api_key:k": true, "user:ann": true, "tenant:t": false, "user:bob": false} {
+		a := &client{peer: netip.MustParseAddr("192.0.2.1"), header: map[string]string{"X-Key": "secret"}}
+		plan := new(Plan)
+		plan.UseDirectory(directory{name: new(policy.ClientRecord)})
+		plan.Add(mustCompile(t, forcePolicy(t, &knownClient{&who, policy.CredentialValid}, false)), a)
+		if plan.Known() != want {
+			t.Errorf("with a record of %s: known: %v", name, plan.Known())
+		}
+	}
+}
+
 // TestLongNamesAreHashed: a tenant of any length is looked up under a name of at most 255 bytes, so
 // that a client cannot fill the memory of a directory.
 func TestLongNamesAreHashed(t *testing.T) {

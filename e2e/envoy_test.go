@@ -72,7 +72,7 @@ type site struct {
 
 // bridgeCluster reaches the bridge over its socket by HTTP/1.1, as in the example.
 const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 1s,
-  circuit_breakers: {thresholds: [{max_connections: 16384, max_requests: 16384, max_pending_requests: 16384}]},
+  circuit_breakers: {thresholds: [{max_connections: 65536, max_requests: 65536, max_pending_requests: 65536}]},
   load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]}}`
 
 // http2Cluster reaches the bridge by HTTP/2.

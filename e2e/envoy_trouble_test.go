@@ -81,7 +81,7 @@ var troubles = []struct {
 // These are clusters through which no call succeeds.
 const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
 
-var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "16384", "0"), strings.ReplaceAll(http2Cluster, "16384", "0")
+var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "65536", "0"), strings.ReplaceAll(http2Cluster, "65536", "0")
 
 // TestEnvoyTroubles: whatever happens to the bridge and to Redis, requests are answered soon.
 // Depending on on_error, the answer comes from the upstream or is 503, and the reason is counted.

@@ -182,6 +182,10 @@ func originOf(r *http.Request) netip.Prefix {
 	return listen.Origin(addr)
 }
 
+// everyone is the network for which failures count while [addressesMax] others are remembered. It is
+// not the one of callers over a Unix socket, so these do not share its bound.
+var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+
 // wait notes a caller that waits for a check, and returns where its failures count.
 func (g *gate) wait(from netip.Prefix) (*failures, *refused) {
 	g.mu.Lock()
@@ -192,8 +196,8 @@ func (g *gate) wait(from netip.Prefix) (*failures, *refused) {
 		if len(g.origins) >= addressesMax {
 			g.sweep(now)
 		}
-		if len(g.origins) >= addressesMax {
-			from = netip.Prefix{}
+		if from.IsValid() && len(g.origins) >= addressesMax {
+			from = everyone
 		}
 		if f = g.origins[from]; f == nil {
 			f = new(failures)

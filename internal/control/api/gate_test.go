@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,5 +211,64 @@ func TestNoBodyTakesUnknownFields(t *testing.T) {
 	}
 	if seen < 5 {
 		t.Errorf("%d bodies were looked at", seen)
+	}
+}
+
+// TestMetricsShareALook tests that /metrics, which needs no token, takes the result of a look
+// instead of looking at the servers once more.
+func TestMetricsShareALook(t *testing.T) {
+	t.Parallel()
+	a := New(Options{Ready: func(context.Context) Readiness { t.Error("looked"); return Readiness{} }})
+	over := make(chan struct{})
+	close(over)
+	a.looks.now = &look{done: over, ready: Readiness{Invalid: 7}}
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(w.Body.String(), "penstock_control_invalid_rows 7") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestALookThatPanicsIsOver tests that callers after a panic cause a look of their own, and that a
+// caller who leaves does not wait for the look of another.
+func TestALookThatPanicsIsOver(t *testing.T) {
+	t.Parallel()
+	var l looks
+	func() {
+		defer func() { _ = recover() }()
+		l.look(t.Context(), func(context.Context) Readiness { panic("here") })
+	}()
+	if !l.look(t.Context(), func(context.Context) Readiness { return Readiness{Ready: true} }).Ready {
+		t.Error("not ready after a panic")
+	}
+	l.now = &look{done: make(chan struct{})}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if l.look(gone, nil).Ready {
+		t.Error("ready without a look")
+	}
+}
+
+// TestFailuresOfManyAddressesStopNoSocket tests that callers over a Unix socket do not share the
+// bound of addresses that are not remembered.
+func TestFailuresOfManyAddressesStopNoSocket(t *testing.T) {
+	t.Parallel()
+	g := newTested() // its clock stands still
+	fail := func(i int) *refused {
+		origin, no := g.wait(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+		if no == nil {
+			g.failed(origin)
+			g.waited(origin)
+		}
+		return no
+	}
+	for i := range addressesMax + failuresMax + 10 {
+		fail(i)
+	}
+	if fail(1<<20) == nil {
+		t.Error("an address beyond the bound is not stopped")
+	}
+	if _, no := g.wait(netip.Prefix{}); no != nil {
+		t.Errorf("a caller over a socket: %v", no)
 	}
 }

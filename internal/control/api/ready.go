@@ -28,7 +28,7 @@ type Readiness struct {
 	Invalid int64 `json:"invalid"`
 }
 
-// looks lets the callers of /readyz, which need no token, share looks at the servers.
+// looks lets the callers of /readyz and /metrics, who need no token, share looks at the servers.
 type looks struct {
 	mu  sync.Mutex
 	now *look
@@ -40,24 +40,30 @@ type look struct {
 	ready Readiness
 }
 
-// look returns what the look finds that is under way, or else one that begins now.
+// look returns the result of the look that is under way, or else of one that begins now. If the
+// caller leaves while it waits for the look of another caller, the result is not ready.
 func (l *looks) look(ctx context.Context, ready func(context.Context) Readiness) Readiness {
 	l.mu.Lock()
-	under := l.now
-	if under == nil {
-		under = &look{done: make(chan struct{})}
-		l.now = under
+	if under := l.now; under != nil {
 		l.mu.Unlock()
-		under.ready = ready(context.WithoutCancel(ctx))
+		select {
+		case <-under.done:
+			return under.ready
+		case <-ctx.Done():
+			return Readiness{}
+		}
+	}
+	own := &look{done: make(chan struct{})}
+	l.now = own
+	l.mu.Unlock()
+	defer func() { // after a panic as well: otherwise all later callers would wait forever
 		l.mu.Lock()
 		l.now = nil
 		l.mu.Unlock()
-		close(under.done)
-		return under.ready
-	}
-	l.mu.Unlock()
-	<-under.done
-	return under.ready
+		close(own.done)
+	}()
+	own.ready = ready(context.WithoutCancel(ctx))
+	return own.ready
 }
 
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) {

@@ -48,7 +48,7 @@ func (a *API) unpublishedOperations() {
 
 // metricsText writes the state of the process for Prometheus. Like /readyz, it needs no token.
 func (a *API) metricsText(w http.ResponseWriter, r *http.Request) {
-	ready := a.ready(r.Context())
+	ready := a.looks.look(r.Context(), a.ready)
 	up := 0
 	if ready.Ready {
 		up = 1
