@@ -155,8 +155,8 @@ func TestUnresolved(t *testing.T) {
 	}
 }
 
-// TestKnown: a client is known by its own record and by that of its user. A tenant's record makes no
-// client known, because a client can make up names within a tenant.
+// TestKnown: a client is known by its own record and by that of its user. A tenant's record makes
+// no client known, because a client can make up names within a tenant.
 func TestKnown(t *testing.T) {
 	who := policy.Identity{Kind: "api_key", ID: "k", APIKey: "k", User: "ann", Tenant: "t"}
 	for name, want := range map[string]bool{"api_key:k": true, "user:ann": true, "tenant:t": false, "user:bob": false} {

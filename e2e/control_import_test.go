@@ -58,8 +58,12 @@ func TestTablesAreImported(t *testing.T) {
 	control.run("", "import-clients", wrong, at, "--reason=x").mustFail(t, "line 2", `custom_limit_per_hour "many"`)
 
 	keys := file("keys.toml", "[[keys]]\nid = \"acme\"\nhash = \"sha256:"+strings.Repeat("ab", 32)+"\"\ntier = \"gold\"\n")
-	out := penstock(t, "key", "import", keys, "--redis", redis.URL(), "--reason", "in the directory now")
-	if out.status != 0 || !strings.Contains(out.out, "1 keys imported") {
-		t.Errorf("the import of keys: %+v", out)
+	penstock(t, "key", "import", keys, "--redis", redis.URL(), "--reason", "x").mustFail(t, "a control plane owns this directory")
+	token := file("token", control.token+"\n")
+	for _, want := range []string{"1 keys imported", "0 keys imported"} {
+		out := penstock(t, "key", "import", keys, at, "--control-token-file", token, "--reason", "in the directory now")
+		if out.status != 0 || !strings.Contains(out.out, want) {
+			t.Errorf("the import of keys prints %+v; want %q", out, want)
+		}
 	}
 }
