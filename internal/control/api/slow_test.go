@@ -73,7 +73,8 @@ func TestASlowDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.exec("DROP TRIGGER late ON feeds")
-	eventually.Until(t, patience, "no batch waits", func() bool { return f.Figures().Waiting == 0 })
+	// The pause after failures lasts up to 36 s.
+	eventually.Until(t, 4*patience, "no batch waits", func() bool { return f.Figures().Waiting == 0 })
 	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients", ""), http.StatusOK)
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
