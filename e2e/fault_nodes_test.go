@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// groupNodes is the number of nodes of one front that share a Redis.
+// groupNodes is how many nodes of one front share a Redis in a test of faults.
 const groupNodes = 2
 
 // The limits: equal on both paths, except for requests that the store does not answer.

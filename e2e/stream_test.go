@@ -47,7 +47,7 @@ func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc
 	}
 }
 
-// The function trailing is an upstream that reports the cost in a trailer.
+// The function trailing is the handler of an upstream that reports the cost in a trailer.
 func trailing(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "some text")

@@ -197,7 +197,7 @@ func (f *Filter) lookAfter(h *heldLease) {
 	f.hurryTicks()
 }
 
-// The method tend refunds units that need not be held.
+// The method tend refunds leased units that the filter no longer needs.
 func (f *Filter) tend() {
 	l := &f.leases
 	if len(l.ticking) == 0 {

@@ -243,8 +243,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthersAreNotTrusted tests that a value in Redis which does not contain a node's
-// events is counted, and that a place is checked.
+// TestEventsOfOthersAreNotTrusted tests that a value in Redis that does not contain a node's events
+// is counted as unreadable, and that a place that is not well formed is rejected.
 func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)

@@ -75,7 +75,7 @@ func (r *breakerReporter) untried() {
 	}
 }
 
-// The method log logs a state of the breaker.
+// The method log writes a line about a change of the breaker's state.
 func (r *breakerReporter) log(text string, state BreakerState, total uint64, args ...any) {
 	r.lastLogged = state
 	r.logger.Warn(text, append([]any{"state", state.String(), "changes", total - r.states.logged.Swap(total), "redis", r.server}, args...)...)

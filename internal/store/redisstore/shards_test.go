@@ -71,7 +71,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	}
 }
 
-// The type anybody is a request from an unidentified client.
+// A value of the type anybody is a request from a client without an identity.
 type anybody struct{}
 
 func (anybody) Path() string                 { return "/" }

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The variable unseen maps words to the reason why no sequence of requests shows their effect.
+// The variable unseen has the fields of a policy that no story can test, each with the reason.
 var unseen = map[string]string{
 	"Document.name":        "namespaces are seen between stories: two of them share one",
 	"Listed.reason":        "clients are not told",
