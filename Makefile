@@ -35,7 +35,7 @@ QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswers
 # Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
 # call t.Parallel. lint runs vet, so go test does not.
 WIDE := -vet=off -timeout 30m -p 4 -parallel 6
-# gotest.sh repeats up to five tests that failed beside others, if AGAIN names a file.
+# gotest.sh repeats up to twenty tests that failed beside others, if AGAIN names a file.
 TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
 E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -61,6 +62,12 @@ func importAll(t testing.TB, configurations ...string) *imported {
 	return s
 }
 
+// The function patient returns a context with a deadline that a busy machine meets. Without one, the
+// service decides by on_error after 200 ms.
+func patient() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Minute)
+}
+
 func (s *imported) ask(domain string, hits int64, descriptors ...[][2]string) *pb.RateLimitResponse {
 	s.Helper()
 	request := &pb.RateLimitRequest{Domain: domain, HitsAddend: uint32(hits)}
@@ -71,7 +78,9 @@ func (s *imported) ask(domain string, hits int64, descriptors ...[][2]string) *p
 		}
 		request.Descriptors = append(request.Descriptors, d)
 	}
-	response, err := s.ShouldRateLimit(context.Background(), request)
+	ctx, cancel := patient()
+	defer cancel()
+	response, err := s.ShouldRateLimit(ctx, request)
 	if err != nil {
 		s.Fatal(err)
 	}
