@@ -108,8 +108,8 @@ func (o *Options) compile(d *policyfile.Document) (*Version, error) {
 	return v, nil
 }
 
-// compileOne builds a version from a document, and attaches the trial, which may be nil. It converts a panic into an error, and
-// leaves nothing open on an error.
+// compileOne builds a version from a document, and attaches the trial, which may be nil. It
+// converts a panic into an error, and leaves nothing open on an error.
 func (o *Options) compileOne(d *policyfile.Document, t *trial) (v *Version, err error) {
 	var opened *versionVerifiers
 	defer func() {
