@@ -132,7 +132,7 @@ func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 	})
 	for i := range next.Ruleset.Len() {
 		name := ruleName{next.Document.Name, next.Ruleset.RuleName(i)}
-		a.owners[name], a.counted[name] = p, countingText(&next.Document.Rules[i])
+		a.owners[name], a.counted[name] = p, describeCounting(&next.Document.Rules[i])
 	}
 	return nil
 }

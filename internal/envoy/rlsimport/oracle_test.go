@@ -56,7 +56,7 @@ func importAll(t testing.TB, configurations ...string) *imported {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s.Service = rls.New(rls.Options{Store: store, Now: clock, Ruleset: func(domain string) (*core.Ruleset, bool) {
-		return rules, domain == "envoy" || strings.Contains(s.text, "envoy.domain: "+quoted(domain)+"\n")
+		return rules, domain == "envoy" || strings.Contains(s.text, "envoy.domain: "+quoteScalar(domain)+"\n")
 	}})
 	return s
 }
