@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
@@ -64,7 +65,7 @@ func TestACacheThatChangesMissesNobody(t *testing.T) {
 			}
 		})
 	}
-	for i := range 50_000 {
+	for i := range max(10_000, racescale.Fewer(50_000)) {
 		c.find(name("used", i%used)) // the client is used between two others, so its entry is not evicted
 		c.put(&entry{name: name("other", i)})
 	}

@@ -327,21 +327,31 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 // The method resolve adds the descriptors to the plan with the records of their clients. If records
 // are unknown, it makes the directory read them. The network of a descriptor's address may be
 // blocked even if the descriptor has a limit of its own.
-func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
+//
+// The result timely is false if the request's time is over before the store or the directory was
+// asked. A busy machine causes that, and with it clients, so on_error must not decide.
+func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timely bool) {
 	if clients != nil {
 		c.plan.UseDirectory(clients)
 	}
 	c.plan.AddDescriptors(c.descriptors)
+	if ctx.Err() != nil {
+		return false
+	}
 	if len(c.plan.Unresolved()) > 0 {
 		clients.Resolve(ctx, &c.plan, func() { c.plan.AddDescriptors(c.descriptors) })
 	}
+	return true
 }
 
 // The method decide calls the store and returns the response. clients is the policy's directory, or
 // nil.
 func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	c.plan.Hurry(&c.left)
-	c.resolve(ctx, clients)
+	if !c.resolve(ctx, clients) {
+		s.options.Observer.Busy()
+		return overLimit(request)
+	}
 	checks := c.plan.Checks()
 	var err error
 	if len(checks) > 0 {

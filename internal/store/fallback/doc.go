@@ -28,6 +28,9 @@
 // true. Units of a window that has ended are not charged. The package remembers such units for
 // 65,536 counters; units of further counters are not charged.
 //
+// A store without memory for a call's new counters still counts the known ones: its error has a
+// method NewCounter. Then only the new counters are counted in this process.
+//
 // [Store.Corrections] corrects charges when the real cost is known, including those of requests
 // that this process admitted. A higher cost that cannot be sent to the store is counted in memory
 // and owed. A lower cost reduces the debt, or refunds its charge. Units of a call that was sent and

@@ -231,7 +231,8 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 }
 
 // The method settle charges the debts of a call's counters in the store, before the call. If a
-// charge fails, settle returns its error, and the call itself need not be sent.
+// charge fails, settle returns its error, and the call itself need not be sent. If it fails only
+// because the store has no memory for a new counter, the other counters are charged.
 func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check) error {
 	for i := range checks {
 		c := &checks[i]
@@ -239,7 +240,7 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 			continue
 		}
 		if units := s.owed.begin(c.Key, s.options.Now()); units > 0 {
-			if err := s.charge(ctx, t, c, units); err != nil {
+			if err := s.charge(ctx, t, c, units); err != nil && (len(checks) == 1 || fullOf(err) == nil) {
 				return err
 			}
 		}

@@ -61,6 +61,18 @@ type Failure struct {
 	unsent bool // whether no server was called, or the server certainly did not execute the call
 	// callerLate reports that the caller's own deadline passed first.
 	callerLate bool
+	newKeys    []string // the counters that do not exist, if the server's memory is full
+}
+
+// NewCounter reports whether the call was not executed because the server's memory is full and the
+// counter with that key does not exist. Without its new counters the call would be executed.
+func (f *Failure) NewCounter(key []byte) bool {
+	for _, k := range f.newKeys {
+		if k == string(key) {
+			return true
+		}
+	}
+	return false
 }
 
 // Unsent reports whether the call was certainly not executed, because it was not sent or the server
