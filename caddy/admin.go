@@ -81,7 +81,7 @@ func (a *App) operatedPolicies() (all []operator.Policy) {
 	for _, p := range a.inForce() {
 		now := p.Current()
 		all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(),
-			Place: p.place, File: p.file, Rejected: p.Err() != nil})
+			Place: p.place, File: p.file, Rejected: p.Err() != nil, Candidate: operator.CandidateOf(now)})
 	}
 	return all
 }

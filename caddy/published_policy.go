@@ -40,7 +40,7 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 		return nil, fmt.Errorf("policy redis %s: the counters are in memory, and the policy is to come from Redis; write store redis "+
 			"redis://localhost:6379 in the penstock block of the global options", p.Name)
 	}
-	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, Trial: trial, Logger: a.slogger()}
+	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
 	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
 	if err := settings.Fill(&o, fillIn); err != nil {
 		return nil, fmt.Errorf("policy redis %s: %w", p.Name, err)

@@ -99,8 +99,11 @@ func (s *Stream) resolve() {
 
 // resolveIn is resolve for a plan that has unresolved clients.
 func (s *Stream) resolveIn(p *core.Plan) {
-	s.front.store.directory.Resolve(context.Background(), p, func() { p.Add(s.version.Ruleset, &s.request.View) })
+	s.front.store.directory.Resolve(context.Background(), p, func() { s.addTo(p) })
 }
+
+// addTo adds the request to a plan. A client that became known may have another version.
+func (s *Stream) addTo(p *core.Plan) { s.version = s.version.Add(p, &s.request.View) }
 
 // conclude decides the request by the store's answer.
 func (s *Stream) conclude(err error) (v Verdict) {
@@ -170,7 +173,7 @@ func (s *Stream) Replan(p *core.Plan) {
 	if d := s.front.store.directory; d != nil {
 		p.UseDirectory(d)
 	}
-	p.Add(s.version.Ruleset, &s.request.View)
+	s.addTo(p)
 	if len(p.Unresolved()) > 0 {
 		s.resolveIn(p)
 	}

@@ -148,6 +148,9 @@ func (f *Front) prepare(v *live.Version) error {
 		return err
 	}
 	reads := exchange.ReadsOf(core.InputsOf(&source))
+	if c := v.Candidate(); c != nil {
+		reads = exchange.ReadsOf(reads.Union(readsOf(c).Inputs))
+	}
 	if err := checkAttributes(reads.Attrs, v.Document); err != nil {
 		return err
 	}

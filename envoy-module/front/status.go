@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/status"
 )
@@ -44,7 +45,8 @@ func (s *Stream) lookUp() (v Verdict) {
 	defer s.rescue(&v)
 	var answer status.Answer
 	look := &status.Looker{Store: s.front.store.Requests, Directory: s.front.store.directory, Plan: &s.plan}
-	if err := answer.Add(look, s.version.Ruleset, &s.request.View); err != nil {
+	rs := look.Choose(func(p *core.Plan) *core.Ruleset { return s.version.Choose(p, &s.request.View).Ruleset })
+	if err := answer.Add(look, rs, &s.request.View); err != nil {
 		return s.respond(plainResponse(http.StatusServiceUnavailable, "the limits cannot be read at present", "retry-after", "1"), "")
 	}
 	if answer.Denied() {

@@ -164,7 +164,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	if d := f.store.directory; d != nil {
 		s.plan.UseDirectory(d)
 	}
-	s.plan.Add(s.version.Ruleset, &q.View)
+	s.addTo(&s.plan)
 	switch {
 	case len(s.plan.Unresolved()) > 0:
 		// Learn reads all unknown clients together. If the goroutines that ask the store read them,

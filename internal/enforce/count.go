@@ -19,7 +19,7 @@ func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Ve
 		e.metrics.Unreadable.Add(float64(n))
 	}
 	for _, v := range versions {
-		v.Count(plan)
+		v.Count(plan, d)
 	}
 	if e.events != nil {
 		e.report(plan, d, versions)

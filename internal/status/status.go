@@ -74,6 +74,22 @@ type Looker struct {
 	Plan      *core.Plan
 }
 
+// Choose resets the plan and calls choose with it, which returns the policy by which the client's
+// requests are decided. If the plan then needs an API key that was not read yet, it reads the key
+// and calls choose again.
+func (l *Looker) Choose(choose func(*core.Plan) *core.Ruleset) (rs *core.Ruleset) {
+	p := l.Plan
+	p.Reset()
+	if l.Directory != nil {
+		p.UseDirectory(l.Directory)
+	}
+	if rs = choose(p); len(p.Unresolved()) > 0 {
+		l.Directory.Resolve(context.Background(), p, func() { rs = choose(p) })
+	}
+	p.Reset()
+	return rs
+}
+
 // Add adds the client's remaining allowance under one policy: one page of counters, and the pages
 // with the remaining shards of its last rule.
 func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error {
