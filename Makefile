@@ -23,6 +23,10 @@ RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd envoy-m
 	grep -v '^internal/test/' | sed 's,^,./,')
 RACE_IN_CORE = $(shell grep -rlE --include='*_test.go' '$(SHARES)' core | xargs -r grep -hoE '^func Test[A-Za-z0-9_]+' | \
 	sed 's/func //' | paste -sd '|')
+# Those of RACE whose tests do the same under the race detector with -short: they neither take fewer
+# steps there nor count allocations. In make test, they run there only.
+DIFFERS := racescale|testing\.Short|AllocsPerRun|go:build.*race|storetest\.(Run|Random|Oracle)
+RACE_SUFFICES = $(shell for d in $(RACE); do grep -qsE '$(DIFFERS)' $$d/*_test.go || echo $$d; done)
 # All packages except e2e.
 UNIT = $$($(GO) list ./... | grep -v '/e2e$$')
 # Tests of e2e that make check runs: the first example of the README, a limit shared by two nodes,
@@ -35,7 +39,7 @@ QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswers
 # Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
 # call t.Parallel. lint runs vet, so go test does not.
 WIDE := -vet=off -timeout 30m -p 4 -parallel 6
-# gotest.sh repeats up to five tests that failed beside others, if AGAIN names a file.
+# gotest.sh repeats up to twenty tests that failed beside others, if AGAIN names a file.
 TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
 E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off
@@ -118,7 +122,7 @@ check: setup build ## run before each commit, takes minutes: lint, all packages 
 .PHONY: test
 test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
 	@rm -f $(FAILED_ONCE)
-	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy race unit then again
+	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy race unit-rest then again
 
 .PHONY: exam
 exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
@@ -128,6 +132,10 @@ exam: setup build ## before a release: the same with random walks of full length
 unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis
 	$(TEST) $(WIDE) $(UNIT)
 
+.PHONY: unit-rest
+unit-rest: $(if $(READY),,setup) ## the packages of unit whose tests do more than under the race detector
+	$(TEST) $(WIDE) $$($(GO) list ./... | grep -v '/e2e$$' | grep -vE '/($(subst $(eval) ,|,$(RACE_SUFFICES:./%=%)))$$')
+
 .PHONY: race
 race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
 	$(TEST) -race -short $(WIDE) $(RACE)
@@ -136,11 +144,13 @@ race: $(if $(READY),,setup) ## packages that share memory between goroutines, un
 # Stories of the native module that share memory between workers and goroutines in every way.
 RACE_STORIES := TestModule|TestModuleLeases|TestModuleNeverOver|TestModuleUpdates|TestModuleClientsLeave|TestModuleWorkers|TestModuleServesOperatorsOnce
 
+# The race detector of a shared library needs its data at a low address, where setarch -L puts it.
 .PHONY: race-module
-race-module: $(if $(READY),,setup build) ## stories of the native module in a real Envoy, the library itself under the race detector
+race-module: setup build ## stories of the native module in a real Envoy, the library itself under the race detector
 	@mkdir -p .cache/race && ln -sf $(CURDIR)/bin/caddy $(CURDIR)/bin/penstock .cache/race/
+	@printf '#!/bin/sh\nexec setarch -L %s "$$@"\n' "$${PENSTOCK_ENVOY:-$(CURDIR)/.cache/envoy/bin/envoy}" >.cache/race/envoy && chmod +x .cache/race/envoy
 	CGO_ENABLED=1 $(GO) build -race -buildmode=c-shared -ldflags '-s -w' -o .cache/race/libpenstock.so ./envoy-module
-	PENSTOCK_BIN=$(CURDIR)/.cache/race $(TEST) -count=1 -vet=off -timeout 30m -run '^($(RACE_STORIES))$$' ./e2e
+	GORACE=halt_on_error=1 PENSTOCK_ENVOY=$(CURDIR)/.cache/race/envoy PENSTOCK_BIN=$(CURDIR)/.cache/race $(TEST) -count=1 -vet=off -timeout 30m -run '^($(RACE_STORIES))$$' ./e2e
 
 .PHONY: again
 again: ## run once more, alone, the tests that failed beside others in make test

@@ -15,13 +15,17 @@ import (
 // tests and the packages that the script repeats, and whether it fails.
 func TestFailuresRunOnceMore(t *testing.T) {
 	t.Parallel()
+	var many strings.Builder
+	for i := range 21 {
+		fmt.Fprintf(&many, "--- FAIL: Test%c (0s)\n", 'A'+i)
+	}
 	const one, two, pkg = "--- FAIL: TestOne (0.00s)\n", "--- FAIL: TestTwo (0.00s)\n", "FAIL\texample.com/p\t1s\n"
 	for _, test := range []struct {
 		name, output, left string
 	}{
 		{"one", one + pkg, `\^\(TestOne\)\$`},
 		{"two", two + "    --- FAIL: TestTwo/sub (0.00s)\n" + one + pkg, `\^\(TestOne\|TestTwo\)\$`},
-		{"six", one + two + "--- FAIL: TestC (0s)\n--- FAIL: TestD (0s)\n--- FAIL: TestE (0s)\n--- FAIL: TestF (0s)\n" + pkg, ""},
+		{"too many", many.String() + pkg, ""},
 		{"race", "WARNING: DATA RACE\n" + one + pkg, ""},
 		{"panic", one + "panic: test timed out after 1s\n" + pkg, ""},
 		{"build", one + pkg + "FAIL\texample.com/q [build failed]\n", ""},

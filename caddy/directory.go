@@ -107,9 +107,9 @@ func (s *scratchSpace) resolve(p *core.Plan, d *directory.Directory) {
 	}
 }
 
-// addTo adds the request to a plan.
+// addTo adds the request to a plan. A client that became known may have another version.
 func (s *scratchSpace) addTo(p *core.Plan) {
-	for _, v := range s.versions {
-		p.Add(v.Ruleset, &s.attrs)
+	for i, v := range s.versions {
+		s.versions[i] = v.Add(p, &s.attrs)
 	}
 }

@@ -40,7 +40,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 		return nil, err
 	}
 	p := &placedPolicy{place: place, file: source.String()}
-	completeAll := func(d *policyfile.Document) error {
+	completeOne := func(d *policyfile.Document) error {
 		if err := a.applyDirectory(d); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 		a.nameRules(d, p)
 		return nil
 	}
-	if err := completeAll(document); err != nil {
+	if err := live.CompleteAll(document, completeOne); err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(document)
@@ -65,7 +65,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 		Fronts:    []lint.Front{lint.FrontCaddy},
 		Region:    a.Region,
 		Verifiers: verifiers, Metrics: common, Logger: a.slogger(),
-		Complete: completeAll,
+		Complete: completeOne,
 		Admit:    func(next *live.Version) error { return a.claimRules(p, next) },
 		Changed:  func(before, now *live.Version) { a.policyChanged(p, before, now) },
 		Edited:   common.Reloaded})
@@ -102,14 +102,22 @@ func (a *App) nameRules(d *policyfile.Document, p *placedPolicy) {
 	})
 }
 
-// claimRules makes the policy the owner of exactly the rules of its next version. The error names
-// the rules that another policy owns; nothing changes in that case.
+// claimRules makes the policy the owner of exactly the rules of its next version and of the
+// version's candidate. The error names the rules that another policy owns; nothing changes in that
+// case.
 func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	counted := countedBy(next)
+	if c := next.Candidate(); c != nil {
+		for name, as := range countedBy(c) {
+			if _, both := counted[name]; !both {
+				counted[name] = as
+			}
+		}
+	}
 	var problems []error
-	for i := range next.Ruleset.Len() {
-		name := ruleName{next.Document.Name, next.Ruleset.RuleName(i)}
+	for name := range counted {
 		if other := a.owners[name]; other != nil && other != p {
 			if p.file != "" && p.file == other.file {
 				return fmt.Errorf("policy %q in %s is listed twice: in %s and in %s; write it once, in the global penstock block, "+
@@ -130,11 +138,19 @@ func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 		}
 		return owner == p
 	})
-	for i := range next.Ruleset.Len() {
-		name := ruleName{next.Document.Name, next.Ruleset.RuleName(i)}
-		a.owners[name], a.counted[name] = p, countingText(&next.Document.Rules[i])
+	for name, as := range counted {
+		a.owners[name], a.counted[name] = p, as
 	}
 	return nil
+}
+
+// countedBy returns the rules of a version and how they are counted.
+func countedBy(v *live.Version) map[ruleName]string {
+	all := make(map[ruleName]string, v.Ruleset.Len())
+	for i := range v.Ruleset.Len() {
+		all[ruleName{v.Document.Name, v.Ruleset.RuleName(i)}] = describeCounting(&v.Document.Rules[i])
+	}
+	return all
 }
 
 // countingOfAll returns how the rules of all policies are counted.

@@ -40,7 +40,7 @@ func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error
 		return nil, fmt.Errorf("policy redis %s: the counters are in memory, and the policy is to come from Redis; write store redis "+
 			"redis://localhost:6379 in the penstock block of the global options", p.Name)
 	}
-	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, Trial: trial, Logger: a.slogger()}
+	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
 	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
 	if err := settings.Fill(&o, fillIn); err != nil {
 		return nil, fmt.Errorf("policy redis %s: %w", p.Name, err)
@@ -71,8 +71,9 @@ func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names a file and Redis: keep one")
 
-// The function idle reports whether a candidate is disabled, so that there is nothing to evaluate.
-func idle(candidate *live.Policy) bool {
+// The function isDisabled reports whether a candidate is disabled, so that there is nothing to
+// evaluate.
+func isDisabled(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled
 }
@@ -99,7 +100,7 @@ func (b *block) readPublished(name string) {
 		case *into != "":
 			b.problem("policy redis."+word, "is listed twice", "keep one")
 		case word == "state_dir":
-			*into = absolute(b.d, args[0])
+			*into = resolveInCaddyfile(b.d, args[0])
 		default:
 			*into = args[0]
 		}

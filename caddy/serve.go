@@ -62,9 +62,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s.versions = s.versions[:0]
 	for _, e := range h.policies {
 		if rec.begin(e) {
-			now := e.Current()
-			s.versions = append(s.versions, now)
-			s.plan.Add(now.Ruleset, &s.attrs)
+			s.versions = append(s.versions, e.Current().Add(&s.plan, &s.attrs))
 		}
 	}
 	if len(s.versions) == 0 {

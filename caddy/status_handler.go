@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/status"
 )
@@ -127,7 +128,9 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		policies = s.app.policies
 	}
 	for _, e := range policies {
-		if err := answer.Add(look, e.Current().Ruleset, &scratch.attrs); err != nil {
+		now := e.Current()
+		rs := look.Choose(func(p *core.Plan) *core.Ruleset { return now.Choose(p, &scratch.attrs).Ruleset })
+		if err := answer.Add(look, rs, &scratch.attrs); err != nil {
 			w.Header().Set("Retry-After", "1")
 			return caddyhttp.Error(http.StatusServiceUnavailable, err)
 		}

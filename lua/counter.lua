@@ -14,17 +14,30 @@ local call, try, format, match = redis.call, redis.pcall, string.format, string.
 -- A Redis whose memory is full (maxmemory with noeviction) rejects the first write of a script if
 -- that write may need memory, and accepts all writes after any other write. So invented names could
 -- fill the memory, and then nothing would be counted. A call whose counters all exist is therefore
--- executed even then: its first write is repeated after one that needs no memory. A call with a new
--- counter fails. The memory grows no further, apart from a few bytes for longer numbers.
-local new_counters = 0 -- counters of the call that do not exist
-local full = false     -- the memory is full, all counters of the call exist, and one was written
+-- executed even then: its first write is repeated after one that needs no memory. A call that
+-- charges a new counter fails, and its error names that counter. The memory grows no further, apart
+-- from a few bytes for longer numbers.
+local new_counters = 0 -- counters that the call might charge and that do not exist
+local full = false     -- the memory is full, new_counters is 0, and a counter was written
 
--- set stores a text for ttl milliseconds.
+-- The function note_new records that a counter does not exist, if the call might charge it.
+local function note_new(s)
+  if s.op == 1 or s.cost > 0 and (s.op == 0 or s.op == 4) then
+    s.new, new_counters = true, new_counters + 1
+  end
+end
+
+-- The function set stores a text for ttl milliseconds. If the memory is full and the call has new
+-- counters, it writes nothing and returns true.
 local function set(key, text, ttl)
   ttl = format('%d', ttl)
   if not full then
-    if not try('SET', key, text, 'PX', ttl).err then
-      return
+    local failed = try('SET', key, text, 'PX', ttl).err
+    if not failed then
+      return false
+    end
+    if new_counters > 0 and string.find(failed, 'OOM ', 1, true) then
+      return true
     end
     if new_counters == 0 then
       call('PEXPIRE', key, ttl)
@@ -32,6 +45,20 @@ local function set(key, text, ttl)
     end
   end
   call('SET', key, text, 'PX', ttl)
+  return false
+end
+
+-- The function no_memory returns the error that names the new counters by their indices in KEYS.
+local function no_memory(slots)
+  local indices = {}
+  for _, s in ipairs(slots) do
+    for i = 1, #KEYS do
+      if s.new and KEYS[i] == s.key then
+        indices[#indices + 1] = i
+      end
+    end
+  end
+  return redis.error_reply('OOM new counters ' .. table.concat(indices, ','))
 end
 
 -- corrupt ends the call before anything is written, because a counter that cannot be read neither
@@ -47,7 +74,7 @@ end
 local function read_counter(s)
   local text = call('GET', s.key)
   if not text then
-    new_counters = new_counters + 1
+    note_new(s)
     s.text, s.at, s.used, s.aux = '0 0 0', 0, 0, 0
     return
   end
@@ -78,11 +105,11 @@ local function read_counter(s)
   s.text, s.at, s.used, s.aux = text, at, used, aux
 end
 
--- write_counter stores the counter for ttl milliseconds.
+-- write_counter stores the counter for ttl milliseconds. Its result is that of set.
 local function write_counter(s, ttl)
   local text = format('%d %d %d', s.at, s.used, s.aux)
   if s.leased or s.rest then
     text = format('%s %d%s', text, s.leased or 0, s.rest or '')
   end
-  set(s.key, text, ttl)
+  return set(s.key, text, ttl)
 end

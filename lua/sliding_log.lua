@@ -122,7 +122,7 @@ local function sliding_log()
       s.write = s.gone > 0 or s.gathered or s.recounted
     end
     if not newest then
-      new_counters = new_counters + 1
+      note_new(s)
     end
     s.room = s.count - s.used
   end
@@ -184,10 +184,11 @@ local function sliding_log()
     end
   end
 
-  -- store writes the sum first, because that write fails if the memory is full.
+  -- store writes the sum first, because that write fails if the memory is full. Its result is that
+  -- of set.
   function log.store(s, ttl)
-    if s.used > 0 then
-      set(s.sum_key, format('%d', s.used), ttl)
+    if s.used > 0 and set(s.sum_key, format('%d', s.used), ttl) then
+      return true
     end
     if full and s.gone == 0 and not s.gathered and (s.previous_at or 0) > 0 then
       join(s)

@@ -27,7 +27,8 @@
 --           for a penalty the instant at which it ends (0 if none is in force), the number of
 --           violations stored, and how many a reset deleted;
 --           for a denial by another server 0.
---	An error that begins with STALE means that now is outside a calendar's boundaries.
+--	An error that begins with STALE means that now is outside a calendar's boundaries. The error OOM
+--	new counters I,J means that the memory is full, and that these keys do not exist, from 1.
 --
 -- The script reads everything before it writes anything, so a call that fails has changed nothing.
 
@@ -199,12 +200,16 @@ for i = 1, #slots do
     if s.now > now then
       ttl = ttl + math.ceil((s.now - now) / 1000)
     end
+    local unwritten
     if algorithm == TOKEN_BUCKET then
-      write_bucket(s, ttl)
+      unwritten = write_bucket(s, ttl)
     elseif algorithm == SLIDING_LOG then
-      log.store(s, ttl)
+      unwritten = log.store(s, ttl)
     else
-      write_counter(s, ttl)
+      unwritten = write_counter(s, ttl)
+    end
+    if unwritten and granted > 0 then -- without a charge or a refund, the write is not necessary
+      return no_memory(slots)
     end
   end
   reply[i + 1] = s.text or log.reply(s, granted)

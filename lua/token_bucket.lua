@@ -86,7 +86,7 @@ local function refund(s, receipt, n)
 end
 
 -- write_bucket stores the bucket for twice its time to fill; a bucket in debt is stored until it is
--- full, plus one time to fill.
+-- full, plus one time to fill. Its result is that of set.
 local function write_bucket(s, ttl)
   if s.used > s.burst * s.unit then
     local to_full = math.ceil(s.used / s.refill) * s.tick
@@ -94,5 +94,5 @@ local function write_bucket(s, ttl)
     ttl = math.max(ttl, ttl - s.ttl + math.ceil((to_full + fill) / 1000))
   end
   s.rest = s.dips and refunds().text(s.dips)
-  write_counter(s, ttl)
+  return write_counter(s, ttl)
 end

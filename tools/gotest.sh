@@ -3,13 +3,13 @@
 # earlier commands.
 #
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
-# file, up to five failing tests do not fail the command. Instead, the command, restricted to these
+# file, up to twenty failing tests do not fail the command. Instead, the command, restricted to these
 # tests and their packages, is added to the file, and `gotest.sh again` repeats it when nothing else
 # runs, and after another failure once more. A test that fails three times has failed. The output of
 # each failure is printed even if the test passes later, because it may show a rare mistake. Data
 # races, panics, and tests that hang fail at once.
 set -uo pipefail
-most=5
+most=20
 
 first() {
 	local log status=0 failed

@@ -5,12 +5,15 @@ package main
 import (
 	"errors"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/freeport"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
@@ -171,6 +174,8 @@ func TestSetupCluster(t *testing.T) {
 					if out, err := exec.Command("sh", "-c", stop).CombinedOutput(); err != nil {
 						t.Errorf("%s: %v %s", stop, err, out)
 					}
+					// A server that ends may still write its files.
+					eventually.Until(t, time.Minute, "the servers have ended", func() bool { return os.RemoveAll(dir) == nil })
 				})
 			}
 			if command, ok := strings.CutPrefix(line, "look at it   penstock "); ok {

@@ -79,7 +79,7 @@ func (b *batch) begin(i int, s *Stream) {
 func (b *batch) end(i int, v Verdict) {
 	s := b.streams[i]
 	b.streams[i] = nil
-	s.decided(v)
+	s.wakeRequest(v)
 }
 
 // each decides all requests that are not decided.
@@ -108,17 +108,20 @@ func (s *Stream) resolve() {
 
 // resolveIn is resolve for a plan that has unresolved clients.
 func (s *Stream) resolveIn(p *core.Plan) {
-	s.front.store.directory.Resolve(context.Background(), p, func() { p.Add(s.version.Ruleset, &s.request.View) })
+	s.front.store.directory.Resolve(context.Background(), p, func() { s.addTo(p) })
 }
+
+// addTo adds the request to a plan. A client that became known may have another version.
+func (s *Stream) addTo(p *core.Plan) { s.version = s.version.Add(p, &s.request.View) }
 
 // conclude decides the request by the store's answer.
 func (s *Stream) conclude(err error) (v Verdict) {
 	defer s.rescue(&v)
 	s.Provoke("goroutine")
 	if s.failure = err; err != nil {
-		return s.complete(s.plan.Fail(err))
+		return s.applyDecision(s.plan.Fail(err))
 	}
-	return s.complete(s.plan.Decide())
+	return s.applyDecision(s.plan.Decide())
 }
 
 // The states of a request that waits. Its goroutine and the watch race for it with
@@ -129,8 +132,8 @@ const (
 	stateLate           // the store has not ended the call in time
 )
 
-// decided wakes the request, unless it was given up, and ends the goroutine's use of it.
-func (s *Stream) decided(v Verdict) {
+// wakeRequest wakes the request, unless it was given up, and ends the goroutine's use of it.
+func (s *Stream) wakeRequest(v Verdict) {
 	f := s.front
 	s.verdict = v
 	if s.state.CompareAndSwap(stateWaiting, stateDecided) {
@@ -156,14 +159,14 @@ func (s *Stream) queueUp() {
 		if reason := recover(); reason != nil {
 			v = s.fail(reason)
 		}
-		s.decided(v)
+		s.wakeRequest(v)
 	}()
 	d, end := s.wait.Decide(s.ctx, s.front.process.lines, &s.plan, s.plan.Throttled(), s)
 	if end != throttle.EndNone {
 		s.front.process.metrics.Waits.WithLabelValues(string(end)).Inc()
 	}
 	if end != throttle.EndGone {
-		v = s.complete(d)
+		v = s.applyDecision(d)
 	}
 }
 
@@ -175,11 +178,11 @@ func (s *Stream) awaitLoan(taken bool) {
 		if reason := recover(); reason != nil {
 			v = s.fail(reason)
 		}
-		s.decided(v)
+		s.wakeRequest(v)
 	}()
 	d, _, err := s.front.store.enforcer.AwaitLoan(context.Background(), &s.plan, s.plan.Checks(), taken)
 	s.failure = err
-	v = s.complete(d)
+	v = s.applyDecision(d)
 }
 
 // Ask implements [throttle.Asker].
@@ -194,7 +197,7 @@ func (s *Stream) Replan(p *core.Plan) {
 	if d := s.front.store.directory; d != nil {
 		p.UseDirectory(d)
 	}
-	p.Add(s.version.Ruleset, &s.request.View)
+	s.addTo(p)
 	if len(p.Unresolved()) > 0 {
 		s.resolveIn(p)
 	}

@@ -57,7 +57,7 @@ func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 			}
 			known[at] = true
 			all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: one.Source(),
-				Rejected: one.Err() != nil})
+				Rejected: one.Err() != nil, Candidate: operator.CandidateOf(now)})
 		}
 	}
 	slices.Reverse(all)

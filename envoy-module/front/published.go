@@ -32,7 +32,7 @@ type PublishedPolicy struct {
 // The method check returns the errors of the settings.
 func (p *PublishedPolicy) check(s *Settings) error {
 	switch {
-	case !s.shared():
+	case !s.isShared():
 		return errors.New("policy_redis: the counters are in memory, and the policy is to come from Redis: write store: {type: redis, url: …}")
 	case p.Name == "":
 		return errors.New("policy_redis: name is missing: write the name under which the control plane publishes the policy")
@@ -45,7 +45,7 @@ func (p *PublishedPolicy) check(s *Settings) error {
 
 // source returns the source of the policy, or of its candidate.
 func (p *PublishedPolicy) source(f *Front, trial bool) (*redispolicy.Source, error) {
-	o := redispolicy.Options{Store: f.store.Redis, Policy: p.Name, Trial: trial, Logger: f.process.logger}
+	o := redispolicy.Options{Store: f.store.Redis, Policy: p.Name, ByClient: true, Trial: trial, Logger: f.process.logger}
 	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
 	if err := settings.Fill(&o, fillIn); err != nil {
 		return nil, fmt.Errorf("policy_redis: %w", err)

@@ -164,7 +164,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	if d := f.store.directory; d != nil {
 		s.plan.UseDirectory(d)
 	}
-	s.plan.Add(s.version.Ruleset, &q.View)
+	s.addTo(&s.plan)
 	switch {
 	case len(s.plan.Unresolved()) > 0:
 		// Learn reads all unknown clients together. If the goroutines that ask the store read them,
@@ -172,10 +172,10 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:
-		return s.complete(s.plan.Decide())
+		return s.applyDecision(s.plan.Decide())
 	case len(s.plan.Throttled()) == 0 && f.store.TakeNow(s.plan.Checks(), s.plan.Results()) &&
 		!f.store.enforcer.Lacks(&s.plan, s.plan.Checks()):
-		return s.complete(s.plan.Decide())
+		return s.applyDecision(s.plan.Decide())
 	}
 	return s.ask(waker)
 }
@@ -230,8 +230,8 @@ func (s *Stream) Gone() {
 	s.drop()
 }
 
-// The method complete applies a decision.
-func (s *Stream) complete(d core.Decision) Verdict {
+// The method applyDecision applies a decision.
+func (s *Stream) applyDecision(d core.Decision) Verdict {
 	if d.Rule == "" {
 		d.Rule = s.plan.BlockedBy()
 	}

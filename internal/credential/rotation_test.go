@@ -139,7 +139,7 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 		{"leads in circles", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }, "3 redirects"},
 	} {
 		site.do(c.do)
-		before := site.asked.Load()
+		before, late := site.asked.Load(), log.count("deadline exceeded")
 		waitUntil(t, "the log tells of a URL that "+c.name, func() bool {
 			j.Verify(tokenB) // unknown
 			return log.count(c.says) > 0
@@ -148,8 +148,9 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 			j.Verify(tokenB)
 			return site.asked.Load() > before+2
 		})
-		if log.count(c.says) != 1 {
-			t.Errorf("%s: %d lines", c.name, log.count(c.says))
+		// A busy machine may be late at times, which is another cause.
+		if most := 1 + log.count("deadline exceeded") - late; log.count(c.says) > most {
+			t.Errorf("%s: %d lines, want at most %d", c.name, log.count(c.says), most)
 		}
 		if !stateIs(j, tokenA, policy.CredentialValid)() || !stateIs(j, tokenB, policy.CredentialInvalid)() {
 			t.Errorf("%s: the last good set is not in force", c.name)
@@ -308,7 +309,7 @@ func TestRedirectsOnOneHostAreFollowed(t *testing.T) {
 func TestVerifyWhileKeysRotate(t *testing.T) {
 	a, b, tokenA, tokenB := twoKeys(t)
 	freshKeys := func(set string) []*key {
-		keys, _, err := readSet([]byte(set), must(allowed(nil, false)))
+		keys, _, err := readSet([]byte(set), must(allowedAlgorithms(nil, false)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,9 +50,22 @@ type Policy struct {
 	Rejected bool   `json:"rejected,omitempty"` // whether the last edit of its file was rejected
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
-	Events    bool   `json:"events,omitempty"` // whether it reports events
+	// ByClient reports whether the node enforces a candidate for a share of the clients.
+	ByClient bool `json:"by_client,omitempty"`
+	// Candidate is the candidate that the node enforces for a share of the clients; nil if there is
+	// none.
+	Candidate *Candidate `json:"candidate,omitempty"`
+	Events    bool       `json:"events,omitempty"` // whether it reports events
 	// Region is the region whose parts of the limits the node enforces, if the policy has regions.
 	Region string `json:"region,omitempty"`
+}
+
+// Candidate counts the requests that a candidate has decided for its share of the clients, since it
+// came into force on the node.
+type Candidate struct {
+	Published string `json:"published"` // its version as the control plane published it
+	Admitted  uint64 `json:"admitted"`
+	Denied    uint64 `json:"denied"`
 }
 
 // Rule counts the outcomes of requests under a rule since the process began, and in the last

@@ -99,6 +99,9 @@ type Document struct {
 	folder string // folder of the file from which it was read, or ""
 	region string // the region for whose parts of the limits it is compiled; "" for whole limits
 	origin string // the version that was published, or ""
+	// byClient reports whether the front that has the document can decide by its candidate
+	byClient  bool
+	candidate *Candidate // decides the requests of a share of the clients; nil for none
 }
 
 // Rule is one rule of a policy.

@@ -18,8 +18,13 @@ const versionBytes = 6
 func (d *Document) Version() string { return d.Hash()[:2*versionBytes] }
 
 // MarkPublished remembers the present version as the one that a control plane has published. A
-// front may then complete the document, which changes its version.
-func (d *Document) MarkPublished() { d.origin = d.Version() }
+// front may then complete the document, which changes its version. The argument byClient reports
+// whether the front enforces a candidate for a share of the clients.
+func (d *Document) MarkPublished(byClient bool) { d.origin, d.byClient = d.Version(), byClient }
+
+// ByClient reports whether the front that has the document enforces a candidate for a share of the
+// clients, if one is published.
+func (d *Document) ByClient() bool { return d.byClient }
 
 // Published returns the version that a control plane has published, or "" if none has.
 func (d *Document) Published() string { return d.origin }

@@ -28,8 +28,12 @@ const (
 	messageBytesMax = 2*syntax.SizeMax + 4<<10
 )
 
-// formatVersion is the version of the form. Readers deny others.
-const formatVersion = 1
+// The versions of the form. Readers reject others. A message with a share of the clients has a
+// version of its own, because earlier readers would take it for a share of the nodes.
+const (
+	formatVersion        = 1
+	formatVersionClients = 2
+)
 
 // Message states what nodes enforce of a policy.
 type Message struct {
@@ -48,7 +52,10 @@ type Content struct {
 // Candidate is a revision that some nodes enforce, or that nodes compare with the one in force.
 type Candidate struct {
 	Content
-	Share int32 `json:"share"` // how many of ten thousand nodes enforce it; 0: none, and all compare it
+	Share int32 `json:"share"` // how many of ten thousand enforce it; 0: none, and all nodes compare it
+	// Clients reports whether the share is one of the clients, on all nodes. Otherwise it is one of
+	// the nodes.
+	Clients bool `json:"clients,omitempty"`
 }
 
 // shareAll is the whole of which Candidate.Share is a part.
@@ -57,7 +64,19 @@ const shareAll = 10_000
 // Has reports whether a node is among those that enforce the candidate. The answer for a node is
 // the same for all revisions of a policy, and a node that is in a share is in every greater share.
 func (m *Message) Has(node string) bool {
-	return m.Candidate != nil && Place(m.Policy, node) < m.Candidate.Share
+	return m.Candidate != nil && !m.Candidate.Clients && Place(m.Policy, node) < m.Candidate.Share
+}
+
+// ForClients returns the candidate that decides the requests of a share of the clients, or nil. The
+// salt depends only on the policy and on the revision. So a client that is in a share is in every
+// greater share of the same revision, and other clients are the first for another revision.
+func (m *Message) ForClients() *policyfile.Candidate {
+	c := m.Candidate
+	if c == nil || !c.Clients {
+		return nil
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "penstock clients\x00%s\x00%d", m.Policy, c.Revision))
+	return &policyfile.Candidate{Document: c.Document, Share: c.Share, Salt: [16]byte(sum[:16])}
 }
 
 // Place returns the place of a node among ten thousand, by a hash of its name.
@@ -101,6 +120,14 @@ func (h *header) signed(body []byte) []byte {
 // ErrTooLarge is the error for a message that is too large for its readers.
 var ErrTooLarge = errors.New("the policy is too large to be published")
 
+// The method format returns the version of the form that the message needs.
+func (m *Message) format() int {
+	if m.Candidate != nil && m.Candidate.Clients {
+		return formatVersionClients
+	}
+	return formatVersion
+}
+
 // Seal returns the signed text of a message.
 func (m *Message) Seal(key ed25519.PrivateKey) ([]byte, error) {
 	text, err := json.Marshal(m)
@@ -115,7 +142,7 @@ func (m *Message) Seal(key ed25519.PrivateKey) ([]byte, error) {
 	if err := packer.Close(); err != nil {
 		return nil, err
 	}
-	h := header{Format: formatVersion, Policy: m.Policy, Generation: m.Generation, Key: keyID(key.Public().(ed25519.PublicKey))}
+	h := header{Format: m.format(), Policy: m.Policy, Generation: m.Generation, Key: keyID(key.Public().(ed25519.PublicKey))}
 	h.Signature = ed25519.Sign(key, h.signed(body.Bytes()))
 	line, err := json.Marshal(&h)
 	if err != nil {
@@ -141,8 +168,9 @@ func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error
 		return nil, errors.New("the published policy is broken: its first line is not that of a control plane")
 	}
 	switch {
-	case h.Format != formatVersion:
-		return nil, fmt.Errorf("the published policy has the form %d, and this program reads %d: use the release of the control plane", h.Format, formatVersion)
+	case h.Format != formatVersion && h.Format != formatVersionClients:
+		return nil, fmt.Errorf("the published policy has the form %d, and this program reads %d and %d: use the release of the control plane", h.Format,
+			formatVersion, formatVersionClients)
 	case h.Policy != policy:
 		return nil, fmt.Errorf("the published policy is %.80q and not %q", h.Policy, policy)
 	case !h.trusted(body, keys):
@@ -165,8 +193,9 @@ func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the published policy is broken: %w", err)
-	case m.Policy != h.Policy || m.Generation != h.Generation || m.Generation < 1 || m.Generation == math.MaxInt64 || m.Now.Document == nil ||
-		m.Candidate != nil && (m.Candidate.Document == nil || m.Candidate.Share < 0 || m.Candidate.Share >= shareAll):
+	case m.Policy != h.Policy || m.Generation != h.Generation || m.format() != h.Format || m.Generation < 1 || m.Generation == math.MaxInt64 || m.Now.Document == nil ||
+		m.Candidate != nil && (m.Candidate.Document == nil || m.Candidate.Share < 0 || m.Candidate.Share >= shareAll ||
+			m.Candidate.Clients && m.Candidate.Share == 0):
 		return nil, errors.New("the published policy is broken: its parts contradict each other")
 	}
 	return m, nil

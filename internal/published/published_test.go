@@ -47,7 +47,7 @@ func seal(t testing.TB, m *Message, key ed25519.PrivateKey) []byte {
 // byte, or of another key, policy or generation, is rejected.
 func TestOnlyWhatIsSignedIsOpened(t *testing.T) {
 	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
-	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, now}, Candidate: &Candidate{Content{2, next}, 1000}}
+	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, now}, Candidate: &Candidate{Content: Content{2, next}, Share: 1000}}
 	text := seal(t, m, keyOf(1))
 	read, err := Open(text, "shop", publicOf(keyOf(2), keyOf(1)))
 	if err != nil || read.Generation != 7 || read.Now.Document.Hash() != now.Hash() || read.Candidate.Document.Hash() != next.Hash() || read.Candidate.Share != 1000 {
@@ -71,7 +71,8 @@ func TestOnlyWhatIsSignedIsOpened(t *testing.T) {
 		"nothing":            {nil, "shop", "broken"},
 		"a part":             {text[:len(text)-9], "shop", "not signed"},
 		"too much":           {append(bytes.Clone(text), make([]byte, TextBytesMax)...), "shop", "at most"},
-		"another form":       {bytes.Replace(text, []byte(`"v":1`), []byte(`"v":2`), 1), "shop", "the release of the control plane"},
+		"a form for clients": {bytes.Replace(text, []byte(`"v":1`), []byte(`"v":2`), 1), "shop", "not signed"},
+		"another form":       {bytes.Replace(text, []byte(`"v":1`), []byte(`"v":3`), 1), "shop", "the release of the control plane"},
 	} {
 		if _, err := Open(c.text, c.policy, publicOf(keyOf(1))); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", what, err, c.want)
@@ -130,6 +131,44 @@ func TestSharesOfNodes(t *testing.T) {
 		if got := n * shareAll / 2000; got < share-300 || got > share+300 {
 			t.Errorf("a share of %d has %d of ten thousand nodes", share, got)
 		}
+	}
+}
+
+// TestSharesOfClients tests that a share of the clients is read back, has a form of its own, is no
+// share of the nodes, and chooses the same clients at each step of a revision.
+func TestSharesOfClients(t *testing.T) {
+	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
+	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, now}, Candidate: &Candidate{Content: Content{2, next}, Share: 9999, Clients: true}}
+	text := seal(t, m, keyOf(1))
+	if !bytes.HasPrefix(text, []byte(`{"v":2,`)) {
+		t.Errorf("an earlier release would read %.60s", text)
+	}
+	read, err := Open(text, "shop", publicOf(keyOf(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := read.Trial(); ok || read.For("n").Revision != 1 {
+		t.Error("a node has the candidate for all its clients, or compares it")
+	}
+	first := read.ForClients()
+	if first == nil || first.Share != 9999 || first.Document.Hash() != next.Hash() {
+		t.Fatalf("the candidate is %+v", first)
+	}
+	m.Generation, m.Candidate.Share = 8, 1
+	if c := m.ForClients(); c.Share != 1 || c.Salt != first.Salt {
+		t.Error("another step of the revision has other clients")
+	}
+	m.Candidate.Revision = 3
+	if m.ForClients().Salt == first.Salt {
+		t.Error("another revision has the same clients first")
+	}
+	m.Candidate.Share = 0
+	if _, err := Open(seal(t, m, keyOf(1)), "shop", publicOf(keyOf(1))); err == nil {
+		t.Error("a share of no clients is opened")
+	}
+	m.Candidate = nil
+	if m.ForClients() != nil {
+		t.Error("there is a candidate without one")
 	}
 }
 

@@ -74,6 +74,22 @@ type Looker struct {
 	Plan      *core.Plan
 }
 
+// Choose resets the plan and calls choose with it, which returns the policy by which the client's
+// requests are decided. If the plan then needs an API key that was not read yet, it reads the key
+// and calls choose again.
+func (l *Looker) Choose(choose func(*core.Plan) *core.Ruleset) (rs *core.Ruleset) {
+	p := l.Plan
+	p.Reset()
+	if l.Directory != nil {
+		p.UseDirectory(l.Directory)
+	}
+	if rs = choose(p); len(p.Unresolved()) > 0 {
+		l.Directory.Resolve(context.Background(), p, func() { rs = choose(p) })
+	}
+	p.Reset()
+	return rs
+}
+
 // Add adds the client's remaining allowance under one policy: one page of counters, and the pages
 // with the remaining shards of its last rule.
 func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error {
@@ -104,7 +120,7 @@ func (a *Answer) add(p *core.Plan, before int) {
 		counter, result := p.Counter(i), &p.Results()[i]
 		switch {
 		case counter.Rule < 0 && result.Denied:
-			a.Penalized = max(a.Penalized, secondsUp(result.Wait))
+			a.Penalized = max(a.Penalized, ceilSeconds(result.Wait))
 		case counter.Rule < 0 || counter.Hidden:
 		default:
 			one := limitOf(counter.Policy, counter.Limit, result)
@@ -142,12 +158,12 @@ func (a *Answer) setClient(p *core.Plan) {
 
 func limitOf(policy string, limit *counter.Limit, result *counter.Result) Limit {
 	l := Limit{Policy: policy, Limit: limit.Capacity(), Window: limit.WindowLabel(), Remaining: result.Remaining,
-		Reset: secondsUp(result.At + max(result.Reset, counter.Second))}
+		Reset: ceilSeconds(result.At + max(result.Reset, counter.Second))}
 	if result.Denied {
-		l.RetryAfter = max(1, secondsUp(result.Wait))
+		l.RetryAfter = max(1, ceilSeconds(result.Wait))
 	}
 	return l
 }
 
-// secondsUp converts to whole seconds, rounded up.
-func secondsUp(m counter.Micros) int64 { return int64((m + counter.Second - 1) / counter.Second) }
+// ceilSeconds converts to whole seconds, rounded up.
+func ceilSeconds(m counter.Micros) int64 { return int64((m + counter.Second - 1) / counter.Second) }

@@ -73,3 +73,72 @@ func TestAFullRedisGivesNobodyMore(t *testing.T) {
 		t.Errorf("the breaker is %s", breaker)
 	}
 }
+
+// TestAFullRedisCountsBesideNewNames: a client whose counter exists adds a made-up name to each
+// request, which has its own counter. The client gets exactly its limit from two nodes, whatever
+// on_error says about the made-up name, and the requests that are denied charge nothing.
+func TestAFullRedisCountsBesideNewNames(t *testing.T) {
+	const count = 6
+	server := redistest.Start(t)
+	var nodes []*store.Store
+	for range 2 {
+		nodes = append(nodes, open(t, store.Options{Redis: &redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax}}))
+	}
+	full := func(bytes string) {
+		if err := server.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, text := range []string{"6/30d fixed_window", "6/30d sliding_window", "6/30d sliding_log", "6/30d token_bucket"} {
+		limit, err := counter.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(name string, onError counter.OnError) counter.Check {
+			return counter.Check{Key: []byte("rl1:full:r:{ip:" + name + text + "}:2592000s:x"), Limit: &limit, Cost: 1, OnError: onError,
+				Refundable: true}
+		}
+		full("0")
+		for _, onError := range []counter.OnError{counter.OnErrorAllow, counter.OnErrorLocal, counter.OnErrorDeny} {
+			call := func(i int) counter.Call {
+				checks := []counter.Check{check(fmt.Sprint("known", onError), onError), check(fmt.Sprint("new", onError, i), counter.OnErrorAllow+2*counter.OnError(i%2))}
+				return counter.Call{Checks: checks, Results: make([]counter.Result, 2)}
+			}
+			full("0")
+			first := call(0)
+			first.Checks = first.Checks[:1]
+			if err := nodes[0].Requests.Take(t.Context(), first.Checks, first.Results); err != nil {
+				t.Fatal(err)
+			}
+			full("1")
+			total := 1
+			for i := range 40 {
+				calls := []counter.Call{call(2 * i), call(2*i + 1)}
+				takeEither(t, nodes[i%2], calls, i%4 < 2)
+				for _, c := range calls {
+					if c.Err != nil {
+						t.Fatalf("%s: %v", text, c.Err)
+					}
+					if !c.Results[0].Denied && !c.Results[1].Denied {
+						total++
+					}
+				}
+			}
+			if total != count {
+				t.Errorf("%s, on_error %v: %d of %d were admitted", text, onError, total, count)
+			}
+		}
+	}
+}
+
+// takeEither takes calls in one batch or one by one.
+func takeEither(t *testing.T, node *store.Store, calls []counter.Call, batch bool) {
+	t.Helper()
+	if batch {
+		node.Requests.(counter.Batcher).TakeAll(t.Context(), calls)
+		return
+	}
+	for i := range calls {
+		calls[i].Err = node.Requests.Take(t.Context(), calls[i].Checks, calls[i].Results)
+	}
+}

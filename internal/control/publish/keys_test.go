@@ -87,7 +87,12 @@ func TestKeysReachRedis(t *testing.T) {
 	}
 	p.editKey(directory.KeyEdit{Action: directory.KeyRevoke, Name: "ann"})
 	p.awaitsKeys("keys are revoked", "ann", strings.ReplaceAll(both, "valid", "revoked"))
-	history, err := p.source.History(t.Context(), mustName(t, "user:ann"), 10)
+	var history []directory.Entry
+	var err error
+	eventually.Until(t, patience, "the history is in Redis", func() bool {
+		history, err = p.source.History(t.Context(), mustName(t, "user:ann"), 10)
+		return err != nil || len(history) > 0
+	})
 	if err != nil || len(history) == 0 || history[0].Actor != "ops" || history[0].Action != "key revoke ann" || history[0].Key == "" {
 		t.Errorf("the history in Redis is %+v, %v", history, err)
 	}

@@ -4,6 +4,7 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -39,9 +40,10 @@ type Options struct {
 	// Open and each edit call the functions below, never concurrently. Each function may be nil. An
 	// error from one of the first three rejects the version.
 
-	// Complete sets fields that the source leaves to the front, such as the name.
+	// Complete sets fields that the source leaves to the front, such as the name. It is called for
+	// the document and for its candidate.
 	Complete func(*policyfile.Document) error
-	// Prepare sets the version's Front.
+	// Prepare sets the version's Front. It is called for the candidate first.
 	Prepare func(*Version) error
 	// Admit is called last. It can record the version, which is in force once Admit returns nil.
 	Admit func(next *Version) error
@@ -79,7 +81,7 @@ func Open(o Options) (*Policy, error) {
 	}
 	if o.Admit != nil {
 		if err := o.Admit(first); err != nil {
-			return nil, errors.Join(err, first.verifiers.close())
+			return nil, errors.Join(err, first.close())
 		}
 	}
 	p.versions.Store(&[]*Version{first})
@@ -100,10 +102,7 @@ func (p *Policy) load() (d *policyfile.Document, err error) {
 	if d, err = p.options.Source.Load(); err != nil {
 		return nil, err
 	}
-	if p.options.Complete != nil {
-		err = p.options.Complete(d)
-	}
-	return d, err
+	return d, CompleteAll(d, p.options.Complete)
 }
 
 // Current returns the version that decides new requests.
@@ -183,7 +182,7 @@ func (p *Policy) Close() error {
 	p.editing.Lock()
 	defer p.editing.Unlock()
 	for _, v := range p.Known() {
-		problems = append(problems, v.verifiers.close())
+		problems = append(problems, v.close())
 	}
 	return errors.Join(problems...)
 }
@@ -215,6 +214,9 @@ func (p *Policy) handleEdit(d *policyfile.Document, err error) {
 		return
 	}
 	p.install(next)
+	if t := next.trial; t != nil {
+		logger = logger.With("candidate", t.candidate.ID, "clients", fmt.Sprintf("%g%%", float64(t.share)/100))
+	}
 	logger.Info("the edited policy file is in force", "policy", next.Document.Name, "version", next.ID,
 		"changes", changes.String())
 	p.announceVersion(before, next)
@@ -228,16 +230,14 @@ func (p *Policy) compileReplacement(before *Version, d *policyfile.Document) (ne
 			err = &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
 		}
 		if err != nil && next != nil {
-			err = errors.Join(err, next.verifiers.close())
+			err = errors.Join(err, next.close())
 		}
 	}()
 	o := &p.options
-	if o.Complete != nil {
-		if err = o.Complete(d); err != nil {
-			return nil, changes, err
-		}
+	if err = CompleteAll(d, o.Complete); err != nil {
+		return nil, changes, err
 	}
-	if d.Version() == before.ID {
+	if before.isOf(d) {
 		return nil, changes, nil
 	}
 	if next, err = o.compile(d); err != nil {
@@ -271,7 +271,7 @@ func (p *Policy) install(next *Version) {
 	}
 	p.versions.Store(&known)
 	for _, v := range slices.Backward(forgotten) {
-		_ = v.verifiers.close() // requests that began with these versions use the last keys
+		_ = v.close() // requests that began with these versions use the last keys
 	}
 }
 
@@ -309,7 +309,9 @@ func (p *Policy) rejectEdit(before *Version, err error) {
 // The method warn logs the warnings about a version that comes into force.
 func (p *Policy) warn(v *Version) {
 	logger := p.options.Logger.With("policy", v.Document.Name)
-	lint.Warn(v.Document, func(line string) { logger.Warn(line) })
+	for _, d := range v.Document.All() {
+		lint.Warn(d, func(line string) { logger.Warn(line) })
+	}
 }
 
 // sourceLogger returns the logger with the name of the source attached.

@@ -4,6 +4,7 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"time"
 
@@ -34,16 +35,21 @@ type Version struct {
 	// Front is the value that Options.Prepare set.
 	Front any
 
+	trial     *trial            // nil unless the version or its candidate decides by the client
 	verifiers *versionVerifiers // the verifiers, which are open until no request can begin with the version
 	replaced  time.Time         // guarded by Policy.editing
 }
 
-// Count counts the outcomes and credentials of the plan's request.
-func (v *Version) Count(plan *core.Plan) {
+// Count counts the outcomes and credentials of the plan's request, and the decision if the version
+// is a candidate.
+func (v *Version) Count(plan *core.Plan, d *core.Decision) {
 	v.Credentials.Count(plan.Credentials())
 	v.Outcomes.Count(plan.Outcomes())
 	v.Endpoints.Count(plan)
 	v.Denials.Count(plan.Outcomes(), plan.Identity().Tier)
+	if v.trial != nil {
+		v.trial.count(v, plan, d)
+	}
 }
 
 func (v *Version) setEvents(of policy.Events, rules map[string]policy.Events) {
@@ -73,15 +79,38 @@ func (v *Version) EventsOf(rule string) policy.Events {
 
 // KeysReady reports whether every key set that comes from a URL has been fetched. Until then, its
 // tokens are invalid.
-func (v *Version) KeysReady() bool { return v.verifiers.ready() }
+func (v *Version) KeysReady() bool {
+	if c := v.Candidate(); c != nil && !c.verifiers.ready() {
+		return false
+	}
+	return v.verifiers.ready()
+}
 
 // Verifiers returns the verifiers for the entries of the document's identify, in order. For an
 // entry that needs no verifier, it is nil.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
-// The method compile builds a version from a document. It converts a panic into an error, and
-// leaves nothing open on an error.
-func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
+// The method compile builds a version from a document, with its candidate. It leaves nothing open
+// on an error.
+func (o *Options) compile(d *policyfile.Document) (*Version, error) {
+	c := d.Candidate()
+	if c == nil {
+		return o.compileOne(d, nil)
+	}
+	candidate, err := o.compileOne(c.Document, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the candidate for a share of the clients: %w", err)
+	}
+	v, err := o.compileOne(d, &trial{candidate: candidate, share: c.Share, salt: c.Salt})
+	if err != nil {
+		return nil, errors.Join(err, candidate.close())
+	}
+	return v, nil
+}
+
+// compileOne builds a version from a document, and attaches the trial, which may be nil. It
+// converts a panic into an error, and leaves nothing open on an error.
+func (o *Options) compileOne(d *policyfile.Document, t *trial) (v *Version, err error) {
 	var opened *versionVerifiers
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -109,6 +138,7 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Outcomes: o.Metrics.Rules(d.Name, ruleset),
 		Endpoints: o.Metrics.EndpointsOf(d, ruleset), Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
 	v.setEvents(d.EventSettings())
+	t.attach(v)
 	if o.Prepare != nil {
 		if err := o.Prepare(v); err != nil {
 			return nil, err

@@ -93,7 +93,7 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, c.left)
 				defer cancel()
 			}
-			until, cancel, verify, timely := hurried(ctx)
+			until, cancel, verify, timely := withHalfDeadline(ctx)
 			defer cancel()
 			deadline, ok := until.Deadline()
 			if timely != c.timely || timely && (!ok || time.Until(deadline) != c.most) || time.Duration(verify)*time.Microsecond != c.verify {
@@ -108,6 +108,24 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 		Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", "192.0.2.1")}})
 	if err != nil || r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT || s.busy != 1 {
 		t.Errorf("answered %v, %v", r, err)
+	}
+}
+
+// TestABusyMachineAdmitsNobody: a request whose time is over before the store was asked is denied.
+// The store is asked by none of them, so on_error must not decide.
+func TestABusyMachineAdmitsNobody(t *testing.T) {
+	rs := rules(t, perAddress)
+	s := serve(t, rs, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	s.options.Ruleset = func(string) (*core.Ruleset, bool) {
+		<-ctx.Done() // a process that got no processor meanwhile
+		return rs, true
+	}
+	r, err := s.Service.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop",
+		Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", "192.0.2.1")}})
+	if err != nil || r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT || s.busy != 1 || s.failed() != 0 {
+		t.Errorf("answered %v, %v; busy %d, failed calls %d", r, err, s.busy, s.failed())
 	}
 }
 

@@ -4,7 +4,6 @@ package rls
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"testing"
 
@@ -42,7 +41,7 @@ func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
 // sendBytes sends an encoded request and returns the response.
 func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	response := new(pb.RateLimitResponse)
-	err := s.conn.Invoke(context.Background(), pb.RateLimitService_ShouldRateLimit_FullMethodName, written(request), response,
+	err := s.conn.Invoke(patient(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, written(request), response,
 		grpc.ForceCodecV2(asWritten{encoding.GetCodecV2(proto.Name)}))
 	return response, err
 }

@@ -63,7 +63,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 			return
 		}
 		s := New(Options{Store: strict{store, t}, Ruleset: func(string) (*core.Ruleset, bool) { return rs, true }})
-		response, err := s.ShouldRateLimit(context.Background(), &request)
+		response, err := s.ShouldRateLimit(patient(t), &request)
 		if err != nil {
 			return
 		}

@@ -3,7 +3,6 @@
 package rls
 
 import (
-	"context"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -42,7 +41,7 @@ func TestRedis(t *testing.T) {
 		go func() {
 			defer all.Done()
 			for range 25 {
-				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
+				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(patient(t), &pb.RateLimitRequest{
 					Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("exact", "1")}})
 				if err != nil {
 					t.Error(err)
@@ -114,7 +113,7 @@ func quotaUsed(t *testing.T, nodes []*served, value string) (requests int64, lef
 	for i := range 8 {
 		all.Go(func() {
 			for range 25 {
-				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "shop",
+				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(patient(t), &pb.RateLimitRequest{Domain: "shop",
 					Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", value), descriptor("b", value), descriptor("n", value)}})
 				if err != nil {
 					t.Error(err)

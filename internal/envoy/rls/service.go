@@ -209,7 +209,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	}()
 	from, ok := s.under.take(request, s.options.RequestsMax)
 	defer s.under.leave(from)
-	until, cancel, verify, timely := hurried(ctx)
+	until, cancel, verify, timely := withHalfDeadline(ctx)
 	defer cancel()
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
@@ -305,7 +305,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 		d.read(request.GetDomain(), source, now)
 		if !rs.ServesTarget(d.Method(), d.Path(), d.Host()) {
 			s.options.Observer.InvalidTarget()
-			return unserved(request), nil
+			return rejectAmbiguous(request), nil
 		}
 		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
 		readHits(&c.descriptors[i], source)
@@ -327,21 +327,31 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 // The method resolve adds the descriptors to the plan with the records of their clients. If records
 // are unknown, it makes the directory read them. The network of a descriptor's address may be
 // blocked even if the descriptor has a limit of its own.
-func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
+//
+// The result timely is false if the request's time is over before the store or the directory was
+// asked. A busy machine causes that, and with it clients, so on_error must not decide.
+func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timely bool) {
 	if clients != nil {
 		c.plan.UseDirectory(clients)
 	}
 	c.plan.AddDescriptors(c.descriptors)
+	if ctx.Err() != nil {
+		return false
+	}
 	if len(c.plan.Unresolved()) > 0 {
 		clients.Resolve(ctx, &c.plan, func() { c.plan.AddDescriptors(c.descriptors) })
 	}
+	return true
 }
 
 // The method decide calls the store and returns the response. clients is the policy's directory, or
 // nil.
 func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	c.plan.Hurry(&c.left)
-	c.resolve(ctx, clients)
+	if !c.resolve(ctx, clients) {
+		s.options.Observer.Busy()
+		return overLimit(request)
+	}
 	checks := c.plan.Checks()
 	var err error
 	if len(checks) > 0 {

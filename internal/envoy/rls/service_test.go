@@ -233,7 +233,7 @@ func TestOverride(t *testing.T) {
 		{Limit: &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 1, UnitMultiplier: wrapperspb.UInt32(0)}},
 		limited(descriptor("a", "1"), 1, 99, 0),
 	} {
-		_, err := s.RateLimitServiceClient.ShouldRateLimit(context.Background(),
+		_, err := s.RateLimitServiceClient.ShouldRateLimit(patient(t),
 			&pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{wrong}})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", wrong.Limit, err)
@@ -345,7 +345,7 @@ func TestInvalid(t *testing.T) {
 		"more than 64 descriptors":              {Domain: "shop", Descriptors: many},
 		"descriptor 1 has more than 32 entries": {Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{many[0], long}},
 	} {
-		_, err := s.RateLimitServiceClient.ShouldRateLimit(context.Background(), request)
+		_, err := s.RateLimitServiceClient.ShouldRateLimit(patient(t), request)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

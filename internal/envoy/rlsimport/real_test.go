@@ -3,7 +3,6 @@
 package rlsimport
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -111,7 +110,9 @@ func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (aske
 			asked++
 			got := "refused"
 			if r.refused == "" {
-				got = answerText(client.ShouldRateLimit(context.Background(), step.request))
+				ctx, cancel := patient()
+				got = answerText(client.ShouldRateLimit(ctx, step.request))
+				cancel()
 			}
 			want := step.there
 			if step.here != "" {

@@ -42,6 +42,9 @@ type Options struct {
 	// Node is the name of this node, which determines whether the node is in a share of the nodes.
 	// "" stands for the name of the host.
 	Node string
+	// ByClient reports whether the front enforces a candidate for a share of the clients. A front
+	// that does not enforces the policy in force for all clients, and logs a warning.
+	ByClient bool
 	// Trial makes a source of the candidate that nodes compare with the policy in force. While
 	// there is no candidate, the source has a policy that is not enabled. It keeps no file.
 	Trial  bool
@@ -58,7 +61,8 @@ type Source struct {
 	generation int64             // the greatest that came into force, or that the file has
 	said       [sha256.Size]byte // the text that was last passed on or rejected
 	handed     handed
-	missing    bool // Redis had no policy at the last look, which was logged
+	warned     int64 // the generation of which a warning was logged
+	missing    bool  // Redis had no policy at the last look, which was logged
 }
 
 // The type handed is a text that was passed on, and whose document may come into force.
@@ -164,7 +168,15 @@ func (s *Source) open(text []byte) (*handed, error) {
 func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if !s.o.Trial {
 		d := m.For(s.o.Node).Document
-		d.MarkPublished()
+		if c := m.ForClients(); c != nil && s.o.ByClient {
+			c.Document.MarkPublished(true)
+			d.SetCandidate(c)
+		} else if c != nil && s.warned != m.Generation {
+			s.warned = m.Generation
+			s.o.Logger.Warn("a candidate is published to a share of the clients, and this program cannot decide by the client: it enforces the "+
+				"policy in force for all of them; the control plane withdraws the candidate", "policy", s.o.Policy, "generation", m.Generation)
+		}
+		d.MarkPublished(s.o.ByClient)
 		return d
 	}
 	if c, ok := m.Trial(); ok {

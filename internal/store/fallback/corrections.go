@@ -31,7 +31,23 @@ func (c Corrections) Take(ctx context.Context, checks []counter.Check, results [
 			return nil
 		}
 	}
-	return c.store.oweForced(c.store.inner.Take(ctx, checks, results), checks, results)
+	return c.finish(ctx, c.store.inner.Take(ctx, checks, results), checks, results)
+}
+
+// The method finish completes a call. If the store did not execute it because it has no memory for
+// one of its counters, the others are corrected one by one.
+func (c Corrections) finish(ctx context.Context, err error, checks []counter.Check, results []counter.Result) error {
+	if len(checks) == 1 || fullOf(err) == nil {
+		return c.store.oweForced(err, checks, results)
+	}
+	var first error
+	for i := range checks {
+		one, result := checks[i:i+1], results[i:i+1]
+		if err := c.store.oweForced(c.store.inner.Take(ctx, one, result), one, result); first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // TakeAll implements [counter.Batcher].
@@ -49,7 +65,7 @@ func (c Corrections) TakeAll(ctx context.Context, calls []counter.Call) {
 	c.store.batcher.TakeAll(ctx, calls)
 	for i := range calls {
 		call := &calls[i]
-		call.Err = c.store.oweForced(call.Err, call.Checks, call.Results)
+		call.Err = c.finish(ctx, call.Err, call.Checks, call.Results)
 	}
 }
 
@@ -125,7 +141,7 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 			continue
 		}
 		counted := s.force(t, c)
-		owes := sure && counted && s.owed.add(c.Key, s.options.Now(), dueOf(c, &t.result[0], s.options.Now()))
+		owes := sure && counted && s.addDebt(c.Key, s.options.Now(), dueOf(c, &t.result[0], s.options.Now()))
 		results[i].Local, all = owes, all && owes
 	}
 	if !all {

@@ -88,15 +88,24 @@ func New(inner counter.Store, o Options) *Store {
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	s.prepare(checks)
 	if s.owed.count.Load() == 0 {
-		err := s.inner.Take(ctx, checks, results)
-		return s.or(nil, err, unsent(err), checks, results)
+		return s.takeOne(ctx, nil, checks, results)
 	}
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
 	if err := s.settle(ctx, t, checks); err != nil {
 		return s.or(t, err, true, checks, results)
 	}
+	return s.takeOne(ctx, t, checks, results)
+}
+
+// takeOne calls the store. It uses t if t is not nil.
+func (s *Store) takeOne(ctx context.Context, t *localCall, checks []counter.Check, results []counter.Result) error {
 	err := s.inner.Take(ctx, checks, results)
+	if fullOf(err) != nil {
+		calls := []counter.Call{{Checks: checks, Results: results, Err: err}}
+		s.takeHalves(ctx, calls)
+		return calls[0].Err
+	}
 	return s.or(t, err, unsent(err), checks, results)
 }
 
@@ -142,9 +151,17 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	} else {
 		s.batcher.TakeAll(ctx, calls)
 	}
+	full := false
 	for i := range calls {
 		call := &calls[i]
+		if fullOf(call.Err) != nil {
+			full = true
+			continue
+		}
 		call.Err = s.or(nil, call.Err, unsent(call.Err), call.Checks, call.Results)
+	}
+	if full {
+		s.takeHalves(ctx, calls)
 	}
 }
 
@@ -177,7 +194,9 @@ func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check,
 	}
 	s.startTallies(checks)
 	s.catchUp(t, checks)
-	if t.take(s.options.Local, checks, results, s.nodes()) != nil {
+	failure := t.take(s.options.Local, checks, results, s.nodes())
+	clear(t.checks) // the caller owns their keys
+	if failure != nil {
 		s.settleDoubt(checks)
 		return err // memory cannot answer this call either
 	}
@@ -276,7 +295,7 @@ func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results [
 		if u.units <= 0 {
 			continue
 		}
-		owes := unsent && s.owed.add(c.Key, now, u)
+		owes := unsent && s.addDebt(c.Key, now, u)
 		if owes {
 			s.settleDoubt(checks[i : i+1])
 		}
@@ -316,7 +335,8 @@ func (s *Store) nodes() int64 {
 	return int64(min(max(1, s.options.Nodes()), NodesMax))
 }
 
-// The method take takes units from this node's share in the local store.
+// The method take takes units from this node's share in the local store. The caller clears
+// t.checks.
 func (t *localCall) take(local counter.Store, checks []counter.Check, results []counter.Result, nodes int64) error {
 	t.checks, t.results, t.text = append(t.checks[:0], checks...), append(t.results[:0], results...), t.text[:0]
 	t.parts = t.parts[:0]
@@ -347,9 +367,7 @@ func (t *localCall) take(local counter.Store, checks []counter.Check, results []
 			c.Op, c.Guard = counter.OpLook, 0 // denies nothing
 		}
 	}
-	err := local.Take(context.Background(), t.checks, t.results)
-	clear(t.checks) // the caller owns their keys
-	if err != nil {
+	if err := local.Take(context.Background(), t.checks, t.results); err != nil {
 		return err
 	}
 	for i := range results {

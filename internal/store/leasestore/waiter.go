@@ -118,14 +118,24 @@ func (w *waiter) ask(h *held, now counter.Micros, failure error) {
 	}
 }
 
-// The function shared returns the error of a call if the waiting requests must fail with it,
+// The function sharedError returns the error of a call if the waiting requests must fail with it,
 // because the store did not answer. It returns nil for an error that concerns only this call and
 // for a canceled caller, because the next call might succeed.
-func shared(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) {
+func sharedError(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) || full(err) {
 		return nil
 	}
 	return err
+}
+
+// The function full reports whether the store did not execute a call because it has no memory for
+// the call's new counters. Other requests might not need those; see package fallback.
+func full(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		NewCounter(key []byte) bool
+	}](err)
+	return ok
 }
 
 // The errors of a request that has waited until its deadline.

@@ -83,8 +83,12 @@ func TestNewCountersInAFullMemory(t *testing.T) {
 		size := server.Client().DBSize(t.Context()).Val()
 		for i := range 50 {
 			for _, checks := range [][]counter.Check{{invented(i)}, {known, invented(i)}, {invented(i), known}} {
-				if err := s.Take(context.Background(), checks, make([]counter.Result, len(checks))); !isFull(err) {
+				err := s.Take(context.Background(), checks, make([]counter.Result, len(checks)))
+				if !isFull(err) {
 					t.Fatalf("%s: %v, want that the memory is full", a.Label(), err)
+				}
+				if f := err.(*Failure); !f.NewCounter(invented(i).Key) || f.NewCounter(known.Key) {
+					t.Fatalf("%s: %v names %q, want only the new counter", a.Label(), err, f.newKeys)
 				}
 			}
 		}
@@ -103,6 +107,37 @@ func TestNewCountersInAFullMemory(t *testing.T) {
 	}
 	if s.Stats().Breaker != BreakerClosed {
 		t.Errorf("the breaker is %s", s.Stats().Breaker)
+	}
+}
+
+// TestCallsThatNeedNotWriteInAFullMemory: a denial, a question and a refund beside a new counter do
+// not fail, although the call would also remove what has expired.
+func TestCallsThatNeedNotWriteInAFullMemory(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: slowest})
+	now := counter.Micros(1_800_000_000_000_000)
+	s.pinned.Store(int64(now))
+	log, window := mustLimit(t, counter.SlidingLog, 3, counter.Hour), mustLimit(t, counter.FixedWindow, 3, counter.Hour)
+	check := counter.Check{Key: []byte("rl1:n:log:{ip:1}:sl"), Limit: &log, Cost: 1}
+	ask(t, s, check)
+	s.pinned.Store(int64(now + 40*counter.Minute))
+	check.Cost = 2
+	receipt := ask(t, s, check)[0].Receipt
+	fill(t, server, true)
+	s.pinned.Store(int64(now + 70*counter.Minute)) // the first unit has expired
+	fresh := counter.Check{Key: []byte("rl1:n:new:{ip:1}:fw"), Limit: &window, Cost: 1}
+	if r := ask(t, s, check, fresh); !r[0].Denied || r[0].Remaining != 1 {
+		t.Errorf("%+v, want a denial with 1 unit left", r[0])
+	}
+	look, refund := fresh, fresh
+	look.Op, refund.Op, refund.Receipt = counter.OpLook, counter.OpRefund, receipt
+	check.Cost = 1
+	if r := ask(t, s, check, look); r[0].Denied || r[0].Granted != 1 {
+		t.Errorf("%+v beside a question, want a charge", r[0])
+	}
+	check.Op, check.Receipt = counter.OpRefund, receipt
+	if r := ask(t, s, check, refund); r[0].Granted != 1 || r[1].Granted != 0 {
+		t.Errorf("%+v, want a refund of 1 unit", r)
 	}
 }
 

@@ -326,7 +326,11 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 		}
 		return whole
 	default:
-		return failureOf(err)
+		failure := failureOf(err)
+		if failure.Kind == KindScript && isOutOfMemory(err) {
+			failure.newKeys = c.cmd.newKeys(err.Error())
+		}
+		return failure
 	}
 }
 

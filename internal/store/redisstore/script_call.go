@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -221,6 +222,28 @@ func appendNumber(b []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 }
 
+// noMemory precedes, in the script's error, the indices of the keys of counters that do not exist.
+const noMemory = "OOM new counters "
+
+// The method newKeys returns the keys that the script's error names as those of new counters.
+func (c *takeCmd) newKeys(text string) (keys []string) {
+	list, found := strings.CutPrefix(text, noMemory)
+	if !found {
+		return nil
+	}
+	args := c.StringCmd.Args()
+	for index := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(index)
+		if err != nil || n < 1 || n+3 >= len(args) || len(keys) == counter.ChecksMax { // the last argument is the plan
+			return nil
+		}
+		if key, ok := args[n+2].(*string); ok {
+			keys = append(keys, *key)
+		}
+	}
+	return keys
+}
+
 // NoRetry prevents go-redis from sending the command a second time after an error that leaves open
 // whether it was executed, because a charge must not be made twice.
 func (c *takeCmd) NoRetry() bool { return true }
@@ -276,7 +299,7 @@ func decode(text string, checks []counter.Check, results []counter.Result, denie
 
 // discardCharge changes the result of a sliding log to that of a denied call.
 func discardCharge(c *counter.Check, r *counter.Result) {
-	if !charges(c) || r.Granted == 0 {
+	if !chargesIfAllowed(c) || r.Granted == 0 {
 		return
 	}
 	r.Remaining += r.Granted

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !penstock_filter
+
+package core
+
+import (
+	"encoding/binary"
+
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// PlacesAll is the number of places that [Plan.Place] assigns to clients.
+const PlacesAll = 10_000
+
+// Place returns the place of the client of a request among PlacesAll places, by a hash of the salt
+// and the client. It is called before Add, and charges nothing. All programs return the same place.
+//
+// The client is the user, if the policy finds one, and otherwise the client that the policy
+// identifies. So all API keys of a user have one place. A request without a client has the place of
+// its address. A request without an address has the last place, which no share of less than the
+// whole contains.
+//
+// If the owner of an API key has to be read first, Unresolved names the key. The place is then
+// final only after the key was read.
+func (p *Plan) Place(rs *Ruleset, a policy.Attributes, salt *[16]byte) int32 {
+	p.who.Request.Read(a)
+	p.who.Identify(&rs.who)
+	p.who.Uses = p.who.Uses[:0]
+	mark := len(p.text)
+	p.text = append(p.text, salt[:]...)
+	switch who := &p.who.Identity; {
+	case who.User != "":
+		p.text = append(append(p.text, kindUser+":"...), who.User...)
+	case who.Kind != "":
+		p.text = append(append(append(p.text, who.Kind...), ':'), who.ID...)
+	case p.who.Request.Peer.IsValid():
+		p.text = identify.AppendAddr(append(p.text, kindAddress+":"...), p.who.Request.Peer, rs.who.Prefixes)
+	default:
+		p.text = p.text[:mark]
+		return PlacesAll - 1
+	}
+	sum := slim.SHA256(p.text[mark:])
+	p.text = p.text[:mark]
+	return int32(binary.BigEndian.Uint64(sum[:8]) % PlacesAll)
+}
