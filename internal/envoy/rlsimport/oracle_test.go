@@ -63,8 +63,8 @@ func importAll(t testing.TB, configurations ...string) *imported {
 	return s
 }
 
-// The function patient returns a context with a deadline that a busy machine meets. Without one, the
-// service decides by on_error after 200 ms.
+// The function patient returns a context with a deadline that a busy machine meets. Without a
+// deadline, the service decides by on_error after 200 ms.
 func patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Minute)
 }
