@@ -126,7 +126,7 @@ test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, 
 
 .PHONY: exam
 exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
-	@READY=1 PENSTOCK_EXAM=1 tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy unit race-whole
+	@READY=1 PENSTOCK_EXAM=1 tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy unit race-whole then race-module
 
 .PHONY: unit
 unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis

@@ -42,6 +42,7 @@ type calls struct {
 	filling       *flight          // the call that is being made
 	spare         *flight          // a finished call, kept for reuse
 	throttleQueue []*Stream        // requests under throttle rules, with calls of their own
+	seconds       int              // the calls of such requests that have not ended
 	answeredSent  counter.Micros   // when the call whose answers are being delivered was sent
 	held          int              // bytes of headers of requests that wait or are queued
 	nodes         int64            // number of nodes that share the store, by the last answer

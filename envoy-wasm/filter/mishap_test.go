@@ -27,7 +27,7 @@ func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	first, _, _ := e.check()
 	e.now -= counter.Hour
 	first.answer(replyWith(denialUntil()))
-	if second, _, _ := e.check(); second.TimeoutMillis != 3000 {
+	if second, _, _ := e.check(); second.TimeoutMillis != 5000 {
 		t.Errorf("the second call has %d ms", second.TimeoutMillis)
 	}
 	if e.now += 3000 * counter.Millisecond; s.state != throttleQueued {
