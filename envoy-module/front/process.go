@@ -144,6 +144,7 @@ func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 		return nil, err
 	}
 	shared := &sharedStore{Store: opened, key: key, enforcer: enforce.New(opened.Requests, p.metrics)}
+	shared.enforcer.WaitForLoans(opened.Loans)
 	shared.enforcer.Log(outages)
 	shared.enforcer.Report(p.reports.log)
 	shared.enforcer.Measure(p.reports.meter)

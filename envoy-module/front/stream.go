@@ -173,7 +173,8 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:
 		return s.applyDecision(s.plan.Decide())
-	case len(s.plan.Throttled()) == 0 && f.store.TakeNow(s.plan.Checks(), s.plan.Results()):
+	case len(s.plan.Throttled()) == 0 && f.store.TakeNow(s.plan.Checks(), s.plan.Results()) &&
+		!f.store.enforcer.Lacks(&s.plan, s.plan.Checks()):
 		return s.applyDecision(s.plan.Decide())
 	}
 	return s.ask(waker)

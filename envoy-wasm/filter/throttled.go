@@ -40,8 +40,8 @@ func (s *Stream) enqueueThrottled() bool {
 }
 
 // askToWait makes the request's own call, and reports whether it could. The argument most bounds
-// the wait in case the clock went back. The request's deadline ends the wait, so Envoy ends the call
-// only later, when its answer is no longer of use.
+// the wait in case the clock went back. The request's deadline ends the wait, so Envoy ends the
+// call only later, when its answer is no longer of use.
 //
 //go:noinline
 func (s *Stream) askToWait(most counter.Micros) bool {
@@ -61,8 +61,8 @@ func (s *Stream) askToWait(most counter.Micros) bool {
 	return true
 }
 
-// takeSecond processes the answer to the second call. A timeout of Envoy means that the deadline has
-// passed, although no tick has noticed it.
+// takeSecond processes the answer to the second call. A timeout of Envoy means that the deadline
+// has passed, although no tick has noticed it.
 func (s *Stream) takeSecond(r Reply) {
 	s.f.calls.seconds--
 	s.f.tellOfMore()
