@@ -93,7 +93,7 @@ func TestExplainOfTheReference(t *testing.T) {
 	folder, redis := t.TempDir(), redistest.Start(t)
 	issuer := newIssuer(t, newEC(t, "k1"))
 	examplesFolder(t, folder, issuer)
-	file := renamed(t, filepath.Join(folder, "edited.yaml"))
+	file := newRenamedFile(t, filepath.Join(folder, "edited.yaml"))
 	if err := os.WriteFile(filepath.Join(folder, "keys.json"), []byte(*issuer.set.Load()), 0o600); err != nil {
 		t.Fatal(err)
 	}

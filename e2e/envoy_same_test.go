@@ -88,8 +88,8 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// The function speaking is an upstream with its own rate limit under /merged.
-func speaking(w http.ResponseWriter, r *http.Request) {
+// The function serveOwnLimit is an upstream with its own rate limit under /merged.
+func serveOwnLimit(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
 		w.Header().Set("X-RateLimit-Limit", "10")
@@ -116,14 +116,14 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 		f.edit(samePolicy)
 	}
 	s := &site{set: longDeadline}
-	e := startEnvoy(t, wasm(t), http.HandlerFunc(speaking), s)
+	e := startEnvoy(t, wasm(t), http.HandlerFunc(serveOwnLimit), s)
 	b := newBridge(t, "", "--redis", redistest.Start(t).URL(), "--redis-timeout", "5s")
 	b.listen = s.bridge
 	besideKeys(b.policy)
 	e.awaitPolicyLoad(t, func() { b.run(t) })
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	besideKeys(file)
-	caddyfile := strings.Replace(editedCaddyfile, `respond "ok"`, "reverse_proxy "+startUpstream(t, http.HandlerFunc(speaking)), 1)
+	caddyfile := strings.Replace(editedCaddyfile, `respond "ok"`, "reverse_proxy "+startUpstream(t, http.HandlerFunc(serveOwnLimit)), 1)
 	c := startCaddy(t, caddyfile, "PENSTOCK_REDIS="+redistest.Start(t).URL(), "POLICY="+file.path)
 	statuses := map[int]int{}
 	for i, r := range same {

@@ -82,8 +82,8 @@ func (f *followed) counts() map[string]int {
 	return counts
 }
 
-// The method until waits until the counts are those of want.
-func (f *followed) until(want map[string]int) {
+// The method awaitCounts waits until the counts are those of want.
+func (f *followed) awaitCounts(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
 	defer func() {
@@ -114,7 +114,7 @@ func (f *followed) interrupt() {
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(followedPolicy)
 	var nodes []*process
 	for range 2 {
@@ -131,14 +131,14 @@ func TestEventsAreFollowed(t *testing.T) {
 	all := follow(t, 2, "--admin", nodes[1].admin)
 	one := follow(t, 2, "--redis", server.URL(), "--client", "header.x-user:bob", "--rule", "api")
 	here := follow(t, 1, "--admin", nodes[1].admin, "--this-node", "-n", "0")
-	all.until(map[string]int{ann: 2})
+	all.awaitCounts(map[string]int{ann: 2})
 	deny(nodes[0], "/api", "bob", 4)
 	deny(nodes[1], "/api", "bob", 5)
 	deny(nodes[1], "/quiet", "bob", 5)
 	deny(nodes[1], "/api", "ann", 1)
-	all.until(map[string]int{ann: 3, bob: 8})
-	one.until(map[string]int{bob: 8})
-	here.until(map[string]int{ann: 1, bob: 5})
+	all.awaitCounts(map[string]int{ann: 3, bob: 8})
+	one.awaitCounts(map[string]int{bob: 8})
+	here.awaitCounts(map[string]int{ann: 1, bob: 5})
 	penstock(t, "events", "--admin", nodes[0].admin).mustSucceed(t)
 	if out := penstock(t, "events", "--admin", nodes[0].admin, "--client", "header.x-user:ann").mustSucceed(t); strings.Count(out, "header.x-user:ann") < 2 ||
 		strings.Contains(out, "bob") || !strings.Contains(out, "COUNT") {

@@ -258,11 +258,11 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting 
 	done := make(chan struct{})
 	fresh, known := a.goodTokens(t, int(lasting/freshEvery)+1), a.keys[0].token(t, "ann")
 	clients.Go(func() {
-		f.remembered = a.visits(t, a.from(2), 5*time.Millisecond, done, func() string { return known })
+		f.remembered = a.visits(t, a.newAddress(2), 5*time.Millisecond, done, func() string { return known })
 	})
-	clients.Go(func() { f.fresh = a.visits(t, a.from(3), freshEvery, done, fresh) })
+	clients.Go(func() { f.fresh = a.visits(t, a.newAddress(3), freshEvery, done, fresh) })
 	clients.Go(func() {
-		f.anonymous = a.visits(t, a.from(4), 20*time.Millisecond, done, func() string { return "" })
+		f.anonymous = a.visits(t, a.newAddress(4), 20*time.Millisecond, done, func() string { return "" })
 	})
 	start := time.Now()
 	a.attack(t, f, token)
@@ -277,8 +277,10 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting 
 // charged for more time than it takes, and no address may need more than 100 ms a second.
 const freshEvery = 40 * time.Millisecond
 
-// The method from returns an address that no other client uses.
-func (a *attackedFront) from(client int) string { return fmt.Sprintf("127.0.%d.%d", a.part, client) }
+// The method newAddress returns an address that no other client uses.
+func (a *attackedFront) newAddress(client int) string {
+	return fmt.Sprintf("127.0.%d.%d", a.part, client)
+}
 
 // The method attack sends the requests of a flood at a steady pace.
 func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.ChaCha8) string) {
@@ -291,7 +293,7 @@ func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.Ch
 	for i := range garbageConnections {
 		random := mathrand.NewChaCha8([32]byte{byte(i), a.part})
 		group.Go(func() {
-			l, err := dialFrom(a.from(10+i%f.attackers), a.address)
+			l, err := dialFrom(a.newAddress(10+i%f.attackers), a.address)
 			if err != nil {
 				t.Error(err)
 				return
@@ -388,10 +390,10 @@ func TestGarbageTokens(t *testing.T) {
 		if one.unchecked < one.requests/2 {
 			t.Errorf("%s: %d of %d tokens were verified for one address", a.name, one.verified, one.requests)
 		}
-		if !servedAlike(t, none, one) {
+		if !waitedAlike(t, none, one) {
 			// Other work on the machine may have slowed one flood and not the other.
 			again := a.flood(t, "no tokens", 1, time.Second, func(*mathrand.ChaCha8) string { return "" })
-			if !servedAlike(t, again, a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)) {
+			if !waitedAlike(t, again, a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)) {
 				t.Errorf("%s: clients with valid tokens wait longer beside garbage tokens", a.name)
 			}
 		}
@@ -400,9 +402,9 @@ func TestGarbageTokens(t *testing.T) {
 	}
 }
 
-// servedAlike reports whether clients with valid tokens waited about as long during a flood of
+// waitedAlike reports whether clients with valid tokens waited about as long during a flood of
 // garbage as during one without tokens: at most twice as long and 50 ms more, by the median.
-func servedAlike(t *testing.T, none, garbage *flooded) bool {
+func waitedAlike(t *testing.T, none, garbage *flooded) bool {
 	t.Helper()
 	all := func(f *flooded) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }
 	before, beside := all(none), all(garbage)

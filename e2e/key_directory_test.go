@@ -47,7 +47,7 @@ func startKeyed(t *testing.T, n int, text, fileEntries string) *keyed {
 			t.Fatal(err)
 		}
 	}
-	file := renamed(t, filepath.Join(folder, "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(folder, "policy.yaml"))
 	file.edit(text)
 	for range n {
 		k.nodes = append(k.nodes, startCaddy(t, directed, "PENSTOCK_REDIS="+k.redis.URL(), "POLICY="+file.path))
@@ -81,9 +81,9 @@ func (k *keyed) change(node *process, args ...string) (shown keysMade) {
 	return shown
 }
 
-// The method holds waits until every node answers a key with a status. The promise is one second,
-// but a busy machine may take longer.
-func (k *keyed) holds(what, key string, status int) {
+// The method awaitStatus waits until every node answers a key with a status. The promise is one
+// second, but a busy machine may take longer.
+func (k *keyed) awaitStatus(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
 	for i, node := range k.nodes {
@@ -100,13 +100,13 @@ func (k *keyed) holds(what, key string, status int) {
 func TestKeysAsData(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 2, directedKeys, "")
-	k.holds("a key that does not exist is denied", keyOf("nobody"), 401)
+	k.awaitStatus("a key that does not exist is denied", keyOf("nobody"), 401)
 
 	made := k.change(k.nodes[0], "create", "--client", "api_key:acme", "--tier", "gold")
 	if len(made.Keys) != 1 || made.Keys[0].Record.Name != "acme" || made.Keys[0].State != "valid" {
 		t.Fatalf("created: %+v", made)
 	}
-	k.holds("a new key is valid", made.Key, 200)
+	k.awaitStatus("a new key is valid", made.Key, 200)
 	if limit := k.nodes[1].ask(t.Context(), http.MethodGet, "/", "X-API-Key", made.Key).number("X-RateLimit-Limit"); limit != 100 {
 		t.Errorf("a new key of the tier gold has the limit %d", limit)
 	}
@@ -115,21 +115,21 @@ func TestKeysAsData(t *testing.T) {
 		t.Errorf("the counters of the client of a key are %s", out)
 	}
 	rotated := k.change(nil, "rotate", "acme", "--overlap", "24h")
-	k.holds("the next key is valid", rotated.Key, 200)
-	k.holds("the key before is valid during the overlap", made.Key, 200)
+	k.awaitStatus("the next key is valid", rotated.Key, 200)
+	k.awaitStatus("the key before is valid during the overlap", made.Key, 200)
 	k.change(k.nodes[1], "rotate", "acme", "--overlap", "0s")
-	k.holds("a key without an overlap has ended", rotated.Key, 401)
-	k.holds("so has the first one", made.Key, 401)
+	k.awaitStatus("a key without an overlap has ended", rotated.Key, 401)
+	k.awaitStatus("so has the first one", made.Key, 401)
 
 	other := k.change(k.nodes[1], "create", "--client", "user:u_42", "--name", "u_42-ci", "--for", "90d")
-	k.holds("a key of a user is valid", other.Key, 200)
+	k.awaitStatus("a key of a user is valid", other.Key, 200)
 	k.change(k.nodes[0], "revoke", "u_42-ci")
-	k.holds("a revoked key is denied", other.Key, 401)
+	k.awaitStatus("a revoked key is denied", other.Key, 401)
 	if a := k.nodes[1].ask(t.Context(), http.MethodGet, "/", "X-API-Key", other.Key); !strings.Contains(a.body, "The credential was revoked.") {
 		t.Errorf("a revoked key is told %q", a.body)
 	}
 	k.holdsNoKey(made.Key, rotated.Key, other.Key)
-	k.operates()
+	k.checkCommands()
 }
 
 // holdsNoKey fails the test if a key is in Redis, in a log or in the metrics.
@@ -155,8 +155,8 @@ func (k *keyed) holdsNoKey(keys ...string) {
 	}
 }
 
-// The method operates checks the output of the commands, and the arguments that they reject.
-func (k *keyed) operates() {
+// The method checkCommands checks the output of the commands, and the arguments that they reject.
+func (k *keyed) checkCommands() {
 	t := k.t
 	var page keysMade
 	k.run(k.nodes[0], "list", "--json", "-n", "1").read(t, &page)
@@ -226,13 +226,13 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 		status int
 		limit  int64
 	}{"both": {200, 100}, "old": {200, 7}, "new": {200, 7}, "gone": {401, -1}} {
-		k.holds("the key "+name+" of an import", keyOf(name), want.status)
+		k.awaitStatus("the key "+name+" of an import", keyOf(name), want.status)
 		if limit := k.nodes[0].ask(t.Context(), http.MethodGet, "/", "X-API-Key", keyOf(name)).number("X-RateLimit-Limit"); limit != want.limit {
 			t.Errorf("%s: the limit is %d; want %d", name, limit, want.limit)
 		}
 	}
 	k.change(nil, "revoke", "two")
-	k.holds("a key of an import is revoked", keyOf("old"), 401)
+	k.awaitStatus("a key of an import is revoked", keyOf("old"), 401)
 	k.run(nil, "import", imported, "--reason", "a test").mustFail(t, "with another record")
 }
 
@@ -245,7 +245,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 		k := startKeyed(t, 1, strings.Replace(directedKeys, "on_invalid: deny}", "on_invalid: "+onInvalid+"}\n  - ip", 1)+"on_error: allow\n", "")
 		seen := k.change(nil, "create", "--client", "api_key:seen", "--tier", "gold")
 		unseen := k.change(nil, "create", "--client", "api_key:unseen", "--tier", "gold")
-		k.holds("a key is valid", seen.Key, 200)
+		k.awaitStatus("a key is valid", seen.Key, 200)
 		k.redis.Kill()
 		ask := func(key string) answer { return k.nodes[0].ask(t.Context(), http.MethodGet, "/", "X-API-Key", key) }
 		want := map[string]int{"deny": 401, "next": 200}[onInvalid]

@@ -111,8 +111,8 @@ func (l *lending) take(region, user string) bool {
 	return a.status == http.StatusOK
 }
 
-// The method all sends a client's requests to a region until n were admitted.
-func (l *lending) all(region, user string, n int) {
+// The method admitAll sends a client's requests to a region until n were admitted.
+func (l *lending) admitAll(region, user string, n int) {
 	l.t.Helper()
 	admitted := 0
 	eventually.Until(l.t, patience, user+" gets all units in "+region, func() bool {
@@ -126,8 +126,8 @@ func (l *lending) all(region, user string, n int) {
 	})
 }
 
-// The method nothing checks that a client gets nothing in any region.
-func (l *lending) nothing(user string) {
+// The method checkNothingLeft checks that a client gets nothing in any region.
+func (l *lending) checkNothingLeft(user string) {
 	l.t.Helper()
 	for range 3 {
 		for _, region := range l.names {
@@ -177,8 +177,8 @@ func TestRegionsLend(t *testing.T) {
 	l := startLending(t)
 	l.startAgentAt("ap", freeport.Address(t), socket(t)) // two agents in a region keep the promise
 	n := l.burst("ap", "ann", 60)
-	l.all("ap", "ann", 30-n) // on a slow machine, a request may have waited for a second in vain
-	l.nothing("ann")
+	l.admitAll("ap", "ann", 30-n) // on a slow machine, a request may have waited for a second in vain
+	l.checkNothingLeft("ann")
 	if metrics := l.sites["ap"].scrape(); !strings.Contains(metrics, "penstock_loan_waits_total{") || n < 30 && !strings.Contains(metrics, `{result="late"}`) {
 		t.Errorf("a burst of 60 got %d units:\n%s", n, metrics)
 	}
@@ -191,14 +191,14 @@ func TestRegionsLend(t *testing.T) {
 			}
 		}
 	}
-	l.nothing("bob")
+	l.checkNothingLeft("bob")
 
 	l.agents["us"].kill()
 	l.cut(false)
 	l.startAgent("us")
-	l.all("eu", "carol", 30)
-	l.nothing("carol")
-	l.nothing("bob")
+	l.admitAll("eu", "carol", 30)
+	l.checkNothingLeft("carol")
+	l.checkNothingLeft("bob")
 
 	eventually.Until(t, patience, "the nodes of eu name their region", func() bool {
 		return strings.Contains(penstock(t, "nodes", "--redis", l.redis["eu"].URL()).out, " in eu")
@@ -235,7 +235,7 @@ func TestRegionAgentIsClosed(t *testing.T) {
 		connection.Close()
 		return true
 	})
-	strange := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: trusting(t, folder), DisableKeepAlives: true}}
+	strange := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: newTrustingConfig(t, folder), DisableKeepAlives: true}}
 	response, err := strange.Post("https://"+listen+"/v1/loans", "application/json",
 		strings.NewReader(`{"key":"cmwxOnNob3A6YWxsOng6MjY3ODQwMHM6Znc=","limit":"30/31d fixed_window","want":1}`))
 	if err == nil {
@@ -261,7 +261,7 @@ func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := trusting(t, folder)
+	config := newTrustingConfig(t, folder)
 	config.Certificates = []tls.Certificate{pair}
 	agent := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	response, err := agent.Post("https://"+listen+"/v1/loans", "application/json", strings.NewReader("{}"))
@@ -275,8 +275,9 @@ func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 	}
 }
 
-// The function trusting returns a configuration that trusts the authority and has no certificate.
-func trusting(t *testing.T, folder string) *tls.Config {
+// The function newTrustingConfig returns a configuration that trusts the authority and has no
+// certificate.
+func newTrustingConfig(t *testing.T, folder string) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
 	if err != nil {

@@ -82,20 +82,20 @@ type metered struct {
 func startMetered(t *testing.T, h http.Handler, env ...string) *metered {
 	m := &metered{redis: redistest.Start(t), upstream: httptest.NewServer(h)}
 	t.Cleanup(m.upstream.Close)
-	m.process = m.another(t, env...)
+	m.process = m.startAnother(t, env...)
 	return m
 }
 
-// The method another starts another Caddy with the same Redis and upstream.
-func (m *metered) another(t *testing.T, env ...string) *process {
+// The method startAnother starts another Caddy with the same Redis and upstream.
+func (m *metered) startAnother(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
-// The method charged returns the number of units that a rule has charged to the client with an
+// The method countCharged returns the number of units that a rule has charged to the client with an
 // address.
-func (m *metered) charged(t *testing.T, rule, address string) int64 {
+func (m *metered) countCharged(t *testing.T, rule, address string) int64 {
 	t.Helper()
-	return sum(used(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))
+	return sum(readUsed(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))
 }
 
 // asIs is a client that does not decompress bodies.
@@ -198,7 +198,7 @@ func usageJSON(n int, cost string) string {
 	return `{"text":"` + strings.Repeat("water ", n/6) + `","usage":{"total_tokens":` + cost + `}}`
 }
 
-func zipped(text string) string {
+func compress(text string) string {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)
 	_, _ = io.WriteString(zip, text)

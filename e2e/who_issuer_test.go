@@ -128,9 +128,9 @@ type seen struct {
 	identified  bool
 }
 
-// The function presents sends tokens of one key until done: usually the same token, but every tenth
-// time a new one.
-func presents(p *process, s *signer, done <-chan struct{}, kept chan<- []seen) {
+// The function sendTokens sends tokens of one key until done: usually the same token, but every
+// tenth time a new one.
+func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []seen) {
 	var all []seen
 	user := "user-of-" + s.Name
 	text := s.token(p.t, user)
@@ -174,8 +174,8 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	const presenters = 2
 	for _, p := range nodes {
 		for range presenters {
-			go presents(p, old, done, kept)
-			go presents(p, fresh, done, kept)
+			go sendTokens(p, old, done, kept)
+			go sendTokens(p, fresh, done, kept)
 		}
 	}
 	pass := func(span time.Duration) { <-time.After(span) }
@@ -257,7 +257,7 @@ func countsForWhom(t *testing.T, redis *redistest.Server, all []seen) {
 			strangers++
 		}
 	}
-	users, addresses := sum(used(t, redis, "rl1:who:api:{user:*")), sum(used(t, redis, "rl1:who:api:{ip:*"))
+	users, addresses := sum(readUsed(t, redis, "rl1:who:api:{user:*")), sum(readUsed(t, redis, "rl1:who:api:{ip:*"))
 	if users != known || addresses != strangers {
 		t.Errorf("%d counted for users and %d for addresses, want %d and %d", users, addresses, known, strangers)
 	}

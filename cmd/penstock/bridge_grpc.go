@@ -50,7 +50,7 @@ const (
 // filter sends each request alone.
 const requestsOfCall = 4
 
-// overGRPC holds the functions that stop the gRPC servers for Envoy.
+// The type overGRPC holds the functions that stop the gRPC servers for Envoy.
 type overGRPC struct{ leaves, drains, stops []func() }
 
 // The method stop ends the servers and all running requests.

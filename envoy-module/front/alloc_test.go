@@ -29,7 +29,7 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 		{"units in hand", "name: leased\nlease: auto\n" + hot + over, Continue, 0},
 		{"a remembered denial", "name: denied\nrules: [{name: all, limit: 1/31d}]\n" + over, Respond, deniedAllocs},
 	} {
-		f := opened(t, c.settings)
+		f := openFront(t, c.settings)
 		for range 2000 { // until there are units in hand
 			ask(t, f, request("/api/items", "user-agent", "curl/8"))
 		}
@@ -59,7 +59,7 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 const deniedAllocs = 0
 
 func BenchmarkDecideInMemory(b *testing.B) {
-	f := opened(b, "name: shop\nrules: [{name: all, limit: 1000000000/31d}]\n")
+	f := openFront(b, "name: shop\nrules: [{name: all, limit: 1000000000/31d}]\n")
 	headers, bell := request("/api/items", "user-agent", "curl/8", "accept", "*/*"), newBell()
 	b.ReportAllocs()
 	for b.Loop() {

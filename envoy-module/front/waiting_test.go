@@ -53,7 +53,7 @@ func TestAFullQueueDenies(t *testing.T) {
 // these reads.
 func TestUnknownClientsAreReadTogether(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+
+	f := openFront(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+
 		"directory: {}\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
 	ask(t, f, request("/", "x-user", "first"))
 	redis.Pause()

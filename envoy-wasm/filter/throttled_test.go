@@ -14,7 +14,7 @@ import (
 // throttledPolicy returns a policy whose rule delays requests for up to two seconds.
 func throttledPolicy(t *testing.T) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	p.Rules[0].Action = corepolicy.ActionThrottle
 	p.Rules[0].Throttle = &corepolicy.Throttle{MaxDelay: 2 * counter.Second, MaxWaiting: 10}
 	return p

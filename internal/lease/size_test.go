@@ -36,7 +36,7 @@ func TestHowMuchIsAsked(t *testing.T) {
 			c.count, c.capacity, c.window, c.algorithm = tt.limit.Count(), tt.limit.Capacity(), tt.limit.Window(), tt.limit.Algorithm()
 			c.heard, c.since, c.span = true, now, horizon
 			c.usedBefore, c.arrivedBefore = tt.rate, tt.rate
-			if a := asks(t, &c, now, tt.limit, 1); a.Max-a.Cost != tt.want || a.Cost != 1 || a.Plain() != (tt.want == 0) {
+			if a := prepareCall(t, &c, now, tt.limit, 1); a.Max-a.Cost != tt.want || a.Cost != 1 || a.Plain() != (tt.want == 0) {
 				t.Errorf("asks %+v: %d in advance, want %d", a, a.Max-a.Cost, tt.want)
 			}
 		})
@@ -47,12 +47,12 @@ func TestHowMuchIsAsked(t *testing.T) {
 // counter. Waiting requests make calls, and the counter can lease as much as before.
 func TestDenialByAnotherCheck(t *testing.T) {
 	var c Counter
-	a := asks(t, &c, 0, &fixed, 1)
-	takes(t, &c, 0, &fixed, 1, Wait)
+	a := prepareCall(t, &c, 0, &fixed, 1)
+	checkTake(t, &c, 0, &fixed, 1, Wait)
 	c.lastExtra = 7
 	c.Granted(1, &a, &counter.Result{Remaining: 0, Reset: counter.Second})
-	serves(t, &c, 2, &fixed, 1, Ask)
-	takes(t, &c, 3, &fixed, 1, Ask)
+	checkServe(t, &c, 2, &fixed, 1, Ask)
+	checkTake(t, &c, 3, &fixed, 1, Ask)
 	if c.lastExtra != 7 {
 		t.Error("what it had leased is forgotten")
 	}
@@ -63,11 +63,11 @@ func TestDenialByAnotherCheck(t *testing.T) {
 func TestSmallRequestsWaitTheirTurn(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 3)
-	asks(t, &c, 2, &fixed, 5)
-	takes(t, &c, 3, &fixed, 1, Admit)
-	takes(t, &c, 3, &fixed, 4, Wait)
-	takes(t, &c, 3, &fixed, 1, Wait)
+	prepareCall(t, &c, 2, &fixed, 5)
+	checkTake(t, &c, 3, &fixed, 1, Admit)
+	checkTake(t, &c, 3, &fixed, 4, Wait)
+	checkTake(t, &c, 3, &fixed, 1, Wait)
 	c.Leave(4)
 	c.Leave(1)
-	takes(t, &c, 4, &fixed, 1, Admit)
+	checkTake(t, &c, 4, &fixed, 1, Admit)
 }

@@ -54,8 +54,8 @@ func (s *slowStore) Take(context.Context, []counter.Check, []counter.Result) err
 	return s.fails
 }
 
-// The function settling sends n jobs to a queue of the store.
-func settling(store counter.Store, n int) (*Queue, *ends) {
+// The function sendJobs sends n jobs to a queue of the store.
+func sendJobs(store counter.Store, n int) (*Queue, *ends) {
 	e := new(ends)
 	q := New(store, e.note)
 	for range n {
@@ -68,7 +68,7 @@ func TestJobsAreDoneBeforeTheStoreCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{}
 		start := time.Now()
-		q, e := settling(store, 40)
+		q, e := sendJobs(store, 40)
 		if !q.Stop(Deadline) {
 			t.Error("not drained")
 		}
@@ -85,7 +85,7 @@ func TestJobsAreDoneBeforeTheStoreCloses(t *testing.T) {
 func TestAHangingStoreDelaysNoStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		q, _ := settling(&slowStore{until: start.Add(time.Hour)}, 1)
+		q, _ := sendJobs(&slowStore{until: start.Add(time.Hour)}, 1)
 		if q.Stop(Deadline) {
 			t.Error("drained")
 		}
@@ -99,7 +99,7 @@ func TestAHangingStoreDelaysNoStop(t *testing.T) {
 func TestTooManyJobsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{}
-		q, e := settling(store, workersCount)
+		q, e := sendJobs(store, workersCount)
 		synctest.Wait() // each worker has one job
 		for i := range jobsMax + 5 {
 			if sent := q.Send(new(job)); sent != (i < jobsMax) {
@@ -122,7 +122,7 @@ func TestTooManyJobsAreDropped(t *testing.T) {
 func TestAFailedJobIsNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{fails: errors.New("no answer")}
-		q, e := settling(store, 3)
+		q, e := sendJobs(store, 3)
 		q.Stop(Deadline)
 		if e.of(Failed) != 3 || store.takes.Load() != 3 {
 			t.Errorf("%v failed and the store was asked %d times, want 3", e.of(Failed), store.takes.Load())
@@ -131,7 +131,7 @@ func TestAFailedJobIsNotTriedAgain(t *testing.T) {
 }
 
 func TestNothingToDoStopsAtOnce(t *testing.T) {
-	if q, _ := settling(&slowStore{}, 0); !q.Stop(time.Nanosecond) && !q.Stop(time.Second) {
+	if q, _ := sendJobs(&slowStore{}, 0); !q.Stop(time.Nanosecond) && !q.Stop(time.Second) {
 		t.Error("workers that never started are waited for")
 	}
 }

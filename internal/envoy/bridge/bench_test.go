@@ -58,9 +58,9 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// The function alone returns a function that decides one request with only core and
+// The function decideAlone returns a function that decides one request with only core and
 // the store.
-func alone(tb testing.TB, h *bridged) func() {
+func decideAlone(tb testing.TB, h *bridged) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()
 	item := h.question("/api/x", "192.0.2.1")
@@ -79,7 +79,7 @@ func alone(tb testing.TB, h *bridged) func() {
 func BenchmarkCall(b *testing.B) {
 	h := open(b, shelf, nil)
 	b.Run("core alone", func(b *testing.B) {
-		one := alone(b, h)
+		one := decideAlone(b, h)
 		b.ReportAllocs()
 		for b.Loop() {
 			one()

@@ -55,7 +55,7 @@ func TestDenialsOfFilters(t *testing.T) {
 			t.Errorf("item %d: status %d, %d results, want %d", i, a.Status, len(a.Results), want[i])
 		}
 	}
-	if used := h.used("/api/x", "192.0.2.1"); used != 1 {
+	if used := h.readUsed("/api/x", "192.0.2.1"); used != 1 {
 		t.Errorf("reports have charged %d units", used-1)
 	}
 	detach()

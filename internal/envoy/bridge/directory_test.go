@@ -71,8 +71,8 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 	}
 }
 
-// The method by returns a question of a user.
-func (h *bridged) by(user, path string) wire.Item {
+// The method questionBy returns a question of a user.
+func (h *bridged) questionBy(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
 	return item
@@ -105,7 +105,7 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 	users := []string{"gold", "own", "bad", "free", "none"}
 	var items []wire.Item
 	for _, user := range users {
-		items = append(items, h.by(user, "/low"))
+		items = append(items, h.questionBy(user, "/low"))
 	}
 	answers := h.ask(items...)
 	for i, want := range []struct {
@@ -135,7 +135,7 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 	if reads := h.counted(`penstock_directory_reads_total{result="answered"}`); reads != 1 {
 		t.Errorf("%d reads for a call", reads)
 	}
-	known := h.by("gold", "/low")
+	known := h.questionBy("gold", "/low")
 	for _, text := range []string{"", "\x00" + string(wire.AppendRecord(nil, &policy.ClientRecord{Tier: "gold"})[2:])} {
 		known.Ask.Known += wire.RecordFingerprint(text)
 	}
@@ -161,7 +161,7 @@ func TestWithoutADirectoryNothingIsSent(t *testing.T) {
 	if err := h.b.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if a := h.ask(h.by("ann", "/low"))[0]; a.Verdict == nil {
+	if a := h.ask(h.questionBy("ann", "/low"))[0]; a.Verdict == nil {
 		t.Errorf("after the edit: %+v", a)
 	}
 }
@@ -182,9 +182,9 @@ func TestRedisOfTheDirectoryAway(t *testing.T) {
 	source := sourceIn(t, server)
 	edit(t, source, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
 	h := openDirected(t, clientele, source, redistestTimeout)
-	eventually.Until(t, redistestTimeout, "the client is read", func() bool { return h.ask(h.by("bad", "/low"))[0].Verdict != nil })
+	eventually.Until(t, redistestTimeout, "the client is read", func() bool { return h.ask(h.questionBy("bad", "/low"))[0].Verdict != nil })
 	server.Kill()
-	answers := h.ask(h.by("bad", "/low"), h.by("new", "/low"))
+	answers := h.ask(h.questionBy("bad", "/low"), h.questionBy("new", "/low"))
 	if v := answers[0].Verdict; v == nil || len(answers[0].Results) != 0 || v.TTLMicros <= 0 || !recordsOf(t, v)[1].Blocked {
 		t.Errorf("the blocked client: %+v", answers[0])
 	}
@@ -207,7 +207,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	edit(t, source, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
 	edit(t, source, directory.Edit{Client: "header.x-user:worse", Action: directory.ActionBlock})
 	h := openDirected(t, clientele, source, redistestTimeout)
-	h.ask(h.by("warm", "/free"))
+	h.ask(h.questionBy("warm", "/free"))
 	d := h.b.directory.Load()
 	server.Pause()
 	before := d.Figures().Reads.Load()
@@ -230,7 +230,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 		d.Fetch(t.Context(), source1, flood)
 	}()
 	eventually.Until(t, redistestTimeout, "the flood waits", func() bool { return d.Waiting() >= len(flood) })
-	over, other := h.by("worse", "/free"), h.by("bad", "/free")
+	over, other := h.questionBy("worse", "/free"), h.questionBy("bad", "/free")
 	other.Ask.Peer = other.Ask.Peer.Next()
 	answered := make(chan []wire.Answer)
 	go func() { answered <- h.ask(over, other) }()
@@ -403,9 +403,9 @@ func TestDenialsByRecordsAreReported(t *testing.T) {
 			return directory.Open(directory.Options{Source: memory, Timeout: redistestTimeout})
 		}
 	})
-	h.ask(h.by("bad", "/hot"), h.by("own", "/hot"))
+	h.ask(h.questionBy("bad", "/hot"), h.questionBy("own", "/hot"))
 	report := func(user string, check int) wire.Item {
-		item := h.by(user, "/low")
+		item := h.questionBy(user, "/low")
 		item.Kind, item.Units = wire.KindDenied, []wire.Units{{Check: check, Cost: 3}}
 		return item
 	}

@@ -77,10 +77,10 @@ func open(t testing.TB, policy string, change func(*Options)) *bridged {
 	return h
 }
 
-// The function still runs a test of a bridge with the policy shop in simulated time,
+// The function runInBubble runs a test of a bridge with the policy shop in simulated time,
 // which advances only while all goroutines wait. It begins on a whole hour, at the start of
 // windows.
-func still(t *testing.T, story func(*bridged)) {
+func runInBubble(t *testing.T, story func(*bridged)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
@@ -137,8 +137,8 @@ func (h *bridged) ask(items ...wire.Item) []wire.Answer {
 	return h.answers(h.post(h.call(items...), wire.ContentType), len(items))
 }
 
-// The method asked makes a call with the bridge's token.
-func (h *bridged) asked(items ...wire.Item) []wire.Answer {
+// The method askWithToken makes a call with the bridge's token.
+func (h *bridged) askWithToken(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(items...)))
 	r.Header.Set("Content-Type", wire.ContentType)
@@ -175,14 +175,14 @@ func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.A
 	return answers
 }
 
-// The method used returns how much of the limit of a path its client has used.
-func (h *bridged) used(path, peer string) int64 {
+// The method readUsed returns how much of the limit of a path its client has used.
+func (h *bridged) readUsed(path, peer string) int64 {
 	h.t.Helper()
-	return h.usedIn(h.store.Store, path, peer)
+	return h.readUsedIn(h.store.Store, path, peer)
 }
 
-// usedIn is like used, but reads another store.
-func (h *bridged) usedIn(store counter.Store, path, peer string) int64 {
+// readUsedIn is like used, but reads another store.
+func (h *bridged) readUsedIn(store counter.Store, path, peer string) int64 {
 	h.t.Helper()
 	var plan core.Plan
 	item := h.question(path, peer)

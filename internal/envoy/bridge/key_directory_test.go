@@ -60,8 +60,8 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// The method with returns a question with the key secret(name).
-func (h *bridged) with(name, path string) wire.Item {
+// The method questionWith returns a question with the key secret(name).
+func (h *bridged) questionWith(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
 		if field == "X-Api-Key" {
@@ -94,7 +94,7 @@ func TestKeysOfTheDirectory(t *testing.T) {
 	names := []string{"gold", "ann-ci", "bad", "nobody"}
 	var items []wire.Item
 	for _, name := range names {
-		items = append(items, h.with(name, "/low"))
+		items = append(items, h.questionWith(name, "/low"))
 	}
 	answers := h.ask(items...)
 	for i, want := range []struct {
@@ -128,7 +128,7 @@ func TestKeysOfTheDirectory(t *testing.T) {
 	}
 	editKey(t, memory, directory.KeyEdit{Action: directory.KeyRevoke, Name: "gold"})
 	eventually.Until(t, redistestTimeout, "the key is revoked", func() bool {
-		return stateOf(t, h.ask(h.with("gold", "/low"))[0]) == policy.CredentialRevoked
+		return stateOf(t, h.ask(h.questionWith("gold", "/low"))[0]) == policy.CredentialRevoked
 	})
 }
 
@@ -151,11 +151,11 @@ func TestKeysWithoutRedis(t *testing.T) {
 	createKey(t, source, "unseen", "api_key:unseen", "")
 	h := openDirected(t, holders, source, redistestTimeout)
 	eventually.Until(t, redistestTimeout, "the key is read", func() bool {
-		a := h.ask(h.with("seen", "/low"))[0]
+		a := h.ask(h.questionWith("seen", "/low"))[0]
 		return a.Verdict != nil && stateOf(t, a) == policy.CredentialValid
 	})
 	server.Kill()
-	answers := h.ask(h.with("seen", "/low"), h.with("unseen", "/low"))
+	answers := h.ask(h.questionWith("seen", "/low"), h.questionWith("unseen", "/low"))
 	if state := stateOf(t, answers[0]); state != policy.CredentialValid || answers[0].Verdict.TTLMicros <= 0 {
 		t.Errorf("a key that was read: %v, %+v", state, answers[0])
 	}
@@ -180,9 +180,9 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	for call := range calls {
 		items := make([]wire.Item, wire.ItemsMax)
 		for i := range items {
-			items[i] = h.with(fmt.Sprint(call, "-", i), "/low")
+			items[i] = h.questionWith(fmt.Sprint(call, "-", i), "/low")
 		}
-		items[call] = h.with("acme", "/low")
+		items[call] = h.questionWith("acme", "/low")
 		for i, a := range h.ask(items...) {
 			switch {
 			case a.Status == wire.StatusBusy:
@@ -206,7 +206,7 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	if reads := h.counted(`penstock_directory_reads_total{result="answered"}`); reads > 2*calls {
 		t.Errorf("%d reads for %d calls", reads, calls)
 	}
-	if a := h.ask(h.with("acme", "/low"))[0]; stateOf(t, a) != policy.CredentialValid {
+	if a := h.ask(h.questionWith("acme", "/low"))[0]; stateOf(t, a) != policy.CredentialValid {
 		t.Errorf("after the flood: %+v", a)
 	}
 }
@@ -223,8 +223,8 @@ func TestDenialsOfKeys(t *testing.T) {
 			return directory.Open(directory.Options{Source: memory, Timeout: redistestTimeout})
 		}
 	})
-	h.ask(h.with("ann-ci", "/low")) // this reads the key
-	report := h.with("ann-ci", "/low")
+	h.ask(h.questionWith("ann-ci", "/low")) // this reads the key
+	report := h.questionWith("ann-ci", "/low")
 	report.Kind, report.Units = wire.KindDenied, []wire.Units{{Cost: 7}}
 	if a := h.ask(report)[0]; a.Status != wire.StatusOK {
 		t.Errorf("%+v", a)

@@ -113,12 +113,12 @@ func TestAPanicOfTheStore(t *testing.T) {
 		t.Errorf("%d calls and %d questions are under way", h.b.under.Load(), h.b.asking.Load())
 	}
 	first, second := h.admitted(), h.admitted()
-	h.settled(20)
+	h.awaitUsed(20)
 	store.fuse.Store(1)
-	h.ask(settling(first, "35"))
+	h.ask(settlementItem(first, "35"))
 	eventually.Until(t, 10*time.Second, "it has panicked", func() bool { return store.fuse.Load() < 1 })
-	h.ask(settling(second, "3"))
-	h.settled(13) // the reserved units of the first request stay charged
+	h.ask(settlementItem(second, "3"))
+	h.awaitUsed(13) // the reserved units of the first request stay charged
 	if text := log.String(); !strings.Contains(text, "provoked") || !strings.Contains(text, "panic_test.go") {
 		t.Errorf("the log does not say where: %s", text)
 	}

@@ -30,9 +30,9 @@ func (h *half) Read(p []byte) (int, error) {
 
 func (h *half) Close() error { return nil }
 
-// The method sends sends half a call. The returned channel receives the status of the
+// The method sendHalf sends half a call. The returned channel receives the status of the
 // answer.
-func (h *bridged) sends(came []byte) (rest chan error, status chan int) {
+func (h *bridged) sendHalf(came []byte) (rest chan error, status chan int) {
 	rest, status = make(chan error), make(chan int, 1)
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", &half{bytes.NewReader(came), rest})
 	r.Header.Set("Content-Type", wire.ContentType)
@@ -51,7 +51,7 @@ func TestHalfACallHoldsNoPlace(t *testing.T) {
 	var rests []chan error
 	var statuses []chan int
 	for range 50 {
-		rest, status := h.sends(whole[:len(whole)-1])
+		rest, status := h.sendHalf(whole[:len(whole)-1])
 		rests, statuses = append(rests, rest), append(statuses, status)
 	}
 	eventually.Until(t, 10*time.Second, "they come", func() bool { return h.b.receiving.Load() == 50 })
@@ -85,7 +85,7 @@ func TestIncomingCallsAreBounded(t *testing.T) {
 	}
 	h.b.receiving.Store(0)
 	large := make([]byte, bodyFree+1000)
-	rest, status := h.sends(large)
+	rest, status := h.sendHalf(large)
 	eventually.Until(t, 10*time.Second, "its bytes count", func() bool { return h.b.bodies.Load() == 1000 })
 	h.b.bodies.Add(bodiesMax - 2000)
 	if w := h.post(large, wire.ContentType); w.Code != 400 {

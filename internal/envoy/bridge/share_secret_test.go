@@ -31,10 +31,10 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "the secret is shared", func() bool {
 		return first.b.sealer.secret() == second.b.sealer.secret()
 	})
-	receipt := first.asked(first.question("/ai", "192.0.2.1"))[0].Receipt
+	receipt := first.askWithToken(first.question("/ai", "192.0.2.1"))[0].Receipt
 	// the second bridge gets a receipt that has already been redeemed
 	for _, h := range []*bridged{second, first} {
-		if a := h.asked(settling(receipt, "3"))[0]; a.Status != wire.StatusOK {
+		if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != wire.StatusOK {
 			t.Fatalf("a receipt of the first bridge: %+v", a)
 		}
 	}
@@ -45,7 +45,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 		}
 		return ends("settled") == 1 && ends("redeemed") == 1 // this is the secret of the bridge that came first
 	})
-	if used := first.usedIn(first.b.options.Store, "/ai", "192.0.2.1"); used != 3 {
+	if used := first.readUsedIn(first.b.options.Store, "/ai", "192.0.2.1"); used != 3 {
 		t.Errorf("%d are used, want 3", used)
 	}
 }
@@ -78,11 +78,11 @@ func TestSharingASecret(t *testing.T) {
 		first, second := open(t, shop, options), open(t, shop, options)
 		redeems := func(what string, receipt string, h *bridged, want wire.Status) {
 			t.Helper()
-			if a := h.asked(settling(receipt, "3"))[0]; a.Status != want {
+			if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != want {
 				t.Errorf("%s: status %d, want %d", what, a.Status, want)
 			}
 		}
-		given := func(h *bridged) string { return h.asked(h.question("/ai", "192.0.2.1"))[0].Receipt }
+		given := func(h *bridged) string { return h.askWithToken(h.question("/ai", "192.0.2.1"))[0].Receipt }
 		put := func(secret string) {
 			held.Store(&secret)
 			time.Sleep(secretEvery + 2*secretRetry)

@@ -42,5 +42,5 @@ func TestAPanicIsOneRequests(t *testing.T) {
 	if s.panics != 1 {
 		t.Errorf("%d are told of", s.panics)
 	}
-	s.passes(true, asked)
+	s.checkAnswer(true, asked)
 }

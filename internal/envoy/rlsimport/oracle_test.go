@@ -104,7 +104,7 @@ func TestImportedDecidesAlike(t *testing.T) {
 			if (got.OverallCode == pb.RateLimitResponse_OVER_LIMIT) != want {
 				t.Fatalf("%v, %d hits: over %t, want %t\n%v\n%s\n%s", descriptors, hits, !want, want, got, text, s.text)
 			}
-			if why := differ(got, verdicts); why != "" {
+			if why := compareAnswers(got, verdicts); why != "" {
 				t.Fatalf("%v, %d hits: %s\n%v\n%s\n%s", descriptors, hits, why, got, text, s.text)
 			}
 			for _, v := range verdicts {
@@ -123,9 +123,9 @@ func TestImportedDecidesAlike(t *testing.T) {
 	}
 }
 
-// The function differ compares the answers for each descriptor. A limit of 0 denies without a store
-// call, so the other limits' counters are then unknown.
-func differ(got *pb.RateLimitResponse, verdicts []verdict) string {
+// The function compareAnswers compares the answers for each descriptor. A limit of 0 denies without
+// a store call, so the other limits' counters are then unknown.
+func compareAnswers(got *pb.RateLimitResponse, verdicts []verdict) string {
 	for _, v := range verdicts {
 		if v.limit != nil && v.limit.count == 0 && !v.limit.shadow {
 			return ""

@@ -141,9 +141,9 @@ func (f *far) calls() (calls, atOnce int) {
 	return calls, atOnce
 }
 
-// The method used returns the number of units of a counter that are charged and not refunded, and
-// the number refunded.
-func (f *far) used(key string) (used, returned int64) {
+// The method readUsed returns the number of units of a counter that are charged and not refunded,
+// and the number refunded.
+func (f *far) readUsed(key string) (used, returned int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.charged[key] - f.returned[key], f.returned[key]
@@ -286,7 +286,7 @@ func TestAStoreThatIsFarAway(t *testing.T) {
 				all.Wait()
 				time.Sleep(time.Second) // the test waits until all abandoned calls have ended
 				f.close(s)
-				used, _ := f.used("a")
+				used, _ := f.readUsed("a")
 				if books.failed > 300 || books.denied > 0 {
 					t.Errorf("%d of %d requests failed, %d were denied", books.failed, books.requests, books.denied)
 				}

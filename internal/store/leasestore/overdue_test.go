@@ -50,7 +50,7 @@ func TestCallsThatHang(t *testing.T) {
 					t.Errorf("a request took %v", books.slowest)
 				}
 				for key, admitted := range books.admitted {
-					if used, _ := f.used(key); used < admitted && l.Algorithm() != counter.TokenBucket {
+					if used, _ := f.readUsed(key); used < admitted && l.Algorithm() != counter.TokenBucket {
 						t.Errorf("%s: %d charged, %d admitted", key, used, admitted)
 					}
 				}
@@ -98,7 +98,7 @@ func TestFirstContact(t *testing.T) {
 					t.Errorf("%d of 1000 requests failed, %d admitted with %d calls", books.failed, books.admitted["a"], calls)
 				}
 				f.close(s)
-				if used, _ := f.used("a"); used != 1000 {
+				if used, _ := f.readUsed("a"); used != 1000 {
 					t.Errorf("the store has charged %d", used)
 				}
 			})
@@ -121,7 +121,7 @@ func TestAnOvertakenCall(t *testing.T) {
 			t.Errorf("%d calls, %d at once, %d admitted, %d failed", calls, atOnce, books.admitted["a"], books.failed)
 		}
 		f.close(s)
-		if used, _ := f.used("a"); used != 3 {
+		if used, _ := f.readUsed("a"); used != 3 {
 			t.Errorf("the store has charged %d, want 3", used)
 		}
 	})

@@ -109,16 +109,16 @@ func (s *Store) penalty(_ testing.TB, key []byte) (until counter.Micros, violati
 	return slot.State.At, slices.Clone(slot.Violations)
 }
 
-func subject(t testing.TB) storetest.Subject {
+func newSubject(t testing.TB) storetest.Subject {
 	p := open(t, 0)
 	p.slack = backwards
 	return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter, Penalty: p.penalty}
 }
 
-func TestPassesTheExam(t *testing.T) { storetest.Run(t, subject) }
+func TestPassesTheExam(t *testing.T) { storetest.Run(t, newSubject) }
 
 func TestAgreesWithTheModelOnLongTraffic(t *testing.T) {
-	storetest.RunRandom(t, subject, racescale.Long(100_000))
+	storetest.RunRandom(t, newSubject, racescale.Long(100_000))
 }
 
 func TestCollidingKeysStayDistinct(t *testing.T) {

@@ -38,7 +38,7 @@ func TestSentinelFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	masterView := redistest.StartSentinel(t)
 	f := start(t, openSentinel(t, masterView, Options{}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	master := masterView.Master()
 	masterView.Sentinels[0].Kill()
 	master.Kill()
@@ -46,7 +46,7 @@ func TestSentinelFailoverUnderLoad(t *testing.T) {
 	masterView.AwaitFailover(master)
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, masterView.Master(), true)
+	f.checkAtMostOnce(t, masterView.Master(), true)
 }
 
 // TestOrderlySentinelFailoverUnderLoad: an orderly failover loses nothing, and the old master
@@ -56,11 +56,11 @@ func TestOrderlySentinelFailoverUnderLoad(t *testing.T) {
 	masterView := redistest.StartSentinel(t)
 	// Leave processor time to the sentinels.
 	f := startPaced(t, openSentinel(t, masterView, Options{}), 32, time.Millisecond)
-	f.some(t)
+	f.awaitAnswers(t)
 	masterView.Failover()
-	f.some(t)
+	f.awaitAnswers(t)
 	f.end(t)
-	f.atMostOnce(t, masterView.Master(), true)
+	f.checkAtMostOnce(t, masterView.Master(), true)
 }
 
 // TestSentinelsThatKnowOfFewerFailovers: the answer of a sentinel that was cut off is ignored, but
@@ -182,9 +182,9 @@ func TestSentinelsThatForget(t *testing.T) {
 			s.rediscover()
 			return s.epoch.Load() > 0 == failovers && s.lost.Load() == nil && s.only.Load().address.target == masterView.Master().Addr
 		})
-		working(t, s)
+		callUntilAnswered(t, s)
 	}
-	working(t, s)
+	callUntilAnswered(t, s)
 	masterView.Failover()
 	believes(true)
 	masterView.Forget()

@@ -21,7 +21,7 @@ import (
 // Concurrent processes admit no more than the limit, and in the end no less.
 func TestShardsOfACluster(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	const shards, processes, clients, count = 8, 3, 4, 2400
 	source := policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "all", PerNone: true, Shards: shards,
 		Limits: []counter.Limit{*limittest.New(t, fmt.Sprintf("%d/31d fixed_window", count))}}}}

@@ -147,7 +147,7 @@ type foreign struct {
 	plant      []string // the command that writes it, with key foreignKey
 }
 
-func foreigners() []foreign {
+func foreignClients() []foreign {
 	texts := []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow, counter.TokenBucket}
 	logs, bucket := []counter.Algorithm{counter.SlidingLog}, []counter.Algorithm{counter.TokenBucket}
 	all := append(logs, texts...)
@@ -182,7 +182,7 @@ func foreigners() []foreign {
 // counters continue to work.
 func TestCorruptCounters(t *testing.T) {
 	s := redistest.Start(t)
-	for _, f := range foreigners() {
+	for _, f := range foreignClients() {
 		for _, a := range f.algorithms {
 			t.Run(f.name+"/"+a.Label(), func(t *testing.T) { f.meet(t, s, a) })
 		}

@@ -95,7 +95,7 @@ func TestExamFailsBrokenStores(t *testing.T) {
 
 // TestRandomTrafficFailsBrokenStores: random traffic must also detect broken stores.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
-	failing(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
+	checkMutants(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
 		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
 		"a clock back over a boundary goes on", "yesterday's receipt buys nothing today", "a changed zone keeps the day",
 		"a penalty grows with the violations", "a penalty lasts as long as it says", "one violation until its wait is over",
@@ -108,7 +108,7 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 // TestOracleFailsBrokenStores: the oracle does not use the model, so it must detect broken stores
 // without it.
 func TestOracleFailsBrokenStores(t *testing.T) {
-	failing(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
+	checkMutants(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
 		"a whole limit, and no more", "a refund goes to its window", "never below zero", "debt of at most one window",
 		"windows are aligned to the epoch", "waits are the truth", "reset and next say what they say",
 		"a calendar window is the zone's", "the store's clock says which period it is", "yesterday's receipt buys nothing today",
@@ -119,8 +119,9 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 
-// The function failing fails the test for each broken store of the promises that passes the exam.
-func failing(t *testing.T, promises []string, examine func(e *examiner)) {
+// The function checkMutants fails the test for each broken store of the promises that passes the
+// exam.
+func checkMutants(t *testing.T, promises []string, examine func(e *examiner)) {
 	for _, promise := range promises {
 		if len(mutants[promise]) == 0 {
 			t.Errorf("no broken store of %q", promise)

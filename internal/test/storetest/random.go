@@ -93,7 +93,7 @@ func compare(e *examiner, tr *traffic, steps int) {
 			continue
 		}
 		for i := range checks {
-			if !alike(&want[i], &got[i]) {
+			if !sameAnswer(&want[i], &got[i]) {
 				e.Fatalf("step %d at %d, check %d of\n%s: the answer (-model +store):\n%s", step, tr.now, i+1,
 					describe(checks), cmp.Diff(want[i], got[i]))
 			}
@@ -126,7 +126,7 @@ func (p *pair) forget(checks []corecounter.Check) {
 		if !p.fresh[key] {
 			continue
 		}
-		if nothing(p.holds(p, c)) {
+		if isZero(p.holds(p, c)) {
 			delete(p.model.counters, key)
 			delete(p.fresh, key)
 			delete(p.written, key)
@@ -147,7 +147,9 @@ func (p *pair) forget(checks []corecounter.Check) {
 
 // isFresh reports whether the stored state equals a new counter under the limit that it was written
 // with.
-func (w *written) isFresh(p *pair) bool { return nothing(kept(w.check, p.modelHolds(&w.check), p.now)) }
+func (w *written) isFresh(p *pair) bool {
+	return isZero(keptSlot(w.check, p.modelHolds(&w.check), p.now))
+}
 
 // The method over reports whether the period of a calendar counter has ended. If a clock was ahead
 // when the counter was written, that period may be later than the periods listed in the check.
@@ -179,7 +181,7 @@ func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
 	c := &checks[i]
 	after := p.modelHolds(c)
-	want, got := kept(*c, after, p.now), kept(*c, p.holds(p, c), p.now)
+	want, got := keptSlot(*c, after, p.now), keptSlot(*c, p.holds(p, c), p.now)
 	if !sameSlot(&want, &got) {
 		p.Fatalf("step %d at %d, check %d of\n%s: the counter (-model +store):\n%s", step, p.now, i+1,
 			describe(checks), cmp.Diff(want, got, slotsByContent))
@@ -190,12 +192,12 @@ func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecou
 	}
 	if p.model.wrote[key] {
 		p.written[key] = append(p.written[key], written{*c, p.traffic.find(c.Key).calendar})
-		p.fresh[key] = p.fresh[key] || nothing(want)
+		p.fresh[key] = p.fresh[key] || isZero(want)
 	}
 }
 
-// The function alike compares two answers: decisions exactly, computed spans within waitSlack.
-func alike(a, b *corecounter.Result) bool {
+// The function sameAnswer compares two answers: decisions exactly, computed spans within waitSlack.
+func sameAnswer(a, b *corecounter.Result) bool {
 	x, y := *a, *b
 	for _, spans := range [][2]*corecounter.Micros{{&x.Wait, &y.Wait}, {&x.Reset, &y.Reset}, {&x.Next, &y.Next}} {
 		if d := *spans[0] - *spans[1]; d >= -waitSlack && d <= waitSlack && (*spans[0] == 0) == (*spans[1] == 0) {

@@ -24,7 +24,7 @@ type forgetful struct {
 func (f *forgetful) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	f.mu.Lock()
 	for key, c := range f.written {
-		if nothing(kept(c, f.counters[key], f.now)) {
+		if isZero(keptSlot(c, f.counters[key], f.now)) {
 			delete(f.counters, key)
 			delete(f.written, key)
 		}

@@ -60,9 +60,9 @@ type line struct {
 // repeatMax bounds the repetitions in a story.
 const repeatMax = 10_000
 
-// The function unrolled returns the lines of a file without comments. Lines between repeat and end
-// are repeated.
-func unrolled(text string) (out []line, err error) {
+// The function unrollLines returns the lines of a file without comments. Lines between repeat and
+// end are repeated.
+func unrollLines(text string) (out []line, err error) {
 	var block []line
 	times := 0
 	scanner := bufio.NewScanner(strings.NewReader(text))
@@ -97,7 +97,7 @@ func unrolled(text string) (out []line, err error) {
 // ParseStories reads a vector file. The error names the line.
 func ParseStories(text string) ([]Story, error) {
 	p := &storyReader{}
-	lines, err := unrolled(text)
+	lines, err := unrollLines(text)
 	if err != nil {
 		return nil, err
 	}

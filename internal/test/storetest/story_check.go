@@ -127,7 +127,7 @@ func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard
 	if refundable {
 		words = words[:len(words)-1]
 	}
-	words, age, err := aged(words)
+	words, age, err := cutAge(words)
 	if err != nil {
 		return c, "", "", err
 	}
@@ -156,8 +156,8 @@ func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard
 	return c, receipt, guard, nil
 }
 
-// The function aged removes age SPAN from the end of a check.
-func aged(words []string) (rest []string, age corecounter.Micros, err error) {
+// The function cutAge removes age SPAN from the end of a check.
+func cutAge(words []string) (rest []string, age corecounter.Micros, err error) {
 	last := len(words) - 2
 	if last < 2 || words[last] != "age" {
 		return words, 0, nil
