@@ -144,11 +144,13 @@ race: $(if $(READY),,setup) ## packages that share memory between goroutines, un
 # Stories of the native module that share memory between workers and goroutines in every way.
 RACE_STORIES := TestModule|TestModuleLeases|TestModuleNeverOver|TestModuleUpdates|TestModuleClientsLeave|TestModuleWorkers|TestModuleServesOperatorsOnce
 
+# The race detector of a shared library needs its data at a low address, where setarch -L puts it.
 .PHONY: race-module
-race-module: $(if $(READY),,setup build) ## stories of the native module in a real Envoy, the library itself under the race detector
+race-module: setup build ## stories of the native module in a real Envoy, the library itself under the race detector
 	@mkdir -p .cache/race && ln -sf $(CURDIR)/bin/caddy $(CURDIR)/bin/penstock .cache/race/
+	@printf '#!/bin/sh\nexec setarch -L %s "$$@"\n' "$${PENSTOCK_ENVOY:-$(CURDIR)/.cache/envoy/bin/envoy}" >.cache/race/envoy && chmod +x .cache/race/envoy
 	CGO_ENABLED=1 $(GO) build -race -buildmode=c-shared -ldflags '-s -w' -o .cache/race/libpenstock.so ./envoy-module
-	PENSTOCK_BIN=$(CURDIR)/.cache/race $(TEST) -count=1 -vet=off -timeout 30m -run '^($(RACE_STORIES))$$' ./e2e
+	GORACE=halt_on_error=1 PENSTOCK_ENVOY=$(CURDIR)/.cache/race/envoy PENSTOCK_BIN=$(CURDIR)/.cache/race $(TEST) -count=1 -vet=off -timeout 30m -run '^($(RACE_STORIES))$$' ./e2e
 
 .PHONY: again
 again: ## run once more, alone, the tests that failed beside others in make test

@@ -46,7 +46,7 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 // Provision registers the metrics with the admin endpoint of a configuration. After a rejected
 // configuration, Caddy serves the registry of that configuration, although the app of the previous
 // one runs on, and the rejected app may not have registered any metrics.
-func (*Admin) Provision(ctx caddy.Context) error { return register(ctx.GetMetricsRegistry()) }
+func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
 
 // Routes returns the endpoints.
 func (Admin) Routes() []caddy.AdminRoute {

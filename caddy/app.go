@@ -126,7 +126,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.Control != nil { // from now on, because requests may come before Start opens the feed
 		a.unmeter = usageMeter.Use()
 	}
-	return register(ctx.GetMetricsRegistry())
+	return registerMetrics(ctx.GetMetricsRegistry())
 }
 
 func (a *App) openStore() error {

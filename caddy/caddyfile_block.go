@@ -143,7 +143,7 @@ func (b *block) word() {
 	case word == "user", word == "tenant", word == "tier":
 		b.source(word)
 	case !slices.Contains(ruleWords, word):
-		b.plain(b.tree)
+		b.readSetting(b.tree)
 	case b.line == nil:
 		b.problem(word, "belongs to a rule", fmt.Sprintf("write rule NAME { %s ... }, or the limit on the first line", word))
 		b.skip()
@@ -190,14 +190,14 @@ func (b *block) filePath(word string, args []string, file *string) {
 	case *file != "":
 		b.problem(word, "is listed twice", "keep one file")
 	default:
-		*file = absolute(b.d, args[0])
+		*file = resolveInCaddyfile(b.d, args[0])
 	}
 }
 
-// The function absolute resolves a path relative to the Caddyfile, as import does. The working
-// directory of a service is rarely where its files are, and "caddy reload" may run in a different
-// one.
-func absolute(d *caddyfile.Dispenser, path string) string {
+// The function resolveInCaddyfile resolves a path relative to the Caddyfile, as import does. The
+// working directory of a service is rarely where its files are, and "caddy reload" may run in a
+// different one.
+func resolveInCaddyfile(d *caddyfile.Dispenser, path string) string {
 	if filepath.IsAbs(path) || strings.HasPrefix(path, "{") {
 		return path
 	}
@@ -271,7 +271,7 @@ func (b *block) matchWord(into *syntax.Node) {
 	word := d.Val()
 	lacks, known := matchNames[word]
 	if !known {
-		b.plain(into)
+		b.readSetting(into)
 		return
 	}
 	at := place(d)
@@ -300,15 +300,15 @@ var flags = []string{"enabled", "unverified", "expose", "quota", "case_sensitive
 // The variable files are the settings whose value is a file path.
 var files = []string{"jwks_file", "secret_file", "keys_file"}
 
-// The method plain reads any setting with its values. internal/policyfile decides whether it
+// The method readSetting reads any setting with its values. internal/policyfile decides whether it
 // exists.
-func (b *block) plain(into *syntax.Node) {
+func (b *block) readSetting(into *syntax.Node) {
 	d := b.d
 	word, at := d.Val(), place(d)
 	args := d.RemainingArgs()
 	inner := syntax.Map(at)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		b.plain(inner)
+		b.readSetting(inner)
 	}
 	if len(args) > 0 && len(inner.Entries) > 0 {
 		b.problem(word, "has values and a block", "write one of them")
@@ -326,7 +326,7 @@ func (b *block) plain(into *syntax.Node) {
 	case len(args) == 1 && args[0] == "[]":
 		value = syntax.List(at)
 	case len(args) == 1 && slices.Contains(files, word):
-		value = syntax.Text(at, absolute(d, args[0]))
+		value = syntax.Text(at, resolveInCaddyfile(d, args[0]))
 	default:
 		value = oneOrMany(at, args)
 	}
@@ -355,7 +355,7 @@ func (b *block) lineAndBlock() *syntax.Node {
 		into.Set(args[0], at, value)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		b.plain(into)
+		b.readSetting(into)
 	}
 	return into
 }

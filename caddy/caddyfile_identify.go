@@ -56,7 +56,7 @@ func (b *block) namedMethod(path, kind, remedy string) *syntax.Node {
 		return inner
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		b.plain(inner)
+		b.readSetting(inner)
 	}
 	return inner
 }
@@ -87,7 +87,7 @@ func (b *block) sourceFrom(word string) {
 	kind, at := d.Val(), place(d)
 	from := syntax.Map(at)
 	if kind == "host_label" {
-		b.plain(from)
+		b.readSetting(from)
 	} else {
 		from.Set(kind, at, b.namedMethod(word+" "+kind, kind, sourceRemedy(word)))
 	}

@@ -49,7 +49,7 @@ func (b *block) ruleWord(rule *syntax.Node) {
 	case "response":
 		b.response(rule)
 	default:
-		b.plain(rule)
+		b.readSetting(rule)
 	}
 }
 
@@ -102,7 +102,7 @@ func (b *block) action(rule *syntax.Node) {
 	}
 	throttle := syntax.Map(at)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		b.plain(throttle)
+		b.readSetting(throttle)
 	}
 	if len(throttle.Entries) > 0 {
 		rule.Set("throttle", at, throttle)
@@ -133,7 +133,7 @@ func (b *block) response(rule *syntax.Node) {
 				b.responseHeader(headers)
 			}
 		default:
-			b.plain(response)
+			b.readSetting(response)
 		}
 	}
 	if len(headers.Entries) > 0 {
@@ -191,7 +191,7 @@ func (b *block) costHeader(at string) *syntax.Node {
 		if d.Val() == "match" {
 			b.merge(entry, "match")
 		} else {
-			b.plain(entry)
+			b.readSetting(entry)
 		}
 	}
 	return entry

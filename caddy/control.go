@@ -157,9 +157,9 @@ func (b *block) readControlBlock() {
 		case len(args) != 1:
 			b.problem(place, "takes one argument", "write "+word+" and a value")
 		case word == "token_file":
-			b.control.TokenFile = absolute(b.d, args[0])
+			b.control.TokenFile = resolveInCaddyfile(b.d, args[0])
 		case word == "spool":
-			b.control.Spool = absolute(b.d, args[0])
+			b.control.Spool = resolveInCaddyfile(b.d, args[0])
 		case word == "spool_bytes":
 			n, err := strconv.ParseInt(args[0], 10, 64)
 			if b.control.SpoolBytes = n; err != nil || n < feed.SpoolBytesMin {

@@ -60,16 +60,16 @@ func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bo
 	if config == nil || len(config.Routes) == 0 {
 		return false
 	}
-	if !slices.ContainsFunc(routes, beingSetUp) {
+	if !slices.ContainsFunc(routes, isProvisioning) {
 		return true
 	}
 	for i := range config.Routes {
 		route := &config.Routes[i]
-		if route.Terminal && !endsInAnswer(route) {
+		if route.Terminal && !endsWithResponse(route) {
 			route.HandlersRaw = append(route.HandlersRaw, answerJSON)
 		}
 	}
-	if !endsInAnswer(&config.Routes[len(config.Routes)-1]) || config.Routes[len(config.Routes)-1].MatcherSetsRaw != nil {
+	if !endsWithResponse(&config.Routes[len(config.Routes)-1]) || config.Routes[len(config.Routes)-1].MatcherSetsRaw != nil {
 		config.Routes = append(config.Routes, caddyhttp.Route{HandlersRaw: []json.RawMessage{answerJSON}})
 	}
 	if first := config.Routes[0].HandlersRaw; len(first) != 1 || string(first[0]) != string(mergeJSON) {
@@ -78,8 +78,8 @@ func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bo
 	return true
 }
 
-// beingSetUp reports whether Caddy has not yet created all handlers of a route.
-func beingSetUp(route caddyhttp.Route) bool {
+// isProvisioning reports whether Caddy has not yet created all handlers of a route.
+func isProvisioning(route caddyhttp.Route) bool {
 	return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0
 }
 
@@ -88,7 +88,7 @@ var (
 	mergeJSON  = json.RawMessage(`{"handler":"penstock_answer","merge":true}`)
 )
 
-func endsInAnswer(route *caddyhttp.Route) bool {
+func endsWithResponse(route *caddyhttp.Route) bool {
 	n := len(route.HandlersRaw)
 	return n > 0 && string(route.HandlersRaw[n-1]) == string(answerJSON)
 }

@@ -60,7 +60,7 @@ func (b *block) readEventsTo() {
 	case len(args) != 1:
 		b.problem(word, "takes one argument", "write events_to, then "+events.Forms)
 	case strings.Contains(args[0], "/") && !strings.HasPrefix(args[0], "syslog:"):
-		b.eventsTo = absolute(b.d, args[0])
+		b.eventsTo = resolveInCaddyfile(b.d, args[0])
 	default:
 		b.eventsTo = args[0]
 	}

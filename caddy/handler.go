@@ -141,8 +141,8 @@ func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
 	}
 }
 
-// The method complete sets what a policy file leaves to the handler.
-func (h *Handler) complete(d *policyfile.Document) error {
+// The method fillDefaults sets what a policy file leaves to the handler.
+func (h *Handler) fillDefaults(d *policyfile.Document) error {
 	h.fillFromBlock(d)
 	fillFromApp(d, &h.app.PolicyWords)
 	return h.name(d)
@@ -150,13 +150,13 @@ func (h *Handler) complete(d *policyfile.Document) error {
 
 // addSourced opens the policy of the handler that is in a file or in Redis.
 func (h *Handler) addSourced() error {
-	policies, tried, err := h.app.openSourced(h.Policy, h.PolicyRedis, h.place(), h.complete)
+	policies, tried, err := h.app.openSourced(h.Policy, h.PolicyRedis, h.place(), h.fillDefaults)
 	h.policies, h.tried = append(h.policies, policies...), append(h.tried, tried...)
 	return err
 }
 
 func (h *Handler) addShadow() error {
-	e, err := h.app.openShadowFile(h.ShadowPolicy, h.place(), h.complete)
+	e, err := h.app.openShadowFile(h.ShadowPolicy, h.place(), h.fillDefaults)
 	if err == nil {
 		h.tried = append(h.tried, e)
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// countingText returns the windows, algorithms and number of shards of a rule across all tiers,
+// describeCounting returns the windows, algorithms and number of shards of a rule across all tiers,
 // such as "60s sw, 86400s fw, 8 shards". These are part of the keys, so a rule whose value changes
 // on reload gets new counters.
-func countingText(rule *policyfile.Rule) string {
+func describeCounting(rule *policyfile.Rule) string {
 	var ways []string
 	count := func(limits policyfile.Words) {
 		for _, text := range limits {

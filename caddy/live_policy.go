@@ -148,7 +148,7 @@ func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 func countedBy(v *live.Version) map[ruleName]string {
 	all := make(map[ruleName]string, v.Ruleset.Len())
 	for i := range v.Ruleset.Len() {
-		all[ruleName{v.Document.Name, v.Ruleset.RuleName(i)}] = countingText(&v.Document.Rules[i])
+		all[ruleName{v.Document.Name, v.Ruleset.RuleName(i)}] = describeCounting(&v.Document.Rules[i])
 	}
 	return all
 }

@@ -39,8 +39,8 @@ func storesInUse(yield func(*store.Store) bool) {
 
 var collectors = append(append(common.Collectors(), metrics.Build("caddy")...), waitingGauge, invalidTargets, earlyRequests, metrics.Stores(storesInUse))
 
-// The function register puts the metrics into a configuration's registry.
-func register(registry *prometheus.Registry) error {
+// The function registerMetrics puts the metrics into a configuration's registry.
+func registerMetrics(registry *prometheus.Registry) error {
 	if registry == nil {
 		return nil // the context was created without a configuration
 	}

@@ -71,8 +71,9 @@ func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names a file and Redis: keep one")
 
-// The function idle reports whether a candidate is disabled, so that there is nothing to evaluate.
-func idle(candidate *live.Policy) bool {
+// The function isDisabled reports whether a candidate is disabled, so that there is nothing to
+// evaluate.
+func isDisabled(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled
 }
@@ -99,7 +100,7 @@ func (b *block) readPublished(name string) {
 		case *into != "":
 			b.problem("policy redis."+word, "is listed twice", "keep one")
 		case word == "state_dir":
-			*into = absolute(b.d, args[0])
+			*into = resolveInCaddyfile(b.d, args[0])
 		default:
 			*into = args[0]
 		}

@@ -198,7 +198,7 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 	}
 	switch {
 	case s.begun:
-	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || losesResponse(err):
+	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || isLostResponse(err):
 		s.status, s.cut = 0, true
 	case panics:
 	case err == nil:
@@ -215,11 +215,11 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 	}
 }
 
-// losesResponse reports whether an error of reverse_proxy means that a request was sent to the
+// isLostResponse reports whether an error of reverse_proxy means that a request was sent to the
 // upstream, but no response of it could be accepted. A client can cause that, for instance if the
 // upstream repeats what the client sent until its header is too large. A client cannot make the
 // upstream unreachable.
-func losesResponse(err error) bool {
+func isLostResponse(err error) bool {
 	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
 	return errors.As(err, &failed) && !errors.As(err, &dial) &&
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)

@@ -34,7 +34,7 @@ func startShadows(store counter.Store) *shadow.Runner {
 // known.
 func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *settlement) {
 	for _, candidate := range h.tried {
-		if idle(candidate) || !rec.begin(candidate) {
+		if isDisabled(candidate) || !rec.begin(candidate) {
 			continue
 		}
 		if s := h.app.tryRequest(candidate, r, denied); s != nil {

@@ -167,7 +167,7 @@ func (p *Plan) Counter(check int) Counter {
 	if l := p.asked[check].limit; l != nil {
 		u := &p.uses[use]
 		c.Policy, c.Whose, c.Hidden = l.text.Name, p.explainWhose(u.whose), u.rule.hidden
-		c.Limit, c.Shards, c.Granted = l.unsharded(), int(u.shards), p.grantedUnits(check)
+		c.Limit, c.Shards, c.Granted = l.wholeLimit(), int(u.shards), p.grantedUnits(check)
 		c.Own = p.countsClient(u.rule) || u.rule.missing == policy.MissingClient && p.clientPart != "" && !p.hasDimensions(u.rule)
 	}
 	return c

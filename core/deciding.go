@@ -41,7 +41,7 @@ func (p *Plan) decidingUse(d *Decision) int {
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {
-			limit = p.asked[check].limit.unsharded()
+			limit = p.asked[check].limit.wholeLimit()
 		}
 	}
 	if i := p.decidingUse(d); i >= 0 {

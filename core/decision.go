@@ -366,7 +366,7 @@ func (p *Plan) showLimit(d *Decision, check int) {
 		return
 	}
 	l := p.asked[check].limit
-	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.text.Name, l.unsharded(), check
+	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.text.Name, l.wholeLimit(), check
 	d.Remaining = p.Remaining(check)
 	d.Used = d.Limit.Capacity() - d.Remaining
 	d.Cost = p.Cost(check)

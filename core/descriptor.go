@@ -76,12 +76,12 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	}
 	p.credentials = p.credentials[:looked] // the credentials are verified again below
 	p.clientPart = p.identityPart(&p.who.Identity)
-	p.match(rs)
-	p.compete(rs)
+	p.matchRules(rs)
+	p.chooseWinners(rs)
 }
 
-// The method match sets p.matched to the rules that match the request.
-func (p *Plan) match(rs *Ruleset) {
+// The method matchRules sets p.matched to the rules that match the request.
+func (p *Plan) matchRules(rs *Ruleset) {
 	p.matched = rs.matcher.AppendMatches(p.matched[:0], &p.who.Request)
 	for i, condition := range p.matched {
 		p.matched[i] = rs.enabled[condition]
@@ -252,7 +252,7 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	}
 	if shown >= 0 {
 		l, result := p.asked[shown].limit, &p.results[shown]
-		s.Policy, s.Limit, s.Remaining, s.Reset = l.text.Name, l.unsharded(), p.Remaining(shown), result.Reset
+		s.Policy, s.Limit, s.Remaining, s.Reset = l.text.Name, l.wholeLimit(), p.Remaining(shown), result.Reset
 	}
 	return s
 }

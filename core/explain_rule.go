@@ -173,7 +173,7 @@ func (p *Plan) explainCheck(r *RuleExplanation, c int) {
 		}
 	}
 	r.Checks, r.Results = append(r.Checks, cloneCheck(p.checks[c])), append(r.Results, result)
-	r.Limited, r.Used = append(r.Limited, limit.unsharded()), append(r.Used, used)
+	r.Limited, r.Used = append(r.Limited, limit.wholeLimit()), append(r.Used, used)
 	r.Policies, r.Cost = append(r.Policies, limit.text.Name), p.checks[c].Cost
 }
 

@@ -20,7 +20,7 @@ func (rs *Ruleset) GrantWindows(rule string) (windows []string, sharded bool) {
 		sharded = sharded || r.sharded
 		add := func(limits []ruleLimit) {
 			for j := range limits {
-				if l := limits[j].unsharded(); l.Algorithm() == counter.FixedWindow {
+				if l := limits[j].wholeLimit(); l.Algorithm() == counter.FixedWindow {
 					windows = append(windows, l.WindowLabel())
 				}
 			}

@@ -86,7 +86,7 @@ func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ru
 		return limits
 	}
 	known := cache.raised.Load()
-	if known == nil || !raisedFrom(*known, limits, &units) {
+	if known == nil || !isRaisedFrom(*known, limits, &units) {
 		made := raiseBy(r.name, limits, &units)
 		known = &made
 		cache.raised.Store(known)
@@ -118,14 +118,14 @@ func (rs *Ruleset) sameWindow(l *counter.Limit, g *policy.Grant, now counter.Mic
 	return b[1] <= g.At && g.At < b[2]
 }
 
-// raisedFrom reports whether the limits are those that raiseBy would return.
-func raisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) bool {
+// isRaisedFrom reports whether the limits are those that raiseBy would return.
+func isRaisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) bool {
 	if len(raised) != len(limits) {
 		return false
 	}
 	for i := range limits {
 		l, from := &raised[i], &limits[i]
-		if l.tail != from.tail || l.limit.Count() != raisedCount(&from.limit, units[i]) ||
+		if l.tail != from.tail || l.limit.Count() != raiseCount(&from.limit, units[i]) ||
 			units[i] == 0 && (l.limit.Capacity() != from.limit.Capacity() || !l.sameRegion(from)) {
 			return false
 		}
@@ -133,7 +133,7 @@ func raisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) boo
 	return true
 }
 
-func raisedCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
+func raiseCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
 
 // raiseBy compiles the limits with more units. Limits without a grant keep the data about their
 // region.
@@ -142,7 +142,7 @@ func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) [
 	for i := range limits {
 		l := &limits[i].limit
 		if sources[i] = *l; units[i] > 0 {
-			sources[i], _ = l.Resized(raisedCount(l, units[i]), 0) // the count is within its bounds
+			sources[i], _ = l.Resized(raiseCount(l, units[i]), 0) // the count is within its bounds
 		}
 	}
 	made := compileLimits(rule, sources)

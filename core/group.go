@@ -54,17 +54,17 @@ func (rs *Ruleset) rank() {
 	}
 }
 
-// The method compete reduces p.matched to the rules in play: the rules outside any group, and the
-// winner of each group. A rule that is skipped because the request lacks a dimension does not
+// The method chooseWinners reduces p.matched to the rules in play: the rules outside any group, and
+// the winner of each group. A rule that is skipped because the request lacks a dimension does not
 // compete.
 //
 // Servers may read a path in more than one way. A rule that matches only some of the readings does
 // not exclude other rules: it is in play together with the winner for the other readings. So a
 // client cannot avoid a rule by spelling the path differently.
 //
-// Finally, compete removes the rules that other rules in play replace. No other rule takes their
+// Finally, the method removes the rules that other rules in play replace. No other rule takes their
 // place.
-func (p *Plan) compete(rs *Ruleset) {
+func (p *Plan) chooseWinners(rs *Ruleset) {
 	if len(p.winners) < rs.groups {
 		p.winners = append(p.winners, make([]int32, rs.groups-len(p.winners))...)
 	}

@@ -92,7 +92,7 @@ func (r *Inputs) source(s policy.Source) {
 }
 
 func (r *Inputs) rule(rule *policy.Rule) {
-	r.match(&rule.Match)
+	r.addMatch(&rule.Match)
 	for _, d := range rule.Per {
 		switch d.Kind {
 		case policy.PerHeader:
@@ -102,14 +102,14 @@ func (r *Inputs) rule(rule *policy.Rule) {
 		}
 	}
 	for i := range rule.Cost {
-		r.match(&rule.Cost[i].Match)
+		r.addMatch(&rule.Cost[i].Match)
 		if name := rule.Cost[i].Header; name != "" {
 			r.header(name)
 		}
 	}
 }
 
-func (r *Inputs) match(m *policy.Match) {
+func (r *Inputs) addMatch(m *policy.Match) {
 	for i := range m.Header {
 		r.header(m.Header[i].Name)
 	}

@@ -166,7 +166,7 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 		p.appendUse(rs, policyItself)
 		return
 	}
-	if p.match(rs); len(p.matched) == 0 {
+	if p.matchRules(rs); len(p.matched) == 0 {
 		return
 	}
 	if p.trace != nil {
@@ -184,7 +184,7 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 		return
 	}
 	p.clientPart = p.identityPart(&p.who.Identity)
-	p.compete(rs)
+	p.chooseWinners(rs)
 	excused, guard := p.records.exempt || p.who.Find(rs.exempt) != nil, 0
 	if !excused {
 		guard = p.addGuard(rs)

@@ -67,9 +67,9 @@ func shardsOf(limits []ruleLimit) uint64 {
 	return uint64(limits[0].shard.count)
 }
 
-// The method unsharded returns the limit as clients see it: the whole limit if it is spread over
+// The method wholeLimit returns the limit as clients see it: the whole limit if it is spread over
 // shards.
-func (l *ruleLimit) unsharded() *counter.Limit {
+func (l *ruleLimit) wholeLimit() *counter.Limit {
 	if l.shard != nil {
 		return &l.shard.whole
 	}

@@ -77,7 +77,7 @@ func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 		n = min(n, l.Count(), l.Capacity()/how.dearest, min(l.Count(), l.Capacity())/max(1, how.settled))
 	}
 	for ; n > 1; n-- {
-		if spreadOver(limits, n) {
+		if spreadLimits(limits, n) {
 			return
 		}
 	}
@@ -114,9 +114,9 @@ func (how shardSpec) overShared(limits []ruleLimit) {
 // partOf returns n divided by parts, rounded down, but not less than least and not more than n.
 func partOf(n, parts, least int64) int64 { return min(n, max(n/parts, least)) }
 
-// spreadOver spreads limits over n shards. If one of them cannot be divided, ok is false and none
+// spreadLimits spreads limits over n shards. If one of them cannot be divided, ok is false and none
 // is changed.
-func spreadOver(limits []ruleLimit, n int64) (ok bool) {
+func spreadLimits(limits []ruleLimit, n int64) (ok bool) {
 	shards := make([]shard, len(limits))
 	for i := range limits {
 		l, s := &limits[i].limit, &shards[i]

@@ -356,7 +356,7 @@ func TestShardsOfAClientsOwn(t *testing.T) {
 			plan := new(Plan)
 			plan.Add(mustCompile(t, policy), a)
 			checks := plan.Checks()
-			if len(checks) != 3 || checks[0].Limit.String() != c.part || plan.asked[0].limit.unsharded().String() != c.whole ||
+			if len(checks) != 3 || checks[0].Limit.String() != c.part || plan.asked[0].limit.wholeLimit().String() != c.whole ||
 				checks[1].Limit.String() != "2/1m" || checks[2].Limit.String() != "6/1m" || int(plan.uses[0].shards) != c.shards {
 				t.Errorf("%s, cost %d: %s, %s and %s over %d", c.own, c.cost, checks[0].Limit, checks[1].Limit, checks[2].Limit, plan.uses[0].shards)
 			}

@@ -45,7 +45,7 @@ func (p *plugin) Start() (valid bool) {
 		return false
 	}
 	p.host = newHost(p.id)
-	if p.filter, err = filter.New(provoked(p.host), configuration); err != nil {
+	if p.filter, err = filter.New(withProvocation(p.host), configuration); err != nil {
 		abi.Critical("penstock: the configuration is rejected: " + err.Error())
 		return false
 	}

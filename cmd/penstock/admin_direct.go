@@ -97,7 +97,7 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 
 // readPolicy reads the policy file.
 func (d *directTarget) readPolicy() (*operator.Policy, io.Closer, error) {
-	document, err := readCounted(d.policy, d.name, d.region, os.Stdin)
+	document, err := readRedisPolicy(d.policy, d.name, d.region, os.Stdin)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -97,8 +97,8 @@ func (a *admin) post(ctx context.Context, path string, body any) ([]byte, error)
 	return a.send(ctx, http.MethodPost, path, nil, bytes.NewReader(text))
 }
 
-// The function decoded decodes the JSON reply of a call, or returns the error of the call.
-func decoded[T any](reply []byte, err error) (*T, error) {
+// The function decodeReply decodes the JSON reply of a call, or returns the error of the call.
+func decodeReply[T any](reply []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}

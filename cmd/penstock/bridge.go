@@ -174,7 +174,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	o := bridge.Options{PolicyFile: f.policy, Region: f.region, ShadowPolicyFile: f.shadow, Policy: document, Token: token, AdminToken: adminToken, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
+	o := bridge.Options{PolicyFile: f.policy, Region: f.region, ShadowPolicyFile: f.shadow, Policy: document, Token: token, AdminToken: adminToken, Shared: namesServer(&f.redis), CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: listen.Called, Hosts: f.hosts, Logger: logger}
 	if host, _, err := net.SplitHostPort(f.listen); err == nil {
 		o.Hosts = append(o.Hosts, host)
@@ -214,7 +214,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if opened.Redis != nil {
 		defer fleet.Join(opened.Redis, b.Node()).Close()
 	}
-	return errors.Join(f.serve(ctx, b, &served{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
+	return errors.Join(f.serve(ctx, b, &serveArgs{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
 		tracer: o.Tracer, entrances: entrances}, logger), b.Close())
 }
 

@@ -54,7 +54,7 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 
 // redisFrom reads the address of Redis from the environment, unless a flag sets it.
 func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger) error {
-	flagged, mode := inRedis(&f.redis), f.redis.Mode
+	flagged, mode := namesServer(&f.redis), f.redis.Mode
 	said, err := redisVariables(&f.redis, getenv)
 	variable := modeVariable(getenv)
 	switch {

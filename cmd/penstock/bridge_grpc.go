@@ -77,7 +77,7 @@ func (o *overGRPC) drain() {
 }
 
 // serveEnvoy serves Envoy's gRPC protocols until it is drained.
-func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (*overGRPC, error) {
+func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (*overGRPC, error) {
 	o := new(overGRPC)
 	if s.rls.Network != "" {
 		observer := b.Observer()
@@ -114,7 +114,7 @@ const grpcWorkers = 64
 
 // serveGRPC serves gRPC at an entrance. patience is the maximum duration of a request,
 // measured from the arrival of its headers; 0 means no limit. Later errors are sent to ended.
-func (s *served) serveGRPC(at listen.Address, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
+func (s *serveArgs) serveGRPC(at listen.Address, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
 	options ...grpc.ServerOption) (*grpc.Server, error) {
 	listener, err := s.open(at, grpcConnectionsMax, logger)
 	if err != nil {
@@ -158,7 +158,7 @@ type grpcGuard struct {
 // cancelled.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	patience, v := g.patience, connOf(ctx)
-	if g.token != "" && !shows(info.Header, g.token) {
+	if g.token != "" && !hasToken(info.Header, g.token) {
 		if info.FullMethodName != healthpb.Health_Check_FullMethodName {
 			return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by "+
 				"initial_metadata of the grpc_service, as authorization: Bearer TOKEN")
@@ -210,9 +210,9 @@ func (a arriving) RecvMsg(m any) error {
 	return err
 }
 
-// The function shows reports whether the header contains the token. Its time depends only on the
+// The function hasToken reports whether the header contains the token. Its time depends only on the
 // token's length.
-func shows(header metadata.MD, token string) bool {
+func hasToken(header metadata.MD, token string) bool {
 	shown := header.Get("authorization")
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
 }

@@ -40,8 +40,8 @@ func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	return token, err
 }
 
-// The method guarded reports whether operators must send a token.
-func (f *operatorFlags) guarded() bool { return f.token != "" || f.tokenFile != "" }
+// The method requireToken reports whether operators must send a token.
+func (f *operatorFlags) requireToken() bool { return f.token != "" || f.tokenFile != "" }
 
 // entrance adds the address for operators, and reports whether other machines can reach it.
 func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
@@ -51,7 +51,7 @@ func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 	if e.admin, beyond, err = listen.Parse(f.listen); err != nil {
 		return false, fmt.Errorf("--admin-listen: %w", err)
 	}
-	if beyond && !f.guarded() {
+	if beyond && !f.requireToken() {
 		return false, fmt.Errorf("other machines can reach --admin-listen %q, and everyone that reaches it can reset any client's limits: "+
 			"give --admin-token-file, or listen on 127.0.0.1 or a Unix socket", f.listen)
 	}
@@ -60,7 +60,7 @@ func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 
 // serveOperators begins to serve operators, if there is an address for them. A Unix socket has no
 // TLS.
-func (s *served) serveOperators(b *bridge.Bridge, guarded bool, logger *slog.Logger) (*http.Server, error) {
+func (s *serveArgs) serveOperators(b *bridge.Bridge, guarded bool, logger *slog.Logger) (*http.Server, error) {
 	config := s.tls
 	if s.admin.Network == "unix" {
 		config = nil

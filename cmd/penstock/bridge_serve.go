@@ -43,8 +43,8 @@ const (
 	pongTime = 10 * time.Second
 )
 
-// The type served holds the arguments of serve besides the bridge itself.
-type served struct {
+// The type serveArgs holds the arguments of serve besides the bridge itself.
+type serveArgs struct {
 	store    counter.Store
 	metrics  *metrics.Metrics
 	outages  *enforce.Outages
@@ -56,10 +56,10 @@ type served struct {
 }
 
 // The method serve serves until ctx ends.
-func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, logger *slog.Logger) error {
+func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	defer reloads(b, logger)()
+	defer reloadOnSIGHUP(b, logger)()
 	listener, err := s.open(s.http, httpConnectionsMax, logger)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	server := httpServer(b.Handler(), s.tls, logger)
 	go func() { ended <- serveHTTP(server, listener) }()
 	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", s.tls != nil)
-	operators, err := s.serveOperators(b, f.operators.guarded(), logger)
+	operators, err := s.serveOperators(b, f.operators.requireToken(), logger)
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
@@ -119,8 +119,8 @@ func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *
 	return err
 }
 
-// The function reloads reads the policy file at each SIGHUP, until end is called.
-func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
+// The function reloadOnSIGHUP reads the policy file at each SIGHUP, until end is called.
+func reloadOnSIGHUP(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {

@@ -31,7 +31,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 			o.Metrics.StoreFailed(err)
 			o.Outages.Failed(err)
 		}}
-	if inRedis(&f.redis) {
+	if namesServer(&f.redis) {
 		url, err := fillIn(f.redis.URL)
 		if err != nil {
 			return nil, fmt.Errorf("--redis: %w", err)
@@ -64,7 +64,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 
 // The method misplaced returns an error if flags are given that do not apply to the kind of store.
 func (f *bridgeFlags) misplaced() error {
-	switch redis := inRedis(&f.redis); {
+	switch redis := namesServer(&f.redis); {
 	case redis && (f.countersMax != 0 || f.bytesMax != 0):
 		return errors.New("--counters-max and --bytes-max are for counting in memory; Redis is bounded by its own maxmemory")
 	case redis:

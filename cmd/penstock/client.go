@@ -75,7 +75,7 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 		flags.StringVar(&span, "for", "", "the end as a span from now, such as 1h or 7d")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if edit.Until, err = endOf(until, span, time.Now()); err != nil {
+		if edit.Until, err = parseEnd(until, span, time.Now()); err != nil {
 			return err
 		}
 		edit.Client = args[0]
@@ -131,7 +131,7 @@ func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*director
 	if err := directory.CheckUTF8("client", edit.Client); err != nil {
 		return nil, err
 	}
-	return decoded[directory.Change](c.admin.post(ctx, "edit", edit))
+	return decodeReply[directory.Change](c.admin.post(ctx, "edit", edit))
 }
 
 // lookUp returns a client's record and its latest changes.
@@ -143,7 +143,7 @@ func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operat
 	if n > 0 {
 		query.Set("n", fmt.Sprint(n))
 	}
-	return decoded[operator.ClientEntry](c.admin.ask(ctx, http.MethodGet, "record", query))
+	return decodeReply[operator.ClientEntry](c.admin.ask(ctx, http.MethodGet, "record", query))
 }
 
 // The method show returns the command that prints a client's record.
@@ -161,7 +161,7 @@ func (c *clientEdits) show() *cobra.Command {
 			return c.print(cmd.OutOrStdout(), entry, func(w io.Writer) {
 				writeRecord(w, entry.Client, entry.Record)
 				for _, note := range entry.Notes {
-					fmt.Fprintf(w, "note: %s\n", printable(note))
+					fmt.Fprintf(w, "note: %s\n", quoteUnprintable(note))
 				}
 			})
 		}}
@@ -180,8 +180,8 @@ func (c *clientEdits) history() *cobra.Command {
 			table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "TIME\tCLIENT\tACTOR\tCHANGE\tREASON")
 			for _, e := range entry.History {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(e.Name), printable(e.Actor), printable(string(e.Action)),
-					printable(e.Reason))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), quoteUnprintable(e.Name), quoteUnprintable(e.Actor), quoteUnprintable(string(e.Action)),
+					quoteUnprintable(e.Reason))
 			}
 			_ = table.Flush()
 		})
@@ -201,7 +201,7 @@ func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) erro
 // writeRecord prints a record for people.
 func writeRecord(w io.Writer, client string, r *directory.Record) {
 	if r == nil {
-		fmt.Fprintf(w, "%s has no record\n", printable(client))
+		fmt.Fprintf(w, "%s has no record\n", quoteUnprintable(client))
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -215,7 +215,7 @@ func writeRecord(w io.Writer, client string, r *directory.Record) {
 		if reason != "" {
 			value += ": " + reason
 		}
-		fmt.Fprintf(table, "%s\t%s\n", printable(name), printable(value))
+		fmt.Fprintf(table, "%s\t%s\n", quoteUnprintable(name), quoteUnprintable(value))
 	}
 	line("client", client, time.Time{}, "")
 	for _, field := range [][2]string{{"tier", r.Tier}, {"tenant", r.Tenant}, {"note", r.Note}} {

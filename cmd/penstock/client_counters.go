@@ -121,8 +121,8 @@ func warnOfGaps(out io.Writer, reply []byte) error {
 	}
 	for _, f := range report.Profiles {
 		for _, gap := range f.Unknown {
-			fmt.Fprintf(out, "warning: the %s of %s under the policy %q cannot be known: %s\n", printable(gap.What), printable(report.Client), f.Policy,
-				printable(gap.Why))
+			fmt.Fprintf(out, "warning: the %s of %s under the policy %q cannot be known: %s\n", quoteUnprintable(gap.What), quoteUnprintable(report.Client), f.Policy,
+				quoteUnprintable(gap.Why))
 		}
 	}
 	return nil

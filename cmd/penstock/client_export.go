@@ -145,7 +145,7 @@ func (e *exporting) clients(ctx context.Context) error {
 func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	record := one.Record
 	if record == nil {
-		entry, err := decoded[operator.ClientEntry](e.c.admin.ask(ctx, http.MethodGet, "record", url.Values{"client": {one.Client}, "n": {"1"}}))
+		entry, err := decodeReply[operator.ClientEntry](e.c.admin.ask(ctx, http.MethodGet, "record", url.Values{"client": {one.Client}, "n": {"1"}}))
 		if err != nil {
 			e.problem(one.Client, one.Problem)
 			return nil
@@ -165,14 +165,14 @@ func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 // The method problem reports a record that is left out.
 func (e *exporting) problem(name, why string) {
 	e.leftOut++
-	fmt.Fprintf(e.err, "left out: %s: %s\n", printable(name), printable(why))
+	fmt.Fprintf(e.err, "left out: %s: %s\n", quoteUnprintable(name), quoteUnprintable(why))
 }
 
 // The method keys prints the records of all keys.
 func (e *exporting) keys(ctx context.Context) error {
 	query := url.Values{"n": {fmt.Sprint(directory.KeyPageMax)}}
 	for {
-		page, err := decoded[directory.KeysShown](e.c.admin.ask(ctx, http.MethodGet, "keys", query))
+		page, err := decodeReply[directory.KeysShown](e.c.admin.ask(ctx, http.MethodGet, "keys", query))
 		if err != nil {
 			return err
 		}

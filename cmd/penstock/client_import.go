@@ -191,7 +191,7 @@ func (in *importing) readLine(ctx context.Context, line int, text []byte) error 
 
 // The method send sends the part.
 func (in *importing) send(ctx context.Context) error {
-	done, err := decoded[directory.Imported](in.admin.post(ctx, "import", &in.part))
+	done, err := decodeReply[directory.Imported](in.admin.post(ctx, "import", &in.part))
 	if err != nil {
 		if len(in.lines) == 0 {
 			return err
@@ -205,7 +205,7 @@ func (in *importing) send(ctx context.Context) error {
 	}
 	for _, one := range done.Notes {
 		if in.notes++; in.part.Check && in.notes <= importProblemsMax && one.Line >= 0 && one.Line < len(in.lines) {
-			fmt.Fprintf(in.err, "note: %s:%d: %s\n", in.name, in.lines[one.Line], printable(one.Text))
+			fmt.Fprintf(in.err, "note: %s:%d: %s\n", in.name, in.lines[one.Line], quoteUnprintable(one.Text))
 		}
 	}
 	in.total.Written += done.Written
@@ -217,6 +217,6 @@ func (in *importing) send(ctx context.Context) error {
 // The method problem prints the error in a line.
 func (in *importing) problem(line int, why string) {
 	if in.problems++; in.problems <= importProblemsMax {
-		fmt.Fprintf(in.err, "%s:%d: %s\n", in.name, line, printable(why))
+		fmt.Fprintf(in.err, "%s:%d: %s\n", in.name, line, quoteUnprintable(why))
 	}
 }

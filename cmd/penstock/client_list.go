@@ -78,7 +78,7 @@ func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*dir
 		return c.control.list(ctx, values)
 	}
 	values.Set("n", fmt.Sprint(query.Most))
-	return decoded[directory.Listing](c.admin.ask(ctx, http.MethodGet, "records", values))
+	return decodeReply[directory.Listing](c.admin.ask(ctx, http.MethodGet, "records", values))
 }
 
 // The method list returns a page of the clients in the database of a control plane.
@@ -107,11 +107,11 @@ func writeListing(w io.Writer, all *directory.Listing, now time.Time) {
 		for _, one := range all.Clients {
 			r := one.Record
 			if r == nil {
-				fmt.Fprintf(table, "%s\t%s\n", printable(one.Client), printable(one.Problem))
+				fmt.Fprintf(table, "%s\t%s\n", quoteUnprintable(one.Client), quoteUnprintable(one.Problem))
 				continue
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(one.Client), printable(r.Tier), printable(r.Tenant),
-				printable(strings.Join(slices.Sorted(maps.Keys(r.Limits)), ", ")), marked(r.Block, now), marked(r.Exempt, now), printable(r.Note))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", quoteUnprintable(one.Client), quoteUnprintable(r.Tier), quoteUnprintable(r.Tenant),
+				quoteUnprintable(strings.Join(slices.Sorted(maps.Keys(r.Limits)), ", ")), describeMark(r.Block, now), describeMark(r.Exempt, now), quoteUnprintable(r.Note))
 		}
 		_ = table.Flush()
 	}
@@ -120,8 +120,8 @@ func writeListing(w io.Writer, all *directory.Listing, now time.Time) {
 	}
 }
 
-// The function marked describes a block or an exemption as text: until when, and why.
-func marked(m *directory.Mark, now time.Time) string {
+// The function describeMark describes a block or an exemption as text: until when, and why.
+func describeMark(m *directory.Mark, now time.Time) string {
 	if m == nil {
 		return "-"
 	}
@@ -133,7 +133,7 @@ func marked(m *directory.Mark, now time.Time) string {
 		}
 	}
 	if m.Reason != "" {
-		text += ": " + printable(m.Reason)
+		text += ": " + quoteUnprintable(m.Reason)
 	}
 	return text
 }

@@ -99,8 +99,8 @@ func endpointRow(w io.Writer, text []byte) error {
 	if err := json.Unmarshal(text, &e); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(e.Policy), printable(e.Rule),
-		printable(e.Endpoint), printable(e.Region), e.Admitted, e.Denied, micros(e.P50), micros(e.P95), micros(e.P99))
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), quoteUnprintable(e.Policy), quoteUnprintable(e.Rule),
+		quoteUnprintable(e.Endpoint), quoteUnprintable(e.Region), e.Admitted, e.Denied, micros(e.P50), micros(e.P95), micros(e.P99))
 	return err
 }
 
@@ -114,11 +114,11 @@ func activeRow(w io.Writer, text []byte) error {
 	if err := json.Unmarshal(text, &a); err != nil {
 		return err
 	}
-	client := printable(a.Client)
+	client := quoteUnprintable(a.Client)
 	if a.Client == "" {
 		client = "(all others)"
 	}
-	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", a.At.Format(time.RFC3339), client, printable(a.Policy), printable(a.Rule),
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", a.At.Format(time.RFC3339), client, quoteUnprintable(a.Policy), quoteUnprintable(a.Rule),
 		a.Admitted, a.Denied, a.Units)
 	return err
 }

@@ -167,8 +167,8 @@ func newPolicyList() *cobra.Command {
 			}
 			fmt.Fprintln(table, "REVISION\tVERSION\tTIME\tACTOR\tCHANGE\tREASON")
 			for _, r := range all.Revisions {
-				fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Revision, r.Version, r.At.Format(time.RFC3339), printable(r.Actor), r.Action,
-					printable(r.Reason))
+				fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Revision, r.Version, r.At.Format(time.RFC3339), quoteUnprintable(r.Actor), r.Action,
+					quoteUnprintable(r.Reason))
 			}
 			return table.Flush()
 		}

@@ -37,7 +37,7 @@ func (f *controlFlags) openRegions(logger *slog.Logger) (regions []control.Regio
 		}
 		return append(regions, control.Region{Redis: store}), nil
 	}
-	if inRedis(&f.redis) {
+	if namesServer(&f.redis) {
 		return nil, errors.New("--region names the Redis of a region, and --redis or --redis-addrs names one for all: keep one")
 	}
 	if len(f.regions) > regionRedisMax {
@@ -106,8 +106,8 @@ func printControlStatus(out io.Writer, regions []ledger.Region) error {
 		if name == "" {
 			name = "-"
 		}
-		fmt.Fprintf(table, "%s\t%d of %d\t%d of %d\t%s\n", printable(name), r.Change, r.Change+r.Behind, r.Policies, r.Policies+int64(len(r.Missing)),
-			printable(regionState(r)))
+		fmt.Fprintf(table, "%s\t%d of %d\t%d of %d\t%s\n", quoteUnprintable(name), r.Change, r.Change+r.Behind, r.Policies, r.Policies+int64(len(r.Missing)),
+			quoteUnprintable(regionState(r)))
 	}
 	return table.Flush()
 }

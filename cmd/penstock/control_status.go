@@ -44,7 +44,7 @@ func (c *controlClient) printUnpublished(ctx context.Context, out io.Writer) err
 			if count++; count == 1 {
 				fmt.Fprintln(table, "NOT PUBLISHED\tSINCE\tWHY")
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\n", printable(u.Kind+":"+u.ID), u.Since.Format(time.RFC3339), printable(u.Problem))
+			fmt.Fprintf(table, "%s\t%s\t%s\n", quoteUnprintable(u.Kind+":"+u.ID), u.Since.Format(time.RFC3339), quoteUnprintable(u.Problem))
 		}
 		if page.Next == "" {
 			break

@@ -113,8 +113,8 @@ func newThresholdList() *cobra.Command {
 				return err
 			}
 			for _, t := range page.Thresholds {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\n", printable(t.Threshold), printable(t.Policy), printable(t.Rule), printable(t.Client), printable(t.Tier),
-					t.Units, t.Percents, printable(t.URL))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\n", quoteUnprintable(t.Threshold), quoteUnprintable(t.Policy), quoteUnprintable(t.Rule), quoteUnprintable(t.Client), quoteUnprintable(t.Tier),
+					t.Units, t.Percents, quoteUnprintable(t.URL))
 			}
 			if after = page.Next; after == "" {
 				return table.Flush()
@@ -134,7 +134,7 @@ func newThresholdNotices() *cobra.Command {
 		fmt.Fprintln(table, "MADE\tCLIENT\tMONTH\tPERCENT\tUSED\tATTEMPTS\tSTATE")
 		for i := range page.Notices {
 			n := &page.Notices[i]
-			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.0f\t%d\t%s\n", n.MadeAt.Format(time.RFC3339), printable(n.Client), printable(n.Month), n.Percent, n.Used, n.Attempts, noticeState(n))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.0f\t%d\t%s\n", n.MadeAt.Format(time.RFC3339), quoteUnprintable(n.Client), quoteUnprintable(n.Month), n.Percent, n.Used, n.Attempts, noticeState(n))
 		}
 		return table.Flush()
 	})
@@ -146,9 +146,9 @@ func noticeState(n *ledger.Notice) string {
 	case n.Delivered != nil:
 		return "delivered " + n.Delivered.UTC().Format(time.RFC3339)
 	case n.NextAt == nil:
-		return "given up: " + printable(n.Trouble)
+		return "given up: " + quoteUnprintable(n.Trouble)
 	case n.Trouble != "":
-		return "again " + n.NextAt.UTC().Format(time.RFC3339) + ": " + printable(n.Trouble)
+		return "again " + n.NextAt.UTC().Format(time.RFC3339) + ": " + quoteUnprintable(n.Trouble)
 	}
 	return "waits"
 }

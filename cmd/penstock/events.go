@@ -103,7 +103,7 @@ func (f *follower) run(ctx context.Context) error {
 		err = f.print(page)
 	}
 	if err != nil || !f.follow {
-		return ended(ctx, err)
+		return ignoreInterrupt(ctx, err)
 	}
 	answered := time.Now()
 	for pause(ctx, followEvery) {
@@ -112,7 +112,7 @@ func (f *follower) run(ctx context.Context) error {
 		case err == nil:
 			answered = time.Now()
 			if err := f.print(next); err != nil {
-				return ended(ctx, err)
+				return ignoreInterrupt(ctx, err)
 			}
 		case ctx.Err() == nil && time.Since(answered) > retryWithin:
 			return err
@@ -123,8 +123,8 @@ func (f *follower) run(ctx context.Context) error {
 	return nil
 }
 
-// The function ended returns an error, or nil if the command was interrupted.
-func ended(ctx context.Context, err error) error {
+// The function ignoreInterrupt returns an error, or nil if the command was interrupted.
+func ignoreInterrupt(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -143,7 +143,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // The method ask asks for the next events.
 func (f *follower) ask(ctx context.Context) (*eventsReply, error) {
-	return decoded[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
+	return decodeReply[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
 }
 
 // The method begin returns the events that nodes remember, once all nodes have sent theirs.
@@ -178,9 +178,9 @@ func (f *follower) print(page *eventsReply) error {
 func (f *follower) printNotes(page *eventsReply) {
 	var names []string
 	for _, n := range page.Nodes {
-		names = append(names, printable(n.Name)+" ("+printable(n.Front)+")")
+		names = append(names, quoteUnprintable(n.Name)+" ("+quoteUnprintable(n.Front)+")")
 		if n.Mute {
-			f.note(fmt.Sprintf("no policy in force at %s reports events: write events in a policy", printable(n.Name)))
+			f.note(fmt.Sprintf("no policy in force at %s reports events: write events in a policy", quoteUnprintable(n.Name)))
 		}
 	}
 	slices.Sort(names)
@@ -209,7 +209,7 @@ func (f *follower) printNotes(page *eventsReply) {
 func (f *follower) note(line string) {
 	if !f.told[line] {
 		f.told[line] = true
-		fmt.Fprintln(f.err, "note: "+escaped(line))
+		fmt.Fprintln(f.err, "note: "+escapeLines(line))
 	}
 }
 
@@ -226,8 +226,8 @@ func (f *follower) printEvent(e *events.Event) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(f.out, form, e.Time.UTC().Format(events.TimeForm), printable(cmp.Or(e.Decision, e.Kind)), e.Count, printable(e.Client),
-		printable(e.Rule), printable(e.Limit), f.rest(e))
+	_, err := fmt.Fprintf(f.out, form, e.Time.UTC().Format(events.TimeForm), quoteUnprintable(cmp.Or(e.Decision, e.Kind)), e.Count, quoteUnprintable(e.Client),
+		quoteUnprintable(e.Rule), quoteUnprintable(e.Limit), f.rest(e))
 	return err
 }
 
@@ -248,5 +248,5 @@ func (f *follower) rest(e *events.Event) string {
 		parts = append(parts, "at "+e.Node)
 	}
 	text := strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " ")
-	return printable(text)
+	return quoteUnprintable(text)
 }

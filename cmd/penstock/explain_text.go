@@ -21,7 +21,7 @@ func (a *answer) print(out io.Writer) error {
 	if a.Policy == "" {
 		a.Policy = "(no name)"
 	}
-	line("policy", "%s", printable(a.Policy))
+	line("policy", "%s", quoteUnprintable(a.Policy))
 	if a.Disabled {
 		line("", "disabled: nothing is limited")
 		_, err := io.WriteString(out, text.String())
@@ -32,18 +32,18 @@ func (a *answer) print(out io.Writer) error {
 		if m.Reason != "" {
 			m.Fate += ": " + m.Reason
 		}
-		line("", "%s: %s", printable(m.Method), printable(m.Fate))
+		line("", "%s: %s", quoteUnprintable(m.Method), quoteUnprintable(m.Fate))
 	}
 	if strings.HasPrefix(a.Address, "unknown") {
 		a.Address += "; --ip sets it"
 	}
-	line("address", "%s", printable(a.Address))
+	line("address", "%s", quoteUnprintable(a.Address))
 	if a.Listed != "" {
-		line("listed", "%s", printable(a.Listed))
+		line("listed", "%s", quoteUnprintable(a.Listed))
 	}
 	if p := a.Penalty; p != nil {
 		line("penalty", "%s", p.state(a.Store != ""))
-		line("", "key %s", printable(p.Key))
+		line("", "key %s", quoteUnprintable(p.Key))
 	}
 	switch {
 	case len(a.Rules) == 0 && a.Decision.Why != "":
@@ -58,14 +58,14 @@ func (a *answer) print(out io.Writer) error {
 	if a.Decision.Status == 0 && slices.ContainsFunc(a.Rules, ruleAnswer.mayDeny) {
 		decision += "; denied if the chosen shard has no room"
 	}
-	line("decision", "%s", printable(decision))
+	line("decision", "%s", quoteUnprintable(decision))
 	if a.RecordsUnread {
 		line("records", "not read: add --redis URL to apply the blocks, tiers, limits and keys of the directory")
 	}
 	if a.Store == "" {
 		line("store", "not checked: counters count as unused; add --redis URL to read them")
 	} else {
-		line("store", "%s: read, nothing was charged", printable(a.Store))
+		line("store", "%s: read, nothing was charged", quoteUnprintable(a.Store))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
@@ -85,18 +85,18 @@ func (p *penaltyAnswer) state(looked bool) string {
 func (r *ruleAnswer) print(out io.Writer, looked bool) {
 	action := ""
 	if r.Action != "reject" {
-		action = " (" + printable(r.Action) + ")"
+		action = " (" + quoteUnprintable(r.Action) + ")"
 	}
-	fmt.Fprintf(out, "rule      %s%s: %s\n", printable(r.Name), action, printable(r.Fate))
+	fmt.Fprintf(out, "rule      %s%s: %s\n", quoteUnprintable(r.Name), action, quoteUnprintable(r.Fate))
 	if r.Unlimited {
-		fmt.Fprintf(out, "  unlimited, by %s\n", printable(r.Whose))
+		fmt.Fprintf(out, "  unlimited, by %s\n", quoteUnprintable(r.Whose))
 	}
 	if r.Shards > 0 {
 		fmt.Fprintf(out, "  %s\n", r.turns(looked))
 	}
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		fmt.Fprintf(out, "  limit %s of %s, cost %d\n    key %s\n", printable(c.Limit), printable(r.Whose), c.Cost, printable(c.Key))
+		fmt.Fprintf(out, "  limit %s of %s, cost %d\n    key %s\n", quoteUnprintable(c.Limit), quoteUnprintable(r.Whose), c.Cost, quoteUnprintable(c.Key))
 		left := fmt.Sprintf("%d of %d left", c.Remaining, c.Capacity)
 		if r.Shards > 0 && looked {
 			left += fmt.Sprintf(", %d used", c.Used)
@@ -167,16 +167,16 @@ func (c *clientAnswer) String() string {
 	}
 	text := "none"
 	if c.Kind != "" {
-		text = printable(c.Kind + ":" + c.ID)
+		text = quoteUnprintable(c.Kind + ":" + c.ID)
 	}
 	var known []string
 	for _, part := range []struct{ label, value string }{{"user", c.User}, {"tier", c.Tier}, {"tenant", c.Tenant}} {
 		if part.value != "" {
-			known = append(known, part.label+" "+printable(part.value))
+			known = append(known, part.label+" "+quoteUnprintable(part.value))
 		}
 	}
 	if len(c.Limits) > 0 {
-		known = append(known, "limits of its own for "+printable(strings.Join(c.Limits, ", ")))
+		known = append(known, "limits of its own for "+quoteUnprintable(strings.Join(c.Limits, ", ")))
 	}
 	if len(known) > 0 {
 		text += " (" + strings.Join(known, ", ") + ")"

@@ -25,8 +25,8 @@ func parseDate(flag, text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--%s %q is not a date; write 2027-12-31 or 2027-12-31T12:00:00Z", flag, text)
 }
 
-// endOf returns the end that --until or --for states, or the zero time.
-func endOf(until, span string, now time.Time) (time.Time, error) {
+// parseEnd returns the end that --until or --for states, or the zero time.
+func parseEnd(until, span string, now time.Time) (time.Time, error) {
 	switch {
 	case until != "" && span != "":
 		return time.Time{}, errors.New("--until and --for both state the end; keep one")

@@ -66,9 +66,9 @@ func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 	return policyfile.Decode("standard input", format, data)
 }
 
-// readCounted reads a policy whose counters are in Redis, with their namespace and with the limits
-// of the region.
-func readCounted(path, name string, region regionFlag, in io.Reader) (*policyfile.Document, error) {
+// readRedisPolicy reads a policy whose counters are in Redis, with their namespace and with the
+// limits of the region.
+func readRedisPolicy(path, name string, region regionFlag, in io.Reader) (*policyfile.Document, error) {
 	d, err := readPolicy(path, in)
 	if err != nil {
 		return nil, err

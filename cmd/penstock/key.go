@@ -29,9 +29,9 @@ func newKey() *cobra.Command {
 	parent := &cobra.Command{Use: "key", Short: "Create, rotate, revoke and list the API keys of the directory", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	parent.AddCommand(k.create(), k.rotate(), k.revoke(),
-		k.plain(directory.KeyDisable, "disable NAME", "Switch the keys of a name off: they are denied with 401"),
-		k.plain(directory.KeyEnable, "enable NAME", "Switch the keys of a name on again"),
-		k.plain(directory.KeyForget, "forget NAME", "Remove the keys of a name that are revoked or have expired"),
+		k.commandOfName(directory.KeyDisable, "disable NAME", "Switch the keys of a name off: they are denied with 401"),
+		k.commandOfName(directory.KeyEnable, "enable NAME", "Switch the keys of a name on again"),
+		k.commandOfName(directory.KeyForget, "forget NAME", "Remove the keys of a name that are revoked or have expired"),
 		k.show(), k.list(), k.importKeys())
 	for _, cmd := range parent.Commands() {
 		flags := cmd.Flags()
@@ -43,8 +43,8 @@ func newKey() *cobra.Command {
 	return parent
 }
 
-// The function why adds the flags for the actor and the reason in the history.
-func why(cmd *cobra.Command, edit *directory.KeyEdit) {
+// The function addReasonFlags adds the flags for the actor and the reason in the history.
+func addReasonFlags(cmd *cobra.Command, edit *directory.KeyEdit) {
 	cmd.Flags().StringVar(&edit.Reason, "reason", "", "why, for the history; required")
 	cmd.Flags().StringVar(&edit.Actor, "actor", currentUser(), "who makes the change, for the history")
 }
@@ -70,7 +70,7 @@ func (o *newKeyOptions) end() (time.Time, error) {
 	if o.expiresAt != "" {
 		return parseDate("expires-at", o.expiresAt)
 	}
-	return endOf("", o.span, time.Now())
+	return parseEnd("", o.span, time.Now())
 }
 
 // The method make returns a key and its SHA-256.
@@ -104,7 +104,7 @@ func (k *keyEdits) create() *cobra.Command {
 	flags.StringArrayVar(&limits, "limit", nil, `a limit of its own, as RULE=LIMIT or "*=LIMIT"; may be given several times`)
 	flags.StringVar(&notBefore, "not-before", "", "when the key begins")
 	options.register(cmd)
-	why(cmd, &edit)
+	addReasonFlags(cmd, &edit)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if r.Client == "" {
 			return errors.New("--client is missing; write --client api_key:acme or --client user:u_42")
@@ -135,7 +135,7 @@ func (k *keyEdits) rotate() *cobra.Command {
 		Args: cobra.ExactArgs(1), Example: "  penstock key rotate acme --overlap 24h --reason \"yearly\""}
 	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the previous keys stay valid, such as 24h, or 0s; required")
 	options.register(cmd)
-	why(cmd, &edit)
+	addReasonFlags(cmd, &edit)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		edit.Name = args[0]
 		switch overlap {
@@ -180,8 +180,8 @@ func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *new
 	})
 }
 
-// The method plain returns the command of an action that takes a name only.
-func (k *keyEdits) plain(action directory.KeyAction, use, short string) *cobra.Command {
+// The method commandOfName returns the command of an action that takes a name only.
+func (k *keyEdits) commandOfName(action directory.KeyAction, use, short string) *cobra.Command {
 	edit := &directory.KeyEdit{Action: action}
 	return k.change(edit, use, short)
 }
@@ -197,7 +197,7 @@ func (k *keyEdits) revoke() *cobra.Command {
 // The method change returns the command for an edit that changes the keys of a name.
 func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
-	why(cmd, edit)
+	addReasonFlags(cmd, edit)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		edit.Name = args[0]
 		shown, err := k.applyKey(cmd.Context(), *edit)
@@ -269,7 +269,7 @@ func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*direc
 	if k.control.given() {
 		return k.control.applyKey(ctx, edit)
 	}
-	return decoded[directory.KeysShown](k.admin.post(ctx, "key", edit))
+	return decodeReply[directory.KeysShown](k.admin.post(ctx, "key", edit))
 }
 
 // lookUpKeys returns the keys of a name, or a page of those that the query selects.
@@ -286,7 +286,7 @@ func (k *keyEdits) lookUpKeys(ctx context.Context, name string, page directory.K
 	if page.Most != 0 {
 		query.Set("n", fmt.Sprint(page.Most))
 	}
-	return decoded[directory.KeysShown](k.admin.ask(ctx, http.MethodGet, "keys", query))
+	return decodeReply[directory.KeysShown](k.admin.ask(ctx, http.MethodGet, "keys", query))
 }
 
 // writeKeys prints keys for people.
@@ -306,8 +306,8 @@ func writeKeys(w io.Writer, shown *directory.KeysShown) {
 		if r.Revoked != nil {
 			revoked = fmt.Sprintf("%s by %s: %s", r.Revoked.At.UTC().Format(time.RFC3339), r.Revoked.By, r.Revoked.Reason)
 		}
-		fmt.Fprintf(table, "%s\t%.12s\t%s\t%s\t%s\t%s\t%s\n", printable(r.Name), printable(key.Hash), printable(string(key.State)), printable(r.Client),
-			printable(r.Tier), expires, printable(revoked))
+		fmt.Fprintf(table, "%s\t%.12s\t%s\t%s\t%s\t%s\t%s\n", quoteUnprintable(r.Name), quoteUnprintable(key.Hash), quoteUnprintable(string(key.State)), quoteUnprintable(r.Client),
+			quoteUnprintable(r.Tier), expires, quoteUnprintable(revoked))
 	}
 	_ = table.Flush()
 }

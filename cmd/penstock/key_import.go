@@ -28,7 +28,7 @@ func (k *keyEdits) importKeys() *cobra.Command {
 		Long: "Copy the entries of a keys file to the directory. An entry is of the client api_key:ID, as in the file. An import that\n" +
 			"was interrupted may be repeated: entries that are in the directory already are left as they are.",
 		Example: "  penstock key import keys.toml --reason \"keys are in the directory now\""}
-	why(cmd, &edit)
+	addReasonFlags(cmd, &edit)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		entries, err := credential.ReadEntries(args[0])
 		if err != nil {

@@ -37,7 +37,7 @@ var errNobody = operator.ErrNobody
 func main() {
 	if err := newRoot().Execute(); err != nil {
 		if !errors.Is(err, errSaid) {
-			fmt.Fprintf(os.Stderr, "penstock: %s\n", escaped(err.Error()))
+			fmt.Fprintf(os.Stderr, "penstock: %s\n", escapeLines(err.Error()))
 		}
 		os.Exit(exitStatus(err))
 	}

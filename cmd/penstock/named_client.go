@@ -54,7 +54,7 @@ func keysOf(d *policyfile.Document, path string) ([]policy.Verifier, io.Closer) 
 // warnOfUnknown prints a line for each property of a client that is unknown.
 func warnOfUnknown(out io.Writer, client string, of *operator.Profile) {
 	for _, gap := range of.Unknown {
-		fmt.Fprintf(out, "warning: the %s of %s cannot be known: %s\n", printable(gap.What), printable(client), printable(gap.Why))
+		fmt.Fprintf(out, "warning: the %s of %s cannot be known: %s\n", quoteUnprintable(gap.What), quoteUnprintable(client), quoteUnprintable(gap.Why))
 	}
 }
 

@@ -43,14 +43,14 @@ func printNodes(out io.Writer, reply []byte) error {
 		fmt.Fprintln(table, "NODE\tFRONT\tSINCE\tSEEN\tSTATE\tPOLICIES")
 		for i := range all.Nodes {
 			n := &all.Nodes[i]
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\t%s\n", printable(n.Name), printable(n.Front), n.Since.UTC().Format(time.RFC3339),
-				(time.Duration(n.SeenMs) * time.Millisecond).Round(time.Second), printable(string(n.State)), versionsOf(n))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\t%s\n", quoteUnprintable(n.Name), quoteUnprintable(n.Front), n.Since.UTC().Format(time.RFC3339),
+				(time.Duration(n.SeenMs) * time.Millisecond).Round(time.Second), quoteUnprintable(string(n.State)), versionsOf(n))
 		}
 		_ = table.Flush()
 	}
 	for i := range all.Nodes {
 		for _, problem := range all.Nodes[i].Problems {
-			fmt.Fprintf(out, "%s: %s\n", printable(all.Nodes[i].Name), printable(problem))
+			fmt.Fprintf(out, "%s: %s\n", quoteUnprintable(all.Nodes[i].Name), quoteUnprintable(problem))
 		}
 	}
 	if all.Unreadable > 0 {
@@ -63,9 +63,9 @@ func printNodes(out io.Writer, reply []byte) error {
 func versionsOf(n *fleet.NodeState) string {
 	var all []string
 	for _, p := range n.Policies {
-		text := printable(p.Name) + " " + printable(p.Version)
+		text := quoteUnprintable(p.Name) + " " + quoteUnprintable(p.Version)
 		if p.Region != "" {
-			text += " in " + printable(p.Region)
+			text += " in " + quoteUnprintable(p.Region)
 		}
 		all = append(all, text)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function printable quotes a text from the network if it contains control characters, which a
-// terminal would obey.
-func printable(text string) string {
+// The function quoteUnprintable quotes a text from the network if it contains control characters,
+// which a terminal would obey.
+func quoteUnprintable(text string) string {
 	if text == "" {
 		return "-"
 	}
@@ -31,8 +31,8 @@ func printable(text string) string {
 // isControl reports whether a terminal may obey the character instead of showing it.
 func isControl(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError }
 
-// escaped returns a text of several lines with its control characters escaped.
-func escaped(text string) string {
+// escapeLines returns a text of several lines with its control characters escaped.
+func escapeLines(text string) string {
 	isEscaped := func(c rune) bool { return c != '\n' && isControl(c) }
 	if strings.IndexFunc(text, isEscaped) < 0 {
 		return text

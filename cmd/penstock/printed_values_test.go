@@ -106,8 +106,8 @@ func TestPrintedValuesAreQuoted(t *testing.T) {
 			return errors.Join(u.write("2026-11", spoiled[reports.Usage]()), u.end())
 		},
 		"JSON":      func(w io.Writer) error { return printJSON(w, report) },
-		"an error":  func(w io.Writer) error { _, err := io.WriteString(w, escaped(hostile)); return err },
-		"two lines": func(w io.Writer) error { _, err := io.WriteString(w, escaped("z\n"+hostile)); return err },
+		"an error":  func(w io.Writer) error { _, err := io.WriteString(w, escapeLines(hostile)); return err },
+		"two lines": func(w io.Writer) error { _, err := io.WriteString(w, escapeLines("z\n"+hostile)); return err },
 	}
 	for name, printed := range prints {
 		var out strings.Builder

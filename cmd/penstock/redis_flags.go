@@ -51,7 +51,7 @@ func openRedis(o redisstore.Options, missing string, logger *slog.Logger) (*redi
 	if err != nil {
 		return nil, err
 	}
-	if !said && !inRedis(&o) {
+	if !said && !namesServer(&o) {
 		return nil, fmt.Errorf("%s: write --redis redis://host:6379, or set REDIS_ADDR", missing)
 	}
 	if o.URL, err = fillIn(o.URL); err != nil {
@@ -61,8 +61,8 @@ func openRedis(o redisstore.Options, missing string, logger *slog.Logger) (*redi
 	return redisstore.New(o)
 }
 
-// inRedis reports whether the options name a server.
-func inRedis(o *redisstore.Options) bool { return o.URL != "" || len(o.Addrs) > 0 }
+// namesServer reports whether the options name a server.
+func namesServer(o *redisstore.Options) bool { return o.URL != "" || len(o.Addrs) > 0 }
 
 // redisVariables reads the location of Redis from the environment, and reports whether it is set. A
 // flag overrides the variable with the same meaning. Passwords and the name of the master are read
@@ -79,7 +79,7 @@ func redisVariables(o *redisstore.Options, getenv func(string) string) (said boo
 	if o.SentinelPasswordFile == "" {
 		o.SentinelPassword = getenv("REDIS_SENTINEL_PASSWORD")
 	}
-	if said = mode != "" || addr != "" || addrs != ""; inRedis(o) {
+	if said = mode != "" || addr != "" || addrs != ""; namesServer(o) {
 		return said, nil
 	}
 	o.Master = cmp.Or(o.Master, getenv("REDIS_MASTER"))
@@ -94,7 +94,7 @@ func redisVariables(o *redisstore.Options, getenv func(string) string) (said boo
 		if flagged {
 			by = "--redis-mode"
 		}
-		o.Addrs, err = severalServers(by+" is "+mode, addr, addrs)
+		o.Addrs, err = readServers(by+" is "+mode, addr, addrs)
 		return said, err
 	case addrs != "":
 		return said, fmt.Errorf("REDIS_ADDRS is set, which goes with cluster, sentinel or ring, and the mode is %q: set REDIS_MODE to one "+
@@ -118,9 +118,9 @@ func modeVariable(getenv func(string) string) string {
 	return mode
 }
 
-// severalServers reads the addresses of several servers. Its errors name the setting that requires
+// readServers reads the addresses of several servers. Its errors name the setting that requires
 // several servers. The store validates the addresses.
-func severalServers(by, addr, addrs string) (servers []string, err error) {
+func readServers(by, addr, addrs string) (servers []string, err error) {
 	if addr != "" {
 		return nil, fmt.Errorf("REDIS_ADDR is set, and %s: put it into REDIS_ADDRS", by)
 	}
@@ -145,13 +145,13 @@ func (f *storeFlags) register(flags *pflag.FlagSet, usage string) {
 }
 
 // The method given reports whether the flags name a server.
-func (f *storeFlags) given() bool { return f.environment || inRedis(&f.Options) }
+func (f *storeFlags) given() bool { return f.environment || namesServer(&f.Options) }
 
 // The method options returns the options from the flags and the environment.
 func (f *storeFlags) options() (o redisstore.Options, err error) {
 	o = f.Options
 	if f.environment {
-		if inRedis(&o) {
+		if namesServer(&o) {
 			return o, errors.New("--redis-env takes the servers from the environment, and --redis or --redis-addrs names servers too; keep one")
 		}
 		switch said, err := redisVariables(&o, os.Getenv); {

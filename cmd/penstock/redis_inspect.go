@@ -87,7 +87,7 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 	if err != nil {
 		return false, fmt.Errorf("--client: %w", err)
 	}
-	document, err := readCounted(in.policy, in.name, in.region, cmd.InOrStdin())
+	document, err := readRedisPolicy(in.policy, in.name, in.region, cmd.InOrStdin())
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 	warnOfUnknown(cmd.ErrOrStderr(), client.String(), profile)
 	if document.Directory {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: limits are those of the policy, without the record of %s; penstock usage %[1]s --redis URL applies it\n",
-			printable(client.String()))
+			quoteUnprintable(client.String()))
 	}
 	ok = true
 	for i := range checks {

@@ -80,7 +80,7 @@ func printRegions(out io.Writer, s *loan.Status) error {
 	if !s.Listening {
 		heard = "does not hear its proxies: Redis does not answer"
 	}
-	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", printable(s.Region), heard, s.Lent, s.Questions, s.Lost)
+	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", quoteUnprintable(s.Region), heard, s.Lent, s.Questions, s.Lost)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "REGION\tASKED\tFAILED\tBORROWED\tANSWERED")
 	for i := range s.Peers {
@@ -88,7 +88,7 @@ func printRegions(out io.Writer, s *loan.Status) error {
 		if p.Answered != nil {
 			answered = p.Answered.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", printable(p.Region), p.Asked, p.Failed, p.Borrowed, answered)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", quoteUnprintable(p.Region), p.Asked, p.Failed, p.Borrowed, answered)
 	}
 	return table.Flush()
 }

@@ -62,15 +62,15 @@ func printRules(out io.Writer, reply []byte) error {
 	fmt.Fprintln(rules, "POLICY\tRULE\tACTION\tMATCH\tLIMIT\tTIERS")
 	for i := range told.Policies {
 		p := &told.Policies[i]
-		name := printable(p.Name)
+		name := quoteUnprintable(p.Name)
 		if p.Place != "" {
-			name += " at " + printable(p.Place)
+			name += " at " + quoteUnprintable(p.Place)
 		}
-		fmt.Fprintf(policies, "%s\t%s\t%s\n", name, printable(p.Version), printable(p.File))
+		fmt.Fprintf(policies, "%s\t%s\t%s\n", name, quoteUnprintable(p.Version), quoteUnprintable(p.File))
 		for j := range p.Policy.Rules {
 			r := &p.Policy.Rules[j]
-			fmt.Fprintf(rules, "%s\t%s\t%s\t%s\t%s\t%s\n", name, printable(r.Name), printable(r.action()),
-				printable(r.matches()), printable(strings.Join(r.Limit, ", ")), printable(r.limitsOfTiers()))
+			fmt.Fprintf(rules, "%s\t%s\t%s\t%s\t%s\t%s\n", name, quoteUnprintable(r.Name), quoteUnprintable(r.action()),
+				quoteUnprintable(r.matches()), quoteUnprintable(strings.Join(r.Limit, ", ")), quoteUnprintable(r.limitsOfTiers()))
 		}
 	}
 	if err := policies.Flush(); err != nil {
@@ -92,24 +92,24 @@ func (r *shownRule) action() string {
 func (r *shownRule) matches() string {
 	var all []string
 	for _, field := range slices.Sorted(maps.Keys(r.Match)) {
-		all = append(all, field+" "+oneLine(r.Match[field]))
+		all = append(all, field+" "+formatValue(r.Match[field]))
 	}
 	return strings.Join(all, "; ")
 }
 
-// oneLine returns a value of a condition: a text, a list of texts, or such values by name.
-func oneLine(value any) string {
+// formatValue returns a value of a condition: a text, a list of texts, or such values by name.
+func formatValue(value any) string {
 	switch value := value.(type) {
 	case []any:
 		var all []string
 		for _, one := range value {
-			all = append(all, oneLine(one))
+			all = append(all, formatValue(one))
 		}
 		return strings.Join(all, ", ")
 	case map[string]any:
 		var all []string
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			all = append(all, strings.TrimSuffix(name+"="+oneLine(value[name]), "="))
+			all = append(all, strings.TrimSuffix(name+"="+formatValue(value[name]), "="))
 		}
 		return strings.Join(all, ", ")
 	}

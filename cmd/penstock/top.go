@@ -64,7 +64,7 @@ func printTop(out io.Writer, reply []byte) error {
 	if len(top.Rules) > 0 {
 		fmt.Fprintln(table, "DENIED\tADMITTED\tDENIED/MIN\tADMITTED/MIN\tPOLICY\tRULE")
 		for _, r := range top.Rules {
-			fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%s\t%s\n", r.Denied, r.Admitted, r.DeniedMinute, r.AdmittedMinute, printable(r.Policy), printable(r.Rule))
+			fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%s\t%s\n", r.Denied, r.Admitted, r.DeniedMinute, r.AdmittedMinute, quoteUnprintable(r.Policy), quoteUnprintable(r.Rule))
 		}
 		fmt.Fprintln(table)
 		_ = table.Flush()
@@ -79,7 +79,7 @@ func printTop(out io.Writer, reply []byte) error {
 		if c.Over > 0 {
 			denied = fmt.Sprintf("%d to %d", c.Denied-min(c.Over, c.Denied), c.Denied)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", denied, printable(c.Policy), printable(c.Client))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", denied, quoteUnprintable(c.Policy), quoteUnprintable(c.Client))
 	}
 	return table.Flush()
 }

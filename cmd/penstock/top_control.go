@@ -80,7 +80,7 @@ func (v *violators) print(ctx context.Context, out io.Writer, n int, asJSON bool
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "DENIED\tCLIENT\tPOLICY\tMOSTLY BY RULE")
 	for _, c := range top.Clients {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", c.Denied, printable(c.Client), printable(c.Policy), printable(c.Rule))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", c.Denied, quoteUnprintable(c.Client), quoteUnprintable(c.Policy), quoteUnprintable(c.Rule))
 	}
 	return table.Flush()
 }

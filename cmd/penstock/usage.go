@@ -66,13 +66,13 @@ func (a *admin) usageCommand() *cobra.Command {
 // force, the properties of the client and their origin, its last denials, and its record.
 func (r *usageReport) print(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
-		fmt.Fprintf(out, "no limit counts %s\n", printable(r.Client))
+		fmt.Fprintf(out, "no limit counts %s\n", quoteUnprintable(r.Client))
 	} else if err := r.printCounters(out, now); err != nil {
 		return err
 	}
 	for _, p := range r.Penalties {
 		if p.InForce {
-			fmt.Fprintf(out, "policy %s: a penalty denies every request for %s more, after %d violations\n", printable(p.Policy),
+			fmt.Fprintf(out, "policy %s: a penalty denies every request for %s more, after %d violations\n", quoteUnprintable(p.Policy),
 				wait(p.WaitMs), p.Violations)
 		}
 	}
@@ -84,16 +84,16 @@ func (r *usageReport) print(out io.Writer, now time.Time) error {
 func (r *usageReport) printCounters(out io.Writer, now time.Time) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "POLICY\tRULE\tLIMIT\tWHOSE\tUSED\tREMAINING\tRESETS")
-	for _, c := range unsharded(r.Counters) {
-		rule := printable(c.Rule)
+	for _, c := range mergeShards(r.Counters) {
+		rule := quoteUnprintable(c.Rule)
 		if c.Shared {
 			rule += " (shared)"
 		}
-		limit := printable(c.Limit)
+		limit := quoteUnprintable(c.Limit)
 		if c.Granted > 0 {
 			limit += fmt.Sprintf(" + %d granted", c.Granted)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(c.Policy), rule, limit, printable(c.Whose), c.Used, c.Remaining,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", quoteUnprintable(c.Policy), rule, limit, quoteUnprintable(c.Whose), c.Used, c.Remaining,
 			resets(&c, now))
 	}
 	return table.Flush()
@@ -102,20 +102,20 @@ func (r *usageReport) printCounters(out io.Writer, now time.Time) error {
 // printReset prints the counters that were reset, as they are now.
 func (r *usageReport) printReset(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
-		_, err := fmt.Fprintf(out, "no limit counts %s alone, so nothing was reset\n", printable(r.Client))
+		_, err := fmt.Fprintf(out, "no limit counts %s alone, so nothing was reset\n", quoteUnprintable(r.Client))
 		return err
 	}
-	fmt.Fprintf(out, "%s has these limits in full again:\n", printable(r.Client))
+	fmt.Fprintf(out, "%s has these limits in full again:\n", quoteUnprintable(r.Client))
 	return r.printCounters(out, now)
 }
 
 // printLift prints the policies whose penalties were lifted.
 func (r *usageReport) printLift(out io.Writer, _ time.Time) error {
 	for _, p := range r.Penalties {
-		fmt.Fprintf(out, "policy %s: no penalty is in force for %s, and its violations are forgotten\n", printable(p.Policy), printable(r.Client))
+		fmt.Fprintf(out, "policy %s: no penalty is in force for %s, and its violations are forgotten\n", quoteUnprintable(p.Policy), quoteUnprintable(r.Client))
 	}
 	if len(r.Penalties) == 0 {
-		fmt.Fprintf(out, "no policy has penalties for %s\n", printable(r.Client))
+		fmt.Fprintf(out, "no policy has penalties for %s\n", quoteUnprintable(r.Client))
 	}
 	return nil
 }
@@ -127,11 +127,11 @@ func (r *usageReport) printOrigin(out io.Writer) {
 		var known []string
 		for _, field := range [][2]string{{"user", f.User}, {"tier", f.Tier}, {"tenant", f.Tenant}, {"state", f.State}, {"from", f.From}} {
 			if field[1] != "" {
-				known = append(known, field[0]+" "+printable(field[1]))
+				known = append(known, field[0]+" "+quoteUnprintable(field[1]))
 			}
 		}
 		if len(known) > 0 {
-			fmt.Fprintf(out, "policy %s: %s\n", printable(f.Policy), strings.Join(known, ", "))
+			fmt.Fprintf(out, "policy %s: %s\n", quoteUnprintable(f.Policy), strings.Join(known, ", "))
 		}
 	}
 	for _, d := range r.Denials {
@@ -139,12 +139,12 @@ func (r *usageReport) printOrigin(out io.Writer) {
 		if d.Count > 1 {
 			often = fmt.Sprintf(", %d times", d.Count)
 		}
-		fmt.Fprintf(out, "%s at %s: rule %s, %s %s%s\n", printable(d.Decision), d.Time.UTC().Format(time.RFC3339), printable(d.Rule),
-			printable(d.Method), printable(d.Path), often)
+		fmt.Fprintf(out, "%s at %s: rule %s, %s %s%s\n", quoteUnprintable(d.Decision), d.Time.UTC().Format(time.RFC3339), quoteUnprintable(d.Rule),
+			quoteUnprintable(d.Method), quoteUnprintable(d.Path), often)
 	}
 	switch {
 	case r.RecordError != "":
-		fmt.Fprintf(out, "record: %s\n", printable(r.RecordError))
+		fmt.Fprintf(out, "record: %s\n", quoteUnprintable(r.RecordError))
 	case r.Record != nil:
 		fmt.Fprintln(out)
 		writeRecord(out, r.Client, r.Record)
@@ -175,8 +175,8 @@ func wait(ms int64) string {
 	return (span + unit - 1).Truncate(unit).String()
 }
 
-// The function unsharded returns the counters, with the shards of each limit combined into one.
-func unsharded(counters []operator.Counter) (all []operator.Counter) {
+// The function mergeShards returns the counters, with the shards of each limit combined into one.
+func mergeShards(counters []operator.Counter) (all []operator.Counter) {
 	for _, c := range counters {
 		if c.ShardOf == "" {
 			all = append(all, c)

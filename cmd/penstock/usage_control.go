@@ -115,7 +115,7 @@ func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "CLIENT\tPOLICY\tRULE\tTIER\tADMITTED\tDENIED\tUNITS")
 		return &usageWriter{end: table.Flush, write: func(_ string, u *reports.Usage) error {
-			_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", printable(u.Client), printable(u.Policy), printable(u.Rule), printable(u.Tier),
+			_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", quoteUnprintable(u.Client), quoteUnprintable(u.Policy), quoteUnprintable(u.Rule), quoteUnprintable(u.Tier),
 				u.Admitted, u.Denied, u.Units)
 			return err
 		}}, nil
@@ -126,7 +126,7 @@ func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
 			return nil, err
 		}
 		return &usageWriter{end: func() error { w.Flush(); return w.Error() },
-			write: func(month string, u *reports.Usage) error { return w.Write(inert(usageFields(month, u))) }}, nil
+			write: func(month string, u *reports.Usage) error { return w.Write(escapeFormulas(usageFields(month, u))) }}, nil
 	case "ndjson":
 		e := json.NewEncoder(jsonWriter{out})
 		return &usageWriter{end: func() error { return nil }, write: func(month string, u *reports.Usage) error {
@@ -139,8 +139,9 @@ func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
 	return nil, fmt.Errorf("there is no --format %q: write table, csv or ndjson", format)
 }
 
-// The function inert puts an apostrophe before a field that a spreadsheet would take for a formula.
-func inert(fields []string) []string {
+// The function escapeFormulas puts an apostrophe before a field that a spreadsheet would take for a
+// formula.
+func escapeFormulas(fields []string) []string {
 	for i, field := range fields {
 		if field != "" {
 			switch field[0] {

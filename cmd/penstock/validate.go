@@ -108,14 +108,14 @@ func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs,
 		beyond = rejectingFronts(document)
 	}
 	if !files {
-		beyond += unread(document)
+		beyond += unreadFiles(document)
 	}
-	return nil, warnings, beyond + busiest(document) + logged(document, fronts)
+	return nil, warnings, beyond + busiestSample(document) + loggedCredentials(document, fronts)
 }
 
-// The function unread names the files of keys and secrets that a policy needs and that were not
-// read; "" if there are none.
-func unread(d *policyfile.Document) string {
+// The function unreadFiles names the files of keys and secrets that a policy needs and that were
+// not read; "" if there are none.
+func unreadFiles(d *policyfile.Document) string {
 	var names []string
 	for i := range d.Identify {
 		if key := d.Identify[i].APIKey; key != nil {
@@ -136,9 +136,9 @@ func unread(d *policyfile.Document) string {
 	return "; " + strings.Join(names, " and ") + " were not read: --files reads them"
 }
 
-// The function logged lists the credentials of the policy that Caddy's access log would show. It is
-// "" if there are none, or if Caddy is not one of the fronts.
-func logged(d *policyfile.Document, fronts []lint.Front) string {
+// The function loggedCredentials lists the credentials of the policy that Caddy's access log would
+// show. It is "" if there are none, or if Caddy is not one of the fronts.
+func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 	places := d.LoggedCredentials()
 	if len(places) == 0 || !slices.Contains(fronts, lint.FrontCaddy) {
 		return ""
@@ -151,9 +151,9 @@ func logged(d *policyfile.Document, fronts []lint.Front) string {
 // is half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
-// The function busiest describes a sample request that has nearly too many limits to be admitted,
-// or returns "" if there is none.
-func busiest(d *policyfile.Document) string {
+// The function busiestSample describes a sample request that has nearly too many limits to be
+// admitted, or returns "" if there is none.
+func busiestSample(d *policyfile.Document) string {
 	checks, request := d.Busiest()
 	if checks < busiestFrom {
 		return ""

@@ -101,9 +101,9 @@ func (b *Bounds) period(now Micros) int {
 	}
 }
 
-// The method ascending reports whether the boundaries ascend and are all instants that a store can
-// represent.
-func (b *Bounds) ascending() bool {
+// The method areAscending reports whether the boundaries ascend and are all instants that a store
+// can represent.
+func (b *Bounds) areAscending() bool {
 	return 0 < b[0] && b[0] < b[1] && b[1] < b[2] && b[2] < b[3] && int64(b[3]) <= exactMax/2
 }
 

@@ -49,7 +49,7 @@ func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *tim
 	default:
 		year, month, day = year+ahead, time.January, 1
 	}
-	return dateBegins(time.Date(year, month, day, 0, 0, 0, 0, time.UTC), loc)
+	return startOfDate(time.Date(year, month, day, 0, 0, 0, 0, time.UTC), loc)
 }
 
 // offsetMax is greater than the offset of any time zone from UTC, in hours.
@@ -63,12 +63,12 @@ const (
 	clocksChange = 2 * time.Hour
 )
 
-// dateBegins returns the first instant at which the clocks of loc show the given midnight or later.
-// The argument is the local date and time, stored as if it were UTC. The function only compares UTC
-// offsets: time.Date does not specify which of two midnights it returns, and on the last day of a
-// leap year Time.ZoneBounds returns spans in the past for a zone whose rules extend beyond its
-// table.
-func dateBegins(midnight time.Time, loc *time.Location) Micros {
+// startOfDate returns the first instant at which the clocks of loc show the given midnight or
+// later. The argument is the local date and time, stored as if it were UTC. The function only
+// compares UTC offsets: time.Date does not specify which of two midnights it returns, and on the
+// last day of a leap year Time.ZoneBounds returns spans in the past for a zone whose rules extend
+// beyond its table.
+func startOfDate(midnight time.Time, loc *time.Location) Micros {
 	shown := func(at time.Time) bool {
 		_, offset := at.In(loc).Zone()
 		return !at.Add(time.Duration(offset) * time.Second).Before(midnight)

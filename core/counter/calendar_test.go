@@ -113,7 +113,7 @@ func TestCalendarBoundsGoOn(t *testing.T) {
 			b := unit.Bounds(instant(t, "1971-01-01T00:00:00Z"), zone)
 			for b[0] < instant(t, "2031-01-01T00:00:00Z") {
 				within := b[0] + Micros(rng.Int64N(int64(b[1]-b[0])))
-				if !b.ascending() || unit.Bounds(b[0], zone) != b || unit.Bounds(b[1]-1, zone) != b || unit.Bounds(within, zone) != b {
+				if !b.areAscending() || unit.Bounds(b[0], zone) != b || unit.Bounds(b[1]-1, zone) != b || unit.Bounds(within, zone) != b {
 					t.Fatalf("%s in %s: %v is not what is told of %v", unit, name, texts(b, zone), time.UnixMicro(int64(within)).In(zone))
 				}
 				next := unit.Bounds(b[1], zone)

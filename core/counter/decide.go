@@ -124,7 +124,7 @@ func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 		return
 	case OpUpTo:
 		need = c.Min
-		r.Granted = c.upTo(c.Limit.room(s), c.Limit.leaseRoom(c.Age))
+		r.Granted = c.grantUpTo(c.Limit.room(s), c.Limit.leaseRoom(c.Age))
 	default:
 		need = max(1, c.Cost)
 	}
@@ -132,9 +132,9 @@ func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 	r.Denied = r.Wait != 0 && (c.Cost > 0 || c.Op == OpUpTo)
 }
 
-// upTo returns how many of the available units an OpUpTo check charges. Units beyond Cost must be
-// leasable.
-func (c *Check) upTo(available, leasable int64) int64 {
+// grantUpTo returns how many of the available units an OpUpTo check charges. Units beyond Cost must
+// be leasable.
+func (c *Check) grantUpTo(available, leasable int64) int64 {
 	if available < c.Min {
 		return 0
 	}

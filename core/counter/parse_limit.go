@@ -179,15 +179,15 @@ func parseWindow(text string) (Micros, error) {
 		return 0, fmt.Errorf("window %q has a number before a calendar unit: write %s, or a duration, %s", text, unit,
 			calendarUnits[unit].nearest)
 	}
-	if one := inOneUnit(text); one != "" {
+	if one := convertToOneUnit(text); one != "" {
 		return 0, fmt.Errorf("window %q is not one whole number and one unit of ms, s, m, h and d: write %s", text, one)
 	}
 	return 0, fmt.Errorf("window %q is not one whole number and one unit of ms, s, m, h and d: write for example 90m", text)
 }
 
-// inOneUnit converts a sum like 1h30m, a fraction like 1.5h, or a number of weeks to the equal
-// window in one unit. It returns "" if there is no such window.
-func inOneUnit(text string) string {
+// convertToOneUnit converts a sum like 1h30m, a fraction like 1.5h, or a number of weeks to the
+// equal window in one unit. It returns "" if there is no such window.
+func convertToOneUnit(text string) string {
 	if weeks, ok := strings.CutSuffix(text, "w"); ok {
 		n, err := strconv.ParseUint(weeks, 10, 8)
 		if window := Micros(n) * 7 * Day; err == nil && window >= WindowMin && window <= WindowMax {

@@ -78,7 +78,7 @@ func (c *Check) flaw() string {
 		return "a sliding log cannot be leased: the age must be 0"
 	case (c.Bounds != nil) != (c.Limit.calendar != 0):
 		return "a calendar window needs boundaries, and no other window may have them"
-	case c.Bounds != nil && !c.Bounds.ascending():
+	case c.Bounds != nil && !c.Bounds.areAscending():
 		return "the boundaries are not in ascending order"
 	}
 	return ""

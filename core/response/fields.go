@@ -60,7 +60,7 @@ func (f *Fields) Correct(cost int64) {
 // explains the denial. The IETF list fields are joined, Penstock's first. Penstock's Retry-After,
 // if any, replaces the response's. Merge allocates only to join lists.
 func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string) {
-	keeps := keepsTheirs(remaining, yields, theirs(FieldRemaining))
+	keeps := keepFamily(remaining, yields, theirs(FieldRemaining))
 	for i := range f {
 		switch field := Field(i); {
 		case f[i] == "" || field == FieldRetryAfter:
@@ -76,9 +76,9 @@ func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string
 	}
 }
 
-// keepsTheirs reports whether the response's own X-RateLimit-* family is kept. The argument theirs
+// keepFamily reports whether the response's own X-RateLimit-* family is kept. The argument theirs
 // contains the lines of its remaining field.
-func keepsTheirs(ours int64, yields bool, theirs []string) bool {
+func keepFamily(ours int64, yields bool, theirs []string) bool {
 	if len(theirs) == 0 || yields {
 		return len(theirs) > 0
 	}

@@ -80,7 +80,7 @@ func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
 //
 //export penstockClose
 func penstockClose(id C.uint64_t) {
-	defer recovered()
+	defer recoverHook()
 	closings.close(fronts.take(uint64(id)))
 }
 
@@ -88,7 +88,7 @@ func penstockClose(id C.uint64_t) {
 //
 //export penstockExit
 func penstockExit() {
-	defer recovered()
+	defer recoverHook()
 	closings.await(exitTime)
 }
 
@@ -97,7 +97,7 @@ func penstockExit() {
 //export penstockRequest
 func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.char, length C.size_t) (verdict C.int) {
 	f := fronts.get(uint64(s.front))
-	defer undecided(s, f, &verdict)
+	defer recoverUndecided(s, f, &verdict)
 	t := f.NewStream()
 	t.Headers = readHeaders(t.Headers[:0], headers, count)
 	t.Tracer = tracerOf(s)
@@ -116,7 +116,7 @@ func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.c
 //export penstockWoken
 func penstockWoken(s *C.stream) (verdict C.int) {
 	t := streams.take(uint64(s.waiting))
-	defer undecided(s, t.Front(), &verdict)
+	defer recoverUndecided(s, t.Front(), &verdict)
 	defer t.Release()
 	t.Provoke("woken")
 	return reply(s, t, t.Woken())
@@ -126,7 +126,7 @@ func penstockWoken(s *C.stream) (verdict C.int) {
 //
 //export penstockAnnounce
 func penstockAnnounce(id C.uint64_t) {
-	defer recovered()
+	defer recoverHook()
 	fronts.get(uint64(id)).Announce()
 }
 
@@ -134,7 +134,7 @@ func penstockAnnounce(id C.uint64_t) {
 //
 //export penstockGone
 func penstockGone(id C.uint64_t) {
-	defer recovered()
+	defer recoverHook()
 	streams.take(uint64(id)).Gone()
 }
 
@@ -142,7 +142,7 @@ func penstockGone(id C.uint64_t) {
 //
 //export penstockMerge
 func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
-	defer recovered()
+	defer recoverHook()
 	merge(s, readHeaders(nil, headers, count))
 }
 
@@ -151,7 +151,7 @@ func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
 //
 //export penstockResponse
 func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t) {
-	defer recovered()
+	defer recoverHook()
 	fields, listens := settlings.get(uint64(s.settling)).Begin(&front.Beginning{Headers: readHeaders(nil, headers, count),
 		Ends: bool(ends), Complete: bool(s.complete), Details: goString(details, length)})
 	s.listens = C.bool(listens)
@@ -162,7 +162,7 @@ func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.boo
 //
 //export penstockBody
 func penstockBody(s *C.stream, chunks *C.text, count C.size_t, ends C.bool) {
-	defer recovered()
+	defer recoverHook()
 	t := settlings.get(uint64(s.settling))
 	for _, c := range unsafe.Slice(chunks, int(count)) {
 		s.listens = C.bool(t.Body(unsafe.Slice((*byte)(unsafe.Pointer(c.at)), int(c.length)), false))
@@ -176,7 +176,7 @@ func penstockBody(s *C.stream, chunks *C.text, count C.size_t, ends C.bool) {
 //
 //export penstockTrailers
 func penstockTrailers(id C.uint64_t, trailers *C.header, count C.size_t) {
-	defer recovered()
+	defer recoverHook()
 	settlings.get(uint64(id)).Trailers(readHeaders(nil, trailers, count))
 }
 
@@ -184,12 +184,13 @@ func penstockTrailers(id C.uint64_t, trailers *C.header, count C.size_t) {
 //
 //export penstockEnded
 func penstockEnded(id C.uint64_t) {
-	defer recovered()
+	defer recoverHook()
 	settlings.take(uint64(id)).End()
 }
 
-// The function undecided recovers from a panic while a request is decided. It must be deferred.
-func undecided(s *C.stream, f *front.Front, verdict *C.int) {
+// The function recoverUndecided recovers from a panic while a request is decided. It must be
+// deferred.
+func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	reason := recover()
 	if reason == nil {
 		return
@@ -203,8 +204,9 @@ func undecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 }
 
-// The function recovered recovers from a panic in a hook that decides nothing. It must be deferred.
-func recovered() {
+// The function recoverHook recovers from a panic in a hook that decides nothing. It must be
+// deferred.
+func recoverHook() {
 	if reason := recover(); reason != nil {
 		process.Panicked(reason)
 	}

@@ -24,7 +24,7 @@ type closingFronts struct{ running sync.WaitGroup }
 // The method close ends a configuration in the background.
 func (c *closingFronts) close(f *front.Front) {
 	c.running.Go(func() {
-		defer recovered()
+		defer recoverHook()
 		if err := f.Close(); err != nil {
 			logger.Warn("closing a configuration", "error", err)
 		}

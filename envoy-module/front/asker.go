@@ -48,10 +48,10 @@ var (
 	errLate   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrUnavailable)
 )
 
-// lateAfter is how long a request may wait in all, by the timeout of the store. Every store ends a
-// call earlier, by the bounds in packages redisstore and leasestore. lateAfter applies only if a
-// store has a bug and exceeds its bounds.
-func lateAfter(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
+// lateDeadline is how long a request may wait in all, by the timeout of the store. Every store ends
+// a call earlier, by the bounds in packages redisstore and leasestore. The deadline applies only if
+// a store has a bug and exceeds its bounds.
+func lateDeadline(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
 type asker struct {
@@ -229,7 +229,7 @@ func (a *asker) endOverdue(now time.Time) {
 	queued, late := a.overdue(now)
 	for _, s := range queued {
 		a.enforcer.Failed(errQueued)
-		s.decided(s.overloaded(errQueued))
+		s.wakeRequest(s.overloaded(errQueued))
 	}
 	for _, s := range late {
 		a.enforcer.Failed(errLate)

@@ -70,7 +70,7 @@ func (b *batch) begin(i int, s *Stream) {
 func (b *batch) end(i int, v Verdict) {
 	s := b.streams[i]
 	b.streams[i] = nil
-	s.decided(v)
+	s.wakeRequest(v)
 }
 
 // each decides all requests that are not decided.
@@ -110,9 +110,9 @@ func (s *Stream) conclude(err error) (v Verdict) {
 	defer s.rescue(&v)
 	s.Provoke("goroutine")
 	if s.failure = err; err != nil {
-		return s.complete(s.plan.Fail(err))
+		return s.applyDecision(s.plan.Fail(err))
 	}
-	return s.complete(s.plan.Decide())
+	return s.applyDecision(s.plan.Decide())
 }
 
 // The states of a request that waits. Its goroutine and the watch race for it with
@@ -123,8 +123,8 @@ const (
 	stateLate           // the store has not ended the call in time
 )
 
-// decided wakes the request, unless it was given up, and ends the goroutine's use of it.
-func (s *Stream) decided(v Verdict) {
+// wakeRequest wakes the request, unless it was given up, and ends the goroutine's use of it.
+func (s *Stream) wakeRequest(v Verdict) {
 	f := s.front
 	s.verdict = v
 	if s.state.CompareAndSwap(stateWaiting, stateDecided) {
@@ -150,14 +150,14 @@ func (s *Stream) queueUp() {
 		if reason := recover(); reason != nil {
 			v = s.fail(reason)
 		}
-		s.decided(v)
+		s.wakeRequest(v)
 	}()
 	d, end := s.wait.Decide(s.ctx, s.front.process.lines, &s.plan, s.plan.Throttled(), s)
 	if end != throttle.EndNone {
 		s.front.process.metrics.Waits.WithLabelValues(string(end)).Inc()
 	}
 	if end != throttle.EndGone {
-		v = s.complete(d)
+		v = s.applyDecision(d)
 	}
 }
 

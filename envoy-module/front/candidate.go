@@ -40,7 +40,7 @@ func (f *Front) openCandidate() error {
 		return nil
 	}
 	c, o := &candidate{front: f}, f.liveOptions(source)
-	o.Complete, o.Changed = c.complete, c.changed
+	o.Complete, o.Changed = c.fillDefaults, c.showChange
 	var err error
 	if c.policy, err = live.Open(o); err != nil {
 		return err
@@ -70,21 +70,21 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// The method complete gives the candidate a separate namespace.
-func (c *candidate) complete(d *policyfile.Document) error {
+// The method fillDefaults gives the candidate a separate namespace.
+func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	if d.Name == "" {
 		d.Name = c.front.policy.Current().Document.Name
 	}
-	if err := c.front.settings.complete(d); err != nil {
+	if err := c.front.settings.fillDefaults(d); err != nil {
 		return err
 	}
 	d.Name += shadow.Suffix
 	return nil
 }
 
-// The method changed shows a version that replaces another. The first one is shown by
+// The method showChange shows a version that replaces another. The first one is shown by
 // openCandidate, because the policy is assigned only after it is open.
-func (c *candidate) changed(before, now *live.Version) {
+func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
 	}

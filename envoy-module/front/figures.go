@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// register puts the metrics of the process into its registry. They have the names and labels of the
-// other fronts.
-func (p *Process) register() {
+// registerMetrics puts the metrics of the process into its registry. They have the names and labels
+// of the other fronts.
+func (p *Process) registerMetrics() {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(p.lines.Waiting()) })
 	panics := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_module_panics_total",

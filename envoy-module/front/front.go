@@ -125,12 +125,12 @@ func (f *Front) openPolicy() (err error) {
 // liveOptions returns how the front keeps a policy in force.
 func (f *Front) liveOptions(source live.Source) live.Options {
 	return live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Region: f.settings.Region, Verifiers: f.process.verifiers, Metrics: f.process.metrics,
-		Logger: f.process.logger, Complete: f.settings.complete, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.changed}
+		Logger: f.process.logger, Complete: f.settings.fillDefaults, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.showChange}
 }
 
-// changed shows a version that replaces another. The first one is shown by openPolicy, because the
-// policy is assigned only after it is open.
-func (f *Front) changed(before, now *live.Version) {
+// showChange shows a version that replaces another. The first one is shown by openPolicy, because
+// the policy is assigned only after it is open.
+func (f *Front) showChange(before, now *live.Version) {
 	if before != nil {
 		f.show(now)
 	}

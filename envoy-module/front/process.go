@@ -66,7 +66,7 @@ func NewProcess(logger *slog.Logger) *Process {
 		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
 	p.console = console.New(console.Options{Metrics: p.registry, Panicked: p.panicked, Logger: logger})
-	p.register()
+	p.registerMetrics()
 	return p
 }
 
@@ -156,7 +156,7 @@ func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 	if options.Redis != nil {
 		timeout = options.Redis.Timeout
 	}
-	shared.asker = newAsker(p, shared.enforcer, lateAfter(timeout))
+	shared.asker = newAsker(p, shared.enforcer, lateDeadline(timeout))
 	go shared.asker.awaitStart(opened.AwaitStart)
 	if s.Directory == nil {
 		return shared, nil

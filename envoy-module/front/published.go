@@ -32,7 +32,7 @@ type PublishedPolicy struct {
 // The method check returns the errors of the settings.
 func (p *PublishedPolicy) check(s *Settings) error {
 	switch {
-	case !s.shared():
+	case !s.isShared():
 		return errors.New("policy_redis: the counters are in memory, and the policy is to come from Redis: write store: {type: redis, url: …}")
 	case p.Name == "":
 		return errors.New("policy_redis: name is missing: write the name under which the control plane publishes the policy")

@@ -178,8 +178,8 @@ func (s *Settings) source() string {
 	return s.Policy
 }
 
-// shared reports whether other processes count in the store.
-func (s *Settings) shared() bool { return s.Store != nil && s.Store.Type == storeRedis }
+// isShared reports whether other processes count in the store.
+func (s *Settings) isShared() bool { return s.Store != nil && s.Store.Type == storeRedis }
 
 // appended reports whether Envoy appends to X-Forwarded-For.
 func (s *Settings) appended() bool { return s.XFFAppended == nil || *s.XFFAppended }
@@ -190,10 +190,10 @@ var errNameMissing = errors.New("the policy has no name: others that count in th
 // unnamed is the namespace of a policy without a name that counts only in memory.
 const unnamed = "default"
 
-// complete fills in what a policy leaves to the configuration.
-func (s *Settings) complete(d *policyfile.Document) error {
+// fillDefaults fills in what a policy leaves to the configuration.
+func (s *Settings) fillDefaults(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, s.Name)
-	if d.Name == "" && s.shared() {
+	if d.Name == "" && s.isShared() {
 		return errNameMissing
 	}
 	d.Name = cmp.Or(d.Name, unnamed)

@@ -34,7 +34,7 @@ func (s *Stream) EndSpan() {
 	switch {
 	case s.Tracer == nil:
 	case s.late: // the goroutine may be writing the attributes
-		s.Tracer.End(undecided(metrics.FailureKind(errLate)))
+		s.Tracer.End(undecidedAttributes(metrics.FailureKind(errLate)))
 	default:
 		s.Tracer.End(s.attributes)
 	}
@@ -51,13 +51,13 @@ func (s *Stream) describe(d *core.Decision) {
 // The method undescribed writes the attributes of the span of a check that has no decision.
 func (s *Stream) undescribed(why string) {
 	if s.Tracer != nil {
-		s.attributes = undecided(why)
+		s.attributes = undecidedAttributes(why)
 	}
 }
 
-// The function undecided returns the attributes of the span of a request that on_error decides
-// without a plan.
-func undecided(why string) [][2]string {
+// The function undecidedAttributes returns the attributes of the span of a request that on_error
+// decides without a plan.
+func undecidedAttributes(why string) [][2]string {
 	return [][2]string{{"error.type", why}, {"penstock.source", "on_error"}}
 }
 

@@ -27,7 +27,7 @@ func (s *Stream) tellStatus(waker Waker) Verdict {
 		if busy {
 			code = http.StatusServiceUnavailable
 		}
-		return s.respond(plain(code, "too many requests for limits: try again in a second", "retry-after", "1"), "")
+		return s.respond(plainResponse(code, "too many requests for limits: try again in a second", "retry-after", "1"), "")
 	}
 	s.waker = waker
 	s.holds.Add(1) // for the goroutine
@@ -35,7 +35,7 @@ func (s *Stream) tellStatus(waker Waker) Verdict {
 	waker.Waits()
 	go func() {
 		defer s.front.process.statuses.Leave()
-		s.decided(s.lookUp())
+		s.wakeRequest(s.lookUp())
 	}()
 	return Wait
 }
@@ -47,10 +47,10 @@ func (s *Stream) lookUp() (v Verdict) {
 	look := &status.Looker{Store: s.front.store.Requests, Directory: s.front.store.directory, Plan: &s.plan}
 	rs := look.Choose(func(p *core.Plan) *core.Ruleset { return s.version.Choose(p, &s.request.View).Ruleset })
 	if err := answer.Add(look, rs, &s.request.View); err != nil {
-		return s.respond(plain(http.StatusServiceUnavailable, "the limits cannot be read at present", "retry-after", "1"), "")
+		return s.respond(plainResponse(http.StatusServiceUnavailable, "the limits cannot be read at present", "retry-after", "1"), "")
 	}
 	if answer.Denied() {
-		return s.respond(plain(http.StatusUnauthorized, "the credential was rejected", "www-authenticate", status.Challenge), "")
+		return s.respond(plainResponse(http.StatusUnauthorized, "the credential was rejected", "www-authenticate", status.Challenge), "")
 	}
 	text, err := answer.JSON()
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Stream) lookUp() (v Verdict) {
 		Headers: [][2]string{{"content-type", "application/json"}, {"cache-control", "no-store"}}}, "")
 }
 
-// The function plain returns a response of text with one more field.
-func plain(code uint32, text, name, value string) response.Response {
+// The function plainResponse returns a response of text with one more field.
+func plainResponse(code uint32, text, name, value string) response.Response {
 	return response.Response{Status: code, Body: []byte(text + "\n"),
 		Headers: [][2]string{{"content-type", "text/plain; charset=utf-8"}, {"cache-control", "no-store"}, {name, value}}}
 }

@@ -172,9 +172,9 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:
-		return s.complete(s.plan.Decide())
+		return s.applyDecision(s.plan.Decide())
 	case len(s.plan.Throttled()) == 0 && f.store.TakeNow(s.plan.Checks(), s.plan.Results()):
-		return s.complete(s.plan.Decide())
+		return s.applyDecision(s.plan.Decide())
 	}
 	return s.ask(waker)
 }
@@ -229,8 +229,8 @@ func (s *Stream) Gone() {
 	s.drop()
 }
 
-// The method complete applies a decision.
-func (s *Stream) complete(d core.Decision) Verdict {
+// The method applyDecision applies a decision.
+func (s *Stream) applyDecision(d core.Decision) Verdict {
 	if d.Rule == "" {
 		d.Rule = s.plan.BlockedBy()
 	}

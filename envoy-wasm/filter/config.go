@@ -69,19 +69,19 @@ type setting struct{ name, value string }
 func (c *Config) set(name, value string) (err error) {
 	switch name {
 	case "cluster":
-		c.Cluster, err = nonempty(name, value)
+		c.Cluster, err = requireValue(name, value)
 	case "host":
-		c.Host, err = nonempty(name, value)
+		c.Host, err = requireValue(name, value)
 	case "token":
-		c.Token, err = nonempty(name, value)
+		c.Token, err = requireValue(name, value)
 	case "deadline":
 		c.Deadline, err = parseSpan(name, value, deadlineMin, deadlineMax)
 	case "poll":
 		c.Poll, err = parseSpan(name, value, pollMin, pollMax)
 	case "on_error":
-		c.Deny, err = either(name, value, "allow", "deny")
+		c.Deny, err = parseChoice(name, value, "allow", "deny")
 	case "xff_appended":
-		c.Appended, err = either(name, value, "false", "true")
+		c.Appended, err = parseChoice(name, value, "false", "true")
 	case "policy":
 		var ok bool
 		if c.Policy, ok = base64(value); !ok {
@@ -126,14 +126,14 @@ func base64(text string) (data []byte, ok bool) {
 }
 
 //go:noinline
-func nonempty(name, value string) (string, error) {
+func requireValue(name, value string) (string, error) {
 	if value == "" {
 		return "", slim.NewError(name + " is empty; leave it out for the default")
 	}
 	return value, nil
 }
 
-func either(name, value, no, yes string) (bool, error) {
+func parseChoice(name, value, no, yes string) (bool, error) {
 	if value != no && value != yes {
 		return false, slim.NewError(name + ": " + slim.Quote(value) + " is neither " + no + " nor " + yes)
 	}

@@ -16,7 +16,7 @@ import (
 type policy struct {
 	version string
 	ruleset *core.Ruleset
-	anybody *core.Ruleset // the rules for clients whose credentials cannot be verified (see anybodys); nil if they decide in the same way as ruleset
+	anybody *core.Ruleset // the rules for clients whose credentials cannot be verified (see rulesForUnverified); nil if they decide in the same way as ruleset
 	reads   exchange.Reads
 	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
 	ways   []*verdictCache
@@ -60,19 +60,19 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	if p.ruleset, err = core.Assemble(source); err != nil {
 		return nil, err
 	}
-	if rules, denies := anybodys(source); denies {
+	if rules, denies := rulesForUnverified(source); denies {
 		source.Rules = rules
 		p.anybody, err = core.Assemble(source)
 	}
 	return p, err
 }
 
-// The function anybodys returns the rules that might apply to a client whose credentials the bridge
-// cannot verify. They include the rules for particular clients, except those that block or allow
-// clients. The result denies reports whether these rules can decide differently from the policy.
-// They can if the policy has rules for particular clients, and on_error is deny in the policy or in
-// one of its rules.
-func anybodys(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {
+// The function rulesForUnverified returns the rules that might apply to a client whose credentials
+// the bridge cannot verify. They include the rules for particular clients, except those that block
+// or allow clients. The result denies reports whether these rules can decide differently from the
+// policy. They can if the policy has rules for particular clients, and on_error is deny in the
+// policy or in one of its rules.
+func rulesForUnverified(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {
 	denies = source.OnError == counter.OnErrorDeny
 	var some bool
 	for _, r := range source.Rules {

@@ -33,7 +33,7 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 		}
 		r.Schema = textOf(schema)
 	}
-	r.OIDC = arrived(p.People)
+	r.OIDC = describeKeys(p.People)
 	looks.Wait()
 	var answers bool
 	r.Redis, answers = p.redisTexts(redis)
@@ -89,8 +89,8 @@ func (p *process) publishing() string {
 	return text
 }
 
-// arrived returns the text of /readyz on the keys of the issuer for people.
-func arrived(people api.People) string {
+// describeKeys returns the text of /readyz on the keys of the issuer for people.
+func describeKeys(people api.People) string {
 	if people == nil {
 		return ""
 	}

@@ -57,9 +57,9 @@ func algorithmByName(name string) *algorithm {
 	return nil
 }
 
-// The function allowed returns the algorithms that a token may name. By default they are HS256 with
-// a secret, and every algorithm that its keys allow with a JWK set.
-func allowed(names []string, secret bool) (map[string]*algorithm, error) {
+// The function allowedAlgorithms returns the algorithms that a token may name. By default they are
+// HS256 with a secret, and every algorithm that its keys allow with a JWK set.
+func allowedAlgorithms(names []string, secret bool) (map[string]*algorithm, error) {
 	set := map[string]*algorithm{}
 	if len(names) == 0 && secret {
 		names = []string{"HS256"}

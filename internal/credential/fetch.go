@@ -65,7 +65,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func(data []byt
 		transport = own
 	}
 	client := &http.Client{Transport: transport, Timeout: pace.timeout, CheckRedirect: sameHost}
-	return &fetcher{url: orElse(o.IssuerURL, o.JWKSURL), issuer: o.IssuerURL, client: client, refresh: o.Refresh, pace: pace, load: load, notices: notices,
+	return &fetcher{url: valueOr(o.IssuerURL, o.JWKSURL), issuer: o.IssuerURL, client: client, refresh: o.Refresh, pace: pace, load: load, notices: notices,
 		want: make(chan struct{}, 1)}
 }
 
@@ -94,7 +94,7 @@ func (f *fetcher) run(ctx context.Context) {
 	retry := f.pace.retryMin
 	for ctx.Err() == nil {
 		pause := f.refresh
-		err := recovered(func() error { return f.fetch(ctx) })
+		err := recoverPanic(func() error { return f.fetch(ctx) })
 		var panicked *policyfile.PanicError
 		switch {
 		case err == nil:

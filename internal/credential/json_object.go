@@ -32,7 +32,7 @@ var errObject = errors.New("is not one JSON object with every name once")
 // and names are case-sensitive. Two parsers can read such an object differently, which attackers
 // exploit. Numbers are decoded as json.Number.
 func decodeObject(data []byte, valuesMax int) (map[string]any, error) {
-	if !utf8.Valid(data) || !json.Valid(data) || halvesPair(data) {
+	if !utf8.Valid(data) || !json.Valid(data) || hasHalfSurrogate(data) {
 		return nil, errObject
 	}
 	o := objectReader{json.NewDecoder(bytes.NewReader(data)), valuesMax}
@@ -56,10 +56,10 @@ type objectReader struct {
 	left int // the number of values that may still follow
 }
 
-// halvesPair reports whether valid JSON escapes one half of a surrogate pair without the other.
-// encoding/json reads each half as the same character, so users with different names would become
-// one.
-func halvesPair(data []byte) bool {
+// hasHalfSurrogate reports whether valid JSON escapes one half of a surrogate pair without the
+// other. encoding/json reads each half as the same character, so users with different names would
+// become one.
+func hasHalfSurrogate(data []byte) bool {
 	for at := 0; ; {
 		next := bytes.IndexByte(data[at:], '\\') // backslashes occur only in strings
 		if next < 0 {

@@ -125,7 +125,7 @@ func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
 		return nil, err
 	}
 	secret := o.JWKSFile == "" && !o.fetched()
-	algorithms, err := allowed(o.Algorithms, secret)
+	algorithms, err := allowedAlgorithms(o.Algorithms, secret)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 		return err
 	}
 	if j.install(keys) && len(skipped) > 0 {
-		notices.changed("some keys of a JWK set are not used", "from", redact(from), "keys", len(keys), "skipped", len(skipped),
+		notices.logEvent("some keys of a JWK set are not used", "from", redact(from), "keys", len(keys), "skipped", len(skipped),
 			"first", skipped[0])
 	}
 	return nil
@@ -305,7 +305,7 @@ func (j *JWT) recall(text string, sum uint64, now int64) (id *policy.Identity, s
 
 // The method verify verifies a token that is not remembered. It remembers the verdict if a
 // signature check was needed.
-func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
+func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
 	signed := false
 	defer func() { q.end(counter.Micros(now), signed) }()
 	t, state := j.parseToken(text, p)

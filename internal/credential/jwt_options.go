@@ -105,17 +105,17 @@ func (o *JWTOptions) fill() {
 		leeway := leewayDefault
 		o.Leeway = &leeway
 	}
-	o.Refresh = orElse(o.Refresh, refreshDefault)
-	o.Claim = orElse(o.Claim, "sub")
-	o.Issuer = orElse(o.Issuer, o.IssuerURL)
-	o.MemoryEntries = orElse(o.MemoryEntries, memoryEntries)
-	o.MemoryBytes = orElse(o.MemoryBytes, memoryBytes)
+	o.Refresh = valueOr(o.Refresh, refreshDefault)
+	o.Claim = valueOr(o.Claim, "sub")
+	o.Issuer = valueOr(o.Issuer, o.IssuerURL)
+	o.MemoryEntries = valueOr(o.MemoryEntries, memoryEntries)
+	o.MemoryBytes = valueOr(o.MemoryBytes, memoryBytes)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 }
 
-func orElse[T comparable](value, otherwise T) T {
+func valueOr[T comparable](value, otherwise T) T {
 	var zero T
 	if value == zero {
 		return otherwise

@@ -84,7 +84,7 @@ func readKeys(name string, format policyfile.Format, data []byte) (*keyTable, er
 
 func (r *keyReader) add(p policy.Problem) {
 	if len(r.problems) < keyProblemsMax {
-		p.Path, p.Value, p.Why = cut(orElse(p.Path, "file")), cut(p.Value), cut(p.Why)
+		p.Path, p.Value, p.Why = cut(valueOr(p.Path, "file")), cut(p.Value), cut(p.Why)
 		r.problems = append(r.problems, p)
 	}
 }
@@ -188,7 +188,7 @@ func (r *keyReader) own(k *Key, n *syntax.Node, values map[string]*syntax.Node, 
 	id := &k.Identity
 	first := r.owners[id.ID]
 	if first == nil {
-		first = &owner{identity: *id, place: orElse(n.Place, "another entry")}
+		first = &owner{identity: *id, place: valueOr(n.Place, "another entry")}
 		if id.ID != "" {
 			r.owners[id.ID] = first
 		}
@@ -249,7 +249,7 @@ func (r *keyReader) hash(n, entry *syntax.Node, path string, k *Key, o *owner) {
 		case r.hashes[sum] != "":
 			r.at(item, path, "", "is listed twice: the first is at "+r.hashes[sum], "keep one of them")
 		default:
-			r.hashes[sum] = orElse(item.Place, "another entry")
+			r.hashes[sum] = valueOr(item.Place, "another entry")
 			r.table.byHash[sum] = k
 		}
 	}

@@ -41,8 +41,8 @@ type key struct {
 	gone      atomic.Bool // whether the key was removed from the set, so that its verdicts are no longer valid
 }
 
-// The method fits reports whether the key verifies the algorithm.
-func (k *key) fits(a *algorithm) bool {
+// The method verifies reports whether the key verifies the algorithm.
+func (k *key) verifies(a *algorithm) bool {
 	return k.family == a.family && (k.algorithm == "" || k.algorithm == a.name)
 }
 
@@ -77,7 +77,7 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 		}
 	}
 	for _, k := range among {
-		if k.fits(a) && len(found) < keysTriedMax {
+		if k.verifies(a) && len(found) < keysTriedMax {
 			found = append(found, k)
 		}
 	}
@@ -191,7 +191,7 @@ func readJWK(raw []byte, algorithms map[string]*algorithm) (*key, error) {
 		return nil, err
 	}
 	for _, a := range algorithms {
-		if k.fits(a) {
+		if k.verifies(a) {
 			return k, k.fingerprint()
 		}
 	}

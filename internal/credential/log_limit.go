@@ -54,8 +54,8 @@ func (n *notices) failing(text string, args ...any) {
 	}
 }
 
-// The method changed logs a single event.
-func (n *notices) changed(text string, args ...any) { n.logger.Warn(text, args...) }
+// The method logEvent logs a single event.
+func (n *notices) logEvent(text string, args ...any) { n.logger.Warn(text, args...) }
 
 // The method mended logs the end of a failure that failing has logged.
 func (n *notices) mended(text string, args ...any) {

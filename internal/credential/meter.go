@@ -261,16 +261,16 @@ func (q *inquiry) begin(now counter.Micros, length int) bool {
 	if q.asker == nil {
 		return true
 	}
-	if !q.admitted(now) || q.left() <= 0 {
+	if !q.admitToken(now) || q.left() <= 0 {
 		return q.reject()
 	}
 	q.began, q.costMax = q.elapsed(), counter.Micros(length/readBytes)
 	return true
 }
 
-// The method admitted reports whether a token of the client may be verified, and selects the gate
+// The method admitToken reports whether a token of the client may be verified, and selects the gate
 // at which it waits.
-func (q *inquiry) admitted(now counter.Micros) bool {
+func (q *inquiry) admitToken(now counter.Micros) bool {
 	ok, clean := q.meter.admits(q.asker.Addr, now)
 	if q.gate = &q.meter.gates[1]; clean {
 		q.gate = &q.meter.gates[0]
@@ -304,7 +304,7 @@ func (q *inquiry) enter(now counter.Micros) bool {
 	// In the meantime, earlier tokens have used up the address's time, or have shown that it is not
 	// clean and should not have waited here for so long. Otherwise 200 tokens that arrive together
 	// from an address without a debt would delay all clean addresses.
-	case q.waited > 0 && (!q.admitted(now+q.waited) || q.gate != gate && q.waited > q.left()):
+	case q.waited > 0 && (!q.admitToken(now+q.waited) || q.gate != gate && q.waited > q.left()):
 		gate.leave()
 	default:
 		q.gate, q.costMax = gate, costMax

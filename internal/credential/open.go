@@ -55,7 +55,7 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 				open = append(open, keys)
 			}
 		}
-		problems = append(problems, opened(path, d, err)...)
+		problems = append(problems, problemsOfOpen(path, d, err)...)
 	}
 	if len(problems) > 0 {
 		_ = open.Close() // never fails
@@ -65,9 +65,9 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 	return verifiers, open, nil
 }
 
-// The function opened converts an error into problems of the policy. Problems of a keys file keep
-// their locations.
-func opened(path string, d *policyfile.Document, err error) policy.Problems {
+// The function problemsOfOpen converts an error into problems of the policy. Problems of a keys
+// file keep their locations.
+func problemsOfOpen(path string, d *policyfile.Document, err error) policy.Problems {
 	var inside policy.Problems
 	switch {
 	case err == nil:

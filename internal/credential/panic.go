@@ -17,9 +17,9 @@ var panics atomic.Uint64
 // keys remained in force.
 func Panics() uint64 { return panics.Load() }
 
-// The function recovered calls load and returns its panic as a [policyfile.PanicError]. Keys are
+// The function recoverPanic calls load and returns its panic as a [policyfile.PanicError]. Keys are
 // loaded in separate goroutines, where a panic would end the process.
-func recovered(load func() error) (err error) {
+func recoverPanic(load func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			panics.Add(1)

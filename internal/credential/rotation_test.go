@@ -309,7 +309,7 @@ func TestRedirectsOnOneHostAreFollowed(t *testing.T) {
 func TestVerifyWhileKeysRotate(t *testing.T) {
 	a, b, tokenA, tokenB := twoKeys(t)
 	freshKeys := func(set string) []*key {
-		keys, _, err := readSet([]byte(set), must(allowed(nil, false)))
+		keys, _, err := readSet([]byte(set), must(allowedAlgorithms(nil, false)))
 		if err != nil {
 			t.Fatal(err)
 		}

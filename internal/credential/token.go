@@ -22,12 +22,12 @@ type token struct {
 	signature []byte
 }
 
-// A value of the type parts has the three parts of a token in the compact form, still encoded.
-type parts struct{ header, payload, signature string }
+// tokenParts holds the three parts of a token in the compact form, still encoded.
+type tokenParts struct{ header, payload, signature string }
 
 // cutToken splits a token into its parts. It is cheap, and rejects an API key that is sent as a
 // token.
-func cutToken(text string) (p parts, ok bool) {
+func cutToken(text string) (p tokenParts, ok bool) {
 	var rest string
 	if p.header, rest, ok = strings.Cut(text, "."); !ok {
 		return p, false
@@ -38,7 +38,7 @@ func cutToken(text string) (p parts, ok bool) {
 
 // parseToken parses a token. The parser of golang-jwt is not used: it reads claims before it
 // verifies the signature, takes the last of two members with one name, and skips line breaks.
-func (j *JWT) parseToken(text string, p parts) (t token, state policy.CredentialState) {
+func (j *JWT) parseToken(text string, p tokenParts) (t token, state policy.CredentialState) {
 	t.payload, t.signed = p.payload, text[:len(text)-len(p.signature)-1]
 	if !isBase64URL(t.payload) {
 		return t, policy.CredentialMalformed

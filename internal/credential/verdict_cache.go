@@ -37,8 +37,8 @@ type verdict struct {
 	next  atomic.Pointer[verdict]
 }
 
-// The method stale reports whether the verdict is no longer valid.
-func (v *verdict) stale(current *keySet, now int64) bool {
+// The method isStale reports whether the verdict is no longer valid.
+func (v *verdict) isStale(current *keySet, now int64) bool {
 	return v.key != nil && v.key.gone.Load() || v.set != nil && v.set != current || now >= v.until
 }
 
@@ -146,7 +146,7 @@ func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	for {
 		s.hand %= len(s.ring)
 		v := s.ring[s.hand]
-		if v.stale(current, now) || !v.used.Swap(false) {
+		if v.isStale(current, now) || !v.used.Swap(false) {
 			m.drop(s, v)
 			return
 		}
@@ -175,7 +175,7 @@ func (m *memory) forget(current *keySet, now int64) {
 		s := &m.shards[i]
 		s.mu.Lock()
 		for at := 0; at < len(s.ring); {
-			if v := s.ring[at]; v.stale(current, now) {
+			if v := s.ring[at]; v.isStale(current, now) {
 				m.drop(s, v)
 			} else {
 				at++
@@ -191,7 +191,7 @@ func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 		s := &m.shards[i]
 		s.mu.Lock()
 		for _, v := range s.ring {
-			if !v.stale(current, now) {
+			if !v.isStale(current, now) {
 				visit(v)
 			}
 		}

@@ -75,7 +75,7 @@ func (w *watchedFile) run(ctx context.Context, every time.Duration) {
 // The method look calls check and recovers from a panic: the process continues with the last loaded
 // keys. The content that caused the panic is not loaded again until the file changes.
 func (w *watchedFile) look(now time.Time) {
-	if err := recovered(func() error { w.check(now); return nil }); err != nil {
+	if err := recoverPanic(func() error { w.check(now); return nil }); err != nil {
 		w.missing = false
 		w.notices.panicked("loading a file panicked, its previous content stays in force", err, "file", w.path)
 	}
@@ -94,7 +94,7 @@ func (w *watchedFile) check(now time.Time) {
 	settled := w.racy && now.Sub(info.ModTime()) > racyFor
 	if sameFile(info, w.loaded) && !settled {
 		w.seen = nil
-		w.back()
+		w.logReturn()
 		return
 	}
 	if !sameFile(info, w.loaded) && (w.seen == nil || !sameFile(info, w.seen)) {
@@ -114,12 +114,12 @@ func (w *watchedFile) check(now time.Time) {
 		w.notices.logger.Info("an edit of a file is in force", "file", w.path)
 		w.missing = false
 	default:
-		w.back()
+		w.logReturn()
 	}
 }
 
-// The method back logs that a missing file exists again, unchanged.
-func (w *watchedFile) back() {
+// The method logReturn logs that a missing file exists again, unchanged.
+func (w *watchedFile) logReturn() {
 	if w.missing {
 		w.missing = false
 		w.notices.mended("a file can be read again, unchanged", "file", w.path)

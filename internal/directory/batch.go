@@ -99,7 +99,7 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 		case at >= 0:
 		case d.peek(name) != nil:
 			continue
-		case d.ctx.Err() != nil || !d.room(source):
+		case d.ctx.Err() != nil || !d.hasRoom(source):
 			return nil
 		default:
 			d.add(source, name)
@@ -141,8 +141,8 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// The method room reports whether one more client of a source may wait.
-func (d *Directory) room(source uint32) bool {
+// The method hasRoom reports whether one more client of a source may wait.
+func (d *Directory) hasRoom(source uint32) bool {
 	named := 0
 	for _, b := range d.queue {
 		named += b.sources[source]
@@ -220,14 +220,14 @@ func (d *Directory) readBatch(b *batch) {
 	texts, epoch := make([][]byte, len(names)), d.epoch.Load()
 	d.figures.Reads.Add(1)
 	if err := d.read(names, texts); err != nil {
-		d.failed(b, err)
+		d.handleFailure(b, err)
 		return
 	}
 	d.failing.Store(false)
 	if d.vanished(names, texts) {
 		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 		defer cancel()
-		if whole, ok := d.whole(ctx); !ok || !whole {
+		if whole, ok := d.isWhole(ctx); !ok || !whole {
 			d.keep(names, texts)
 		}
 	}
@@ -297,11 +297,11 @@ func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 // lostFor is how long a record that the source has lost is used before it is read again.
 const lostFor = 10 * counter.Second
 
-// The method failed handles a batch that could not be read. For a while, no request waits for the
-// source: neither those of this batch nor those of later ones. The failed read may have missed a
-// change, so every remembered record is read again later. If the source was only too busy for this
-// batch, the other batches are still read.
-func (d *Directory) failed(b *batch, err error) {
+// The method handleFailure handles a batch that could not be read. For a while, no request waits
+// for the source: neither those of this batch nor those of later ones. The failed read may have
+// missed a change, so every remembered record is read again later. If the source was only too busy
+// for this batch, the other batches are still read.
+func (d *Directory) handleFailure(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch
 	if !errors.Is(err, ErrBusy) {
@@ -340,16 +340,16 @@ func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 			e.record, err = ParseRecord(text)
 		}
 		if err != nil {
-			d.bad(name.Kind, err)
+			d.countUnreadable(name.Kind, err)
 		}
 	}
 	e.now.Store(e.record.at(now))
 	d.cacheOf(name).put(e)
 }
 
-// The method bad counts a record that cannot be read, and logs at most one per second. The log
-// contains only the kind of the client, because the identifier may be personal data.
-func (d *Directory) bad(kind string, err error) {
+// The method countUnreadable counts a record that cannot be read, and logs at most one per second.
+// The log contains only the kind of the client, because the identifier may be personal data.
+func (d *Directory) countUnreadable(kind string, err error) {
 	d.figures.Bad.Add(1)
 	second := time.Now().Unix()
 	if before := d.badSaid.Load(); before != second && d.badSaid.CompareAndSwap(before, second) {

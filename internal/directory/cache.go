@@ -189,7 +189,7 @@ func (s *shard) add(e *entry) {
 	case t == nil:
 		t = newTable(len(s.ring))
 	case t.full(len(s.ring)):
-		t = t.grown(len(s.ring) + 1)
+		t = t.grow(len(s.ring) + 1)
 	default:
 		t.put(e)
 		return

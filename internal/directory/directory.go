@@ -119,7 +119,7 @@ func Open(o Options) (*Directory, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.readNetworks(d.ctx) // otherwise a blocked network would be served until they are read
 	survive.Go(&d.running, d.logger, d.look)
-	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.changed, d.missed) })
+	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.rereadClient, d.missed) })
 	return d, nil
 }
 
@@ -154,7 +154,7 @@ func (d *Directory) Find(kind, id string, now counter.Micros) (record *policy.Cl
 		d.figures.Misses.Add(1)
 		return nil, false
 	}
-	if d.stale(e, now) {
+	if d.isStale(e, now) {
 		d.readAgain(e, now)
 	}
 	return e.at(now), true
@@ -169,15 +169,15 @@ func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Iden
 		d.figures.Misses.Add(1)
 		return nil, policy.CredentialUnknown, false
 	}
-	if d.stale(e, now) {
+	if d.isStale(e, now) {
 		d.readAgain(e, now)
 	}
 	who, state = e.key.at(now)
 	return who, state, true
 }
 
-// The method stale reports whether an entry is no longer fresh.
-func (d *Directory) stale(e *entry, now counter.Micros) bool {
+// The method isStale reports whether an entry is no longer fresh.
+func (d *Directory) isStale(e *entry, now counter.Micros) bool {
 	return now >= e.fresh || e.epoch != d.epoch.Load()
 }
 
@@ -331,16 +331,16 @@ func (d *Directory) refresh(e *entry) {
 	defer d.mu.Unlock()
 	switch {
 	case d.place(e.name) > 0:
-	case d.ctx.Err() == nil && d.room(0):
+	case d.ctx.Err() == nil && d.hasRoom(0):
 		d.add(0, e.name)
 	default:
 		e.refreshing.Store(false)
 	}
 }
 
-// The method changed reads a client's record again if the client is remembered. It also does so if
-// the client is being read now, because that read may have preceded the change.
-func (d *Directory) changed(name policy.ClientName) {
+// The method rereadClient reads a client's record again if the client is remembered. It also does
+// so if the client is being read now, because that read may have preceded the change.
+func (d *Directory) rereadClient(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)
 		return
@@ -377,7 +377,7 @@ func (d *Directory) look() {
 func (d *Directory) lookAtHistory() bool {
 	ctx, cancel := context.WithTimeout(d.ctx, max(d.timeout, time.Second))
 	defer cancel()
-	if _, ok := d.whole(ctx); !ok {
+	if _, ok := d.isWhole(ctx); !ok {
 		return false
 	}
 	changes, err := d.source.Changes(ctx, d.position)
@@ -394,16 +394,16 @@ func (d *Directory) lookAtHistory() bool {
 			networks = true // the records are read together
 			continue
 		}
-		d.changed(name)
+		d.rereadClient(name)
 	}
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// The method whole reports whether the source still has its records. It does not if it
+// The method isWhole reports whether the source still has its records. It does not if it
 // has lost them, like a Redis that was emptied, or if it never had any. The result ok is false if
 // the source did not answer. If the records were replaced by others, all remembered ones are read
 // again.
-func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
+func (d *Directory) isWhole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {
 		return false, false

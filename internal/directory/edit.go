@@ -68,13 +68,13 @@ type editError struct{ text string }
 func (e *editError) Error() string { return e.text }
 func (e *editError) Unwrap() error { return ErrEdit }
 
-func wrong(format string, args ...any) error { return &editError{fmt.Sprintf(format, args...)} }
+func newEditError(format string, args ...any) error { return &editError{fmt.Sprintf(format, args...)} }
 
 // CheckUTF8 returns an error for a name that is not UTF-8. Changes are sent as JSON, which would
 // replace the invalid bytes and so change the name.
 func CheckUTF8(what, name string) error {
 	if !utf8.ValidString(name) {
-		return wrong("%s %.40q is not UTF-8, so it cannot be named here", what, name)
+		return newEditError("%s %.40q is not UTF-8, so it cannot be named here", what, name)
 	}
 	return nil
 }
@@ -87,17 +87,17 @@ func ParseName(text string) (policy.ClientName, error) {
 	}
 	kind, id, ok := strings.Cut(text, ":")
 	if !ok || kind == "" || id == "" {
-		return policy.ClientName{}, wrong("client %q has no form KIND:ID; write user:u_42, api_key:acme, tenant:t_1 or ip:192.0.2.0/24", text)
+		return policy.ClientName{}, newEditError("client %q has no form KIND:ID; write user:u_42, api_key:acme, tenant:t_1 or ip:192.0.2.0/24", text)
 	}
 	if kind == KindNetwork {
 		prefix, err := ParseNetwork(id)
 		if err != nil {
-			return policy.ClientName{}, wrong("client %q: %v", text, err)
+			return policy.ClientName{}, newEditError("client %q: %v", text, err)
 		}
 		return policy.ClientName{Kind: kind, ID: networkName(prefix)}, nil
 	}
 	if kind, ok = policy.ParseKind(kind); !ok && strings.TrimSuffix(kind, policy.HashSuffix) != "tenant" {
-		return policy.ClientName{}, wrong("client %q is of an unknown kind; write user:ID, api_key:NAME, tenant:ID, ip:ADDRESS, "+
+		return policy.ClientName{}, newEditError("client %q is of an unknown kind; write user:ID, api_key:NAME, tenant:ID, ip:ADDRESS, "+
 			"header.NAME:VALUE, cookie.NAME:VALUE or attr.NAME:VALUE", text)
 	}
 	who := policy.IdentityOf(kind, id)
@@ -144,7 +144,7 @@ func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 	if generation, err := e.Source.Generation(ctx); err != nil {
 		return nil, err
 	} else if strings.HasPrefix(generation, ControlledPrefix) {
-		return nil, wrong("a control plane owns this directory, and would undo the change: make it there, with penstock client --control URL")
+		return nil, newEditError("a control plane owns this directory, and would undo the change: make it there, with penstock client --control URL")
 	}
 	for range swapsMax {
 		old, before, err := e.read(ctx, name)
@@ -190,7 +190,7 @@ func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte,
 	}
 	r, err = ParseRecord(texts[0])
 	if err != nil {
-		return texts[0], nil, wrong("the present record of %q has no force: %v; remove it with the action %s", name, err, ActionForget)
+		return texts[0], nil, newEditError("the present record of %q has no force: %v; remove it with the action %s", name, err, ActionForget)
 	}
 	return texts[0], r, nil
 }
@@ -199,24 +199,24 @@ func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte,
 func (e *Edit) check(now time.Time) error {
 	switch {
 	case !slices.Contains(Actions, e.Action):
-		return wrong("action %q is unknown; there are: %q", e.Action, Actions)
+		return newEditError("action %q is unknown; there are: %q", e.Action, Actions)
 	case !e.Until.IsZero() && !e.Until.After(now):
-		return inFuture(e.Until, now)
+		return checkFuture(e.Until, now)
 	}
 	if err := checkWhy(e.Actor, e.Reason); err != nil {
 		return err
 	}
 	for _, text := range [][2]string{{"tier", e.Tier}, {"tenant", e.Tenant}, {"note", e.Note}} {
 		if err := checkWritten(text[0], text[1], TextBytesMax); err != nil {
-			return wrong("%v", err)
+			return newEditError("%v", err)
 		}
 	}
 	for _, field := range e.fields() {
 		if field.given && !slices.Contains(field.actions, e.Action) {
-			return wrong("%s does not go with %s", field.name, e.Action)
+			return newEditError("%s does not go with %s", field.name, e.Action)
 		}
 		if !field.given && slices.Contains(field.needed, e.Action) {
-			return wrong("%s is missing; %s needs it", field.name, e.Action)
+			return newEditError("%s is missing; %s needs it", field.name, e.Action)
 		}
 	}
 	return nil
@@ -226,15 +226,15 @@ func (e *Edit) check(now time.Time) error {
 func checkWhy(actor, reason string) error {
 	switch {
 	case reason == "":
-		return wrong("a reason is missing; say why, for those who look at the history later")
+		return newEditError("a reason is missing; say why, for those who look at the history later")
 	case actor == "":
-		return wrong("an actor is missing; say who makes the change")
+		return newEditError("an actor is missing; say who makes the change")
 	}
 	if err := checkWritten("reason", reason, TextBytesMax); err != nil {
-		return wrong("%v", err)
+		return newEditError("%v", err)
 	}
 	if err := checkWritten("actor", actor, TextBytesMax); err != nil {
-		return wrong("%v", err)
+		return newEditError("%v", err)
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 		after.Limits[e.Rule] = Limits{Limits: e.Limits, Until: e.Until, Reason: e.Reason}
 	case ActionUnsetLimits:
 		if _, ok := after.Limits[e.Rule]; !ok && (e.Rule != "" || len(after.Limits) == 0) {
-			return nil, wrong("%s has no limits of its own for rule %q", e.Client, e.Rule)
+			return nil, newEditError("%s has no limits of its own for rule %q", e.Client, e.Rule)
 		}
 		if delete(after.Limits, e.Rule); e.Rule == "" {
 			after.Limits = nil
@@ -328,14 +328,14 @@ func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 		after.Block = &Mark{Until: e.Until, Reason: e.Reason}
 	case ActionUnblock:
 		if after.Block == nil {
-			return nil, wrong("%s is not blocked by its record", e.Client)
+			return nil, newEditError("%s is not blocked by its record", e.Client)
 		}
 		after.Block = nil
 	case ActionExempt:
 		after.Exempt = &Mark{Until: e.Until, Reason: e.Reason}
 	case ActionUnexempt:
 		if after.Exempt == nil {
-			return nil, wrong("%s is not exempt by its record", e.Client)
+			return nil, newEditError("%s is not exempt by its record", e.Client)
 		}
 		after.Exempt = nil
 	case ActionNote:
@@ -344,7 +344,7 @@ func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 		after = new(Record)
 	}
 	if err := after.Check(); err != nil {
-		return nil, wrong("%v", err)
+		return nil, newEditError("%v", err)
 	}
 	return after, nil
 }

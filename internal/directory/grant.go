@@ -96,9 +96,9 @@ func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	case len(after) < len(before):
 		return after, nil
 	case e.Rule == "":
-		return nil, wrong("%s has no grant whose window may last", e.Client)
+		return nil, newEditError("%s has no grant whose window may last", e.Client)
 	}
-	return nil, wrong("%s has no grant for rule %q whose window may last", e.Client, e.Rule)
+	return nil, newEditError("%s has no grant for rule %q whose window may last", e.Client, e.Rule)
 }
 
 // withoutEnded returns a copy of the grants whose windows may not have ended.

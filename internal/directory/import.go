@@ -162,14 +162,14 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 		return nil, err
 	}
 	if len(in.Lines) > ImportMax {
-		return nil, wrong("%d records at once are more than %d; send them in parts", len(in.Lines), ImportMax)
+		return nil, newEditError("%d records at once are more than %d; send them in parts", len(in.Lines), ImportMax)
 	}
 	generation, err := e.Source.Generation(ctx)
 	switch {
 	case err != nil:
 		return nil, err
 	case strings.HasPrefix(generation, ControlledPrefix):
-		return nil, wrong("a control plane owns this directory, and would undo the import: make the changes there, with penstock client " +
+		return nil, newEditError("a control plane owns this directory, and would undo the import: make the changes there, with penstock client " +
 			"ACTION --control URL or penstock control import-clients")
 	}
 	done := new(Imported)
@@ -215,7 +215,7 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 			continue
 		}
 		old := present[seen[one.name]]
-		switch same := bytes.Equal(canonical(one, old), one.text); {
+		switch same := bytes.Equal(canonicalText(one, old), one.text); {
 		case old != nil && same && one.key == nil:
 			done.Same++
 		case old != nil && !same && !in.Replace:
@@ -232,9 +232,9 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 	return lines, swaps, e.checkNames(ctx, in, parsed, problem)
 }
 
-// The function canonical returns the text of a present record in the form in which this program
+// The function canonicalText returns the text of a present record in the form in which this program
 // writes it.
-func canonical(one *lineRecord, old []byte) []byte {
+func canonicalText(one *lineRecord, old []byte) []byte {
 	if one.key != nil {
 		if r, err := ParseKeyRecord(old); err == nil {
 			return r.Text()
@@ -293,7 +293,7 @@ func (e *Editor) checkNames(ctx context.Context, in *Import, parsed []*lineRecor
 			names = append(names, one.key.Name)
 		}
 	}
-	err := concurrently(len(names), func(i int) error {
+	err := callConcurrently(len(names), func(i int) error {
 		found, err := e.Source.KeyHashes(ctx, names[i])
 		mu.Lock()
 		hashes[names[i]] = found
@@ -348,7 +348,7 @@ func (e *Editor) write(ctx context.Context, in *Import, lines []*lineRecord, swa
 		})
 		done.Problems = append(done.Problems, LineNote{at, "others have changed the record meanwhile; look at it, and import again"})
 	}
-	return concurrently(len(lines), func(i int) error {
+	return callConcurrently(len(lines), func(i int) error {
 		if lines[i].key == nil {
 			return nil
 		}
@@ -370,9 +370,9 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// The function concurrently calls do with the numbers 0 to n-1, some at the same time,
+// The function callConcurrently calls do with the numbers 0 to n-1, some at the same time,
 // and returns the errors.
-func concurrently(n int, do func(i int) error) error {
+func callConcurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, importsAtOnce)
 	var running sync.WaitGroup

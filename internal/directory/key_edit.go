@@ -77,7 +77,7 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	if generation, err := e.Source.Generation(ctx); err != nil {
 		return nil, err
 	} else if strings.HasPrefix(generation, ControlledKeysPrefix) {
-		return nil, wrong("a control plane owns this directory, and would undo the change: make it there, with penstock key --control URL")
+		return nil, newEditError("a control plane owns this directory, and would undo the change: make it there, with penstock key --control URL")
 	}
 	keys, err := e.keysNamed(ctx, edit.Name, true)
 	if err != nil {
@@ -114,46 +114,46 @@ func (e *KeyEdit) check(now time.Time) error {
 	makes := e.Action == KeyCreate || e.Action == KeyRotate
 	switch {
 	case !slices.Contains(KeyActions, e.Action):
-		return wrong("action %q is unknown; there are: %q", e.Action, KeyActions)
+		return newEditError("action %q is unknown; there are: %q", e.Action, KeyActions)
 	case e.Name == "":
-		return wrong("the name of a key is missing")
+		return newEditError("the name of a key is missing")
 	case makes && !isHash(e.Hash):
-		return wrong("the hash of the new key is not a SHA-256 in 64 lower-case hexadecimal digits")
+		return newEditError("the hash of the new key is not a SHA-256 in 64 lower-case hexadecimal digits")
 	case e.Hash != "" && !makes && e.Action != KeyRevoke:
-		return wrong("hash does not go with %s", e.Action)
+		return newEditError("hash does not go with %s", e.Action)
 	case (e.Record != nil) != (e.Action == KeyCreate):
-		return wrong("create needs a record, and no other action takes one")
+		return newEditError("create needs a record, and no other action takes one")
 	case e.Import && e.Action != KeyCreate:
-		return wrong("import goes with create only")
+		return newEditError("import goes with create only")
 	case e.Action != KeyRotate && !(e.Until.IsZero() && e.ExpiresAt.IsZero()):
-		return wrong("until and expires_at go with rotate only")
+		return newEditError("until and expires_at go with rotate only")
 	}
 	for _, end := range []time.Time{e.Until, e.ExpiresAt} {
-		if err := inFuture(end, now); err != nil {
+		if err := checkFuture(end, now); err != nil {
 			return err
 		}
 	}
 	if err := checkText("name", e.Name, policy.ValueBytesMax); err != nil {
-		return wrong("%v", err)
+		return newEditError("%v", err)
 	}
 	if e.Record != nil {
 		if e.Record.Name != e.Name {
-			return wrong("the record has the name %q, and the edit is of %q", e.Record.Name, e.Name)
+			return newEditError("the record has the name %q, and the edit is of %q", e.Record.Name, e.Name)
 		}
 		if err := e.Record.Check(); err != nil {
-			return wrong("%v", err)
+			return newEditError("%v", err)
 		}
-		if err := inFuture(e.Record.ExpiresAt, now); err != nil && !e.Import {
+		if err := checkFuture(e.Record.ExpiresAt, now); err != nil && !e.Import {
 			return err
 		}
 	}
 	return checkWhy(e.Actor, e.Reason)
 }
 
-// inFuture returns an error for an end that has passed. The zero time means no end.
-func inFuture(end, now time.Time) error {
+// checkFuture returns an error for an end that has passed. The zero time means no end.
+func checkFuture(end, now time.Time) error {
 	if !end.IsZero() && !end.After(now) {
-		return wrong("the end %s is not in the future: it is %s now", end.Format(time.RFC3339), now.Format(time.RFC3339))
+		return newEditError("the end %s is not in the future: it is %s now", end.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 // order, another operator could mistake the name of a key without a record for a free name.
 func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) > 0 && !edit.Import {
-		return 0, wrong("there is a key of the name %q; choose another name, or rotate that key", edit.Name)
+		return 0, newEditError("there is a key of the name %q; choose another name, or rotate that key", edit.Name)
 	}
 	name := KeyName{edit.Name, edit.Hash}
 	if edit.Import {
@@ -246,7 +246,7 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 		same.Revoked = present.Revoked // because the file does not contain the time
 	}
 	if string(same.Text()) != string(found[0].text) {
-		return false, wrong("the key %.12s… of %q is in the directory with another record; rotate or revoke it there, or take it out of the file",
+		return false, newEditError("the key %.12s… of %q is in the directory with another record; rotate or revoke it there, or take it out of the file",
 			name.Hash, name.Name)
 	}
 	hashes, err := e.Source.KeyHashes(ctx, name.Name)
@@ -260,7 +260,7 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 // the name meanwhile, the method deletes the record.
 func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys []StoredKey, action string) error {
 	if len(keys) >= KeysOfNameMax {
-		return wrong("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
+		return newEditError("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
 	}
 	name, text := KeyName{edit.Name, edit.Hash}, record.Text()
 	swapped, err := e.Source.Swap(ctx, name.Record(), nil, text, e.entry(edit, name, record, nil, text, action))
@@ -268,7 +268,7 @@ func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys
 	case err != nil:
 		return err
 	case !swapped:
-		return wrong("the key %.12s… is in the directory under this or another name", name.Hash)
+		return newEditError("the key %.12s… is in the directory under this or another name", name.Hash)
 	}
 	added, err := e.Source.AddKey(ctx, name, len(keys))
 	if err != nil || added {
@@ -277,7 +277,7 @@ func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys
 	if _, err := e.Source.Swap(ctx, name.Record(), text, nil, e.entry(edit, name, record, text, nil, "take back "+action)); err != nil {
 		return err
 	}
-	return wrong("others change the keys of %q at the same time; look at them and try again", edit.Name)
+	return newEditError("others change the keys of %q at the same time; look at them and try again", edit.Name)
 }
 
 // entry returns the entry of the history for the change of a key.
@@ -308,10 +308,10 @@ func (e *KeyEdit) String() string {
 // The method rotate adds a key with the settings of the present one, and makes the others expire.
 func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
-		return 0, nobody(edit.Name)
+		return 0, noKeysError(edit.Name)
 	}
 	if keys[0].State != policy.CredentialValid.String() {
-		return 0, wrong("no key of %q is valid: it is %s; create a key of another name", edit.Name, keys[0].State)
+		return 0, newEditError("no key of %q is valid: it is %s; create a key of another name", edit.Name, keys[0].State)
 	}
 	next := *keys[0].Record
 	if next.NotBefore = (time.Time{}); !edit.ExpiresAt.IsZero() {
@@ -330,13 +330,13 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return changed + 1, err
 }
 
-// The function nobody returns the error for a name without keys.
-func nobody(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
+// The function noKeysError returns the error for a name without keys.
+func noKeysError(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
 
 // The method forget removes the keys of a name that have ended.
 func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
-		return 0, nobody(edit.Name)
+		return 0, noKeysError(edit.Name)
 	}
 	for _, k := range keys {
 		if k.State != policy.CredentialRevoked.String() && k.State != policy.CredentialLapsed.String() && k.State != "bad" {
@@ -348,7 +348,7 @@ func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 			return changed, err
 		}
 		if !swapped {
-			return changed, wrong("others change the keys of %q at the same time; look at them and try again", edit.Name)
+			return changed, newEditError("others change the keys of %q at the same time; look at them and try again", edit.Name)
 		}
 		if err := e.Source.DropKey(ctx, name); err != nil {
 			return changed, err
@@ -356,7 +356,7 @@ func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 		changed++
 	}
 	if changed == 0 {
-		return 0, wrong("no key of %q is revoked or has expired; revoke it first", edit.Name)
+		return 0, newEditError("no key of %q is revoked or has expired; revoke it first", edit.Name)
 	}
 	return changed, nil
 }
@@ -380,11 +380,11 @@ func (e *Editor) changeKeys(ctx context.Context, edit *KeyEdit, keys []StoredKey
 	switch {
 	case edit.Action == KeyRotate:
 	case selected == 0 && edit.Hash != "":
-		return 0, wrong("no key of %q has a hash that begins with %q", edit.Name, edit.Hash)
+		return 0, newEditError("no key of %q has a hash that begins with %q", edit.Name, edit.Hash)
 	case selected == 0:
-		return 0, nobody(edit.Name)
+		return 0, noKeysError(edit.Name)
 	case changed == 0:
-		return 0, wrong("no key of %q has been changed: %s changes none in the state %q", edit.Name, edit.Action, keys[0].State)
+		return 0, newEditError("no key of %q has been changed: %s changes none in the state %q", edit.Name, edit.Action, keys[0].State)
 	}
 	return changed, nil
 }
@@ -395,14 +395,14 @@ func (e *Editor) changeKey(ctx context.Context, edit *KeyEdit, k StoredKey) (cha
 	name := KeyName{edit.Name, k.Hash}
 	for range swapsMax {
 		if k.Record == nil {
-			return false, wrong("the record of the key %.12s… of %q has no force; remove it with forget", k.Hash, edit.Name)
+			return false, newEditError("the record of the key %.12s… of %q has no force; remove it with forget", k.Hash, edit.Name)
 		}
 		after := *k.Record
 		if !edit.applyTo(&after, e.now()) {
 			return false, nil
 		}
 		if err := after.Check(); err != nil {
-			return false, wrong("%v", err)
+			return false, newEditError("%v", err)
 		}
 		text := after.Text()
 		swapped, err := e.Source.Swap(ctx, name.Record(), k.text, text, e.entry(edit, name, &after, k.text, text, edit.String()))
@@ -456,7 +456,7 @@ func (e *KeyEdit) applyTo(r *KeyRecord, now time.Time) bool {
 func (e *Editor) KeysOf(ctx context.Context, name string) (*KeysShown, error) {
 	keys, err := e.keysNamed(ctx, name, false)
 	if err == nil && len(keys) == 0 {
-		err = nobody(name)
+		err = noKeysError(name)
 	}
 	return &KeysShown{Keys: keys}, err
 }

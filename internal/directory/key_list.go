@@ -28,17 +28,17 @@ type KeyQuery struct {
 // record has no force belongs to no client.
 func (e *Editor) KeyPage(ctx context.Context, query KeyQuery) (*KeysShown, error) {
 	if query.Most < 1 || query.Most > KeyPageMax {
-		return nil, wrong("%d keys on a page are not between 1 and %d", query.Most, KeyPageMax)
+		return nil, newEditError("%d keys on a page are not between 1 and %d", query.Most, KeyPageMax)
 	}
 	if query.Client == "" {
 		return e.keysAfter(ctx, query.After, query.Most)
 	}
 	client, err := ParseName(query.Client)
 	if err != nil {
-		return nil, wrong("%v", err)
+		return nil, newEditError("%v", err)
 	}
 	if client.Kind != "user" && client.Kind != "api_key" {
-		return nil, wrong("client %q cannot have a key; write user:ID or api_key:NAME", query.Client)
+		return nil, newEditError("client %q cannot have a key; write user:ID or api_key:NAME", query.Client)
 	}
 	page := &KeysShown{Keys: []StoredKey{}, After: query.After}
 	for range keyLooksMax {

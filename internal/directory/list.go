@@ -84,14 +84,14 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 // The method check returns the kind, and an error if the query is invalid.
 func (q *ListQuery) check() (kind string, err error) {
 	if q.Most < 1 || q.Most > ListMax {
-		return "", wrong("%d records on a page are not between 1 and %d", q.Most, ListMax)
+		return "", newEditError("%d records on a page are not between 1 and %d", q.Most, ListMax)
 	}
 	if q.Kind == "" {
 		return "", nil
 	}
 	kind, ok := policy.ParseKind(q.Kind)
 	if !ok && strings.TrimSuffix(kind, policy.HashSuffix) != "tenant" {
-		return "", wrong("kind %.100q is unknown; write user, api_key, tenant, ip, header.NAME, cookie.NAME or attr.NAME", q.Kind)
+		return "", newEditError("kind %.100q is unknown; write user, api_key, tenant, ip, header.NAME, cookie.NAME or attr.NAME", q.Kind)
 	}
 	return kind, nil
 }
@@ -99,7 +99,7 @@ func (q *ListQuery) check() (kind string, err error) {
 // The method wants reports whether the query selects a client with the record r; nil stands for a
 // record without effect.
 func (q *ListQuery) wants(r *Record, now time.Time) bool {
-	return !q.Blocked || r != nil && r.Block != nil && !ended(r.Block.Until, now)
+	return !q.Blocked || r != nil && r.Block != nil && !hasEnded(r.Block.Until, now)
 }
 
 // The method add adds the clients of a part that the query selects. Their records reduce room.

@@ -96,14 +96,14 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 	defer cancel()
 	texts, err := d.source.Networks(ctx)
 	if errors.Is(err, ErrGarbled) {
-		d.bad(KindNetwork, err)
+		d.countUnreadable(KindNetwork, err)
 		return true // otherwise the history would not be read either
 	}
 	if err != nil {
 		return false
 	}
 	if len(texts) == 0 && !d.networks.Load().empty() {
-		if whole, ok := d.whole(ctx); !ok || !whole {
+		if whole, ok := d.isWhole(ctx); !ok || !whole {
 			return ok
 		}
 	}
@@ -111,12 +111,12 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 	for text, record := range texts {
 		prefix, err := ParseNetwork(text)
 		if err != nil {
-			d.bad(KindNetwork, err)
+			d.countUnreadable(KindNetwork, err)
 			continue
 		}
 		e := new(entry)
 		if e.record, err = ParseRecord(record); err != nil {
-			d.bad(KindNetwork, err)
+			d.countUnreadable(KindNetwork, err)
 			continue
 		}
 		e.now.Store(e.record.at(now))

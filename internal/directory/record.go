@@ -179,7 +179,7 @@ func checkReplaced(name, reason string, until, former, now time.Time) error {
 		return err
 	}
 	if !until.Equal(former) {
-		if err := inFuture(until, now); err != nil {
+		if err := checkFuture(until, now); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -194,7 +194,7 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 		if err := checkText("reason of the limits", own.Reason, TextBytesMax); err != nil {
 			return nil, err
 		}
-		if ended(own.Until, now) {
+		if hasEnded(own.Until, now) {
 			continue
 		}
 		set, err := policy.ParseLimitSet(own.Limits)
@@ -214,9 +214,9 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// The function ended reports whether until has been reached, to the microsecond. A zero until is
+// The function hasEnded reports whether until has been reached, to the microsecond. A zero until is
 // never reached.
-func ended(until, now time.Time) bool {
+func hasEnded(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
 
@@ -242,7 +242,7 @@ func (r *Record) at(now counter.Micros) *effective {
 	e := &effective{until: never}
 	instant := time.UnixMicro(int64(now))
 	lasts := func(until time.Time) bool {
-		if ended(until, instant) {
+		if hasEnded(until, instant) {
 			return false
 		}
 		if !until.IsZero() {

@@ -70,10 +70,10 @@ func (t *table) putAt(hash uint64, e *entry) {
 	s.hash.Store(hash)
 }
 
-// The method grown returns a table with the same entries and room for a number of entries. It does
+// The method grow returns a table with the same entries and room for a number of entries. It does
 // not read the entries themselves: most of them are in no cache of the processor, and new clients
 // wait.
-func (t *table) grown(entries int) *table {
+func (t *table) grow(entries int) *table {
 	larger := newTable(entries)
 	for i := range t.slots {
 		if hash := t.slots[i].hash.Load(); hash != 0 {

@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 				table.put(e)
 			}
 			if random.IntN(200) == 0 {
-				table = table.grown(room + random.IntN(roomMost-room))
+				table = table.grow(room + random.IntN(roomMost-room))
 			}
 			for i := range uint64(40) {
 				hash := (i*5+58)*shardCount | 1<<63

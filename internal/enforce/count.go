@@ -13,7 +13,7 @@ import (
 // header. It also counts the client of a denied request, for [Enforcer.CountDenials],
 // and what the client used and how long the decision took, for [Enforcer.Measure].
 func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Version) {
-	e.outages.decided(plan)
+	e.outages.recordDecision(plan)
 	e.countDenial(plan)
 	if n := plan.UnreadableCosts(); n > 0 {
 		e.metrics.Unreadable.Add(float64(n))

@@ -36,14 +36,14 @@ func (e *Enforcer) measure(plan *core.Plan) {
 	}
 }
 
-// begun is implemented by attributes that know when the process began to decide their request; 0
-// if they do not.
-type begun interface{ Began() counter.Micros }
+// beginReporter is implemented by attributes that know when the process began to decide their
+// request; 0 if they do not.
+type beginReporter interface{ Began() counter.Micros }
 
 // measureLatency counts the time from the beginning of the request until now under each rule. A
 // request whose beginning is not known has no latency.
 func (e *Enforcer) measureLatency(plan *core.Plan, versions []*live.Version) {
-	request, ok := plan.Request().(begun)
+	request, ok := plan.Request().(beginReporter)
 	if !ok || request.Began() == 0 {
 		return
 	}

@@ -88,8 +88,8 @@ func (o *Outages) begin(a *outage, text string, err error) {
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "began", Reason: err.Error()})
 }
 
-// The method decided records a decided request.
-func (o *Outages) decided(plan *core.Plan) {
+// The method recordDecision records a decided request.
+func (o *Outages) recordDecision(plan *core.Plan) {
 	if o == nil || !o.down.under.Load() {
 		return
 	}
@@ -155,7 +155,7 @@ func (o *Outages) endDown() {
 		admitted, local, denied := a.admitted.Load(), a.local.Load(), a.denied.Load()
 		o.logger.Warn("the store answers again", "outage", length, "requests", admitted+local+denied, "admitted", admitted,
 			"admitted_locally", local, "denied", denied)
-		o.ended(length, uint64(admitted+local+denied))
+		o.reportEnd(length, uint64(admitted+local+denied))
 	}
 }
 
@@ -169,12 +169,12 @@ func (o *Outages) endBusy() {
 		return
 	}
 	o.logger.Warn("the store answers all requests again", "overload", length, "denied", a.denied.Load())
-	o.ended(length, uint64(a.denied.Load()))
+	o.reportEnd(length, uint64(a.denied.Load()))
 }
 
-// The method ended reports the end of an outage as an event, with the number of requests
+// The method reportEnd reports the end of an outage as an event, with the number of requests
 // that were decided without the store.
-func (o *Outages) ended(length time.Duration, requests uint64) {
+func (o *Outages) reportEnd(length time.Duration, requests uint64) {
 	millis := max(1, length.Milliseconds()) // because an event omits a length of 0
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }

@@ -31,7 +31,7 @@ func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Ve
 
 // reportBy reports the decision if the rule or the policy that made it requires it.
 func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.Version) {
-	v, denied := deciding(plan, d, versions), d.Denied()
+	v, denied := decidingVersion(plan, d, versions), d.Denied()
 	settings := v.EventsOf(d.Rule)
 	switch {
 	case d.Outcome == core.OutcomeNone:
@@ -87,9 +87,9 @@ func ruleOf(plan *core.Plan, d *core.Decision) string {
 	return d.Rule
 }
 
-// The function deciding returns the version whose rules made the decision. For a limit that is in
-// no version, such as one that Envoy sends, the result is the first version.
-func deciding(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
+// The function decidingVersion returns the version whose rules made the decision. For a limit that
+// is in no version, such as one that Envoy sends, the result is the first version.
+func decidingVersion(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
 	if len(versions) > 1 {
 		rs := plan.Deciding(d)
 		for _, v := range versions {

@@ -135,18 +135,18 @@ func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.V
 	text("penstock.rule", ruleOf(plan, d))
 	text("penstock.endpoint", endpoint)
 	if len(versions) > 0 {
-		v := deciding(plan, d, versions)
+		v := decidingVersion(plan, d, versions)
 		text("penstock.policy", v.Document.Name)
 		text("penstock.version", v.ID)
-		if settings := v.EventsOf(d.Rule); shows(&settings, d) {
+		if settings := v.EventsOf(d.Rule); showClient(&settings, d) {
 			text("penstock.client", attributeText(events.ShownClient(d.Client.Kind, d.Client.ID, settings.Address)))
 			text("client.address", events.ShownAddress(plan.Peer(), settings.Address))
 		}
 	}
 }
 
-// The function shows reports whether events name the client of such a decision.
-func shows(settings *policy.Events, d *core.Decision) bool {
+// The function showClient reports whether events name the client of such a decision.
+func showClient(settings *policy.Events, d *core.Decision) bool {
 	if d.Denied() {
 		return settings.Denied
 	}

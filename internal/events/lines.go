@@ -66,14 +66,14 @@ type file struct {
 // openFile opens a file for appending.
 func openFile(path string) (*file, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDir) != 0 {
-		return nil, fmt.Errorf("%q is %s: write the path of a file", path, nature(info.Mode()))
+		return nil, fmt.Errorf("%q is %s: write the path of a file", path, typeName(info.Mode()))
 	}
 	f := &file{path: path}
 	return f, f.open()
 }
 
-// The function nature names the type of something that is not a regular file.
-func nature(mode fs.FileMode) string {
+// The function typeName names the type of something that is not a regular file.
+func typeName(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeDir != 0:
 		return "a directory"

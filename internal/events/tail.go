@@ -73,12 +73,12 @@ func (f *Filter) Wants(e *Event) bool {
 	if e.Kind != KindDenied && e.Kind != KindAdmitted {
 		return true
 	}
-	return (f.Rule == "" || f.Rule == e.Rule) && (f.Client == "" || f.Client == e.Client || overlap(f.Client, e.Client))
+	return (f.Rule == "" || f.Rule == e.Rule) && (f.Client == "" || f.Client == e.Client || overlaps(f.Client, e.Client))
 }
 
-// The function overlap reports whether two clients are addresses or networks with an address in
+// The function overlaps reports whether two clients are addresses or networks with an address in
 // common.
-func overlap(a, b string) bool {
+func overlaps(a, b string) bool {
 	left, ok := network(a)
 	if !ok {
 		return false

@@ -173,7 +173,7 @@ func (f *Feed) batch(percent int64, fill func(*encoder)) error {
 	if err != nil {
 		return err
 	}
-	if !f.spool.room(int64(len(text)), percent) {
+	if !f.spool.hasRoom(int64(len(text)), percent) {
 		return fmt.Errorf("%w: %q has %d bytes; is the control plane away?", errFull, f.options.Folder, f.options.BytesMax)
 	}
 	f.last++
@@ -221,7 +221,7 @@ func (f *Feed) measured(at time.Time) {
 		})
 		if err != nil {
 			f.options.Meter.Return(rows)
-			f.told(fmt.Errorf("usage stays in memory: %w", err))
+			f.logTrouble(fmt.Errorf("usage stays in memory: %w", err))
 			return
 		}
 		rows = rows[n:]
@@ -244,7 +244,7 @@ func (f *Feed) measuredLatencies(at time.Time) {
 		})
 		if err != nil {
 			f.options.Meter.ReturnLatencies(rows)
-			f.told(fmt.Errorf("latencies stay in memory: %w", err))
+			f.logTrouble(fmt.Errorf("latencies stay in memory: %w", err))
 			return
 		}
 		rows = rows[len(some):]

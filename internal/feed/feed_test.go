@@ -189,7 +189,7 @@ func TestAFullSpoolKeepsUsage(t *testing.T) {
 		t.Errorf("the spool has %d bytes", bytes)
 	}
 	for _, bytes := range []int64{20_000, 1_000} { // as other usage would fill it
-		for f.spool.room(bytes, 100) {
+		for f.spool.hasRoom(bytes, 100) {
 			if err := f.spool.put(batch{feed: f.id, number: f.nextNumber()}, emptyBatch(t, bytes)); err != nil {
 				t.Fatal(err)
 			}

@@ -36,7 +36,7 @@ func (f *Feed) send(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.told(err)
+		f.logTrouble(err)
 		switch {
 		case err != nil:
 			select {
@@ -58,8 +58,8 @@ func (f *Feed) send(ctx context.Context) {
 	}
 }
 
-// told logs the beginning and the end of trouble.
-func (f *Feed) told(err error) {
+// logTrouble logs the beginning and the end of trouble.
+func (f *Feed) logTrouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -76,7 +76,7 @@ func (f *Feed) told(err error) {
 
 // sendFirst sends the oldest batch. more is false if there is none.
 func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
-	b, ok := f.spool.first()
+	b, ok := f.spool.oldest()
 	if !ok {
 		return false, nil
 	}
@@ -94,11 +94,11 @@ func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 		return true, err
 	case status == http.StatusOK:
 		f.sent.Add(1)
-		if n := unreadLines(answer); n > 0 {
+		if n := countUnread(answer); n > 0 {
 			f.options.Logger.Error("the control plane cannot read lines of a batch, and leaves them out; has it another version?", "file", b.name(), "lines", n)
 		}
 		return true, f.spool.done(&b)
-	case unreadable(status):
+	case isUnreadable(status):
 		f.rejected.Add(1)
 		f.options.Logger.Error("the control plane rejects a batch, which is kept aside", "file", b.name(), "status", status, "answer", answer)
 		return true, f.spool.reject(&b)
@@ -106,8 +106,8 @@ func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 	return true, fmt.Errorf("the control plane answered %d: %s", status, answer)
 }
 
-// unreadLines returns the number of lines that the control plane has left out.
-func unreadLines(answer string) int64 {
+// countUnread returns the number of lines that the control plane has left out.
+func countUnread(answer string) int64 {
 	var a struct{ Unread int64 }
 	if json.Unmarshal([]byte(answer), &a) != nil {
 		return 0
@@ -115,9 +115,9 @@ func unreadLines(answer string) int64 {
 	return a.Unread
 }
 
-// unreadable reports whether no later try can succeed, because the batch itself is not as the
+// isUnreadable reports whether no later try can succeed, because the batch itself is not as the
 // control plane expects.
-func unreadable(status int) bool {
+func isUnreadable(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 

@@ -101,8 +101,8 @@ func batchOf(file fs.DirEntry) (b batch, ok bool) {
 	return b, b.name() == file.Name()
 }
 
-// The method room reports whether n more bytes fit below a share of the bound.
-func (s *spool) room(n, percent int64) bool {
+// The method hasRoom reports whether n more bytes fit below a share of the bound.
+func (s *spool) hasRoom(n, percent int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes+n <= s.bound/100*percent
@@ -140,8 +140,8 @@ func (s *spool) write(path string, text []byte) error {
 	return syncFolder(s.folder)
 }
 
-// The method first returns the oldest batch.
-func (s *spool) first() (b batch, ok bool) {
+// The method oldest returns the oldest batch.
+func (s *spool) oldest() (b batch, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {

@@ -32,7 +32,7 @@ func Escape(text string) string { return fit(text, TextBytesMost, true) }
 func Fit(text string) string { return fit(text, TextBytesMost, false) }
 
 func fit(text string, most int, doubled bool) string {
-	if len(text) <= most && plain(text, doubled) {
+	if len(text) <= most && isPlain(text, doubled) {
 		return text
 	}
 	const cutBytes = len(ellipsis) + 2*digestBytes
@@ -40,7 +40,7 @@ func fit(text string, most int, doubled bool) string {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		before := len(out)
-		if fits(r, size, doubled) {
+		if isPlainRune(r, size, doubled) {
 			out = append(out, text[i:i+size]...)
 		} else {
 			for _, c := range []byte(text[i : i+size]) {
@@ -59,11 +59,11 @@ func fit(text string, most int, doubled bool) string {
 	return string(out)
 }
 
-// plain reports whether each character of a text fits.
-func plain(text string, doubled bool) bool {
+// isPlain reports whether each character of a text fits.
+func isPlain(text string, doubled bool) bool {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
-		if !fits(r, size, doubled) {
+		if !isPlainRune(r, size, doubled) {
 			return false
 		}
 		i += size
@@ -71,8 +71,8 @@ func plain(text string, doubled bool) bool {
 	return true
 }
 
-// fits reports whether a row can have a character as it is.
-func fits(r rune, size int, doubled bool) bool {
+// isPlainRune reports whether a row can have a character as it is.
+func isPlainRune(r rune, size int, doubled bool) bool {
 	if r == utf8.RuneError {
 		return size > 1 && !doubled
 	}

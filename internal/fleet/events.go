@@ -164,7 +164,7 @@ func (m *Member) followed(ctx context.Context) (filters []events.Filter, err err
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	pairs := scored(reply)
+	pairs := readScored(reply)
 	if len(pairs) == 0 {
 		return nil, nil
 	}

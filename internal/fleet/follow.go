@@ -228,9 +228,9 @@ type scoredMember struct {
 	score  float64
 }
 
-// The function scored returns the members in the reply to ZRANGE WITHSCORES, in either version of
-// the protocol.
-func scored(reply any) (all []scoredMember) {
+// The function readScored returns the members in the reply to ZRANGE WITHSCORES, in either version
+// of the protocol.
+func readScored(reply any) (all []scoredMember) {
 	items, _ := reply.([]any)
 	for i := 0; i < len(items); i++ {
 		member, score := items[i], any(nil)

@@ -71,7 +71,7 @@ func New(s Sources, now time.Time) *Node {
 	if err != nil {
 		host = "unknown"
 	}
-	return &Node{sources: s, id: strconv.FormatUint(rand.Uint64(), 36), name: fmt.Sprintf("%s:%d", shortened(host), os.Getpid()),
+	return &Node{sources: s, id: strconv.FormatUint(rand.Uint64(), 36), name: fmt.Sprintf("%s:%d", shorten(host), os.Getpid()),
 		build: build(), began: now, past: []snapshot{{at: now}}}
 }
 
@@ -91,8 +91,8 @@ func build() string {
 	return ""
 }
 
-// The function shortened returns the beginning of a text, up to the bound.
-func shortened(text string) string { return text[:min(len(text), textBytesMax)] }
+// The function shorten returns the beginning of a text, up to the bound.
+func shorten(text string) string { return text[:min(len(text), textBytesMax)] }
 
 // Record returns the node's current record. The record in Redis may be shorter.
 func (n *Node) Record(now time.Time) *Record {
@@ -103,7 +103,7 @@ func (n *Node) Record(now time.Time) *Record {
 	}
 	if n.sources.Problems != nil {
 		for _, problem := range n.sources.Problems() {
-			r.Problems = append(r.Problems, shortened(problem))
+			r.Problems = append(r.Problems, shorten(problem))
 		}
 	}
 	if n.sources.Totals != nil {

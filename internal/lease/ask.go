@@ -87,7 +87,7 @@ func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 		others.age = a.Age
 	}
 	if c.algorithm != counter.TokenBucket {
-		others.until = within(a.sent, r.Reset)
+		others.until = latestInstant(a.sent, r.Reset)
 	}
 	if !known || now >= others.until {
 		c.lastExtra = 0
@@ -100,7 +100,7 @@ func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 		c.refund(&others, extra) // a newer call takes the required units
 	} else if c.lastExtra = extra; extra > 0 {
 		others.units -= extra
-		c.keep(now, slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
+		c.keep(now, slot{units: extra, until: min(others.until, latestInstant(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
 		c.lastUse = now
 	}
 	c.refund(&c.reserved, c.reserved.units)
@@ -146,10 +146,10 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// The function within returns an instant on this node's clock that is certainly at most span after
-// an event at the store. The event happened at or after sent. It assumes that the two clocks drift
-// apart by less than one part in a thousand.
-func within(sent, span counter.Micros) counter.Micros {
+// The function latestInstant returns an instant on this node's clock that is certainly at most span
+// after an event at the store. The event happened at or after sent. It assumes that the two clocks
+// drift apart by less than one part in a thousand.
+func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never
 	}

@@ -37,7 +37,7 @@ func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64
 	if r.LeasedIn > 0 { // returning units take as long to travel as answers
 		wait = min(wait, r.LeasedIn+now-sent)
 	}
-	c.deniedCost, c.deniedUntil, c.passesAt = cost, sent+wait, later(sent, r.Wait)
+	c.deniedCost, c.deniedUntil, c.passesAt = cost, sent+wait, addSpan(sent, r.Wait)
 }
 
 // Denies reports whether a request of that cost is denied by a recent answer of the store. It is

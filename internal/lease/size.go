@@ -215,10 +215,10 @@ func (c *Counter) learn(now counter.Micros, a *Call, r *counter.Result) {
 		}
 	}
 	c.heard = true
-	c.last = seen{at: now, ahead: r.At - a.sent, remaining: r.Remaining, reset: later(a.sent, r.Reset), next: later(a.sent, r.Next)}
+	c.last = seen{at: now, ahead: r.At - a.sent, remaining: r.Remaining, reset: addSpan(a.sent, r.Reset), next: addSpan(a.sent, r.Next)}
 }
 
-func later(from, span counter.Micros) counter.Micros {
+func addSpan(from, span counter.Micros) counter.Micros {
 	if span >= counter.Never-from {
 		return counter.Never
 	}

@@ -21,7 +21,7 @@ func On(a Address, mode fs.FileMode) (net.Listener, error) {
 		listen = func() (net.Listener, error) { return listenUnix(a.Name, mode) }
 	}
 	listener, err := listen()
-	if a.Network == "unix" && errors.Is(err, syscall.EADDRINUSE) && abandoned(a.Name) {
+	if a.Network == "unix" && errors.Is(err, syscall.EADDRINUSE) && isAbandoned(a.Name) {
 		if err = os.Remove(a.Name); err == nil {
 			listener, err = listen()
 		}
@@ -59,8 +59,8 @@ func listenNarrowly(path string, mode fs.FileMode) (net.Listener, error) {
 	return narrow.Listen(context.Background(), "unix", path)
 }
 
-// The function abandoned reports whether path is a socket on which no process listens.
-func abandoned(path string) bool {
+// The function isAbandoned reports whether path is a socket on which no process listens.
+func isAbandoned(path string) bool {
 	const patience = time.Second
 	if file, err := os.Lstat(path); err != nil || file.Mode().Type() != os.ModeSocket {
 		return false

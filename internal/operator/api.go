@@ -98,7 +98,7 @@ func (a *API) Answer(ctx context.Context, method, name string, rawQuery string, 
 	at := slices.IndexFunc(routes, func(r Route) bool { return r.Name == name })
 	if at < 0 {
 		return nil, &StatusError{Status: http.StatusNotFound, Err: fmt.Errorf("there is no route %s; the routes are %q",
-			Prefix+shortened(name), names())}
+			Prefix+shorten(name), names())}
 	}
 	route := &routes[at]
 	if method != route.Method {
@@ -122,8 +122,8 @@ func names() (all []string) {
 	return all
 }
 
-// The function shortened returns the beginning of a text from the network, for messages.
-func shortened(text string) string {
+// The function shorten returns the beginning of a text from the network, for messages.
+func shorten(text string) string {
 	const most = 64
 	return text[:min(len(text), most)]
 }

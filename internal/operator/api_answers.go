@@ -36,7 +36,7 @@ func readQuery(raw string) (url.Values, error) {
 func (r *request) only(words ...string) error {
 	for word, values := range r.query {
 		if !slices.Contains(words, word) {
-			return badRequest(fmt.Errorf("%q is not a parameter of %s; the parameters are %q", shortened(word), Prefix+r.route.Name, words))
+			return badRequest(fmt.Errorf("%q is not a parameter of %s; the parameters are %q", shorten(word), Prefix+r.route.Name, words))
 		}
 		if len(values) > 1 {
 			return badRequest(fmt.Errorf("%q is listed twice; keep one", word))
@@ -52,7 +52,7 @@ func (r *request) number(most int) (n int, err error) {
 		return 0, nil
 	}
 	if n, err = strconv.Atoi(text); err != nil || n < 1 || n > most {
-		return 0, badRequest(fmt.Errorf("n %q is not a number from 1 to %d", shortened(text), most))
+		return 0, badRequest(fmt.Errorf("n %q is not a number from 1 to %d", shorten(text), most))
 	}
 	return n, nil
 }
@@ -250,7 +250,7 @@ func (a *API) listRecords(r *request) (any, error) {
 	case "true":
 		query.Blocked = true
 	default:
-		return nil, badRequest(fmt.Errorf("blocked %q is neither true nor false", shortened(text)))
+		return nil, badRequest(fmt.Errorf("blocked %q is neither true nor false", shorten(text)))
 	}
 	return a.Desk.List(r.ctx, query)
 }

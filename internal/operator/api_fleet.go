@@ -59,7 +59,7 @@ func (a *API) reading(ctx context.Context, scope string) (*fleet.Reading, error)
 func (a *API) checkScope(scope string) error {
 	switch {
 	case scope != "" && scope != "node":
-		return badRequest(fmt.Errorf("scope %q is unknown; write scope=node for this process alone, or leave it out", shortened(scope)))
+		return badRequest(fmt.Errorf("scope %q is unknown; write scope=node for this process alone, or leave it out", shorten(scope)))
 	case scope == "node" && a.Node == nil:
 		return badRequest(fmt.Errorf("scope node is for a running process, and %s is not one; leave it out", a.Front))
 	}
@@ -120,7 +120,7 @@ func (a *API) listEvents(r *request) (any, error) {
 	}
 	query := &fleet.EventQuery{Filter: events.Filter{Rule: r.query.Get("rule")}, After: r.query.Get("after")}
 	if len(query.Filter.Rule) > ruleBytesMax { // it is written to Redis
-		return nil, badRequest(fmt.Errorf("rule %q has %d bytes; %d is the most", shortened(query.Filter.Rule), len(query.Filter.Rule), ruleBytesMax))
+		return nil, badRequest(fmt.Errorf("rule %q has %d bytes; %d is the most", shorten(query.Filter.Rule), len(query.Filter.Rule), ruleBytesMax))
 	}
 	if text := r.query.Get("client"); text != "" {
 		name, err := directory.ParseName(text)
@@ -156,7 +156,7 @@ func (r *request) wait() (time.Duration, error) {
 	n, err := strconv.Atoi(text)
 	switch {
 	case err != nil || n < 0 || n > WaitMax:
-		return 0, badRequest(fmt.Errorf("wait %q is not a number of seconds from 0 to %d", shortened(text), WaitMax))
+		return 0, badRequest(fmt.Errorf("wait %q is not a number of seconds from 0 to %d", shorten(text), WaitMax))
 	case r.query.Get("after") == "":
 		return 0, badRequest(errors.New("wait goes with after; leave it out for the first answer"))
 	}

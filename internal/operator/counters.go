@@ -254,7 +254,7 @@ func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, st
 		for range counters {
 			wants := func(ctr core.Counter, rule string) bool {
 				switch {
-				case stranger && (ctr.Own || ctr.Rule < 0), ctr.Rule >= 0 && !p.charges(ctr.Rule, &who, c.addr.IsValid()):
+				case stranger && (ctr.Own || ctr.Rule < 0), ctr.Rule >= 0 && !p.canCharge(ctr.Rule, &who, c.addr.IsValid()):
 					return false
 				}
 				return v.wants(ctr, rule)
@@ -271,7 +271,7 @@ func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, st
 // reset and the tier cannot be known.
 func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
 	all := []policy.Identity{f.identity}
-	if v.op == counter.OpReset && f.lacks("tier") {
+	if v.op == counter.OpReset && f.isUnknown("tier") {
 		for _, tier := range p.tiers() {
 			who := f.identity
 			who.Tier = tier

@@ -101,10 +101,10 @@ func (p *Policy) kinds() string {
 	return strings.Join(all, ", ")
 }
 
-// The method counts reports whether a rule of the policy counts by values of a kind.
-func (p *Policy) counts(kind string) bool {
+// The method countsBy reports whether a rule of the policy counts by values of a kind.
+func (p *Policy) countsBy(kind string) bool {
 	return slices.ContainsFunc(p.Document.Rules, func(r policyfile.Rule) bool {
-		return slices.ContainsFunc(per(&r), func(dimension string) bool { return valueKind(dimension) == kind })
+		return slices.ContainsFunc(dimensionsOf(&r), func(dimension string) bool { return valueKind(dimension) == kind })
 	})
 }
 
@@ -116,19 +116,19 @@ func valueKind(dimension string) string {
 	return strings.Replace(dimension, "attr:", "attr.", 1)
 }
 
-// The function per returns the dimensions of a rule.
-func per(r *policyfile.Rule) []string {
+// The function dimensionsOf returns the dimensions of a rule.
+func dimensionsOf(r *policyfile.Rule) []string {
 	if r.Per == nil {
 		return []string{"client"}
 	}
 	return *r.Per
 }
 
-// The method charges reports whether a request of the client can be charged to a counter of the
+// The method canCharge reports whether a request of the client can be charged to a counter of the
 // rule. It cannot if a dimension of the rule needs a property that the client does not have.
-func (p *Policy) charges(index int, who *policy.Identity, hasAddress bool) bool {
+func (p *Policy) canCharge(index int, who *policy.Identity, hasAddress bool) bool {
 	identified := p.identifies(who.Kind)
-	for _, dimension := range per(&p.Document.Rules[index]) {
+	for _, dimension := range dimensionsOf(&p.Document.Rules[index]) {
 		switch dimension {
 		case "ip":
 			if !hasAddress {
@@ -163,7 +163,7 @@ func (p *Policy) tiers() []string {
 }
 
 // usesTiers reports whether counters depend on the tier.
-func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.counts("tier") }
+func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.countsBy("tier") }
 
 // The method mentions reports whether the policy treats clients of the tier differently from
 // others.
@@ -174,7 +174,7 @@ func (p *Policy) mentions(tier string) bool {
 	return slices.ContainsFunc(d.Block, lists) || slices.ContainsFunc(d.Exempt, lists) ||
 		slices.ContainsFunc(d.Rules, func(r policyfile.Rule) bool {
 			_, has := r.Tiers[tier]
-			return has || slices.Contains(per(&r), "tier") || in(r.Match) ||
+			return has || slices.Contains(dimensionsOf(&r), "tier") || in(r.Match) ||
 				slices.ContainsFunc(r.Cost, func(c policyfile.Cost) bool { return in(c.Match) })
 		})
 }

@@ -48,8 +48,8 @@ func (f *Profile) Identity() policy.Identity { return f.identity }
 // Credential returns the state of the client's API key, or CredentialValid for any other client.
 func (f *Profile) Credential() policy.CredentialState { return f.state }
 
-// The method lacks reports whether a property cannot be known.
-func (f *Profile) lacks(what string) bool {
+// The method isUnknown reports whether a property cannot be known.
+func (f *Profile) isUnknown(what string) bool {
 	for _, gap := range f.Unknown {
 		if gap.What == what {
 			return true
@@ -71,8 +71,8 @@ func (c *Client) In(p *Policy) (*Profile, error) {
 		err = c.keyIn(p, f)
 	case kind == "user":
 		err = c.userIn(p, f)
-	case !p.identifies(kind) && !p.counts(kind):
-		err = nobody(c, p, "identifies clients by "+p.kinds())
+	case !p.identifies(kind) && !p.countsBy(kind):
+		err = unknownClientError(c, p, "identifies clients by "+p.kinds())
 	}
 	if err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func (c *Client) In(p *Policy) (*Profile, error) {
 	return f, nil
 }
 
-// The function nobody returns the error for a client that cannot exist under a policy.
-func nobody(c *Client, p *Policy, why string) error {
+// The function unknownClientError returns the error for a client that cannot exist under a policy.
+func unknownClientError(c *Client, p *Policy, why string) error {
 	return &selectionError{kind: ErrNobody, text: fmt.Sprintf("there is no client %s: the policy %q %s", c, p.Ruleset.Name(), why)}
 }
 
@@ -105,10 +105,10 @@ func (c *Client) addressIn(p *Policy, f *Profile) {
 // keyIn sets the properties of an API key that the keys files contain.
 func (c *Client) keyIn(p *Policy, f *Profile) error {
 	if !p.identifies("api_key") {
-		if p.counts("api_key") {
+		if p.countsBy("api_key") {
 			return nil
 		}
-		return nobody(c, p, "identifies clients by "+p.kinds())
+		return unknownClientError(c, p, "identifies clients by "+p.kinds())
 	}
 	var files []string
 	for _, keys := range p.keys() {
@@ -130,7 +130,7 @@ func (c *Client) keyIn(p *Policy, f *Profile) error {
 		f.unknown("limits", "those of the client's key, which \"penstock key show\" shows if it is in the directory, are not among these")
 		return nil
 	}
-	return nobody(c, p, "has no key of that name in "+strings.Join(files, ", "))
+	return unknownClientError(c, p, "has no key of that name in "+strings.Join(files, ", "))
 }
 
 // knownKey holds the properties of an API key in a keys file or the directory.
@@ -181,9 +181,9 @@ func (c *Client) userIn(p *Policy, f *Profile) error {
 	case len(p.Document.User) > 0:
 		return nil
 	case len(p.keys()) > 0:
-		return nobody(c, p, "has no key of that user, and identifies clients by "+p.kinds())
+		return unknownClientError(c, p, "has no key of that user, and identifies clients by "+p.kinds())
 	}
-	return nobody(c, p, "identifies clients by "+p.kinds())
+	return unknownClientError(c, p, "identifies clients by "+p.kinds())
 }
 
 // ownedIn returns the valid API keys of the user, or all if none is valid.
@@ -287,7 +287,7 @@ func (c *Client) sourcesIn(p *Policy, f *Profile) {
 
 // The method unknown records once that a property cannot be known.
 func (f *Profile) unknown(what, why string) {
-	if !f.lacks(what) {
+	if !f.isUnknown(what) {
 		f.Unknown = append(f.Unknown, Gap{what, why})
 	}
 }

@@ -17,7 +17,7 @@ const whyClaimed = ", which clients can set"
 // claimedIdentity rejects a way to identify clients that names a header or a cookie as an
 // attribute.
 func (c *converter) claimedIdentity(path, attr string) {
-	if kind, name := claimed(attr); kind != "" {
+	if kind, name := claimedCredential(attr); kind != "" {
 		c.problem(path, attr, "is a request "+kind+whyClaimed+", so each can pose as any other", "write "+kind+": {name: "+name+
 			", unverified: true} instead of attr, if something in front sets or removes it")
 	}
@@ -26,7 +26,7 @@ func (c *converter) claimedIdentity(path, attr string) {
 // claimedSource does the same for a source of the user, tenant or tier. A cookie cannot be such a
 // source.
 func (c *converter) claimedSource(path, attr string) {
-	switch kind, name := claimed(attr); kind {
+	switch kind, name := claimedCredential(attr); kind {
 	case "header":
 		c.problem(path, attr, "is a request header"+whyClaimed+" to any value", "write header: {name: "+name+
 			", unverified: true} instead of attr, if something in front sets or removes it")
@@ -43,7 +43,7 @@ func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimensi
 	isAttr := func(p policy.Dimension) bool { return p.Kind == policy.PerAttr }
 	claims := slices.ContainsFunc(per, isHeader)
 	for i, p := range per {
-		kind, _ := claimed(p.Name)
+		kind, _ := claimedCredential(p.Name)
 		if !isAttr(p) || kind == "" {
 			continue
 		}
@@ -58,11 +58,11 @@ func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimensi
 	}
 }
 
-// The function claimed returns the request header or cookie for which an attribute is another name,
-// among Caddy's placeholders and Envoy's attributes; the result kind is "" if there is none. A
-// value that the client can choose identifies clients only if the policy has unverified, whichever
-// name is used for the value.
-func claimed(attr string) (kind, name string) {
+// The function claimedCredential returns the request header or cookie for which an attribute is
+// another name, among Caddy's placeholders and Envoy's attributes; the result kind is "" if there
+// is none. A value that the client can choose identifies clients only if the policy has unverified,
+// whichever name is used for the value.
+func claimedCredential(attr string) (kind, name string) {
 	attr = Unbracketed(attr)
 	for _, c := range []struct{ kind, prefix string }{
 		{"header", "http.request.header."}, {"header", "http.request.orig_header."}, {"cookie", "http.request.cookie."},

@@ -122,7 +122,7 @@ func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *c
 	case errors.As(err, &compiled):
 		for _, problem := range compiled {
 			problem.Path = d.written(problem.Path)
-			if found.Touches(problem.Path) || decoded[syntax.Root(problem.Path)] && !standsAlone(problem) {
+			if found.Touches(problem.Path) || decoded[syntax.Root(problem.Path)] && !concernsOneValue(problem) {
 				continue
 			}
 			if problem.Place == "" {
@@ -186,9 +186,9 @@ func placesOf(header, cookie, query string, bearer bool) (places []place) {
 	return places
 }
 
-// standsAlone reports whether a problem concerns a single value, whatever else is in its rule.
+// concernsOneValue reports whether a problem concerns a single value, whatever else is in its rule.
 // Other problems, such as a priority without a group, can result from a misspelled field.
-func standsAlone(p policy.Problem) bool {
+func concernsOneValue(p policy.Problem) bool {
 	_, inRule, _ := strings.Cut(p.Path, ".")
 	_, match, inMatch := strings.Cut("."+inRule, ".match.")
 	switch {

@@ -97,15 +97,15 @@ func choose[T any](c *converter, path, word string, among []choice[T]) (value T)
 		}
 		known[i] = candidate.word
 	}
-	remedy := "write " + alternatives(known)
-	if near := nearest(word, known); near != "" {
+	remedy := "write " + listAlternatives(known)
+	if near := nearestWord(word, known); near != "" {
 		remedy = fmt.Sprintf("did you mean %q?", near)
 	}
 	c.problem(path, word, "is not a known value", remedy)
 	return value
 }
 
-func alternatives(words []string) string {
+func listAlternatives(words []string) string {
 	last := len(words) - 1
 	if last == 0 {
 		return words[0] + ", or leave it out"
@@ -154,7 +154,7 @@ func (c *converter) dimension(path, word string) policy.Dimension {
 	return unknownDimension
 }
 
-func (c *converter) match(path string, d *Match) (m policy.Match) {
+func (c *converter) convertMatch(path string, d *Match) (m policy.Match) {
 	if d == nil {
 		return m
 	}

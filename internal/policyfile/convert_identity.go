@@ -143,11 +143,11 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 			c.problem(at, name, "is listed twice", "keep one of them")
 		case slices.Contains(good, name):
 		case slices.Contains(other, name):
-			c.problem(at, name, why, "write "+alternatives(good))
+			c.problem(at, name, why, "write "+listAlternatives(good))
 		case strings.EqualFold(name, "none"):
-			c.problem(at, name, "is not a signature: any client could pose as any other", "write "+alternatives(good))
+			c.problem(at, name, "is not a signature: any client could pose as any other", "write "+listAlternatives(good))
 		default:
-			c.problem(at, name, "is not a known value", "write "+alternatives(good))
+			c.problem(at, name, "is not a known value", "write "+listAlternatives(good))
 		}
 	}
 }

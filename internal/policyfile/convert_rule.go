@@ -19,7 +19,7 @@ import (
 func (c *converter) rule(path string, d *Rule) policy.Rule {
 	r := policy.Rule{
 		Name:        d.Name,
-		Match:       c.match(path+".match", d.Match),
+		Match:       c.convertMatch(path+".match", d.Match),
 		PerNone:     d.Per != nil && len(*d.Per) == 0,
 		Limits:      c.limits(path+".limit", d.Limit),
 		Tiers:       c.tiers(path+".tiers", d.Tiers),
@@ -107,7 +107,7 @@ func (c *converter) cost(path string, d *Cost) policy.Cost {
 	}
 	c.units(path+".n", d.N, remedy)
 	return policy.Cost{
-		Match:   c.match(path+".match", d.Match),
+		Match:   c.convertMatch(path+".match", d.Match),
 		N:       d.N,
 		Header:  textproto.CanonicalMIMEHeaderKey(d.Header),
 		Trusted: c.prefixes(path+".trusted", d.Trusted),

@@ -15,9 +15,9 @@ import (
 
 // FromNode decodes a document's tree. The error is [policy.Problems], with every problem of the
 // tree, of its values, and of the resulting policy.
-func FromNode(n *syntax.Node) (*Document, error) { return fromNode(n, &syntax.Report{}) }
+func FromNode(n *syntax.Node) (*Document, error) { return decodeDocument(n, &syntax.Report{}) }
 
-func fromNode(n *syntax.Node, found *syntax.Report) (*Document, error) {
+func decodeDocument(n *syntax.Node, found *syntax.Report) (*Document, error) {
 	d := &Document{}
 	found.Finish = d.NameRules
 	if n != nil {
@@ -91,7 +91,7 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 	case reflect.Slice:
 		d.list(n, path, into)
 	case reflect.Map:
-		d.named(n, path, into)
+		d.decodeNamed(n, path, into)
 	case reflect.Bool:
 		d.flag(n, path, into)
 	case reflect.Int, reflect.Int64:
@@ -155,7 +155,7 @@ func (d *decoder) unknown(entry syntax.Entry, path string, in reflect.Type) {
 		problem.Remedy = remedy
 	} else if home := homeOf(entry.Key, in); home != "" {
 		problem.Remedy = "it belongs in " + home
-	} else if near := nearest(entry.Key, FieldNames(in)); near != "" {
+	} else if near := nearestWord(entry.Key, FieldNames(in)); near != "" {
 		problem.Remedy = fmt.Sprintf("did you mean %q?", near)
 	} else {
 		problem.Remedy = "the fields are " + strings.Join(FieldNames(in), ", ")

@@ -120,9 +120,9 @@ func (d *decoder) date(n *syntax.Node, path string) Date {
 	return Date(text)
 }
 
-// The method named decodes a map whose keys are names that the user chose. The case of header names
-// is ignored.
-func (d *decoder) named(n *syntax.Node, path string, into reflect.Value) {
+// The method decodeNamed decodes a map whose keys are names that the user chose. The case of header
+// names is ignored.
+func (d *decoder) decodeNamed(n *syntax.Node, path string, into reflect.Value) {
 	_, isTier := into.Interface().(Tiers)
 	_, isRegion := into.Interface().(Regions)
 	exact := isTier || isRegion

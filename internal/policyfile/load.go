@@ -88,5 +88,5 @@ func Decode(name string, format Format, data []byte) (*Document, error) {
 		tree = nil
 		syntax.ReportEmpty(name, found)
 	}
-	return fromNode(tree, found)
+	return decodeDocument(tree, found)
 }

@@ -30,7 +30,7 @@ func routeTo(path string) route {
 	}
 	volume := filepath.VolumeName(absolute)
 	real := volume + string(filepath.Separator)
-	rest := parts(absolute[len(volume):])
+	rest := splitPath(absolute[len(volume):])
 	for links := 0; len(rest) > 0; {
 		part := rest[0]
 		rest = rest[1:]
@@ -55,15 +55,15 @@ func routeTo(path string) route {
 			volume = filepath.VolumeName(target)
 			real, target = volume+string(filepath.Separator), target[len(volume):]
 		}
-		rest = append(parts(target), rest...)
+		rest = append(splitPath(target), rest...)
 	}
 	return r
 }
 
 func (r *route) add(folder, name string) { r.folders[folder], r.names[name] = true, true }
 
-// The function parts splits a path, without empty parts and dots.
-func parts(path string) (names []string) {
+// The function splitPath splits a path, without empty parts and dots.
+func splitPath(path string) (names []string) {
 	for _, name := range strings.Split(filepath.ToSlash(path), "/") {
 		if name != "" && name != "." {
 			names = append(names, name)

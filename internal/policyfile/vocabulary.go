@@ -214,9 +214,9 @@ func FieldsOf(t reflect.Type) map[string]int { return vocabularyOf(t).fields }
 // FieldNames returns the names of a type's fields in documents, in their order.
 func FieldNames(t reflect.Type) []string { return vocabularyOf(t).order }
 
-// The function nearest returns the word that was probably meant, or "": one with the same
+// The function nearestWord returns the word that was probably meant, or "": one with the same
 // beginning, or one in which at most a third of the letters differ.
-func nearest(word string, among []string) string {
+func nearestWord(word string, among []string) string {
 	best, bestDistance := "", len(word)/3+1
 	if len(word) > 32 { // longer than any known word plus the allowed distance
 		return ""

@@ -120,7 +120,7 @@ func (a *Answer) add(p *core.Plan, before int) {
 		counter, result := p.Counter(i), &p.Results()[i]
 		switch {
 		case counter.Rule < 0 && result.Denied:
-			a.Penalized = max(a.Penalized, secondsUp(result.Wait))
+			a.Penalized = max(a.Penalized, ceilSeconds(result.Wait))
 		case counter.Rule < 0 || counter.Hidden:
 		default:
 			one := limitOf(counter.Policy, counter.Limit, result)
@@ -158,12 +158,12 @@ func (a *Answer) setClient(p *core.Plan) {
 
 func limitOf(policy string, limit *counter.Limit, result *counter.Result) Limit {
 	l := Limit{Policy: policy, Limit: limit.Capacity(), Window: limit.WindowLabel(), Remaining: result.Remaining,
-		Reset: secondsUp(result.At + max(result.Reset, counter.Second))}
+		Reset: ceilSeconds(result.At + max(result.Reset, counter.Second))}
 	if result.Denied {
-		l.RetryAfter = max(1, secondsUp(result.Wait))
+		l.RetryAfter = max(1, ceilSeconds(result.Wait))
 	}
 	return l
 }
 
-// secondsUp converts to whole seconds, rounded up.
-func secondsUp(m counter.Micros) int64 { return int64((m + counter.Second - 1) / counter.Second) }
+// ceilSeconds converts to whole seconds, rounded up.
+func ceilSeconds(m counter.Micros) int64 { return int64((m + counter.Second - 1) / counter.Second) }

@@ -78,7 +78,7 @@ func (s *Settings) Fill(replace func(text string, escape func(string) string) (s
 		if at := strings.LastIndexByte(*text, '@'); field == "url" && at >= 0 {
 			var user, server string
 			var errOfServer error
-			user, err = replace((*text)[:at], escaped)
+			user, err = replace((*text)[:at], escapeUserinfo)
 			server, errOfServer = replace((*text)[at:], nil)
 			filled, err = user+server, errors.Join(err, errOfServer)
 		}
@@ -107,8 +107,10 @@ func (s *Settings) Fill(replace func(text string, escape func(string) string) (s
 	return problems
 }
 
-// The function escaped escapes a user or a password for a URL.
-func escaped(value string) string { return strings.ReplaceAll(url.QueryEscape(value), "+", "%20") }
+// The function escapeUserinfo escapes a user or a password for a URL.
+func escapeUserinfo(value string) string {
+	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
+}
 
 // Options returns the options of the store. They share nothing with the settings.
 func (s *Settings) Options() Options {

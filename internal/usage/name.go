@@ -12,10 +12,10 @@ import (
 // stands for.
 const escapes = "\"\"\\\\//b\bf\fn\nr\rt\t"
 
-// The function unescaped returns a member's name, written without its quotes, with its escapes
+// The function unescapeName returns a member's name, written without its quotes, with its escapes
 // decoded. The scanner has checked that the escapes are complete. Invalid text, such as half a
 // surrogate pair, becomes U+FFFD, as everywhere in Go.
-func unescaped(written []byte) string {
+func unescapeName(written []byte) string {
 	name := make([]byte, 0, len(written))
 	for len(written) > 0 {
 		switch {

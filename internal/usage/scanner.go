@@ -112,8 +112,8 @@ func (s *scanner) reset() {
 	}
 }
 
-// The method complete reports whether a complete document was written.
-func (s *scanner) complete() bool {
+// The method isComplete reports whether a complete document was written.
+func (s *scanner) isComplete() bool {
 	if len(s.stack) == 0 && s.numberMayEnd() {
 		s.endNumber()
 	}
@@ -297,7 +297,7 @@ func (s *scanner) enterMember() {
 		s.enter(func(p *part) bool { return p.name == string(s.key) })
 		return
 	}
-	name := unescaped(s.key)
+	name := unescapeName(s.key)
 	s.enter(func(p *part) bool { return p.name == name })
 }
 

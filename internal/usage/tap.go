@@ -114,7 +114,7 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	switch {
 	case !t.Readable():
 	case t.coding == codingNone:
-		t.plain(chunk)
+		t.readPlain(chunk)
 	case len(t.kept)+len(chunk) > keptBytesMax || !t.share.grow(len(t.kept)+len(chunk)):
 		t.coding = codingUnreadable
 		t.Close()
@@ -130,8 +130,8 @@ func (t *Tap) Close() {
 	t.share.end()
 }
 
-// The method plain reads the next piece of the decompressed body.
-func (t *Tap) plain(piece []byte) {
+// The method readPlain reads the next piece of the decompressed body.
+func (t *Tap) readPlain(piece []byte) {
 	if t.events != nil {
 		t.events.write(piece)
 		return
@@ -153,7 +153,7 @@ func (t *Tap) Unread() bool { return t.typed && (t.coding == codingUnreadable ||
 //
 //go:noinline
 func (t *Tap) Cut() bool {
-	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.complete())
+	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.isComplete())
 }
 
 // JSON returns the number at the path, as it is written in the body. ok is false if there is none
@@ -192,7 +192,7 @@ func (t *Tap) end() {
 // next document. A client can make a document too deep, for example by a text that the upstream
 // repeats.
 func (t *Tap) endDocument() {
-	if t.scan.complete() {
+	if t.scan.isComplete() {
 		for i := range t.scan.paths {
 			if p := &t.scan.paths[i]; p.found {
 				t.results[i].value, t.results[i].found = string(p.number), true
@@ -215,7 +215,7 @@ func (t *Tap) inflate() {
 			t.results = nil // the last report might be beyond the limit
 			return false
 		}
-		t.plain(piece)
+		t.readPlain(piece)
 		return t.coding != codingUnreadable
 	})
 }

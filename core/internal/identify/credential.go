@@ -57,7 +57,7 @@ func (cl *Client) Credential(c *policy.CredentialSource) (text string, state pol
 	case policy.FromHeader:
 		text, _ = attrs.Header(c.Name)
 		text = trimSpace(text)
-		state = presence(text)
+		state = presenceOf(text)
 	case policy.FromQuery:
 		text, state = cl.QueryValue(attrs.Query(), c.Name)
 	case policy.FromCookie:
@@ -70,7 +70,7 @@ func (cl *Client) Credential(c *policy.CredentialSource) (text string, state pol
 	return text, state
 }
 
-func presence(text string) policy.CredentialState {
+func presenceOf(text string) policy.CredentialState {
 	if text == "" {
 		return policy.CredentialAbsent
 	}
@@ -92,7 +92,7 @@ func Bearer(field string) (token string, state policy.CredentialState) {
 		end++
 	}
 	if !slim.EqualASCII(field[:end], bearerScheme) {
-		if end == 0 || end < len(field) && end < schemeBytesMax && strings.IndexByte(" \t,", field[end]) < 0 || bearerBehind(field[end:]) {
+		if end == 0 || end < len(field) && end < schemeBytesMax && strings.IndexByte(" \t,", field[end]) < 0 || hasBearerAfterComma(field[end:]) {
 			return "", policy.CredentialMalformed
 		}
 		return "", policy.CredentialAbsent
@@ -111,9 +111,9 @@ const (
 	schemeBytesMax = 64 // no scheme known to this package is longer
 )
 
-// bearerBehind reports whether a bearer field follows a comma. It ignores "bearer=", which is a
-// parameter of another scheme. If a field is too long to search, bearerBehind returns true.
-func bearerBehind(rest string) bool {
+// hasBearerAfterComma reports whether a bearer field follows a comma. It ignores "bearer=", which
+// is a parameter of another scheme. If a field is too long to search, the function returns true.
+func hasBearerAfterComma(rest string) bool {
 	if len(rest) > CredentialBytesMax {
 		return strings.IndexByte(rest, ',') >= 0
 	}
@@ -171,7 +171,7 @@ func CookieValue(header, name string) (value string, state policy.CredentialStat
 		pair, header, _ = strings.Cut(header, ";")
 		key, text, ok := strings.Cut(pair, "=")
 		if key = trimSpace(key); !ok || key != name {
-			if ok && text != "" && resembles(key, name, false) || hidesCookie(pair, name) {
+			if ok && text != "" && resemblesName(key, name, false) || hidesCookie(pair, name) {
 				return "", policy.CredentialMalformed
 			}
 			continue
@@ -189,7 +189,7 @@ func CookieValue(header, name string) (value string, state policy.CredentialStat
 			value = text
 		}
 	}
-	return value, presence(value)
+	return value, presenceOf(value)
 }
 
 // exceedsPairs reports whether a query or cookie field has more parts than Penstock examines.
@@ -212,12 +212,12 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 		pair, query, _ = strings.Cut(query, "&")
 		key, text, _ := strings.Cut(pair, "=")
 		switch {
-		case semicolons && behindSemicolon(pair, name):
+		case semicolons && hasSemicolonParameter(pair, name):
 			return "", policy.CredentialMalformed
 		case text == "":
 			continue
-		case !spells(key, name):
-			if resembles(key, name, true) {
+		case !isEncodedName(key, name):
+			if resemblesName(key, name, true) {
 				return "", policy.CredentialMalformed
 			}
 			continue
@@ -228,7 +228,7 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 		value = text
 	}
 	if strings.IndexByte(value, '%') < 0 && strings.IndexByte(value, '+') < 0 {
-		return value, presence(value)
+		return value, presenceOf(value)
 	}
 	mark := len(cl.text)
 	for rest := value; rest != ""; {
@@ -241,8 +241,8 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 	return cl.textSince(mark), policy.CredentialValid
 }
 
-// The function spells reports whether the text, decoded as form data, is the name.
-func spells(text, name string) bool {
+// The function isEncodedName reports whether the text, decoded as form data, is the name.
+func isEncodedName(text, name string) bool {
 	for text != "" && name != "" {
 		c, size := formByte(text)
 		if size == 0 || c != name[0] {

@@ -8,13 +8,13 @@ import "strings"
 // malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
 // a client that Penstock does not see.
 
-// The function resembles reports whether some servers read the text as the name: without what is
-// around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list
-// (PHP, Express). Cookies that differ in case are different cookies.
+// The function resemblesName reports whether some servers read the text as the name: without what
+// is around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a
+// list (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
-func resembles(text, name string, anyCase bool) bool {
-	if begins(text, name, anyCase) {
+func resemblesName(text, name string, anyCase bool) bool {
+	if beginsWithName(text, name, anyCase) {
 		return true
 	}
 	inner := text
@@ -25,12 +25,12 @@ func resembles(text, name string, anyCase bool) bool {
 		}
 		inner = inner[size:]
 	}
-	return len(inner) < len(text) && begins(inner, name, anyCase)
+	return len(inner) < len(text) && beginsWithName(inner, name, anyCase)
 }
 
-// The function begins reports whether the text is the name, or the name with padding, an index of a
-// list or a zero byte after it.
-func begins(text, name string, anyCase bool) bool {
+// The function beginsWithName reports whether the text is the name, or the name with padding, an
+// index of a list or a zero byte after it.
+func beginsWithName(text, name string, anyCase bool) bool {
 	for text != "" {
 		c, size := nameByte(text)
 		if name == "" {
@@ -82,7 +82,7 @@ func hidesCookie(text, name string) bool {
 		for start > 0 && !separatesCookies(before[start-1]) {
 			start--
 		}
-		if start > 0 && resembles(before[start:end], name, false) {
+		if start > 0 && resemblesName(before[start:end], name, false) {
 			return true
 		}
 		text = after
@@ -102,14 +102,14 @@ func unifyByte(c byte, anyCase bool) byte {
 	return c
 }
 
-// behindSemicolon reports whether a part of a query between two "&" contains the parameter after a
-// ";", which some servers treat as a separator.
-func behindSemicolon(pair, name string) bool {
+// hasSemicolonParameter reports whether a part of a query between two "&" contains the parameter
+// after a ";", which some servers treat as a separator.
+func hasSemicolonParameter(pair, name string) bool {
 	_, pair, _ = strings.Cut(pair, ";")
 	for pair != "" {
 		var part string
 		part, pair, _ = strings.Cut(pair, ";")
-		if key, text, _ := strings.Cut(part, "="); text != "" && resembles(key, name, true) {
+		if key, text, _ := strings.Cut(part, "="); text != "" && resemblesName(key, name, true) {
 			return true
 		}
 	}

@@ -144,15 +144,15 @@ func (c *clientCondition) holds(who *policy.Identity) bool {
 // EveryReading. If the path was not read, no pattern matches.
 func (c *Condition) holdsPath(r *Request) bool {
 	for i := range r.Readings {
-		if (c.matching(&r.Readings[i]) != nil) != c.EveryReading {
+		if (c.firstMatch(&r.Readings[i]) != nil) != c.EveryReading {
 			return !c.EveryReading
 		}
 	}
 	return c.EveryReading && !r.Long
 }
 
-// The method matching returns the first pattern that matches the reading, or nil.
-func (c *Condition) matching(r *pathReading) *pattern {
+// The method firstMatch returns the first pattern that matches the reading, or nil.
+func (c *Condition) firstMatch(r *pathReading) *pattern {
 	for i := range c.Patterns {
 		if c.Patterns[i].matches(r) {
 			return &c.Patterns[i]
@@ -272,12 +272,12 @@ func (c *Condition) EndpointIndex(r *Request, most int) int {
 // NewEndpoint returns the path pattern that matches one reading of the path. It returns "" if none
 // does, or if an earlier reading matches the same pattern.
 func (c *Condition) NewEndpoint(r *Request, reading int) string {
-	found := c.matching(&r.Readings[reading])
+	found := c.firstMatch(&r.Readings[reading])
 	if found == nil {
 		return ""
 	}
 	for i := range reading {
-		if c.matching(&r.Readings[i]) == found {
+		if c.firstMatch(&r.Readings[i]) == found {
 			return ""
 		}
 	}

@@ -51,7 +51,7 @@ func makeFoldBlocks() []foldBlock {
 // appendFolded appends s with case folded: texts that differ only in letter case become equal.
 // Invalid UTF-8 remains unchanged. Different compositions of a letter remain different.
 func appendFolded(dst []byte, s string) []byte {
-	dst = grown(dst, len(s)) // the text never grows: the least rune of each letter is used
+	dst = growBytes(dst, len(s)) // the text never grows: the least rune of each letter is used
 	n := len(dst)
 	out := dst[:n+len(s)]
 	for i := 0; i < len(s); {
@@ -79,7 +79,7 @@ func appendFolded(dst []byte, s string) []byte {
 			i, n = i+1, n+1
 			continue
 		}
-		r, size := threeBytes(s[i:])
+		r, size := decodeThreeBytes(s[i:])
 		if size == 0 {
 			r, size = utf8.DecodeRuneInString(s[i:])
 		}
@@ -94,9 +94,9 @@ func appendFolded(dst []byte, s string) []byte {
 	return out[:n]
 }
 
-// threeBytes decodes a rune of three bytes at the start of s, in a fraction of the time of the
-// decoder. The size is 0 if s does not begin with one.
-func threeBytes(s string) (r rune, size int) {
+// decodeThreeBytes decodes a rune of three bytes at the start of s, in a fraction of the time of
+// the decoder. The size is 0 if s does not begin with one.
+func decodeThreeBytes(s string) (r rune, size int) {
 	if len(s) < 3 || s[0]&0xf0 != 0xe0 || s[1]&0xc0 != 0x80 || s[2]&0xc0 != 0x80 {
 		return 0, 0
 	}

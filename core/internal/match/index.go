@@ -91,14 +91,14 @@ func (m *Matcher) AppendMatches(dst []int32, r *Request) []int32 {
 		}
 	}
 	found := dst[base:]
-	if !ascending(found) {
+	if !areAscending(found) {
 		slim.SortNumbers(found, func(a, b int32) bool { return a < b })
 		found = slices.Compact(found)
 	}
 	return dst[:base+len(found)]
 }
 
-func ascending(numbers []int32) bool {
+func areAscending(numbers []int32) bool {
 	for i := 1; i < len(numbers); i++ {
 		if numbers[i-1] >= numbers[i] {
 			return false

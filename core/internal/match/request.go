@@ -274,7 +274,7 @@ func (r *Request) resolveDots(text string, ways readingSet) string {
 		semicolon = "%3B"
 	}
 	mark := len(r.buffer)
-	r.buffer = appendSegments(grown(r.buffer, len(text)+1), text, ways, semicolon)
+	r.buffer = appendSegments(growBytes(r.buffer, len(text)+1), text, ways, semicolon)
 	return r.appendedSince(mark)
 }
 

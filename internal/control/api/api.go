@@ -177,14 +177,14 @@ func needs(role ledger.Role) string {
 // caller is the context key of a called value.
 type caller struct{}
 
-// called identifies the caller of a request.
-type called struct {
+// requester identifies the caller of a request.
+type requester struct {
 	actor ledger.Actor
 	role  ledger.Role
 }
 
-func callerOf(ctx context.Context) called {
-	c, _ := ctx.Value(caller{}).(called)
+func callerOf(ctx context.Context) requester {
+	c, _ := ctx.Value(caller{}).(requester)
 	return c
 }
 
@@ -192,14 +192,14 @@ func callerOf(ctx context.Context) called {
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)
 	if has := callerOf(ctx.Context()).role; !has.May(needed) {
-		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, denied(has, needed))
+		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, describeDenial(has, needed))
 		return
 	}
 	next(ctx)
 }
 
 // identify returns the caller who sends a value of the header Authorization.
-func (a *API) identify(ctx context.Context, remote, authorization string) (by called, no *refused) {
+func (a *API) identify(ctx context.Context, remote, authorization string) (by requester, no *refused) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil { // a Unix socket
 		host = "local"
@@ -222,10 +222,10 @@ func (a *API) identify(ctx context.Context, remote, authorization string) (by ca
 	case err != nil:
 		return by, &refused{http.StatusServiceUnavailable, a.away(err)}
 	}
-	return called{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
+	return requester{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
 }
 
-func denied(has, needed ledger.Role) string {
+func describeDenial(has, needed ledger.Role) string {
 	return "this needs a token of the role " + string(needed) + ", and the token has the role " + string(has)
 }
 

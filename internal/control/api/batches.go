@@ -23,7 +23,7 @@ type putBatch struct {
 }
 
 // Resolve implements [huma.Resolver].
-func (b *putBatch) Resolve(huma.Context) []error { return storable("Penstock-Node", b.Node) }
+func (b *putBatch) Resolve(huma.Context) []error { return checkStorable("Penstock-Node", b.Node) }
 
 type batchAnswer struct {
 	Body struct {

@@ -76,7 +76,7 @@ type changedAnswer struct {
 	Body *ledger.Changed
 }
 
-func (a *API) changed(c *ledger.Changed, err error) (*changedAnswer, error) {
+func (a *API) answerChange(c *ledger.Changed, err error) (*changedAnswer, error) {
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -101,7 +101,7 @@ type clientsQuery struct {
 
 // Resolve implements [huma.Resolver].
 func (q *clientsQuery) Resolve(huma.Context) []error {
-	return append(storable("kind", q.Kind), storable("tier", q.Tier)...)
+	return append(checkStorable("kind", q.Kind), checkStorable("tier", q.Tier)...)
 }
 
 const clientPathText = "/v1/clients/{client}"
@@ -167,11 +167,11 @@ func (a *API) putClient(ctx context.Context, in *putClient) (*changedAnswer, err
 	}
 	by := callerOf(ctx)
 	if record := &in.Body.Record; record.Block != nil || record.Exempt != nil {
-		if err := mayConcern(by, in.Client); err != nil {
+		if err := checkConcern(by, in.Client); err != nil {
 			return nil, err
 		}
 	}
-	return a.changed(a.ledger.Replace(ctx, by.actor, in.Client, &in.Body.Record, in.Body.Reason, require))
+	return a.answerChange(a.ledger.Replace(ctx, by.actor, in.Client, &in.Body.Record, in.Body.Reason, require))
 }
 
 type patchClient struct {
@@ -191,7 +191,7 @@ func (a *API) patchClient(ctx context.Context, in *patchClient) (*changedAnswer,
 		return nil, err
 	}
 	part := ledger.Part{Tier: in.Body.Tier, Tenant: in.Body.Tenant, Note: in.Body.Note}
-	return a.changed(a.ledger.Patch(ctx, callerOf(ctx).actor, in.Client, part, in.Body.Reason, require))
+	return a.answerChange(a.ledger.Patch(ctx, callerOf(ctx).actor, in.Client, part, in.Body.Reason, require))
 }
 
 type editClient struct {
@@ -228,11 +228,11 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 		return nil, err
 	}
 	b, by := &in.Body, callerOf(ctx)
-	if why := beyondSupport(b.Action, b.Until, time.Now()); why != "" && !by.role.May(ledger.Editor) {
-		return nil, huma.Error403Forbidden(denied(by.role, ledger.Editor) + why)
+	if why := supportProblem(b.Action, b.Until, time.Now()); why != "" && !by.role.May(ledger.Editor) {
+		return nil, huma.Error403Forbidden(describeDenial(by.role, ledger.Editor) + why)
 	}
 	if b.Action == directory.ActionBlock || b.Action == directory.ActionExempt {
-		if err := mayConcern(by, in.Client); err != nil {
+		if err := checkConcern(by, in.Client); err != nil {
 			return nil, err
 		}
 	}
@@ -243,11 +243,11 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 	}
 	edit := directory.Edit{Client: in.Client, Action: b.Action, Reason: b.Reason, Tier: b.Tier, Tenant: b.Tenant, Rule: b.Rule, Limits: b.Limits,
 		Units: b.Units, Window: b.Window, Note: b.Note, Until: b.Until}
-	return a.changed(a.ledger.Edit(ctx, by.actor, edit, require))
+	return a.answerChange(a.ledger.Edit(ctx, by.actor, edit, require))
 }
 
-// beyondSupport returns the reason why the role support may not make an edit, or "" if it may.
-func beyondSupport(action directory.Action, until, now time.Time) string {
+// supportProblem returns the reason why the role support may not make an edit, or "" if it may.
+func supportProblem(action directory.Action, until, now time.Time) string {
 	for _, may := range supported {
 		if action == may {
 			return ""

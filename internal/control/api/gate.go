@@ -41,7 +41,7 @@ const (
 // gets a turn at once, and is verified again with it. Any other token is verified first, in a queue
 // of its own, so a caller without a valid token takes no turn from callers with one.
 type gate struct {
-	identify       func(ctx context.Context, remote, authorization string) (called, *refused)
+	identify       func(ctx context.Context, remote, authorization string) (requester, *refused)
 	now            func() time.Time
 	turns, batches chan struct{} // hold a value for each request that is being served
 	checks         chan struct{} // holds a value for each check of an unknown token
@@ -58,7 +58,7 @@ type failures struct {
 	full    time.Time // when the address may show failuresMax invalid tokens again
 }
 
-func newGate(identify func(ctx context.Context, remote, authorization string) (called, *refused)) *gate {
+func newGate(identify func(ctx context.Context, remote, authorization string) (requester, *refused)) *gate {
 	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), batches: make(chan struct{}, batchesMax),
 		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, origins: map[netip.Prefix]*failures{}}
 }
@@ -71,7 +71,7 @@ var (
 )
 
 // enter returns the caller of a request, and a function that ends its turn.
-func (g *gate) enter(r *http.Request) (by called, leave func(), no *refused) {
+func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refused) {
 	authorization := r.Header.Get("Authorization")
 	if authorization == "" {
 		by, no = g.identify(r.Context(), r.RemoteAddr, "")
@@ -148,7 +148,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 }
 
 // check identifies a caller whose token is not known.
-func (g *gate) check(r *http.Request, authorization string) (by called, no *refused) {
+func (g *gate) check(r *http.Request, authorization string) (by requester, no *refused) {
 	origin, no := g.wait(originOf(r))
 	if no != nil {
 		return by, no
@@ -163,7 +163,7 @@ func (g *gate) check(r *http.Request, authorization string) (by called, no *refu
 	}
 	defer func() { <-g.checks }()
 	if by, no = g.identify(ctx, r.RemoteAddr, authorization); no != nil && no.status == http.StatusUnauthorized {
-		g.failed(origin)
+		g.noteFailure(origin)
 	}
 	return by, no
 }
@@ -231,8 +231,8 @@ func (g *gate) waited(f *failures) {
 	f.waiting--
 }
 
-// failed notes an invalid token of an address.
-func (g *gate) failed(f *failures) {
+// noteFailure notes an invalid token of an address.
+func (g *gate) noteFailure(f *failures) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now := g.now(); f.full.Before(now) {

@@ -31,7 +31,7 @@ type tested struct {
 
 func newTested() *tested {
 	g := &tested{at: time.Now(), tokens: map[string]bool{"valid": true}}
-	g.gate = newGate(func(ctx context.Context, _, authorization string) (called, *refused) {
+	g.gate = newGate(func(ctx context.Context, _, authorization string) (requester, *refused) {
 		g.asked.Add(1)
 		if g.hold != nil {
 			<-g.hold
@@ -39,9 +39,9 @@ func newTested() *tested {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !g.tokens[authorization] {
-			return called{}, &refused{http.StatusUnauthorized, "no"}
+			return requester{}, &refused{http.StatusUnauthorized, "no"}
 		}
-		return called{}, nil
+		return requester{}, nil
 	})
 	g.now = func() time.Time { return g.at }
 	return g
@@ -257,7 +257,7 @@ func TestFailuresOfManyAddressesStopNoSocket(t *testing.T) {
 	fail := func(i int) *refused {
 		origin, no := g.wait(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
 		if no == nil {
-			g.failed(origin)
+			g.noteFailure(origin)
 			g.waited(origin)
 		}
 		return no

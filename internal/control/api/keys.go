@@ -26,7 +26,7 @@ type keysQuery struct {
 }
 
 // Resolve implements [huma.Resolver].
-func (q *keysQuery) Resolve(huma.Context) []error { return storable("client", q.Client) }
+func (q *keysQuery) Resolve(huma.Context) []error { return checkStorable("client", q.Client) }
 
 type keysAnswer struct {
 	Body struct {
@@ -96,7 +96,7 @@ func (a *API) keyOperations() {
 			ChangesQuery
 		},
 		) (*changesAnswer, error) {
-			if len(storable("key", in.Key)) > 0 || in.Key == "" {
+			if len(checkStorable("key", in.Key)) > 0 || in.Key == "" {
 				return nil, a.problem(&ledger.Invalid{Place: "name", Value: "", Text: "the name of the key has a NUL, or is not UTF-8: write one that is there"})
 			}
 			return a.changes(ctx, ledger.WhatKey, in.Key, in.ChangesQuery)
@@ -133,7 +133,7 @@ func (a *API) createKey(ctx context.Context, in *createKey) (*editedKeysAnswer, 
 func (a *API) editKeys(ctx context.Context, in *editKeys) (*editedKeysAnswer, error) {
 	b, by := &in.Body, callerOf(ctx)
 	if !slices.Contains(supportedKeys, b.Action) && !by.role.May(ledger.Editor) {
-		return nil, huma.Error403Forbidden(denied(by.role, ledger.Editor) + "; with disable, the role support is enough")
+		return nil, huma.Error403Forbidden(describeDenial(by.role, ledger.Editor) + "; with disable, the role support is enough")
 	}
 	edit := directory.KeyEdit{Action: b.Action, Name: in.Key, Hash: b.Hash, Reason: b.Reason, ExpiresAt: b.ExpiresAt, Until: b.Until}
 	return a.makeKey(ctx, edit)

@@ -22,7 +22,7 @@ type endpointQuery struct {
 
 // Resolve implements [huma.Resolver].
 func (q *endpointQuery) Resolve(huma.Context) []error {
-	return append(storable("policy", q.Policy), storable("rule", q.Rule)...)
+	return append(checkStorable("policy", q.Policy), checkStorable("rule", q.Rule)...)
 }
 
 type endpointsAnswer struct {
@@ -39,7 +39,7 @@ type activeQuery struct {
 }
 
 // Resolve implements [huma.Resolver].
-func (q *activeQuery) Resolve(huma.Context) []error { return storable("client", q.Client) }
+func (q *activeQuery) Resolve(huma.Context) []error { return checkStorable("client", q.Client) }
 
 type activeAnswer struct {
 	Body struct {
@@ -61,7 +61,7 @@ func (a *API) endpoints(ctx context.Context, in *endpointQuery) (*endpointsAnswe
 	if err != nil {
 		return nil, err
 	}
-	from, to := in.within(day)
+	from, to := in.bounds(day)
 	rows, err := a.reports.Endpoints(ctx, reports.EndpointQuery{Granularity: in.Granularity, From: from, To: to, Policy: in.Policy, Rule: in.Rule,
 		After: after, Limit: in.Limit})
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *API) active(ctx context.Context, in *activeQuery) (*activeAnswer, error
 	if err != nil {
 		return nil, err
 	}
-	from, to := in.within(day)
+	from, to := in.bounds(day)
 	rows, err := a.reports.Active(ctx, reports.ActiveQuery{From: from, To: to, Client: in.Client, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)

@@ -23,7 +23,7 @@ type People interface {
 const personTime = 500 * counter.Millisecond
 
 // person returns the caller who sends a token of the issuer from an address.
-func (a *API) person(host, token string) (by called, no *refused) {
+func (a *API) person(host, token string) (by requester, no *refused) {
 	left := personTime
 	asker := policy.Asker{Left: &left}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -45,7 +45,7 @@ func (a *API) person(host, token string) (by called, no *refused) {
 		return by, &refused{http.StatusForbidden, "the token of " + name + " is valid, and names no group that has a role here: " +
 			"join one at the issuer, and ask it for another token"}
 	}
-	return called{ledger.Actor{Name: name, Origin: host}, role}, nil
+	return requester{ledger.Actor{Name: name, Origin: host}, role}, nil
 }
 
 // notVerified returns the answer to a token that is not valid. unchecked says that no time was left

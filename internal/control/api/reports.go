@@ -31,7 +31,7 @@ func keyOf[K any](after string) (*K, error) {
 	if err == nil {
 		err = json.Unmarshal(text, key)
 	}
-	if err != nil || len(storable("after", string(text))) > 0 {
+	if err != nil || len(checkStorable("after", string(text))) > 0 {
 		return nil, huma.Error422UnprocessableEntity("the parameter is not valid",
 			&huma.ErrorDetail{Message: "the value is not the next of a page", Location: "query.after"})
 	}
@@ -53,9 +53,9 @@ type Span struct {
 	To   time.Time `query:"to" doc:"the end, which is not included; now if it is left out"`
 }
 
-// The method within returns the beginning and the end of the span. If the span has no beginning, it
+// The method bounds returns the beginning and the end of the span. If the span has no beginning, it
 // begins the given duration before its end.
-func (s Span) within(usual time.Duration) (from, to time.Time) {
+func (s Span) bounds(usual time.Duration) (from, to time.Time) {
 	if from, to = s.From.UTC(), s.To.UTC(); s.To.IsZero() {
 		to = time.Now().UTC().Add(time.Minute) // includes the times of nodes whose clocks are ahead
 	}
@@ -75,7 +75,7 @@ type usageQuery struct {
 
 // Resolve implements [huma.Resolver].
 func (q *usageQuery) Resolve(huma.Context) []error {
-	return append(append(storable("client", q.Client), storable("policy", q.Policy)...), storable("rule", q.Rule)...)
+	return append(append(checkStorable("client", q.Client), checkStorable("policy", q.Policy)...), checkStorable("rule", q.Rule)...)
 }
 
 type usageAnswer struct {
@@ -95,7 +95,7 @@ type topQuery struct {
 
 // Resolve implements [huma.Resolver].
 func (q *topQuery) Resolve(huma.Context) []error {
-	return append(storable("policy", q.Policy), storable("rule", q.Rule)...)
+	return append(checkStorable("policy", q.Policy), checkStorable("rule", q.Rule)...)
 }
 
 type topAnswer struct {
@@ -116,7 +116,7 @@ type eventQuery struct {
 
 // Resolve implements [huma.Resolver].
 func (q *eventQuery) Resolve(huma.Context) []error {
-	return append(storable("client", q.Client), storable("rule", q.Rule)...)
+	return append(checkStorable("client", q.Client), checkStorable("rule", q.Rule)...)
 }
 
 type eventsAnswer struct {
@@ -195,7 +195,7 @@ func (a *API) usage(ctx context.Context, in *usageQuery) (*usageAnswer, error) {
 }
 
 func (a *API) top(ctx context.Context, in *topQuery) (*topAnswer, error) {
-	from, to := in.within(day)
+	from, to := in.bounds(day)
 	from = from.Truncate(time.Hour)
 	if end := to.Truncate(time.Hour); end.Before(to) {
 		to = end.Add(time.Hour)
@@ -214,7 +214,7 @@ func (a *API) events(ctx context.Context, in *eventQuery) (*eventsAnswer, error)
 	if err != nil {
 		return nil, err
 	}
-	from, to := in.within(day)
+	from, to := in.bounds(day)
 	rows, err := a.reports.Events(ctx, reports.EventQuery{From: from, To: to, Client: in.Client, Rule: in.Rule, Kind: in.Kind, Before: before, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
@@ -232,7 +232,7 @@ func (a *API) metrics(ctx context.Context, in *metricQuery) (*metricsAnswer, err
 	if err != nil {
 		return nil, err
 	}
-	from, to := in.within(day)
+	from, to := in.bounds(day)
 	rows, err := a.reports.Metrics(ctx, reports.MetricQuery{Granularity: in.Granularity, From: from, To: to, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)

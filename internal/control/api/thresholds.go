@@ -96,7 +96,7 @@ func (a *API) putThreshold(ctx context.Context, in *putThreshold) (*thresholdAns
 }
 
 func (a *API) notices(ctx context.Context, in *noticesQuery) (*noticesAnswer, error) {
-	if problems := storable("threshold", in.Threshold); len(problems) > 0 {
+	if problems := checkStorable("threshold", in.Threshold); len(problems) > 0 {
 		return nil, a.problem(ledger.ErrNone)
 	}
 	after, err := keyOf[ledger.NoticeKey](in.After)

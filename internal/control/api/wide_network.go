@@ -21,9 +21,9 @@ const (
 // wideNeeds is the part of the description of an operation that can block or exempt a network.
 var wideNeeds = fmt.Sprintf(" A block or an exemption of a network wider than /%d (IPv4) or /%d (IPv6) needs the role admin.", wideBelow4, wideBelow6)
 
-// mayConcern returns the answer to a caller who may not block or exempt the client because the
+// checkConcern returns the answer to a caller who may not block or exempt the client because the
 // client is a wide network. The ledger rejects invalid names.
-func mayConcern(by called, client string) error {
+func checkConcern(by requester, client string) error {
 	name, err := directory.ParseName(client)
 	if err != nil || name.Kind != directory.KindNetwork {
 		return nil
@@ -39,6 +39,6 @@ func mayConcern(by called, client string) error {
 	if network.Bits() >= least || by.role.May(ledger.Admin) {
 		return nil
 	}
-	return huma.Error403Forbidden(denied(by.role, ledger.Admin) + fmt.Sprintf("; the network %q is wider than /%d: name smaller networks, "+
+	return huma.Error403Forbidden(describeDenial(by.role, ledger.Admin) + fmt.Sprintf("; the network %q is wider than /%d: name smaller networks, "+
 		"or ask an admin", name.ID, least))
 }

@@ -83,12 +83,12 @@ func (a *Archiver) Run(ctx context.Context) {
 // It does not return a month that has no rows left in the tables.
 func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
-		if err := a.on(ctx); err != nil {
+		if err := a.turnOn(ctx); err != nil {
 			return err
 		}
 		var problems []error
 		for _, r := range relations {
-			due, err := a.due(ctx, r, now)
+			due, err := a.dueMonths(ctx, r, now)
 			if err != nil {
 				return err
 			}
@@ -116,9 +116,9 @@ func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	})
 }
 
-// The method on records that months must be archived before they are dropped. It waits for any
+// The method turnOn records that months must be archived before they are dropped. It waits for any
 // process that is dropping months, because that process may have read the previous setting.
-func (a *Archiver) on(ctx context.Context) error {
+func (a *Archiver) turnOn(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
 		return err
@@ -221,9 +221,9 @@ func monthOf(partition string) (*month, error) {
 		relations[0].name)
 }
 
-// The method due returns the months of a relation whose retention time is over, and the restored
-// months whose time is over.
-func (a *Archiver) due(ctx context.Context, r *relation, now time.Time) (due []*month, err error) {
+// The method dueMonths returns the months of a relation whose retention time is over, and the
+// restored months whose time is over.
+func (a *Archiver) dueMonths(ctx context.Context, r *relation, now time.Time) (due []*month, err error) {
 	partitions, err := retain.Partitions(ctx, a.Pool, r.name)
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 		}
 		switch {
 		case s.stale:
-			err = a.anew(ctx, m, s)
+			err = a.restartMonth(ctx, m, s)
 		case s.state == stateWriting:
 			if len(s.objects) == 0 {
 				err = a.replaceable(ctx, m)
@@ -283,7 +283,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			err = a.verify(ctx, m, s)
 		case s.state == stateDropped: // the database was restored from an older backup
 			if err = a.replaceable(ctx, m); err == nil {
-				err = a.anew(ctx, m, s)
+				err = a.restartMonth(ctx, m, s)
 			}
 		default:
 			if err = a.drop(ctx, m, s, now); err == nil {
@@ -295,7 +295,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			if attempt++; attempt > attemptsMax {
 				return err
 			}
-			err = a.anew(ctx, m, s)
+			err = a.restartMonth(ctx, m, s)
 		}
 		if err != nil {
 			return err
@@ -347,9 +347,10 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 // read.
 var errOther = errors.New("another process has changed the month meanwhile")
 
-// The method anew begins to write a month again, from its first object, unless another process has
-// changed the month. The new objects do not have the names of those that were written before.
-func (a *Archiver) anew(ctx context.Context, m *month, s *status) error {
+// The method restartMonth begins to write a month again, from its first object, unless another
+// process has changed the month. The new objects do not have the names of those that were written
+// before.
+func (a *Archiver) restartMonth(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, "UPDATE archives SET state = $2, attempt = $3, stale = false, totals = NULL, verified_at = NULL, dropped_at = NULL, until = NULL "+

@@ -64,7 +64,7 @@ func OpenBucket(p Place) (*Bucket, error) {
 	if err != nil || endpoint.Scheme != "https" && endpoint.Scheme != "http" || endpoint.Host == "" || strings.Trim(endpoint.Path, "/") != "" {
 		return nil, fmt.Errorf("the endpoint %q is no address of a server: write https://HOST or https://HOST:PORT", server)
 	}
-	if endpoint.Scheme == "http" && !loopback(endpoint.Hostname()) {
+	if endpoint.Scheme == "http" && !isLoopback(endpoint.Hostname()) {
 		return nil, fmt.Errorf("the endpoint %q would send events over the network without encryption: write https", server)
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -81,8 +81,8 @@ func OpenBucket(p Place) (*Bucket, error) {
 	return b, nil
 }
 
-// loopback reports whether a host is this machine.
-func loopback(host string) bool {
+// isLoopback reports whether a host is this machine.
+func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
@@ -90,14 +90,14 @@ func loopback(host string) bool {
 // String returns the place.
 func (b *Bucket) String() string { return "s3://" + b.bucket + "/" + b.prefix }
 
-// within returns a context for the transfer of so many bytes.
-func within(ctx context.Context, bytes int64) (context.Context, context.CancelFunc) {
+// withTransferTimeout returns a context for the transfer of so many bytes.
+func withTransferTimeout(ctx context.Context, bytes int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTime+time.Duration(bytes/bytesPerSecondMin)*time.Second)
 }
 
 // put writes an object in one call.
 func (b *Bucket) put(ctx context.Context, key, kind string, from io.Reader, size int64) error {
-	ctx, cancel := within(ctx, size)
+	ctx, cancel := withTransferTimeout(ctx, size)
 	defer cancel()
 	_, err := b.client.PutObject(ctx, b.bucket, b.prefix+key, from, size, minio.PutObjectOptions{ContentType: kind, SendContentMd5: true, DisableMultipart: true})
 	if err != nil {
@@ -122,7 +122,7 @@ var errMissing = errors.New("there is no such object")
 
 // get reads an object of at most max bytes to a writer, and returns its size and SHA-256.
 func (b *Bucket) get(ctx context.Context, key string, max int64, to io.Writer) (size int64, sum []byte, err error) {
-	ctx, cancel := within(ctx, max)
+	ctx, cancel := withTransferTimeout(ctx, max)
 	defer cancel()
 	from, err := b.client.GetObject(ctx, b.bucket, b.prefix+key, minio.GetObjectOptions{})
 	if err == nil {
@@ -149,7 +149,7 @@ func (b *Bucket) text(ctx context.Context, key string) ([]byte, error) {
 
 // list returns the keys that begin with a text.
 func (b *Bucket) list(ctx context.Context, begin string) (keys []string, err error) {
-	ctx, cancel := within(ctx, 0)
+	ctx, cancel := withTransferTimeout(ctx, 0)
 	defer cancel()
 	for found := range b.client.ListObjectsIter(ctx, b.bucket, minio.ListObjectsOptions{Prefix: b.prefix + begin, Recursive: true}) {
 		if found.Err != nil {
@@ -165,7 +165,7 @@ func (b *Bucket) list(ctx context.Context, begin string) (keys []string, err err
 
 // remove removes an object.
 func (b *Bucket) remove(ctx context.Context, key string) error {
-	ctx, cancel := within(ctx, 0)
+	ctx, cancel := withTransferTimeout(ctx, 0)
 	defer cancel()
 	if err := b.client.RemoveObject(ctx, b.bucket, b.prefix+key, minio.RemoveObjectOptions{}); err != nil {
 		return fmt.Errorf("remove %s%s: %w", b, key, err)
@@ -173,9 +173,9 @@ func (b *Bucket) remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// temporary returns a new file. It is deleted when it is closed. On most systems it is also deleted
-// if the process is killed.
-func temporary() (file *os.File, done func(), err error) {
+// createTemporary returns a new file. It is deleted when it is closed. On most systems it is also
+// deleted if the process is killed.
+func createTemporary() (file *os.File, done func(), err error) {
 	if file, err = os.CreateTemp("", "penstock-archive-*"); err != nil {
 		return nil, nil, err
 	}

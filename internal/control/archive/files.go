@@ -229,8 +229,8 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 	}
 }
 
-// The method same returns how an object that was read differs from what was written, or nil.
-func (o *object) same(read *object) error {
+// The method compare returns how an object that was read differs from what was written, or nil.
+func (o *object) compare(read *object) error {
 	switch {
 	case o.Bytes != read.Bytes:
 		return fmt.Errorf("it has %d bytes, and %d were written", read.Bytes, o.Bytes)

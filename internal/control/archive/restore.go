@@ -80,7 +80,7 @@ func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status,
 // The method restore copies the objects of a month into a table, and makes the table a partition.
 func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.Time) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
-		if err := longer(ctx, tx); err != nil {
+		if err := extendDeadline(ctx, tx); err != nil {
 			return err
 		}
 		a.at("create")

@@ -50,7 +50,7 @@ func TestTheFirstStartWithAnArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	noted := make(chan error, 1)
-	go func() { noted <- w.archiver.on(t.Context()) }()
+	go func() { noted <- w.archiver.turnOn(t.Context()) }()
 	eventually.Until(t, 20*time.Second, "the archiver waits for the keeper of partitions", func() bool {
 		return w.text("SELECT count(*)::text"+ofThisLock+" AND NOT granted") != "0" || len(noted) > 0
 	})
@@ -187,7 +187,7 @@ func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.state = stateVerified // as it was before the other process dropped the partition
-	if err := w.archiver.anew(t.Context(), m, s); !errors.Is(err, errOther) {
+	if err := w.archiver.restartMonth(t.Context(), m, s); !errors.Is(err, errOther) {
 		t.Errorf("a process that was overtaken begins the month anew: %v", err)
 	}
 	for _, partition := range []string{eventsMonth, usageMonth} {

@@ -71,13 +71,13 @@ func newAttempt() string { return strings.ToLower(rand.Text()[:10]) }
 
 // writeObject writes the next object of a month, and returns nil if there are no more rows.
 func (a *Archiver) writeObject(ctx context.Context, m *month, number int, last []string) (o *object, err error) {
-	file, done, err := temporary()
+	file, done, err := createTemporary()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	err = pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if err := longer(ctx, tx); err != nil {
+		if err := extendDeadline(ctx, tx); err != nil {
 			return err
 		}
 		query, args := "DECLARE "+m.short+"_page NO SCROLL CURSOR FOR SELECT "+m.query+" FROM "+m.partition, []any{}
@@ -104,8 +104,9 @@ func (a *Archiver) writeObject(ctx context.Context, m *month, number int, last [
 	return o, a.Bucket.put(ctx, o.Key, "application/vnd.apache.parquet", file, o.Bytes)
 }
 
-// The function longer extends the deadline of a transaction to the time that a month may take.
-func longer(ctx context.Context, tx pgx.Tx) error {
+// The function extendDeadline extends the deadline of a transaction to the time that a month may
+// take.
+func extendDeadline(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '30min'; SET LOCAL idle_in_transaction_session_timeout = '10min'; SET LOCAL lock_timeout = '5s'",
 		pgx.QueryExecModeSimpleProtocol)
 	return err
@@ -157,21 +158,21 @@ func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
 // readObject reads a whole object, and compares it with what was written. If they are equal and
 // each is not nil, it then calls each for each row.
 func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each func(values []any) error) error {
-	file, done, err := temporary()
+	file, done, err := createTemporary()
 	if err != nil {
 		return err
 	}
 	defer done()
 	size, sum, err := a.Bucket.get(ctx, o.Key, o.Bytes, file)
 	if err != nil {
-		return lie(o.Key, err)
+		return describeObjectError(o.Key, err)
 	}
 	if size != o.Bytes || string(sum) != string(o.SHA256) {
 		return &Wrong{o.Key, fmt.Errorf("it has %d bytes with the SHA-256 %x, and %d with %x were written", size, sum, o.Bytes, o.SHA256)}
 	}
 	read, err := m.files.read(file, size, nil)
 	if err == nil {
-		err = o.same(read)
+		err = o.compare(read)
 	}
 	if err != nil {
 		return &Wrong{o.Key, err}
@@ -188,7 +189,7 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 	var present *Totals
 	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-		if err := longer(ctx, tx); err != nil {
+		if err := extendDeadline(ctx, tx); err != nil {
 			return err
 		}
 		present, err = totalsOf(ctx, tx, m)
@@ -246,7 +247,7 @@ func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
 func (a *Archiver) drop(ctx context.Context, m *month, s *status, now time.Time) error {
 	a.at("drop")
 	err := pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
-		if err := longer(ctx, tx); err != nil {
+		if err := extendDeadline(ctx, tx); err != nil {
 			return err
 		}
 		if err := retain.Lock(ctx, tx); err != nil {

@@ -145,12 +145,12 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := lock.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS penstock"); err != nil {
 		return err
 	}
-	return up(ctx, pool)
+	return migrate(ctx, pool)
 }
 
-// steps returns the steps from an empty database to the version of this program. Each is one
-// transaction.
-func steps(db *sql.DB) (*goose.Provider, error) {
+// newMigrations returns the steps from an empty database to the version of this program. Each is
+// one transaction.
+func newMigrations(db *sql.DB) (*goose.Provider, error) {
 	folder, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
@@ -158,11 +158,11 @@ func steps(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
 }
 
-// up applies the migrations that are missing.
-func up(ctx context.Context, pool *pgxpool.Pool) error {
+// migrate applies the migrations that are missing.
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
-	provider, err := steps(db)
+	provider, err := newMigrations(db)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func TestAStepThatIsKilledIsRepeated(t *testing.T) {
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
-	provider, err := steps(db)
+	provider, err := newMigrations(db)
 	if err != nil {
 		t.Fatal(err)
 	}

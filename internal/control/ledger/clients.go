@@ -182,7 +182,7 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 				return err
 			}
 		}
-		if err := w.fits(ctx, name, changed.After); err != nil {
+		if err := w.checkLength(ctx, name, changed.After); err != nil {
 			return err
 		}
 		return w.wrote(ctx, actor, name, action, reason, changed)
@@ -284,10 +284,10 @@ func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
 	return nil
 }
 
-// The method fits returns an [Invalid] if the client is a network and the records of all networks
-// would be longer than a directory can read. Imported records fit, because they were read from a
-// directory.
-func (w *writing) fits(ctx context.Context, name policy.ClientName, after *directory.Record) error {
+// The method checkLength returns an [Invalid] if the client is a network and the records of all
+// networks would be longer than a directory can read. Imported records fit, because they were read
+// from a directory.
+func (w *writing) checkLength(ctx context.Context, name policy.ClientName, after *directory.Record) error {
 	if name.Kind != directory.KindNetwork || after == nil {
 		return nil
 	}

@@ -82,8 +82,8 @@ func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// The type plain is the context key of calls without TLS.
-type plain struct{}
+// The type plainKey is the context key of calls without TLS.
+type plainKey struct{}
 
 // errNetwork is the error for a receiver in a network that may not be called.
 var errNetwork = errors.New("the receiver may not be called")
@@ -101,7 +101,7 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 		}
 	}
 	switch {
-	case ctx.Value(plain{}) != nil:
+	case ctx.Value(plainKey{}) != nil:
 		return fmt.Errorf("%w: %s would be called without TLS; write https, or allow its network with --webhook-allow", errNetwork, addr)
 	case !addr.IsGlobalUnicast() || addr.IsPrivate() || slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(addr) }):
 		return fmt.Errorf("%w: %s is not a public address; allow its network with --webhook-allow", errNetwork, addr)
@@ -145,7 +145,7 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if u, err := url.Parse(o.url); err == nil && u.Scheme == "http" {
-		ctx = context.WithValue(ctx, plain{}, true)
+		ctx = context.WithValue(ctx, plainKey{}, true)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url, bytes.NewReader(body))
 	if err != nil {
@@ -188,8 +188,8 @@ func (c *Caller) sign(id, at string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// The function storable returns a text that a row may contain and a terminal shows.
-func storable(text string) string {
+// The function makeStorable returns a text that a row may contain and a terminal shows.
+func makeStorable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '\uFFFD'

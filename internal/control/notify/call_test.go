@@ -17,7 +17,7 @@ import (
 func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	unencrypted := context.WithValue(ctx, plain{}, true)
+	unencrypted := context.WithValue(ctx, plainKey{}, true)
 	own := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
 	for _, c := range []struct {
 		ctx     context.Context

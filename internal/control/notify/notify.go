@@ -267,14 +267,14 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time
 			}
 			continue
 		}
-		return n.failed(ctx, notices[i:], now, next, err)
+		return n.recordFailure(ctx, notices[i:], now, next, err)
 	}
 	return nil
 }
 
-// The method failed records that the first of the notices could not be sent. The other notices wait
-// as long as the first.
-func (n *Notifier) failed(ctx context.Context, notices []notice, now, next time.Time, why error) error {
+// The method recordFailure records that the first of the notices could not be sent. The other
+// notices wait as long as the first.
+func (n *Notifier) recordFailure(ctx context.Context, notices []notice, now, next time.Time, why error) error {
 	o, text := &notices[0], why.Error()
 	text = text[:min(len(text), troubleBytesMax)]
 	ids := make([]string, len(notices))
@@ -292,6 +292,6 @@ func (n *Notifier) failed(ctx context.Context, notices []notice, now, next time.
 	if tag.RowsAffected() > 0 {
 		n.Logger.Error("notices are given up: the receiver could not be told for three days", "threshold", o.threshold, "notices", tag.RowsAffected(), "error", why)
 	}
-	_, err = n.Pool.Exec(ctx, "UPDATE notices SET trouble = $2 WHERE notice = ANY($1)", ids, storable(text))
+	_, err = n.Pool.Exec(ctx, "UPDATE notices SET trouble = $2 WHERE notice = ANY($1)", ids, makeStorable(text))
 	return err
 }

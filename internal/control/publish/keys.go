@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// concerned returns the record that a change of a client or of a key concerns. The name is zero if
-// it concerns none. For a key, the text of the record is in c.After.
-func concerned(c *ledger.Change) (name policy.ClientName, key directory.KeyName, err error) {
+// recordConcerned returns the record that a change of a client or of a key concerns. The name is
+// zero if it concerns none. For a key, the text of the record is in c.After.
+func recordConcerned(c *ledger.Change) (name policy.ClientName, key directory.KeyName, err error) {
 	switch {
 	case c.What == ledger.WhatClient:
 		name, err = directory.ParseName(c.Subject)

@@ -86,12 +86,12 @@ func (p *Publisher) Run(ctx context.Context) {
 			return
 		}
 		p.said(err)
-		pause(ctx, about(standbyEvery))
+		pause(ctx, jitter(standbyEvery))
 	}
 }
 
-// about returns a random span near the given one, give or take a fifth.
-func about(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
+// jitter returns a random span near the given one, give or take a fifth.
+func jitter(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
 
 // pause waits for a span, or until the context is done.
 func pause(ctx context.Context, span time.Duration) {
@@ -116,7 +116,7 @@ func (p *Publisher) session(ctx context.Context) error {
 		}
 		if !got {
 			p.said(nil)
-			pause(ctx, about(standbyEvery))
+			pause(ctx, jitter(standbyEvery))
 		}
 	}
 	if _, err := c.Exec(ctx, "LISTEN penstock_changes"); err != nil {
@@ -145,11 +145,11 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 			return err
 		}
 		if l.unsure = err != nil; l.unsure {
-			pause(ctx, about(standbyEvery))
+			pause(ctx, jitter(standbyEvery))
 			continue
 		}
 		if due {
-			look = time.Now().Add(about(lookEvery))
+			look = time.Now().Add(jitter(lookEvery))
 		}
 		if err := l.await(ctx); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (l *leading) round(ctx context.Context, look bool) error {
 		"FROM region_publications WHERE region = $1", l.Region).Scan(&s.change, &s.generation, &s.position, &s.imported, &s.keysImported); err != nil {
 		return err
 	}
-	whole, err := l.whole(ctx, &s)
+	whole, err := l.isComplete(ctx, &s)
 	if err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func (l *leading) round(ctx context.Context, look bool) error {
 	return nil
 }
 
-// whole reports whether Redis has the records that this database has published. It imports the
+// isComplete reports whether Redis has the records that this database has published. It imports the
 // records of a directory that had no control plane. A Redis to which this database has published
 // under another name of its region keeps its records.
-func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
+func (l *leading) isComplete(ctx context.Context, s *state) (bool, error) {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	generation, err := l.Source.Generation(step)
@@ -132,7 +132,7 @@ func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) 
 	}
 	entries, names, keys := map[policy.ClientName]directory.Entry{}, []policy.ClientName(nil), []directory.KeyName(nil)
 	for _, c := range changes {
-		name, key, err := concerned(&c)
+		name, key, err := recordConcerned(&c)
 		if err != nil {
 			return false, fmt.Errorf("change %d: %w", c.Number, err)
 		}

@@ -30,7 +30,7 @@ func (s *Source) Fill(ctx context.Context, names []policy.ClientName, texts [][]
 		}
 		keys[i] = recordKey(name)
 	}
-	return failed(s.store.SetValues(ctx, keys, texts))
+	return wrapFailure(s.store.SetValues(ctx, keys, texts))
 }
 
 // FillNetworks replaces the records of all networks, and publishes no message.
@@ -43,7 +43,7 @@ func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) erro
 	if err != nil {
 		return err
 	}
-	return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
+	return wrapFailure(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
 }
 
 // Names calls the function each for the names of all clients that have a record, except networks.
@@ -67,11 +67,11 @@ func (s *Source) SetGeneration(ctx context.Context, generation string) error {
 	if generation != "" {
 		text = []byte(generation)
 	}
-	if err := failed(s.store.SetValues(ctx, []string{generationKey}, [][]byte{text})); err != nil || generation == "" {
+	if err := wrapFailure(s.store.SetValues(ctx, []string{generationKey}, [][]byte{text})); err != nil || generation == "" {
 		return err
 	}
 	_, err := s.store.DoFor(ctx, historyKey, "publish", channel, everything)
-	return failed(err)
+	return wrapFailure(err)
 }
 
 // KeyRecords calls each for the SHA-256 of all API keys that have a record.
@@ -103,7 +103,7 @@ func (s *Source) NameKeys(ctx context.Context, add, remove []directory.KeyName) 
 			continue
 		}
 		if _, err := s.store.DoFor(ctx, keyNamesKey, command...); err != nil {
-			return failed(err)
+			return wrapFailure(err)
 		}
 	}
 	return nil

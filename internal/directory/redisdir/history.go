@@ -101,7 +101,7 @@ type streamEntry struct {
 func (s *Source) entries(ctx context.Context, command ...any) ([]streamEntry, error) {
 	reply, err := s.store.DoFor(ctx, historyKey, command...)
 	if err != nil {
-		return nil, failed(err)
+		return nil, wrapFailure(err)
 	}
 	items, _ := reply.([]any)
 	entries := make([]streamEntry, 0, len(items))

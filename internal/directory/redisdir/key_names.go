@@ -52,18 +52,18 @@ func (s *Source) keyNames(ctx context.Context, bounds ...any) (keys []directory.
 			keys = append(keys, directory.KeyName{Name: name, Hash: hash})
 		}
 	}
-	return keys, failed(err)
+	return keys, wrapFailure(err)
 }
 
 // AddKey implements [directory.Source].
 func (s *Source) AddKey(ctx context.Context, key directory.KeyName, others int) (added bool, err error) {
 	reply, err := s.store.DoFor(ctx, keyNamesKey, "eval", addKeyScript, 1, keyNamesKey, "["+key.Name+nameEnd,
 		"("+key.Name+nameEnd+hashEnd, others, member(key))
-	return reply == int64(1), failed(err)
+	return reply == int64(1), wrapFailure(err)
 }
 
 // DropKey implements [directory.Source].
 func (s *Source) DropKey(ctx context.Context, key directory.KeyName) error {
 	_, err := s.store.DoFor(ctx, keyNamesKey, "zrem", keyNamesKey, member(key))
-	return failed(err)
+	return wrapFailure(err)
 }

@@ -83,7 +83,7 @@ func (s *Source) scan(ctx context.Context, position string, of directory.Range) 
 		return p, fmt.Errorf("%w: a list needs the right %s, which the user of Redis lacks: %w; ask Redis with --redis and another user",
 			directory.ErrSource, BulkPrivilege, err)
 	case err != nil:
-		return p, failed(err)
+		return p, wrapFailure(err)
 	}
 	if next != "" {
 		p.After = placeScan + next
@@ -93,7 +93,7 @@ func (s *Source) scan(ctx context.Context, position string, of directory.Range) 
 		p.Names = append(p.Names, policy.ClientName{Kind: kind, ID: id})
 	}
 	p.Texts = make([][]byte, len(keys))
-	return p, failed(s.store.Values(ctx, keys, p.Texts))
+	return p, wrapFailure(s.store.Values(ctx, keys, p.Texts))
 }
 
 // globLiteral escapes a text, so that a pattern matches it literally.

@@ -66,7 +66,7 @@ func (s *Source) Read(ctx context.Context, names []policy.ClientName, texts [][]
 			return s.readNetwork(ctx, names, texts)
 		}
 	}
-	return failed(s.store.Values(ctx, keys, texts))
+	return wrapFailure(s.store.Values(ctx, keys, texts))
 }
 
 // readNetwork does what Read does, for one network, in the form that editors read.
@@ -89,7 +89,7 @@ func (s *Source) Networks(ctx context.Context) (map[string][]byte, error) {
 func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]byte, err error) {
 	values := make([][]byte, 1)
 	if err := s.store.Values(ctx, []string{networksKey}, values); err != nil {
-		return nil, nil, failed(err)
+		return nil, nil, wrapFailure(err)
 	}
 	if values[0] == nil {
 		return nil, nil, nil
@@ -109,11 +109,11 @@ func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]by
 func (s *Source) Generation(ctx context.Context) (string, error) {
 	values := make([][]byte, 1)
 	err := s.store.Values(ctx, []string{generationKey}, values)
-	return string(values[0]), failed(err)
+	return string(values[0]), wrapFailure(err)
 }
 
-// The function failed wraps an error of the store.
-func failed(err error) error {
+// The function wrapFailure wraps an error of the store.
+func wrapFailure(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (s *Source) makeGeneration(ctx context.Context) (made bool, err error) {
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	return err == nil, failed(err)
+	return err == nil, wrapFailure(err)
 }
 
 // Announce appends an entry to the history and notifies the followers, as Swap does.
@@ -183,13 +183,13 @@ func (s *Source) announce(ctx context.Context, message string, entries ...direct
 		err = wrong
 	}
 	if err != nil {
-		return unannounced(err)
+		return unannouncedError(err)
 	}
 	return nil
 }
 
-// The function unannounced returns the error for a change that was made, but not announced.
-func unannounced(err error) error {
+// The function unannouncedError returns the error for a change that was made, but not announced.
+func unannouncedError(err error) error {
 	return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w", directory.ErrSource, err)
 }
 
@@ -197,7 +197,7 @@ func unannounced(err error) error {
 // means that there is no value.
 func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swapped bool, err error) {
 	reply, err := s.store.DoFor(ctx, key, "eval", swapScript, 1, key, old, text)
-	return reply == int64(1), failed(err)
+	return reply == int64(1), wrapFailure(err)
 }
 
 // swapNetwork replaces the record of one network.

@@ -40,7 +40,7 @@ func (s *Source) SwapAll(ctx context.Context, swaps []directory.Swap) (swapped [
 			done = append(done, &swaps[place])
 		}
 	}
-	if err := errors.Join(failed(cmp.Or(err, first(errs))), s.announceAll(ctx, done)); err != nil || len(networks) == 0 {
+	if err := errors.Join(wrapFailure(cmp.Or(err, firstError(errs))), s.announceAll(ctx, done)); err != nil || len(networks) == 0 {
 		return swapped, err
 	}
 	replaced, err := s.swapNetworksOfAll(ctx, networks)
@@ -50,8 +50,8 @@ func (s *Source) SwapAll(ctx context.Context, swaps []directory.Swap) (swapped [
 	return swapped, err
 }
 
-// The function first returns the first error, or nil.
-func first(errs []error) error {
+// The function firstError returns the first error, or nil.
+func firstError(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]
 	}
@@ -84,8 +84,8 @@ func (s *Source) announceAll(ctx context.Context, done []*directory.Swap) error 
 			[]any{"xadd", historyKey, "maxlen", "~", directory.HistoryMax, "*", "e", line}, []any{"publish", channel, one.Name.String()})
 	}
 	_, errs, err := s.store.DoAll(ctx, keys, commands)
-	if err = cmp.Or(err, first(errs)); err != nil {
-		return unannounced(err)
+	if err = cmp.Or(err, firstError(errs)); err != nil {
+		return unannouncedError(err)
 	}
 	return nil
 }
@@ -122,5 +122,5 @@ func (s *Source) Complete(ctx context.Context) error {
 		return err
 	}
 	_, err = s.store.DoFor(ctx, historyKey, "publish", channel, everything)
-	return failed(err)
+	return wrapFailure(err)
 }

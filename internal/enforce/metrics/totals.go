@@ -54,9 +54,9 @@ func (m *Metrics) Totals() []Total {
 			}
 			n := uint64(series.GetCounter().GetValue())
 			switch {
-			case named(&admitting, labels["outcome"]):
+			case containsName(&admitting, labels["outcome"]):
 				sums[of].Admitted += n
-			case named(&denying, labels["outcome"]):
+			case containsName(&denying, labels["outcome"]):
 				sums[of].Denied += n
 			}
 		}
@@ -68,8 +68,8 @@ func (m *Metrics) Totals() []Total {
 	return all
 }
 
-// The function named reports whether one of the outcomes has the name.
-func named(outcomes *[core.OutcomeCount]bool, name string) bool {
+// The function containsName reports whether one of the outcomes has the name.
+func containsName(outcomes *[core.OutcomeCount]bool, name string) bool {
 	for o, is := range outcomes {
 		if is && core.Outcome(o).String() == name {
 			return true

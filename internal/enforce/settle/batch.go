@@ -43,9 +43,9 @@ func (b *batch) addWaiting() bool {
 // are due.
 func (b *batch) settle() {
 	b.sendChecks(condition)
-	b.conclude(admitted)
+	b.conclude(conditionEnd)
 	b.sendChecks(Job.Due)
-	b.conclude(corrected)
+	b.conclude(correctionEnd)
 	for i := range b.jobs {
 		b.end(&b.jobs[i])
 	}
@@ -61,9 +61,9 @@ func condition(job Job) []counter.Check {
 	return nil
 }
 
-// The function admitted returns the end of a job whose condition the store did not admit, or "" if
-// the store admitted it.
-func admitted(c *counter.Call) End {
+// The function conditionEnd returns the end of a job whose condition the store did not admit, or ""
+// if the store admitted it.
+func conditionEnd(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed
 	}
@@ -79,8 +79,8 @@ func admitted(c *counter.Call) End {
 	return ""
 }
 
-// The function corrected returns the end of a job whose corrections were sent to the store.
-func corrected(c *counter.Call) End {
+// The function correctionEnd returns the end of a job whose corrections were sent to the store.
+func correctionEnd(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed
 	}
@@ -121,14 +121,14 @@ func (b *batch) sendChecks(of func(Job) []counter.Check) {
 
 // The method checks returns a job's checks. If the job panics, only that job ends.
 func (b *batch) checks(p *pending, of func(Job) []counter.Check) []counter.Check {
-	defer b.recovered(func() { p.end = Panicked })
+	defer b.recoverThen(func() { p.end = Panicked })
 	return of(p.job)
 }
 
 // callStore sends the calls to the store. If the store panics, the outcome of every call is
 // unknown.
 func (b *batch) callStore() {
-	defer b.recovered(func() {
+	defer b.recoverThen(func() {
 		for _, i := range b.from {
 			b.jobs[i].end = Panicked
 		}
@@ -160,13 +160,13 @@ func (b *batch) end(p *pending) {
 	}
 	b.queue.ended(p.end)
 	if p.end != Panicked {
-		defer b.recovered(func() {}) // the end of this job has already been counted
+		defer b.recoverThen(func() {}) // the end of this job has already been counted
 		p.job.Release()
 	}
 }
 
-// The method recovered recovers from a panic, reports it and calls then. It must be deferred.
-func (b *batch) recovered(then func()) {
+// The method recoverThen recovers from a panic, reports it and calls then. It must be deferred.
+func (b *batch) recoverThen(then func()) {
 	if reason := recover(); reason != nil {
 		then()
 		if b.queue.Panic != nil {

@@ -90,7 +90,7 @@ func (l *Queues) Busy(key []byte) bool {
 func (l *Queues) Join(p Place) *Ticket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if int(l.waiting.Load()) >= l.options.WaitersMax || !l.room(p) || l.crowded(p.Source) {
+	if int(l.waiting.Load()) >= l.options.WaitersMax || !l.hasRoom(p) || l.crowded(p.Source) {
 		return nil
 	}
 	l.came++
@@ -101,8 +101,8 @@ func (l *Queues) Join(p Place) *Ticket {
 	return t
 }
 
-// The method room reports whether the queue has room for another ticket.
-func (l *Queues) room(p Place) bool {
+// The method hasRoom reports whether the queue has room for another ticket.
+func (l *Queues) hasRoom(p Place) bool {
 	length := 0
 	if known := l.byKey[string(p.Key)]; known != nil {
 		length = len(known.tickets)
@@ -143,7 +143,7 @@ func (t *Ticket) Move(p Place) bool {
 			t.queue.signal()
 		}
 		return true
-	case !t.queues.room(p):
+	case !t.queues.hasRoom(p):
 		return false
 	}
 	t.exit()

@@ -19,7 +19,7 @@ var trials = sync.Pool{New: func() any { return new(core.Plan) }}
 func (w *Wait) deniedMeanwhile() bool {
 	trial := trials.Get().(*core.Plan)
 	w.asker.Replan(trial)
-	denied := deniedAlready(trial)
+	denied := isDeniedAlready(trial)
 	trial.Abandon()
 	trial.Reset()
 	trials.Put(trial)
@@ -27,14 +27,14 @@ func (w *Wait) deniedMeanwhile() bool {
 		return false
 	}
 	w.plan.Retry()
-	if w.asker.Replan(w.plan); !deniedAlready(w.plan) {
+	if w.asker.Replan(w.plan); !isDeniedAlready(w.plan) {
 		w.plan.DenyUnread() // the client was unblocked at this moment
 	}
 	return true
 }
 
-// deniedAlready reports whether a plan denies its request without the store.
-func deniedAlready(p *core.Plan) bool {
+// isDeniedAlready reports whether a plan denies its request without the store.
+func isDeniedAlready(p *core.Plan) bool {
 	if len(p.Checks()) > 0 {
 		return false
 	}

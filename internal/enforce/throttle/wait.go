@@ -74,7 +74,7 @@ func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answere
 		return first, true, w.looked
 	case first.Delay > 0:
 		return first, true, true
-	case w.looked && w.guarded():
+	case w.looked && w.hasGuard():
 		// A lookup would not record a denial that is a violation.
 		d, answered = asker.Ask(w.plan.Checks())
 		return d, answered, false
@@ -290,8 +290,8 @@ func (w *Wait) lookups() []counter.Check {
 	return w.lookupChecks
 }
 
-// The method guarded reports whether a denial can be a violation.
-func (w *Wait) guarded() bool {
+// The method hasGuard reports whether a denial can be a violation.
+func (w *Wait) hasGuard() bool {
 	for i := range w.lookupChecks {
 		if w.lookupChecks[i].Guard > 0 {
 			return true

@@ -47,7 +47,7 @@ func (b *Bridge) openCandidate() error {
 	c := &candidate{bridge: b}
 	settings := b.liveOptions(live.File(o.ShadowPolicyFile))
 	settings.FormerMin, settings.FormerMax = 0, 0 // a trial keeps its version itself
-	settings.Complete, settings.Prepare, settings.Changed = c.complete, c.prepare, c.changed
+	settings.Complete, settings.Prepare, settings.Changed = c.fillDefaults, c.prepare, c.showChange
 	var err error
 	if c.policy, err = live.Open(settings); err != nil {
 		return err
@@ -89,8 +89,8 @@ func (c *candidate) reload() error {
 	return c.policy.Reload()
 }
 
-// The method complete gives the candidate its own namespace.
-func (c *candidate) complete(d *policyfile.Document) error {
+// The method fillDefaults gives the candidate its own namespace.
+func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, c.bridge.policy.Current().Document.Name) + shadow.Suffix
 	return c.bridge.directed(d)
 }
@@ -112,9 +112,9 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// The method changed shows a version that replaces another. The first one is shown by
+// The method showChange shows a version that replaces another. The first one is shown by
 // openCandidate, because the policy is assigned only after it is open.
-func (c *candidate) changed(before, now *live.Version) {
+func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
 	}
@@ -174,8 +174,9 @@ func receiptNumber(receipt string) uint64 {
 	return binary.BigEndian.Uint64([]byte(receipt[1+len(process{}):][:8]))
 }
 
-// The type kept is a copy of a request, which a worker reads after the call has been answered.
-type kept struct {
+// The type requestCopy is a copy of a request, which a worker reads after the call has been
+// answered.
+type requestCopy struct {
 	candidate *candidate
 	request   policy.Attributes
 	reads     *core.Inputs // the values that the filter sent; nil if the whole request is known
@@ -183,26 +184,26 @@ type kept struct {
 }
 
 // The function keep copies a request. It returns nil if the request is too large.
-func keep(c *candidate, request policy.Attributes) *kept {
+func keep(c *candidate, request policy.Attributes) *requestCopy {
 	switch from := request.(type) {
 	case *wire.View:
 		view := &wire.View{Ask: from.Ask.Clone(triedBytesMax), Inputs: from.Inputs, At: from.At}
 		if view.Ask != nil {
-			return &kept{candidate: c, request: view, reads: from.Inputs}
+			return &requestCopy{candidate: c, request: view, reads: from.Inputs}
 		}
 	case *described: // the copy belongs to no call
 		if from.size() <= triedBytesMax {
-			return &kept{candidate: c, request: from}
+			return &requestCopy{candidate: c, request: from}
 		}
 	}
 	return nil
 }
 
 // Plan implements [shadow.Source].
-func (k *kept) Plan(t *shadow.Trial) bool {
+func (k *requestCopy) Plan(t *shadow.Trial) bool {
 	form := formOf(t.Version)
 	if k.reads != nil {
-		if missing := unread(&form.inputs, k.reads); len(missing) > 0 {
+		if missing := missingInputs(&form.inputs, k.reads); len(missing) > 0 {
 			k.candidate.warn(t.Version, missing)
 			return false
 		}
@@ -220,10 +221,10 @@ func (k *kept) Plan(t *shadow.Trial) bool {
 }
 
 // Release implements [shadow.Source].
-func (k *kept) Release() {}
+func (k *requestCopy) Release() {}
 
-// The function unread returns the inputs in needs that are not in sent.
-func unread(needs, sent *core.Inputs) (missing []string) {
+// The function missingInputs returns the inputs in needs that are not in sent.
+func missingInputs(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {
 			missing = append(missing, "header "+name)
@@ -252,7 +253,7 @@ func (c *candidate) warn(v *live.Version, missing []string) {
 
 // size returns the bytes of the request's values.
 func (d *described) size() int {
-	size := len(d.asked.Path) + len(d.asked.Method) + len(d.asked.Host)
+	size := len(d.description.Path) + len(d.description.Method) + len(d.description.Host)
 	for _, values := range []map[string]string{d.Headers, d.Attrs} {
 		for name, value := range values {
 			size += len(name) + len(value)
@@ -261,4 +262,4 @@ func (d *described) size() int {
 	return size
 }
 
-var _ shadow.Source = (*kept)(nil)
+var _ shadow.Source = (*requestCopy)(nil)

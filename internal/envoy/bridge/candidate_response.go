@@ -51,7 +51,7 @@ func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.
 		t.Drop()
 		return
 	}
-	t.Source.(*kept).response = &keptResponse{settledResponse: settledResponse{settle}, headers: slices.Clone(asked.Headers()),
+	t.Source.(*requestCopy).response = &keptResponse{settledResponse: settledResponse{settle}, headers: slices.Clone(asked.Headers()),
 		paths: slices.Clone(asked.Paths())}
 	t.Start()
 }

@@ -266,7 +266,7 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answ
 	case end == throttle.EndGone:
 		q.answer.Status = wire.StatusUnavailable // in this case the bridge is stopping
 	case q.answer.Status == wire.StatusOK:
-		q.complete(&d)
+		q.fillDecided(&d)
 	}
 	return true
 }

@@ -196,20 +196,20 @@ func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (
 	d.FetchAll(ctx, unknown)
 	for i, q := range asking {
 		keyed := slices.ContainsFunc(unknown[i].Names, func(name policy.ClientName) bool { return name.Kind == policy.KindKey })
-		switch q.again(unknown[i].Overload); {
+		switch q.planAgain(unknown[i].Overload); {
 		case unknown[i].Overload, q.request == nil, len(q.plan.Unresolved()) == 0, !d.Works():
 		case keyed && !last:
 			next = append(next, q)
 		default: // the directory has already evicted the records, because too many others were read
-			q.again(true)
+			q.planAgain(true)
 		}
 	}
 	return next
 }
 
-// The method again plans a request again after its clients were read. In an overload, their records
-// were not read or have been evicted already, and the request is denied.
-func (q *question) again(overload bool) {
+// The method planAgain plans a request again after its clients were read. In an overload, their
+// records were not read or have been evicted already, and the request is denied.
+func (q *question) planAgain(overload bool) {
 	defer q.rescue()
 	q.plan.Retry()
 	if overload {

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// The type asked is the JSON description of a request. Missing members are empty.
-type asked struct {
+// The type description is the JSON description of a request. Missing members are empty.
+type description struct {
 	Method  string            `json:"method"` // default GET
 	Path    string            `json:"path"`   // with or without a query; default /
 	Host    string            `json:"host"`
@@ -74,7 +74,7 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 		return t, errFull
 	}
 	defer b.leave()
-	request, err := readAsked(c.body)
+	request, err := readDescription(c.body)
 	if err != nil {
 		return t, malformedError{err}
 	}
@@ -86,7 +86,7 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	q.reset(b, b.policy.Current(), micros(time.Now()))
 	q.span = b.options.Tracer.Within(r.Header.Get(core.TraceHeader))
 	c.left = verifyTime
-	q.ask(&described{asked: request, now: q.now}, &c.left)
+	q.ask(&described{description: request, now: q.now}, &c.left)
 	from := b.clients.Of(uint64(q.plan.Source()))
 	defer from.Leave()
 	if ok := from.Enter(b.options.CallsMax); !ok && q.plan.Source() != 0 {
@@ -107,13 +107,13 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	return q.jsonDecision(&d), nil
 }
 
-// readAsked reads a description strictly. A misspelled member would otherwise describe another
-// request.
-func readAsked(data []byte) (*asked, error) {
+// readDescription reads a description strictly. A misspelled member would otherwise describe
+// another request.
+func readDescription(data []byte) (*description, error) {
 	const example = `; write for example {"method":"GET","path":"/api/x","ip":"192.0.2.7","headers":{"X-API-Key":"k"}}`
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	a := &asked{Method: http.MethodGet, Path: "/"}
+	a := &description{Method: http.MethodGet, Path: "/"}
 	if err := decoder.Decode(a); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("it is empty")
@@ -179,26 +179,26 @@ func (q *question) jsonDecision(d *core.Decision) jsonDecision {
 
 // The type described presents a request described in JSON as [policy.Attributes].
 type described struct {
-	*asked
+	*description
 	now counter.Micros
 }
 
 // Path implements [policy.Attributes].
 func (d *described) Path() string {
-	path, _, _ := strings.Cut(d.asked.Path, "?")
+	path, _, _ := strings.Cut(d.description.Path, "?")
 	return path
 }
 
 // Query implements [policy.Attributes].
 func (d *described) Query() string {
-	_, query, _ := strings.Cut(d.asked.Path, "?")
+	_, query, _ := strings.Cut(d.description.Path, "?")
 	return query
 }
 
-func (d *described) Method() string      { return d.asked.Method }
-func (d *described) Host() string        { return d.asked.Host }
-func (d *described) Peer() netip.Addr    { return d.asked.IP }
-func (d *described) Remote() netip.Addr  { return d.asked.Remote }
+func (d *described) Method() string      { return d.description.Method }
+func (d *described) Host() string        { return d.description.Host }
+func (d *described) Peer() netip.Addr    { return d.description.IP }
+func (d *described) Remote() netip.Addr  { return d.description.Remote }
 func (d *described) Now() counter.Micros { return d.now }
 
 // Header implements [policy.Attributes]. Spaces around a value are removed, although some servers

@@ -73,9 +73,9 @@ const unnamed = "default"
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// The method complete names a policy that has no name and turns the directory on for keys. It
+// The method fillDefaults names a policy that has no name and turns the directory on for keys. It
 // rejects a policy that needs a directory if the bridge has none.
-func (b *Bridge) complete(d *policyfile.Document) error {
+func (b *Bridge) fillDefaults(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing
 	}
@@ -90,7 +90,7 @@ func (b *Bridge) liveOptions(source live.Source) live.Options {
 		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
 		Region:    o.Region,
 		Verifiers: b.verifiers, Metrics: o.Metrics, Logger: o.Logger,
-		Complete: b.complete, Prepare: b.prepare, Changed: b.changed, Edited: o.Metrics.Reloaded}
+		Complete: b.fillDefaults, Prepare: b.prepare, Changed: b.showChange, Edited: o.Metrics.Reloaded}
 }
 
 // The method prepare computes the filters' data of a version, and opens the directory if the
@@ -112,9 +112,9 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// The method changed reports a version that has taken effect. The first one is shown by openPolicy,
-// because the policy is assigned only after it is open.
-func (b *Bridge) changed(before, now *live.Version) {
+// The method showChange reports a version that has taken effect. The first one is shown by
+// openPolicy, because the policy is assigned only after it is open.
+func (b *Bridge) showChange(before, now *live.Version) {
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)
 	if before == nil {

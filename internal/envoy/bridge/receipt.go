@@ -143,16 +143,16 @@ func sealingKey(secret []byte, p process) cipher.AEAD {
 
 // The method seal returns a receipt for a settlement by a version of the policy.
 func (s *sealer) seal(version string, settlement *core.Settlement, rs *core.Ruleset, now counter.Micros) string {
-	return s.sealed(receiptForm, version, settlement.AppendCompact(s.plain(now), rs))
+	return s.sealed(receiptForm, version, settlement.AppendCompact(s.appendHeader(now), rs))
 }
 
 // sealUnits returns a receipt for leased units, with which they can be refunded.
 func (s *sealer) sealUnits(back *counter.Check, now counter.Micros) string {
-	return s.sealed(unitsForm, "", compact.AppendRefund(s.plain(now), back))
+	return s.sealed(unitsForm, "", compact.AppendRefund(s.appendHeader(now), back))
 }
 
-// The method plain returns the header of the part to be sealed.
-func (s *sealer) plain(now counter.Micros) []byte {
+// The method appendHeader returns the header of the part to be sealed.
+func (s *sealer) appendHeader(now counter.Micros) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, 384), uint64(now+receiptTTL))
 }
 
@@ -165,8 +165,8 @@ func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	return string(s.secrets.Load().current.own.Seal(head, nonce(number), plain, head))
 }
 
-// The type opened is the content of a receipt that was opened and can be redeemed.
-type opened struct {
+// The type receiptContent is the content of a receipt that was opened and can be redeemed.
+type receiptContent struct {
 	id      receiptID
 	version string
 	expires counter.Micros
@@ -175,7 +175,7 @@ type opened struct {
 
 // The method open returns the content of a receipt of the given form. It does not redeem the
 // receipt.
-func (s *sealer) open(receipt string, form byte, now counter.Micros) (o opened, err error) {
+func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptContent, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form {
 		return o, errForeign
 	}
@@ -209,7 +209,7 @@ func (s *sealer) open(receipt string, form byte, now counter.Micros) (o opened, 
 }
 
 // The method redeem reports whether an opened receipt is redeemed now for the first time.
-func (s *sealer) redeem(o *opened, now counter.Micros) bool {
+func (s *sealer) redeem(o *receiptContent, now counter.Micros) bool {
 	return s.redeemed.redeem(o.id, o.expires, now)
 }
 

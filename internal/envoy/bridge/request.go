@@ -130,9 +130,9 @@ func (q *question) decide(err error) core.Decision {
 		d := q.plan.Fail(err)
 		if len(q.throttled) > 0 && q.wait.Unanswered(&d) {
 			q.plan.Abandon()
-			q.complete(&d)
+			q.fillDecided(&d)
 		} else {
-			q.failed(&d, err)
+			q.fillDegraded(&d, err)
 		}
 		return d
 	}
@@ -141,7 +141,7 @@ func (q *question) decide(err error) core.Decision {
 		d, answered = q.wait.Announce(d, q)
 	}
 	if answered {
-		q.complete(&d)
+		q.fillDecided(&d)
 	}
 	return d
 }
@@ -184,13 +184,13 @@ func (b *Bridge) panicked(reason any) {
 func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 	d, err := q.bridge.enforcer.Ask(&q.plan, checks)
 	if err != nil {
-		q.failed(&d, err)
+		q.fillDegraded(&d, err)
 	}
 	return d, err == nil
 }
 
-// The method failed fills in the answer of a question that on_error has decided.
-func (q *question) failed(d *core.Decision, err error) {
+// The method fillDegraded fills in the answer of a question that on_error has decided.
+func (q *question) fillDegraded(d *core.Decision, err error) {
 	q.answer.Status, q.failure = wire.StatusUnavailable, err
 	switch {
 	case errors.Is(err, counter.ErrOverloaded):
@@ -203,8 +203,8 @@ func (q *question) failed(d *core.Decision, err error) {
 	q.tryOut(d)
 }
 
-// The method complete fills in the answer of a decided request.
-func (q *question) complete(d *core.Decision) {
+// The method fillDecided fills in the answer of a decided request.
+func (q *question) fillDecided(d *core.Decision) {
 	if q.plan.Unchecked() {
 		// The filter cannot tell that a credential was not verified for lack of time.
 		q.answer.Status = wire.StatusBusy

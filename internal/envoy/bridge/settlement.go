@@ -105,7 +105,7 @@ func refundsLocal(c counter.Check) bool { return c.Op == counter.OpRefund && c.R
 // share their memory of redeemed receipts, so the store has a counter for each receipt, with a
 // limit of one in the time it can be redeemed. A repeated charge needs no such counter: the caller
 // can charge that client in any case.
-func (j *job) onlyOnce(o *opened) {
+func (j *job) onlyOnce(o *receiptContent) {
 	back := slices.IndexFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund && !refundsLocal(c) })
 	if back < 0 {
 		return

@@ -144,11 +144,11 @@ func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	if refusal := request.GetErrorDetail(); refusal != nil && e.sent > e.told {
 		e.told = e.sent
 		e.server.logger.Error("an Envoy rejected the policy and keeps the previous one", "version", e.has,
-			"node", clipped(request.GetNode().GetId()), "reason", clipped(refusal.GetMessage()))
+			"node", clip(request.GetNode().GetId()), "reason", clip(refusal.GetMessage()))
 	}
 }
 
-func clipped(text string) string { return text[:min(len(text), rejectionBytesMax)] }
+func clip(text string) string { return text[:min(len(text), rejectionBytesMax)] }
 
 // The method send sends an edition, unless the Envoy has it or did not ask for one.
 func (e *envoy) send(now edition) error {

@@ -50,7 +50,7 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
 	d.awaits = bodied && response.Lines(b.Headers, "content-length") == nil && d.Awaits(d)
 	if paths := d.Paths(); bodied && len(paths) > 0 {
-		tap := usage.New(paths, first(b.Headers, "content-type"), first(b.Headers, "content-encoding"), b.Inflater)
+		tap := usage.New(paths, firstValue(b.Headers, "content-type"), firstValue(b.Headers, "content-encoding"), b.Inflater)
 		if d.unread = tap.Unread(); tap.Readable() {
 			d.tap = tap
 		}
@@ -127,7 +127,7 @@ func (d *Settling) learn(headers [][2]string) {
 	}
 }
 
-func first(headers [][2]string, name string) string {
+func firstValue(headers [][2]string, name string) string {
 	if values := response.Lines(headers, name); values != nil {
 		return values[0]
 	}

@@ -58,17 +58,17 @@ func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorS
 		return status
 	}
 	unit, several := unitOf(s.Limit)
-	status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: s.Policy, RequestsPerUnit: bounded(s.Limit.Count()), Unit: unit}
+	status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: s.Policy, RequestsPerUnit: clampUint32(s.Limit.Count()), Unit: unit}
 	if several > 1 {
 		status.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(several)
 	}
-	status.LimitRemaining = bounded(s.Remaining)
+	status.LimitRemaining = clampUint32(s.Remaining)
 	// Envoy reads whole seconds. They are rounded up, so that clients do not return too early.
 	status.DurationUntilReset = &durationpb.Duration{Seconds: max(1, int64((s.Reset+counter.Second-1)/counter.Second))}
 	return status
 }
 
-func bounded(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
+func clampUint32(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 // The variable units are the protocol's units, the longest first. A month has 30 days, as in
 // envoyproxy/ratelimit.
@@ -147,10 +147,10 @@ func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status":429,` +
 	`"detail":"The target or the host is of a form that is not served."}`
 
-// The function unserved returns the answer to a request with a path or a host that not all servers
-// read alike. The other fronts answer such a request with 400. After an error, Envoy would admit
-// the request.
-func unserved(request *pb.RateLimitRequest) *pb.RateLimitResponse {
+// The function rejectAmbiguous returns the answer to a request with a path or a host that not all
+// servers read alike. The other fronts answer such a request with 400. After an error, Envoy would
+// admit the request.
+func rejectAmbiguous(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)
 	reply.ResponseHeadersToAdd = []*envoycore.HeaderValue{{Key: "content-type", Value: "application/problem+json"}}
 	reply.RawBody = []byte(unservedBody)

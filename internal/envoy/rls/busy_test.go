@@ -93,7 +93,7 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, c.left)
 				defer cancel()
 			}
-			until, cancel, verify, timely := hurried(ctx)
+			until, cancel, verify, timely := withHalfDeadline(ctx)
 			defer cancel()
 			deadline, ok := until.Deadline()
 			if timely != c.timely || timely && (!ok || time.Until(deadline) != c.most) || time.Duration(verify)*time.Microsecond != c.verify {

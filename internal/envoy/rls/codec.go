@@ -54,15 +54,15 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	response = protobuf.CloneOf(response) // the service might still read the original
 	for _, h := range append(response.ResponseHeadersToAdd, response.RequestHeadersToAdd...) {
-		h.Key, h.Value = valid(h.Key), valid(h.Value)
+		h.Key, h.Value = replaceInvalid(h.Key), replaceInvalid(h.Value)
 	}
 	for _, status := range response.Statuses {
 		if limit := status.GetCurrentLimit(); limit != nil {
-			limit.Name = valid(limit.Name)
+			limit.Name = replaceInvalid(limit.Name)
 		}
 	}
 	return c.CodecV2.Marshal(response)
 }
 
-// The function valid replaces invalid UTF-8 with U+FFFD.
-func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+// The function replaceInvalid replaces invalid UTF-8 with U+FFFD.
+func replaceInvalid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

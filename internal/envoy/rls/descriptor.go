@@ -77,18 +77,18 @@ var _ policy.Attributes = (*description)(nil)
 
 func (d *description) read(domain string, source *ratelimit.RateLimitDescriptor, now counter.Micros) {
 	*d = description{domain: domain, entries: source.GetEntries(), now: now, path: "/"}
-	if value, ok := d.first("path", ":path", ""); ok && value != "" {
+	if value, ok := d.firstValue("path", ":path", ""); ok && value != "" {
 		d.path, d.query, _ = strings.Cut(value, "?")
 	}
-	if value, ok := d.first(addressKey, "", ""); ok {
+	if value, ok := d.firstValue(addressKey, "", ""); ok {
 		if addr, err := netip.ParseAddr(value); err == nil {
 			d.peer = addr.WithZone("")
 		}
 	}
 }
 
-// The method first returns the value of the first entry with one of the keys.
-func (d *description) first(one, two, three string) (value string, ok bool) {
+// The method firstValue returns the value of the first entry with one of the keys.
+func (d *description) firstValue(one, two, three string) (value string, ok bool) {
 	for _, e := range d.entries {
 		if key := e.GetKey(); key != "" && (key == one || key == two || key == three) {
 			return e.GetValue(), true
@@ -106,12 +106,12 @@ func (d *description) Now() counter.Micros { return d.now }
 func (d *description) Remote() netip.Addr { return d.peer }
 
 func (d *description) Method() string {
-	value, _ := d.first("method", ":method", "")
+	value, _ := d.firstValue("method", ":method", "")
 	return value
 }
 
 func (d *description) Host() string {
-	value, _ := d.first("host", ":authority", "authority")
+	value, _ := d.firstValue("host", ":authority", "authority")
 	return value
 }
 
@@ -132,13 +132,13 @@ func (d *description) Attr(name string) (value string, ok bool) {
 		return d.domain, true
 	case AttrDescriptor:
 		if d.keys == "" {
-			d.keys = d.joined()
+			d.keys = d.joinKeys()
 		}
 		return d.keys, true
 	case attrEntries:
-		return d.canonical(), true
+		return d.appendCanonical(), true
 	}
-	if value, ok = d.first(name, "", ""); ok {
+	if value, ok = d.firstValue(name, "", ""); ok {
 		return value, ok
 	}
 	if at := strings.LastIndexByte(name, '#'); at >= 0 {
@@ -161,8 +161,8 @@ func (d *description) nth(key string, n int) (value string, ok bool) {
 	return "", false
 }
 
-// The method joined returns the joined keys. A single key, the usual case, is not copied.
-func (d *description) joined() string {
+// The method joinKeys returns the joined keys. A single key, the usual case, is not copied.
+func (d *description) joinKeys() string {
 	if len(d.entries) == 1 && !strings.ContainsAny(d.entries[0].GetKey(), "/%=") {
 		return d.entries[0].GetKey()
 	}
@@ -176,8 +176,8 @@ func (d *description) joined() string {
 	return string(b)
 }
 
-// The method canonical returns an unambiguous encoding of the entries.
-func (d *description) canonical() string {
+// The method appendCanonical returns an unambiguous encoding of the entries.
+func (d *description) appendCanonical() string {
 	b := appendPart(nil, d.domain)
 	for _, e := range d.entries {
 		b = appendPart(append(b, '/'), e.GetKey())

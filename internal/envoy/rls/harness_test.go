@@ -90,8 +90,8 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 // The method failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
 
-// The function patient returns a context with a deadline that a busy machine meets. Without one, the
-// service decides by on_error after 200 ms.
+// The function patient returns a context with a deadline that a busy machine meets. Without one,
+// the service decides by on_error after 200 ms.
 func patient(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

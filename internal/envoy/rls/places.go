@@ -84,11 +84,11 @@ func network(addr netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[:8])
 }
 
-// The function hurried returns a context that ends at half of Envoy's remaining time, so that the
-// service answers before Envoy gives up, and how long the verification of unknown tokens may take:
-// four fifths of that half, within verifyMin and verifyMax. The result ok is false if too little
-// time is left.
-func hurried(ctx context.Context) (until context.Context, cancel context.CancelFunc, verify counter.Micros, ok bool) {
+// The function withHalfDeadline returns a context that ends at half of Envoy's remaining time, so
+// that the service answers before Envoy gives up, and how long the verification of unknown tokens
+// may take: four fifths of that half, within verifyMin and verifyMax. The result ok is false if too
+// little time is left.
+func withHalfDeadline(ctx context.Context) (until context.Context, cancel context.CancelFunc, verify counter.Micros, ok bool) {
 	wait := waitDefault
 	if deadline, given := ctx.Deadline(); given {
 		left := time.Until(deadline)

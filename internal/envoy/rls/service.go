@@ -209,7 +209,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	}()
 	from, ok := s.under.take(request, s.options.RequestsMax)
 	defer s.under.leave(from)
-	until, cancel, verify, timely := hurried(ctx)
+	until, cancel, verify, timely := withHalfDeadline(ctx)
 	defer cancel()
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
@@ -305,7 +305,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 		d.read(request.GetDomain(), source, now)
 		if !rs.ServesTarget(d.Method(), d.Path(), d.Host()) {
 			s.options.Observer.InvalidTarget()
-			return unserved(request), nil
+			return rejectAmbiguous(request), nil
 		}
 		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
 		readHits(&c.descriptors[i], source)

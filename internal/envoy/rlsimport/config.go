@@ -60,7 +60,7 @@ type reader struct {
 	errors, notes policy.Problems
 }
 
-func (r *reader) wrong(n *syntax.Node, path, why, remedy string) {
+func (r *reader) addProblem(n *syntax.Node, path, why, remedy string) {
 	r.errors = append(r.errors, policy.Problem{Path: path, Value: n.Text, Why: why, Remedy: remedy, Place: n.Place})
 }
 
@@ -88,7 +88,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 	words := r.words(tree, "configuration", "domain", "descriptors", "name")
 	name := r.text(words["domain"], "domain")
 	if name == "" {
-		r.wrong(tree, "domain", "is missing", "name the domain")
+		r.addProblem(tree, "domain", "is missing", "name the domain")
 		return domains
 	}
 	at := slices.IndexFunc(domains, func(d *domain) bool { return d.name == name })
@@ -103,16 +103,16 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {
-		r.wrong(n, path, "is "+n.Kind.String()+" where a mapping belongs", "")
+		r.addProblem(n, path, "is "+n.Kind.String()+" where a mapping belongs", "")
 		return found
 	}
 	for _, e := range n.Entries {
 		at := &syntax.Node{Text: e.Key, Place: e.Place}
 		switch {
 		case !slices.Contains(known, e.Key):
-			r.wrong(at, path, "is an unknown field", "the fields are "+strings.Join(known, ", "))
+			r.addProblem(at, path, "is an unknown field", "the fields are "+strings.Join(known, ", "))
 		case found[e.Key] != nil:
-			r.wrong(at, path, "is listed twice, and the service takes the last", "leave one of them out")
+			r.addProblem(at, path, "is listed twice, and the service takes the last", "leave one of them out")
 		default:
 			found[e.Key] = e.Value
 		}
@@ -126,7 +126,7 @@ func (r *reader) text(n *syntax.Node, path string) string {
 	case n == nil || n.Kind == syntax.KindNull:
 		return ""
 	case n.Kind == syntax.KindList || n.Kind == syntax.KindMap:
-		r.wrong(n, path, "is "+n.Kind.String()+" where a single value belongs", "")
+		r.addProblem(n, path, "is "+n.Kind.String()+" where a single value belongs", "")
 		return ""
 	}
 	return n.Text
@@ -139,7 +139,7 @@ func (r *reader) flag(n *syntax.Node, path string) bool {
 	}
 	is, known := bools[text]
 	if !known {
-		r.wrong(n, path, "is neither true nor false", "write true or false")
+		r.addProblem(n, path, "is neither true nor false", "write true or false")
 	}
 	return is
 }
@@ -161,12 +161,12 @@ func (r *reader) count(n *syntax.Node, path string) int64 {
 	}
 	digits := strings.ReplaceAll(text, "_", "")
 	if len(digits) > 1 && strings.Trim(digits, "01234567") == "" && digits[0] == '0' {
-		r.wrong(n, path, "begins with 0, which some readers take for octal", "write the number without it")
+		r.addProblem(n, path, "begins with 0, which some readers take for octal", "write the number without it")
 		return 0
 	}
 	count, err := strconv.ParseUint(strings.TrimPrefix(digits, "+"), 0, 32)
 	if err != nil {
-		r.wrong(n, path, "is not an integer from 0 to 4294967295", "write decimal digits")
+		r.addProblem(n, path, "is not an integer from 0 to 4294967295", "write decimal digits")
 	}
 	return int64(count)
 }
@@ -176,7 +176,7 @@ func (r *reader) items(n *syntax.Node, path string) []*syntax.Node {
 	case n == nil || n.Kind == syntax.KindNull:
 		return nil
 	case n.Kind != syntax.KindList:
-		r.wrong(n, path, "is "+n.Kind.String()+" where a list belongs", "")
+		r.addProblem(n, path, "is "+n.Kind.String()+" where a list belongs", "")
 		return nil
 	}
 	return n.Items
@@ -189,7 +189,7 @@ const depthMax = 32
 // The method entries merges the entries of a list with those at the same place in other files.
 func (r *reader) entries(n *syntax.Node, path string, known []*entry, depth int) []*entry {
 	if depth > depthMax {
-		r.wrong(n, path, "is nested too deep", fmt.Sprintf("nest %d lists at most", depthMax))
+		r.addProblem(n, path, "is nested too deep", fmt.Sprintf("nest %d lists at most", depthMax))
 		return known
 	}
 	for i, item := range r.items(n, path) {
@@ -198,7 +198,7 @@ func (r *reader) entries(n *syntax.Node, path string, known []*entry, depth int)
 			continue
 		}
 		if slices.ContainsFunc(known, func(o *entry) bool { return o.key == e.key && o.value == e.value }) {
-			r.wrong(&syntax.Node{Text: strings.Trim(e.key+" "+e.value, " "), Place: e.place}, path, "is listed twice", "leave one of them out")
+			r.addProblem(&syntax.Node{Text: strings.Trim(e.key+" "+e.value, " "), Place: e.place}, path, "is listed twice", "leave one of them out")
 			continue
 		}
 		known = append(known, e)
@@ -213,23 +213,23 @@ func (r *reader) entry(n *syntax.Node, path string, depth int) *entry {
 		shadow: r.flag(words["shadow_mode"], path+".shadow_mode"), quota: r.flag(words["quota_mode"], path+".quota_mode"), share: r.flag(words["share_threshold"], path+".share_threshold")}
 	switch {
 	case e.key == "":
-		r.wrong(n, path+".key", "is missing", "name the key")
+		r.addProblem(n, path+".key", "is missing", "name the key")
 		return nil
 	case e.key == rls.AttrDomain || e.key == rls.AttrDescriptor:
-		r.wrong(words["key"], path+".key", "is reserved by the service", "rename it in Envoy's actions")
+		r.addProblem(words["key"], path+".key", "is reserved by the service", "rename it in Envoy's actions")
 		return nil
 	case strings.Contains(e.key, "*"):
-		r.wrong(words["key"], path+".key", "is a pattern of keys, which policies do not have", "write an entry for each key")
+		r.addProblem(words["key"], path+".key", "is a pattern of keys, which policies do not have", "write an entry for each key")
 		return nil
 	}
 	if e.share && !e.wild() {
-		r.wrong(words["share_threshold"], path+".share_threshold", "needs a value with a star", "leave it out")
+		r.addProblem(words["share_threshold"], path+".share_threshold", "needs a value with a star", "leave it out")
 	}
 	if node := words["rate_limit"]; node != nil && node.Kind != syntax.KindNull {
 		e.limit = r.limit(node, path+".rate_limit")
 	}
 	if e.quota && e.limit != nil && !e.limit.unlimited && e.limit.count == 0 {
-		r.wrong(words["quota_mode"], path+".quota_mode", "needs a count above 0: a count of 0 never admits",
+		r.addProblem(words["quota_mode"], path+".quota_mode", "needs a count above 0: a count of 0 never admits",
 			"leave out quota_mode to deny, or the limit to admit")
 	}
 	r.lost(words, path)
@@ -260,22 +260,22 @@ func (r *reader) limit(n *syntax.Node, path string) *limit {
 	_, known := windows[l.unit]
 	switch {
 	case l.unlimited && known:
-		r.wrong(words["unit"], path+".unit", "conflicts with unlimited", "leave one of them out")
+		r.addProblem(words["unit"], path+".unit", "conflicts with unlimited", "leave one of them out")
 	case !l.unlimited && !known:
 		at := words["unit"]
 		if at == nil {
 			at = n
 		}
-		r.wrong(at, path+".unit", "is not a unit", "write second, minute, hour, day, week, month or year")
+		r.addProblem(at, path+".unit", "is not a unit", "write second, minute, hour, day, week, month or year")
 	}
 	l.count = r.count(words["requests_per_unit"], path+".requests_per_unit")
 	for i, item := range r.items(words["replaces"], path+".replaces") {
 		at := path + ".replaces[" + strconv.Itoa(i) + "]"
 		switch name := r.text(r.words(item, at, "name")["name"], at+".name"); {
 		case name == "":
-			r.wrong(item, at+".name", "is missing", "name the limit that is replaced")
+			r.addProblem(item, at+".name", "is missing", "name the limit that is replaced")
 		case name == l.name:
-			r.wrong(item, at+".name", "is the limit itself", "leave it out")
+			r.addProblem(item, at+".name", "is the limit itself", "leave it out")
 		case !slices.Contains(l.replaces, name):
 			l.replaces = append(l.replaces, name)
 		}

@@ -40,7 +40,7 @@ func Import(name string, files []File, sources Sources) (text []byte, notes poli
 			return nil, r.notes, found
 		}
 	}
-	w.broader(rules)
+	w.noteBroader(rules)
 	fmt.Fprintf(&w.out, "name: %s\n%srules:\n", name, head)
 	for i, d := range domains {
 		w.domain(d.name, rules[i])
@@ -173,10 +173,10 @@ func (w *writer) rule(domain string, r *rule) {
 // matchDescriptors writes the match of a rule for descriptors, and returns its per.
 func (w *writer) matchDescriptors(domain string, r *rule) []string {
 	match, per := r.attrs()
-	fmt.Fprintf(&w.out, "    match:\n      attr:\n        %s: %s\n        %s: %s\n", rls.AttrDomain, quoted(domain),
-		rls.AttrDescriptor, quoted(rls.Keys(r.keys...)))
+	fmt.Fprintf(&w.out, "    match:\n      attr:\n        %s: %s\n        %s: %s\n", rls.AttrDomain, quoteScalar(domain),
+		rls.AttrDescriptor, quoteScalar(rls.Keys(r.keys...)))
 	for _, name := range slices.Sorted(maps.Keys(match)) {
-		fmt.Fprintf(&w.out, "        %s: %s\n", quoted(name), quoted(match[name]))
+		fmt.Fprintf(&w.out, "        %s: %s\n", quoteScalar(name), quoteScalar(match[name]))
 	}
 	return per
 }
@@ -203,10 +203,10 @@ func (w *writer) matchRequests(r *rule) []string {
 
 // dimension returns an item of per as a YAML scalar.
 func dimension(text string) string {
-	if _, name, named := strings.Cut(text, ":"); named && quoted(name) == name {
+	if _, name, named := strings.Cut(text, ":"); named && quoteScalar(name) == name {
 		return text
 	}
-	return quoted(text)
+	return quoteScalar(text)
 }
 
 // neverThere is an attribute that no descriptor has. A rule that counts by it and has "missing:
@@ -280,8 +280,8 @@ var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 // The variable loaded lists words that some YAML parsers interpret as another type.
 var loaded = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 
-// The function quoted returns a text as a YAML scalar.
-func quoted(text string) string {
+// The function quoteScalar returns a text as a YAML scalar.
+func quoteScalar(text string) string {
 	if plain.MatchString(text) && !slices.Contains(loaded, strings.ToLower(text)) {
 		return text
 	}

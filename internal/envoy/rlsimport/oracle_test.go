@@ -58,13 +58,13 @@ func importAll(t testing.TB, configurations ...string) *imported {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s.Service = rls.New(rls.Options{Store: store, Now: clock, Ruleset: func(domain string) (*core.Ruleset, bool) {
-		return rules, domain == "envoy" || strings.Contains(s.text, "envoy.domain: "+quoted(domain)+"\n")
+		return rules, domain == "envoy" || strings.Contains(s.text, "envoy.domain: "+quoteScalar(domain)+"\n")
 	}})
 	return s
 }
 
-// The function patient returns a context with a deadline that a busy machine meets. Without one, the
-// service decides by on_error after 200 ms.
+// The function patient returns a context with a deadline that a busy machine meets. Without one,
+// the service decides by on_error after 200 ms.
 func patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Minute)
 }

@@ -59,7 +59,7 @@ func (g *generator) walk(keys []string, entries []*entry) {
 	group := ""
 	for i, r := range rules {
 		for _, other := range rules[:i] {
-			if !g.overlap(r, other) {
+			if !g.overlaps(r, other) {
 				continue
 			}
 			r.behind = true
@@ -83,7 +83,7 @@ func (g *generator) walk(keys []string, entries []*entry) {
 // them up.
 func lookUp(keys []string, entries []*entry, steps []*entry, rules []*rule) []*rule {
 	depth := len(steps)
-	for _, e := range inOrder(keys[depth], entries) {
+	for _, e := range sortEntries(keys[depth], entries) {
 		way := append(slices.Clip(steps), e)
 		if depth == len(keys)-1 {
 			rules = append(rules, &rule{place: e.place, keys: keys, steps: way, limit: e.limit, last: e})
@@ -95,9 +95,9 @@ func lookUp(keys []string, entries []*entry, steps []*entry, rules []*rule) []*r
 	return rules
 }
 
-// inOrder returns the entries of a key in the order in which the service tries them: exact values,
-// then patterns, then any value.
-func inOrder(key string, entries []*entry) []*entry {
+// sortEntries returns the entries of a key in the order in which the service tries them: exact
+// values, then patterns, then any value.
+func sortEntries(key string, entries []*entry) []*entry {
 	var list []*entry
 	for _, tried := range []func(*entry) bool{
 		func(e *entry) bool { return e.value != "" && !e.wild() },
@@ -117,11 +117,11 @@ func inOrder(key string, entries []*entry) []*entry {
 // rule would apply to some descriptor.
 func (g *generator) needed(r *rule, rules []*rule) bool {
 	at := slices.Index(rules, r)
-	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlap(r, later) })
+	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlaps(r, later) })
 }
 
-// The method overlap reports whether some descriptor matches both rules.
-func (g *generator) overlap(a, b *rule) bool {
+// The method overlaps reports whether some descriptor matches both rules.
+func (g *generator) overlaps(a, b *rule) bool {
 	for i := range min(len(a.steps), len(b.steps)) {
 		if one, two := a.steps[i].value, b.steps[i].value; one != "" && two != "" && !g.sources.meet(a.steps[i].key, one, two) {
 			return false
@@ -137,9 +137,9 @@ func meet(a, b string) bool {
 	case !wildA && !wildB:
 		return a == b
 	case !wildB:
-		return fits(a, b)
+		return matchesStar(a, b)
 	case !wildA:
-		return fits(b, a)
+		return matchesStar(b, a)
 	}
 	// The longer prefix, all text between stars, and the longer suffix together form a value that
 	// matches both.
@@ -149,8 +149,8 @@ func meet(a, b string) bool {
 		(strings.HasSuffix(endA, endB) || strings.HasSuffix(endB, endA))
 }
 
-// The function fits reports whether the value matches the pattern, which has a star.
-func fits(pattern, value string) bool {
+// The function matchesStar reports whether the value matches the pattern, which has a star.
+func matchesStar(pattern, value string) bool {
 	pieces := strings.Split(pattern, "*")
 	last := len(pieces) - 1
 	rest, ok := strings.CutPrefix(value, pieces[0])
@@ -208,7 +208,7 @@ func (r *rule) attrs() (match map[string]string, per []string) {
 		if step.value != "" {
 			match[name] = step.value
 		}
-		if step.counts() {
+		if step.hasCounters() {
 			per = append(per, "attr:"+name)
 		}
 	}

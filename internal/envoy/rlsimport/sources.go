@@ -63,9 +63,9 @@ func (s source) String() string {
 	return s.kind
 }
 
-// The method counts reports whether the service has a counter for each value that the entry stands
-// for.
-func (e *entry) counts() bool { return e.value == "" || e.wild() && !e.share }
+// The method hasCounters reports whether the service has a counter for each value that the entry
+// stands for.
+func (e *entry) hasCounters() bool { return e.value == "" || e.wild() && !e.share }
 
 // maskedAddress is the key of Envoy's action for networks.
 const maskedAddress = "masked_remote_address"
@@ -90,7 +90,7 @@ func (s source) rejects(e *entry) (why, remedy string) {
 		}
 	case "path":
 		switch {
-		case e.counts():
+		case e.hasCounters():
 			return "has a counter for each path, which policies do not have", "write share_threshold: true for one counter of a " +
 				"pattern; or for Envoy only --entry " + e.key + "=attr:request.url_path"
 		case inside:
@@ -215,29 +215,30 @@ type met struct{ fields, headers, attrs, per []string }
 // The method conditions returns when the rule applies in a proxy, and by what it counts.
 func (s Sources) conditions(r *rule) (m met) {
 	for _, e := range r.steps {
-		from, value := s[e.key], quoted(e.value)
+		from, value := s[e.key], quoteScalar(e.value)
 		if e.value == "" {
 			value = "[]" // the entry is missing from a descriptor without the header
 		}
 		switch {
 		case from.kind == "header":
-			m.headers = append(m.headers, quoted(from.name)+": "+value)
+			m.headers = append(m.headers, quoteScalar(from.name)+": "+value)
 		case from.kind == "attr":
-			m.attrs = append(m.attrs, quoted(from.name)+": "+value)
+			m.attrs = append(m.attrs, quoteScalar(from.name)+": "+value)
 		case from.kind == "path":
 			m.fields = append(m.fields, "path: "+value, "case_sensitive: true", "trailing_slash: strict")
 		case from.kind != constant && e.value != "":
 			m.fields = append(m.fields, from.kind+": "+value)
 		}
-		if from.kind != constant && e.counts() {
+		if from.kind != constant && e.hasCounters() {
 			m.per = append(m.per, from.String())
 		}
 	}
 	return m
 }
 
-// The method broader notes each pattern that matches one path more in a policy than in the service.
-func (w *writer) broader(rules [][]*rule) {
+// The method noteBroader notes each pattern that matches one path more in a policy than in the
+// service.
+func (w *writer) noteBroader(rules [][]*rule) {
 	noted := map[*entry]bool{}
 	for _, r := range slices.Concat(rules...) {
 		for _, e := range r.steps {

@@ -131,13 +131,13 @@ func (s *Sender) run(ctx context.Context) {
 		}
 		err := s.send(ctx, sendTime)
 		if ctx.Err() == nil {
-			s.told(err)
+			s.logTrouble(err)
 		}
 	}
 }
 
-// The method told logs when the collector stops answering, and when it answers again.
-func (s *Sender) told(err error) {
+// The method logTrouble logs when the collector stops answering, and when it answers again.
+func (s *Sender) logTrouble(err error) {
 	switch failed := err != nil; {
 	case failed && !s.failing:
 		s.options.Logger.Warn("metrics could not be sent by OTLP; limits go on, and each later report has them all", "error", err)

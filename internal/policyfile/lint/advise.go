@@ -33,7 +33,7 @@ func Advise(d *policyfile.Document) []policy.Problem {
 	for i := range d.Rules {
 		a.rule(policyfile.Index("rules", i), &d.Rules[i], &a.policy.Rules[i])
 	}
-	a.zone()
+	a.checkTimezone()
 	a.leases()
 	a.shards()
 	a.compareRules()
@@ -87,8 +87,8 @@ var fleeting = []string{"http.request.uuid", "http.request.remote", "http.reques
 	"request.id", "request.time", "request.duration", "request.size", "request.total_size", "source.address", "source.port",
 	"connection.id"}
 
-// The function repeats reports whether the client chooses the value of an attribute.
-func repeats(attr string) bool {
+// The function isChosenByClient reports whether the client chooses the value of an attribute.
+func isChosenByClient(attr string) bool {
 	attr = policyfile.Unbracketed(attr)
 	return slices.ContainsFunc(repeaters, func(name string) bool { return syntax.Within(attr, name) })
 }
@@ -111,7 +111,7 @@ func (a *adviser) identities() {
 		case way.Cookie != nil && way.Cookie.Unverified:
 			a.problem(at+".cookie.name", way.Cookie.Name, "is a cookie that clients can set, so each can pose as any other, or as a new client "+
 				"each time", remedyInvented)
-		case way.Attr != "" && repeats(way.Attr):
+		case way.Attr != "" && isChosenByClient(way.Attr):
 			a.problem(at+".attr", way.Attr, whyRepeated+": each client can pose as any other", remedyInvented)
 		case slices.Contains(fleeting, way.Attr):
 			a.problem(at+".attr", way.Attr, whyFleeting, remedyFleeting)
@@ -152,7 +152,7 @@ func (a *adviser) sourcesOf(word, anyOne string, sources policyfile.Sources) {
 		case from.Header != nil && from.Header.Unverified:
 			a.problem(at+".header.name", from.Header.Name, "is a header that clients can set, so each can pose as one "+anyOne,
 				remedyInvented)
-		case from.Attr != "" && repeats(from.Attr):
+		case from.Attr != "" && isChosenByClient(from.Attr):
 			a.problem(at+".attr", from.Attr, whyRepeated+": each client can pose as one "+anyOne, remedyInvented)
 		case from.HostLabel != nil && a.trustsHost(word):
 			a.problem(at+".host_label", strconv.Itoa(*from.HostLabel), "is part of the host that the client sends, so each client can pose as one "+
@@ -225,7 +225,7 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 		switch {
 		case dimension.Kind == policy.PerHeader:
 			a.problem(place, (*d.Per)[i], "is a header that clients can set, so each request can have a new counter", remedyInvented)
-		case dimension.Kind == policy.PerAttr && repeats(dimension.Name):
+		case dimension.Kind == policy.PerAttr && isChosenByClient(dimension.Name):
 			a.problem(place, (*d.Per)[i], whyRepeated+": each invented value is a new counter", remedyInvented)
 		case dimension.Kind == policy.PerAttr && slices.Contains(fleeting, dimension.Name):
 			a.problem(place, (*d.Per)[i], whyFleeting, remedyFleeting)
@@ -247,7 +247,7 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 	a.eachLimit(at, d, r, func(place, text string, l *counter.Limit) {
 		if shown && l.Calendar() == 0 && l.Window()%counter.Second != 0 {
 			a.problem(place, text, "has a window that header fields cannot express: they count in seconds",
-				"write whole seconds, such as "+wholeSeconds(l))
+				"write whole seconds, such as "+limitInSeconds(l))
 		}
 		if l.Algorithm() == counter.SlidingLog && l.Count() >= counter.LogCountMax/2 {
 			a.problem(place, text, fmt.Sprintf("keeps up to %d entries for each counter, near the bound of %d", l.Count(),
@@ -284,8 +284,8 @@ func (a *adviser) lowEstimate(at string, c *policy.CostAfter) {
 	}
 }
 
-// wholeSeconds returns a limit with about the same rate and a window of whole seconds.
-func wholeSeconds(l *counter.Limit) string {
+// limitInSeconds returns a limit with about the same rate and a window of whole seconds.
+func limitInSeconds(l *counter.Limit) string {
 	window := (l.Window() + counter.Second - 1) / counter.Second * counter.Second
 	count := int64(float64(l.Count()) * float64(window) / float64(l.Window()))
 	return fmt.Sprintf("%d/%s", count, policyfile.SpanText(window))
@@ -313,20 +313,20 @@ func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 	common := countersOf(d.Limit)
 	for _, tier := range tiersOf(d, d)[1:] {
 		own := countersOf(d.Tiers[tier])
-		if lacks(common, own) && lacks(own, common) {
+		if anyMissing(common, own) && anyMissing(own, common) {
 			a.problem(policyfile.Join(at+".tiers", tier), "", "has another window or algorithm than limit: a client that changes its tier "+
 				"starts a new counter, and may use both up", "keep window and algorithm, and change the count")
 		}
 	}
 }
 
-// The function lacks reports whether at least one of the counters is missing from others.
-func lacks(counters, others []shape) bool {
+// The function anyMissing reports whether at least one of the counters is missing from others.
+func anyMissing(counters, others []shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return !has(others, c) })
 }
 
-// zone warns, once, of calendar windows in a policy without a time zone.
-func (a *adviser) zone() {
+// checkTimezone warns, once, of calendar windows in a policy without a time zone.
+func (a *adviser) checkTimezone() {
 	if a.doc.Timezone != "" {
 		return
 	}

@@ -18,7 +18,7 @@ func (a *adviser) leases() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]
 		if r.Lease == policy.LeaseAuto {
-			a.leasing(policyfile.Index("rules", i), &a.doc.Rules[i], r)
+			a.checkLeasing(policyfile.Index("rules", i), &a.doc.Rules[i], r)
 		}
 	}
 	if a.policy.Lease == policy.LeaseAuto && !slices.ContainsFunc(a.policy.Rules, leasesAny) {
@@ -42,8 +42,9 @@ func (a *adviser) shards() {
 	}
 }
 
-// The method leasing warns of each limit of a rule that cannot be leased, or once if no limit can.
-func (a *adviser) leasing(at string, d *policyfile.Rule, r *policy.Rule) {
+// The method checkLeasing warns of each limit of a rule that cannot be leased, or once if no limit
+// can.
+func (a *adviser) checkLeasing(at string, d *policyfile.Rule, r *policy.Rule) {
 	if r.Action == policy.ActionLogOnly {
 		a.problem(at+".lease", "auto", "has no effect: only the store knows what a log_only rule would deny", "leave it out")
 		return

@@ -73,14 +73,14 @@ func (a *adviser) goesFirst(first, second int) bool {
 	case one.Action == policy.ActionAllow && len(one.Match.Path) > 0:
 		return false
 	}
-	rank := cmp.Or(cmp.Compare(one.Priority, two.Priority), -cmp.Compare(specific(&one.Match), specific(&two.Match)),
+	rank := cmp.Or(cmp.Compare(one.Priority, two.Priority), -cmp.Compare(specificityOf(&one.Match), specificityOf(&two.Match)),
 		cmp.Compare(first, second))
 	return rank < 0
 }
 
-// The function specific returns 2 for a match that names an endpoint, plus 1 if it names a tier.
-// The match with the greater number wins.
-func specific(m *policy.Match) (s int) {
+// The function specificityOf returns 2 for a match that names an endpoint, plus 1 if it names a
+// tier. The match with the greater number wins.
+func specificityOf(m *policy.Match) (s int) {
 	if len(m.Path)+len(m.Method)+len(m.Host) > 0 {
 		s += 2
 	}
@@ -126,7 +126,7 @@ func (a *adviser) below(parents []int, tier string, limit *counter.Limit) string
 	for _, p := range parents {
 		parent := &a.policy.Rules[p]
 		for _, l := range limitsFor(parent, tier) {
-			if l.Algorithm() != 0 && l != *limit && holdsBelow(&l, limit) {
+			if l.Algorithm() != 0 && l != *limit && isImpliedBy(&l, limit) {
 				return fmt.Sprintf("%s of %s", l, parent.Name)
 			}
 		}
@@ -171,14 +171,14 @@ func countsWithin(parent, child *policyfile.Rule) bool {
 	return true
 }
 
-// holdsBelow reports whether all traffic that l admits also passes the limit other, even at the
+// isImpliedBy reports whether all traffic that l admits also passes the limit other, even at the
 // edges of windows.
-func holdsBelow(l, other *counter.Limit) bool {
+func isImpliedBy(l, other *counter.Limit) bool {
 	switch {
 	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
 		return false // neither limit is always lower than the other
 	case other.Algorithm() == counter.TokenBucket:
-		return atOnce(l) <= other.Capacity() && slower(l, other)
+		return instantUnits(l) <= other.Capacity() && hasLowerRate(l, other)
 	case l.Algorithm() == counter.TokenBucket: // the units are the capacity of the bucket, and the refill in the meantime
 		high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 		room := other.Count() - l.Capacity()
@@ -190,16 +190,16 @@ func holdsBelow(l, other *counter.Limit) bool {
 	case l.Window() < other.Window():
 		return false
 	case l.Algorithm() == other.Algorithm() || other.Algorithm() == counter.FixedWindow:
-		if nests(other, l) {
+		if nestsWindows(other, l) {
 			return l.Count() <= other.Count()
 		}
 	}
-	return atOnce(l) <= other.Count()
+	return instantUnits(l) <= other.Count()
 }
 
-// atOnce returns the number of units that a limit admits at one instant: a full bucket, or the
-// units of the end of one window and the start of the next.
-func atOnce(l *counter.Limit) int64 {
+// instantUnits returns the number of units that a limit admits at one instant: a full bucket, or
+// the units of the end of one window and the start of the next.
+func instantUnits(l *counter.Limit) int64 {
 	switch l.Algorithm() {
 	case counter.TokenBucket, counter.SlidingLog:
 		return l.Capacity()
@@ -208,9 +208,9 @@ func atOnce(l *counter.Limit) int64 {
 	}
 }
 
-// The function nests reports whether each window of the first limit lies within one of the other.
-// Days begin at a full or half hour in nearly every time zone.
-func nests(l, other *counter.Limit) bool {
+// The function nestsWindows reports whether each window of the first limit lies within one of the
+// other. Days begin at a full or half hour in nearly every time zone.
+func nestsWindows(l, other *counter.Limit) bool {
 	inner, outer := l.Calendar(), other.Calendar()
 	switch {
 	case inner == 0 && outer == 0:
@@ -223,8 +223,8 @@ func nests(l, other *counter.Limit) bool {
 	return inner == outer || inner == counter.CalendarDay || outer == counter.CalendarYear && inner == counter.CalendarMonth
 }
 
-// The function slower reports whether the rate of l is at most that of other.
-func slower(l, other *counter.Limit) bool {
+// The function hasLowerRate reports whether the rate of l is at most that of other.
+func hasLowerRate(l, other *counter.Limit) bool {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 	otherHigh, otherLow := bits.Mul64(uint64(other.Count()), uint64(l.Window()))
 	return high < otherHigh || high == otherHigh && low <= otherLow

@@ -18,11 +18,11 @@ func covers(outer, inner *policy.Match) bool {
 		coversList(outer.Host, inner.Host, coversHost) &&
 		coversHeaders(outer.Header, inner.Header) && coversAttrs(outer.Attr, inner.Attr) &&
 		coversList(outer.IP, inner.IP, func(o, i netip.Prefix) bool { return o.Bits() <= i.Bits() && o.Contains(i.Addr()) }) &&
-		coversList(outer.Tier, inner.Tier, same) && coversList(outer.User, inner.User, same) &&
-		coversList(outer.APIKey, inner.APIKey, same) && coversList(outer.Tenant, inner.Tenant, same)
+		coversList(outer.Tier, inner.Tier, equalText) && coversList(outer.User, inner.User, equalText) &&
+		coversList(outer.APIKey, inner.APIKey, equalText) && coversList(outer.Tenant, inner.Tenant, equalText)
 }
 
-func same(a, b string) bool { return a == b }
+func equalText(a, b string) bool { return a == b }
 
 // coversList reports whether one of the outer entries covers each of the inner ones. An empty list
 // matches everything.

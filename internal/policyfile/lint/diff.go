@@ -55,7 +55,7 @@ func (c *Changes) String() string {
 // ignores invalid values. It compares the text of fields, so writing out a default counts as a
 // change.
 func Diff(before, after *policyfile.Document) (c Changes) {
-	c.Words = slices.DeleteFunc(differing(*before, *after), func(word string) bool { return word == "rules" })
+	c.Words = slices.DeleteFunc(changedFields(*before, *after), func(word string) bool { return word == "rules" })
 	was, is := rulesByName(before), rulesByName(after)
 	for i := range after.Rules {
 		rule := &after.Rules[i]
@@ -64,7 +64,7 @@ func Diff(before, after *policyfile.Document) (c Changes) {
 			c.Added = append(c.Added, rule.Name)
 			continue
 		}
-		if words := differing(*old, *rule); len(words) > 0 {
+		if words := changedFields(*old, *rule); len(words) > 0 {
 			c.Changed = append(c.Changed, rule.Name+" ("+strings.Join(words, ", ")+")")
 		}
 	}
@@ -73,16 +73,16 @@ func Diff(before, after *policyfile.Document) (c Changes) {
 			c.Removed = append(c.Removed, before.Rules[i].Name)
 		}
 	}
-	if !slices.Equal(staying(before, is), staying(after, was)) {
+	if !slices.Equal(commonNames(before, is), commonNames(after, was)) {
 		c.Words = append(c.Words, "order of rules")
 	}
-	c.Anew = anew(before, after, was, is)
+	c.Anew = restartedCounters(before, after, was, is)
 	return c
 }
 
-// The function staying returns the names of the document's rules that are also in others, in the
-// document's order.
-func staying(d *policyfile.Document, others map[string]*policyfile.Rule) (names []string) {
+// The function commonNames returns the names of the document's rules that are also in others, in
+// the document's order.
+func commonNames(d *policyfile.Document, others map[string]*policyfile.Rule) (names []string) {
 	for i := range d.Rules {
 		if name := d.Rules[i].Name; others[name] != nil {
 			names = append(names, name)
@@ -99,9 +99,9 @@ func rulesByName(d *policyfile.Document) map[string]*policyfile.Rule {
 	return rules
 }
 
-// The function differing returns the names of the fields in which two values differ, in their
+// The function changedFields returns the names of the fields in which two values differ, in their
 // order.
-func differing[T any](a, b T) (changed []string) {
+func changedFields[T any](a, b T) (changed []string) {
 	v, w := reflect.ValueOf(a), reflect.ValueOf(b)
 	fields := policyfile.FieldsOf(v.Type())
 	for _, word := range policyfile.FieldNames(v.Type()) {
@@ -113,19 +113,19 @@ func differing[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// The function anew returns the counters that start at zero. These are the counters of rules that
-// remain, but under other keys.
-func anew(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
+// The function restartedCounters returns the counters that start at zero. These are the counters of
+// rules that remain, but under other keys.
+func restartedCounters(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}
 	}
-	list = append(list, anewForWhom(before, after)...)
+	list = append(list, restartedByIdentity(before, after)...)
 	zoneMoved := cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
-	gone := goneByText(before, is)
+	gone := removedByText(before, is)
 	for i := range after.Rules {
 		rule := &after.Rules[i]
 		if old, known := was[rule.Name]; known {
-			list = append(list, anewInRule(old, rule, zoneMoved)...)
+			list = append(list, restartedInRule(old, rule, zoneMoved)...)
 		} else if name := gone[namelessText(*rule)]; name != "" {
 			list = append(list, fmt.Sprintf("%s: it was called %s", rule.Name, name))
 		}
@@ -133,9 +133,10 @@ func anew(before, after *policyfile.Document, was, is map[string]*policyfile.Rul
 	return list
 }
 
-// anewForWhom returns the counters that restart because clients are now identified differently.
-func anewForWhom(before, after *policyfile.Document) (list []string) {
-	if !reflect.DeepEqual(finding(before), finding(after)) {
+// restartedByIdentity returns the counters that restart because clients are now identified
+// differently.
+func restartedByIdentity(before, after *policyfile.Document) (list []string) {
+	if !reflect.DeepEqual(identifySettings(before), identifySettings(after)) {
 		list = append(list, "those of clients that are now identified differently")
 	}
 	if !reflect.DeepEqual(before.TrustedProxies, after.TrustedProxies) || !reflect.DeepEqual(before.TrustedHops, after.TrustedHops) {
@@ -153,9 +154,9 @@ func anewForWhom(before, after *policyfile.Document) (list []string) {
 	return list
 }
 
-// The function finding returns the settings by which clients are identified, without fields that
-// only affect how credentials are checked.
-func finding(d *policyfile.Document) []policyfile.Identify {
+// The function identifySettings returns the settings by which clients are identified, without
+// fields that only affect how credentials are checked.
+func identifySettings(d *policyfile.Document) []policyfile.Identify {
 	ways := slices.Clone(d.Identify)
 	for i := range ways {
 		if ways[i].JWT != nil {
@@ -167,9 +168,9 @@ func finding(d *policyfile.Document) []policyfile.Identify {
 	return ways
 }
 
-func anewInRule(old, rule *policyfile.Rule, zoneMoved bool) (list []string) {
+func restartedInRule(old, rule *policyfile.Rule, zoneMoved bool) (list []string) {
 	if !slices.Equal(dimensionsOf(old), dimensionsOf(rule)) {
-		return []string{rule.Name + ": it counts per " + perText(rule) + " instead of per " + perText(old)}
+		return []string{rule.Name + ": it counts per " + describePer(rule) + " instead of per " + describePer(old)}
 	}
 	if slices.Contains(dimensionsOf(rule), "endpoint") && old.Match != nil && rule.Match != nil &&
 		slices.ContainsFunc(rule.Match.Path, func(path string) bool { return !slices.Contains(old.Match.Path, path) }) {
@@ -178,7 +179,7 @@ func anewInRule(old, rule *policyfile.Rule, zoneMoved bool) (list []string) {
 	if cmp.Or(old.Missing, "client") != cmp.Or(rule.Missing, "client") {
 		list = append(list, rule.Name+": those of requests that lack what it counts per")
 	}
-	list = append(list, anewInShards(old, rule)...)
+	list = append(list, restartedByShards(old, rule)...)
 	seen := map[string]bool{}
 	for _, tier := range tiersOf(old, rule) {
 		had := countersOf(limitsOf(old, tier))
@@ -201,8 +202,9 @@ func anewInRule(old, rule *policyfile.Rule, zoneMoved bool) (list []string) {
 	return list
 }
 
-// anewInShards returns the counters of a rule that restart because its number of shards changed.
-func anewInShards(old, rule *policyfile.Rule) []string {
+// restartedByShards returns the counters of a rule that restart because its number of shards
+// changed.
+func restartedByShards(old, rule *policyfile.Rule) []string {
 	was, is := 1, 1
 	if old.Shards != nil {
 		was = *old.Shards
@@ -286,16 +288,16 @@ func dimensionsOf(r *policyfile.Rule) []string {
 	return list
 }
 
-func perText(r *policyfile.Rule) string {
+func describePer(r *policyfile.Rule) string {
 	if list := dimensionsOf(r); len(list) > 0 {
 		return strings.Join(list, " and ")
 	}
 	return "[]"
 }
 
-// goneByText maps the text of each removed rule, without its name, to its name. A new rule with the
-// same text is a renamed rule. If several rules have the same text, the first counts.
-func goneByText(before *policyfile.Document, is map[string]*policyfile.Rule) map[string]string {
+// removedByText maps the text of each removed rule, without its name, to its name. A new rule with
+// the same text is a renamed rule. If several rules have the same text, the first counts.
+func removedByText(before *policyfile.Document, is map[string]*policyfile.Rule) map[string]string {
 	gone := map[string]string{}
 	for i := range before.Rules {
 		rule := &before.Rules[i]

@@ -119,9 +119,9 @@ func (b *beyond) rule(at string, r *policy.Rule) {
 			b.attr(policyfile.Index(at+".per", i), d.Name)
 		}
 	}
-	b.match(at+".match", &r.Match)
+	b.checkMatch(at+".match", &r.Match)
 	for i := range r.Cost {
-		b.match(policyfile.Index(at+".cost", i)+".match", &r.Cost[i].Match)
+		b.checkMatch(policyfile.Index(at+".cost", i)+".match", &r.Cost[i].Match)
 	}
 	if b.front != FrontRLS {
 		return
@@ -143,7 +143,7 @@ func (b *beyond) rule(at string, r *policy.Rule) {
 	}
 }
 
-func (b *beyond) match(at string, m *policy.Match) {
+func (b *beyond) checkMatch(at string, m *policy.Match) {
 	for i := range m.Attr {
 		b.attr(at+".attr."+m.Attr[i].Name, m.Attr[i].Name)
 	}

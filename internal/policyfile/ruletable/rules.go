@@ -51,14 +51,14 @@ func Import(into *policyfile.Document, from io.Reader, o Options) (notes []strin
 		one.priority, one.row = priorityDefault, r
 		if n, ok := r.number("priority"); ok {
 			if one.priority = n; n < -priorityMax || n > priorityMax {
-				r.wrong("priority", "is not within %d of 0", priorityMax)
+				r.addProblem("priority", "is not within %d of 0", priorityMax)
 			}
 		}
 		if !r.truth("enabled") {
 			one.Enabled = new(bool)
 		}
 		one.Name = nameOf(cmp.Or(r.text("name"), r.text("rule_name"), r.text("rule_id"), r.text("id")), names)
-		one.act(r, o)
+		one.setAction(r, o)
 		rules = append(rules, one)
 	}
 	if len(problems) > 0 {
@@ -109,8 +109,8 @@ func nameOf(text string, names map[string]bool) string {
 	return name
 }
 
-// The method act sets what the rule does.
-func (one *rule) act(r *row, o Options) {
+// The method setAction sets what the rule does.
+func (one *rule) setAction(r *row, o Options) {
 	switch action := strings.ToLower(r.text("action")); action {
 	case "", "reject":
 	case "throttle":
@@ -124,11 +124,11 @@ func (one *rule) act(r *row, o Options) {
 	case "block", "allow":
 		one.Action, one.Limit, one.Per = action, nil, nil
 		if action == "allow" && !o.First {
-			r.wrong("action", "exempts from rules that come later, so the first rule of a request must be the only one that counts: give --enforce first")
+			r.addProblem("action", "exempts from rules that come later, so the first rule of a request must be the only one that counts: give --enforce first")
 		}
 		return
 	default:
-		r.wrong("action", "is unknown: there are reject, throttle, log, log_only, block and allow")
+		r.addProblem("action", "is unknown: there are reject, throttle, log, log_only, block and allow")
 	}
 	if len(one.Limit) == 0 {
 		*r.errors = append(*r.errors, fmt.Errorf("line %d: the rule has no limit", r.line))
@@ -145,7 +145,7 @@ func (r *row) algorithm() string {
 	case "fixed_window", "token_bucket":
 		return name
 	}
-	r.wrong("algorithm", "is unknown: there are fixed_window, sliding_window, sliding_window_counter, sliding_log, sliding_window_log and token_bucket")
+	r.addProblem("algorithm", "is unknown: there are fixed_window, sliding_window, sliding_window_counter, sliding_log, sliding_window_log and token_bucket")
 	return "sliding_window"
 }
 
@@ -180,8 +180,8 @@ func (r *row) burst(column, algorithm string) int64 {
 	return n
 }
 
-// The function matching returns the match for the parts that are not empty, or nil.
-func matching(m policyfile.Match) *policyfile.Match {
+// The function newMatch returns the match for the parts that are not empty, or nil.
+func newMatch(m policyfile.Match) *policyfile.Match {
 	if len(m.Path)+len(m.Method)+len(m.IP)+len(m.Tier) == 0 {
 		return nil
 	}
@@ -202,11 +202,11 @@ func words(texts ...string) (w policyfile.Words) {
 	return w
 }
 
-// readCounted reads a row with limit_count and window_seconds.
-func readCounted(r *row) *rule {
+// readCountAndWindow reads a row with limit_count and window_seconds.
+func readCountAndWindow(r *row) *rule {
 	one := new(rule)
-	one.Match = matching(policyfile.Match{Path: words(r.list("endpoints")...), Tier: words(r.list("plan_tiers")...)})
-	if per := r.counts(); per != nil {
+	one.Match = newMatch(policyfile.Match{Path: words(r.list("endpoints")...), Tier: words(r.list("plan_tiers")...)})
+	if per := r.countedBy(); per != nil {
 		one.Per = &per
 	}
 	algorithm := r.algorithm()
@@ -220,7 +220,7 @@ func readCounted(r *row) *rule {
 		return one
 	}
 	if !timed {
-		r.wrong("window_seconds", "is missing")
+		r.addProblem("window_seconds", "is missing")
 		return one
 	}
 	if algorithm == "token_bucket" {
@@ -233,14 +233,14 @@ func readCounted(r *row) *rule {
 	return one
 }
 
-// The method counts returns what a row with a key_pattern and a scope counts by; nil if it has
+// The method countedBy returns what a row with a key_pattern and a scope counts by; nil if it has
 // neither.
-func (r *row) counts() policyfile.Words {
+func (r *row) countedBy() policyfile.Words {
 	per := r.placeholders("key_pattern")
 	scope := r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})
 	switch {
 	case scope == nil && per == nil && r.text("key_pattern") != "":
-		r.wrong("key_pattern", "has no placeholder, and there is no scope: write user:{user_id}, or the scope global")
+		r.addProblem("key_pattern", "has no placeholder, and there is no scope: write user:{user_id}, or the scope global")
 	case per == nil:
 		return scope
 	case scope != nil && !slices.ContainsFunc(per, func(name string) bool {
@@ -262,7 +262,7 @@ func (r *row) rate(units, seconds int64) string {
 	}
 	rate, ok := new(big.Rat).SetString(text)
 	if !ok || rate.Sign() <= 0 || len(text) > 30 || strings.ContainsAny(text, "eE/") {
-		r.wrong("refill_rate", "is no number of units a second")
+		r.addProblem("refill_rate", "is no number of units a second")
 		return ""
 	}
 	limit := big.NewRat(units, max(seconds, 1))
@@ -273,7 +273,7 @@ func (r *row) rate(units, seconds int64) string {
 		}
 	}
 	if !rate.Num().IsInt64() || !rate.Denom().IsInt64() {
-		r.wrong("refill_rate", "has too many digits")
+		r.addProblem("refill_rate", "has too many digits")
 		return ""
 	}
 	return fmt.Sprintf("%d/%s", rate.Num().Int64(), window(rate.Denom().Int64()))
@@ -293,7 +293,7 @@ func (r *row) placeholders(column string) (per policyfile.Words) {
 			name = "tier"
 		case "client", "user", "api_key", "tenant", "tier", "ip", "host", "method", "endpoint":
 		default:
-			r.wrong(column, "has the placeholder {%s}, which is unknown", found[1])
+			r.addProblem(column, "has the placeholder {%s}, which is unknown", found[1])
 			continue
 		}
 		if !slices.Contains(per, name) {
@@ -307,7 +307,7 @@ func (r *row) placeholders(column string) (per policyfile.Words) {
 func (r *row) oneOf(column string, known map[string]policyfile.Words) policyfile.Words {
 	w, ok := known[strings.ToLower(r.text(column))]
 	if !ok {
-		r.wrong(column, "is unknown")
+		r.addProblem(column, "is unknown")
 	}
 	return w
 }
@@ -315,7 +315,7 @@ func (r *row) oneOf(column string, known map[string]policyfile.Words) policyfile
 // readRates reads a row with requests_per_second to requests_per_day.
 func readRates(r *row) *rule {
 	one := new(rule)
-	one.Match = matching(policyfile.Match{Path: words(r.text("endpoint_pattern")), Method: words(r.text("http_method")), IP: words(r.text("ip_range")),
+	one.Match = newMatch(policyfile.Match{Path: words(r.text("endpoint_pattern")), Method: words(r.text("http_method")), IP: words(r.text("ip_range")),
 		Tier: words(r.text("user_tier"))})
 	algorithm := r.algorithm()
 	burst := r.burst("burst_size", algorithm)
@@ -338,7 +338,7 @@ func readRates(r *row) *rule {
 // readLimits reads a row with limit and window.
 func readLimits(r *row) *rule {
 	one := new(rule)
-	one.Match = matching(policyfile.Match{Path: words(r.text("resource")), Tier: words(r.text("tier"))})
+	one.Match = newMatch(policyfile.Match{Path: words(r.text("resource")), Tier: words(r.text("tier"))})
 	if per := r.oneOf("subject_type", map[string]policyfile.Words{"user": {"user"}, "ip": {"ip"}, "api_key": {"api_key"}, "": nil}); per != nil {
 		one.Per = &per
 	}
@@ -346,7 +346,7 @@ func readLimits(r *row) *rule {
 	units, ok := r.number("limit")
 	seconds, timed := r.number("window")
 	if ok && !timed {
-		r.wrong("window", "is missing")
+		r.addProblem("window", "is missing")
 	}
 	if ok {
 		one.Limit = policyfile.Words{limit(units, seconds, 0, algorithm)}

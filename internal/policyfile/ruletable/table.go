@@ -31,7 +31,7 @@ type form struct {
 var ignored = []string{"id", "rule_id", "created_at", "updated_at", "created_by", "updated_by"}
 
 var forms = []*form{
-	{name: "limit_count and window_seconds", decides: []string{"limit_count"}, read: readCounted,
+	{name: "limit_count and window_seconds", decides: []string{"limit_count"}, read: readCountAndWindow,
 		columns: []string{"name", "key_pattern", "scope", "algorithm", "limit_count", "window_seconds", "burst_limit", "refill_rate", "plan_tiers", "endpoints",
 			"action", "priority", "enabled"}},
 	{name: "requests_per_second to _day", decides: []string{"requests_per_second", "requests_per_minute", "requests_per_hour", "requests_per_day"}, read: readRates,
@@ -50,7 +50,7 @@ type row struct {
 	notes  *[]string
 }
 
-func (r *row) wrong(column, format string, args ...any) {
+func (r *row) addProblem(column, format string, args ...any) {
 	*r.errors = append(*r.errors, fmt.Errorf("line %d: %s %.60q %s", r.line, column, r.cells[column], fmt.Sprintf(format, args...)))
 }
 
@@ -74,7 +74,7 @@ func (r *row) number(column string) (int64, bool) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		r.wrong(column, "is no whole number")
+		r.addProblem(column, "is no whole number")
 	}
 	return n, err == nil
 }
@@ -87,7 +87,7 @@ func (r *row) truth(column string) bool {
 	case "f", "false", "0", "no":
 		return false
 	}
-	r.wrong(column, "is neither true nor false")
+	r.addProblem(column, "is neither true nor false")
 	return true
 }
 
@@ -104,17 +104,17 @@ func (r *row) list(column string) []string {
 	items := csv.NewReader(strings.NewReader(doubled))
 	parts, err := items.Read()
 	if !begun || !ended || err != nil || strings.Contains(inner, "\n") {
-		r.wrong(column, "is no array of texts: write {a,b}")
+		r.addProblem(column, "is no array of texts: write {a,b}")
 		return nil
 	}
 	if strings.Contains(strings.ReplaceAll(inner, `\"`, ""), `\`) {
-		r.wrong(column, "has a backslash that does not escape a quote: neither paths nor tiers have one")
+		r.addProblem(column, "has a backslash that does not escape a quote: neither paths nor tiers have one")
 		return nil
 	}
 	for i, part := range parts {
 		_, at := items.FieldPos(i)
 		if strings.EqualFold(strings.TrimSpace(part), "NULL") && !strings.HasPrefix(doubled[at-1:], `"`) {
-			r.wrong(column, "contains NULL, which is no text: leave it out")
+			r.addProblem(column, "contains NULL, which is no text: leave it out")
 			return nil
 		}
 	}

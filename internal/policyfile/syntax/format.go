@@ -80,14 +80,14 @@ func Parse(name string, format Format, data []byte, found *Report) (*Node, error
 func parseText(name string, data []byte, found *Report, read func(string, []byte, *Report) *Node) (*Node, error) {
 	// a byte order mark, as some editors write it
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	if !readable(name, data, found) {
+	if !checkText(name, data, found) {
 		return nil, found.Err()
 	}
 	return read(name, data, found), nil
 }
 
-// The function readable reports text that no format allows.
-func readable(name string, data []byte, found *Report) bool {
+// The function checkText reports text that no format allows.
+func checkText(name string, data []byte, found *Report) bool {
 	problem := policy.Problem{Path: "policy", Place: name}
 	switch {
 	case len(data) > SizeMax:

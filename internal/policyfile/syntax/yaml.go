@@ -80,7 +80,7 @@ type yamlParser struct {
 	deep  bool // a value nested too deeply has been reported
 	// secret reports that problems must not contain the value.
 	secret bool
-	shared *shared // nil for a policy
+	shared *anchorSet // nil for a policy
 }
 
 func (p *yamlParser) problem(line int, value, why, remedy string) {
@@ -175,13 +175,13 @@ func colonWord(from ast.Node) (string, bool) {
 	colon := pair.Start.Position
 	joined := key.Position.Line == colon.Line && value.Position.Line == colon.Line &&
 		key.Position.Column+utf8.RuneCountInString(key.Value) == colon.Column && value.Position.Column == colon.Column+1
-	if !isScalar || !joined || quoted(key) || quoted(value) {
+	if !isScalar || !joined || isQuoted(key) || isQuoted(value) {
 		return "", false
 	}
 	return key.Value + ":" + value.Value, true
 }
 
-func quoted(t *token.Token) bool {
+func isQuoted(t *token.Token) bool {
 	return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
 }
 

@@ -14,9 +14,9 @@ import (
 // anchors, each with ten aliases of the previous one, would expand to ten billion.
 const sharedMax = 100_000
 
-// The type shared holds the anchors of a document that is not a policy. Such a document can use
+// The type anchorSet holds the anchors of a document that is not a policy. Such a document can use
 // anchors, aliases, merge keys and YAML's own tags.
-type shared struct {
+type anchorSet struct {
 	anchors map[string]*Node
 	used    int // the nodes that aliases have expanded to so far
 }
@@ -27,7 +27,7 @@ type shared struct {
 func SharedTree(name string, data []byte) (*Node, error) {
 	found := &Report{}
 	tree, err := parseText(name, data, found, func(name string, data []byte, found *Report) *Node {
-		return parseYAMLWith(&yamlParser{name: name, found: found, shared: &shared{anchors: map[string]*Node{}}}, data)
+		return parseYAMLWith(&yamlParser{name: name, found: found, shared: &anchorSet{anchors: map[string]*Node{}}}, data)
 	})
 	if err == nil {
 		err = found.Err()

@@ -141,7 +141,7 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 			continue
 		}
 		counted := s.force(t, c)
-		owes := sure && counted && s.owed.add(c.Key, s.options.Now(), dueOf(c, &t.result[0], s.options.Now()))
+		owes := sure && counted && s.addDebt(c.Key, s.options.Now(), dueOf(c, &t.result[0], s.options.Now()))
 		results[i].Local, all = owes, all && owes
 	}
 	if !all {

@@ -26,7 +26,7 @@
 // not charged again, because the store might have executed it or might still execute it. A call was
 // certainly not executed if its error, or an error that it wraps, has a method Unsent that returns
 // true. Units of a window that has ended are not charged. The package remembers such units for
-// 65,536 counters; units of further counters are not charged.
+// 65,536 counters; a further counter displaces one with few units.
 //
 // A store without memory for a call's new counters still counts the known ones: its error has a
 // method NewCounter. Then only the new counters are counted in this process.

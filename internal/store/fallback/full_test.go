@@ -55,7 +55,7 @@ func TestKnownCountersAreChargedBesideNew(t *testing.T) {
 		t.Errorf("%d of 5 were admitted by the new counter, the store has charged %d units, want 9", got, w.used(&known))
 	}
 	s := w.Store
-	s.owed.add(known.Key, s.options.Now(), due{units: 2, until: s.options.Now().Add(time.Minute)})
+	s.addDebt(known.Key, s.options.Now(), due{units: 2, until: s.options.Now().Add(time.Minute)})
 	if got := w.admits(t, 1, other, known); got != 0 || w.used(&known) != 11 {
 		t.Errorf("the store has charged %d units, want 11 with a debt", w.used(&known))
 	}

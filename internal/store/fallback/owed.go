@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// OwedMax is the greatest number of counters with a debt. Units of further counters are not
-// charged.
+// OwedMax is the greatest number of counters with a debt. A further debt displaces a small one,
+// whose units are not charged.
 const OwedMax = 1 << 16
 
 const owedShards = 64
@@ -75,8 +75,9 @@ func (o *owed) shard(key []byte) *owedShard {
 	return &o.shards[maphash.Bytes(o.seed, key)%owedShards]
 }
 
-// The method add adds units to a counter's debt. It reports whether there was room for the debt.
-func (o *owed) add(key []byte, now time.Time, u due) bool {
+// The method add adds units to a counter's debt. It reports whether there was room for the debt. If
+// it displaced another debt for that, it returns that counter and its units.
+func (o *owed) add(key []byte, now time.Time, u due) (displaced string, units int64, added bool) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -86,8 +87,10 @@ func (o *owed) add(key []byte, now time.Time, u due) bool {
 		d = nil
 	}
 	if d == nil {
-		if o.kept.Load() >= OwedMax && !o.drop(sh, now) {
-			return false
+		if o.kept.Load() >= OwedMax {
+			if displaced, units, added = o.displace(sh, now); !added {
+				return "", 0, false
+			}
 		}
 		if sh.debts == nil {
 			sh.debts = make(map[string]*debt)
@@ -96,6 +99,12 @@ func (o *owed) add(key []byte, now time.Time, u due) bool {
 		sh.debts[string(key)] = d
 		o.kept.Add(1)
 	}
+	d.add(o, u)
+	return displaced, units, true
+}
+
+// The method add adds units to the debt. The caller holds the lock.
+func (d *debt) add(o *owed, u due) {
 	if d.units == 0 {
 		if d.owing = u.receipt; !d.settling {
 			o.count.Add(1)
@@ -106,7 +115,6 @@ func (o *owed) add(key []byte, now time.Time, u due) bool {
 	if u.until.After(d.until) {
 		d.until = u.until
 	}
-	return true
 }
 
 // The method remove removes an entry that no request is charging. The caller holds the lock.
@@ -118,16 +126,33 @@ func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	o.kept.Add(-1)
 }
 
-// The method drop removes entries of a shard whose window has ended. It reports whether there were
-// any. The caller holds the lock.
-func (o *owed) drop(sh *owedShard, now time.Time) (dropped bool) {
-	for key, d := range sh.debts {
-		if now.After(d.until) && !d.settling {
-			o.remove(sh, key, d)
-			dropped = true
+// The method displace makes room in a shard. It examines a few entries and removes those whose
+// window has ended, or the one with the fewest units if there are none: so made-up clients, with a
+// unit each, do not displace the debt of a client that would otherwise get its limit again. It
+// returns the units that it removed, and whether there is room. The caller holds the lock.
+func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, room bool) {
+	const glances = 16
+	var least *debt
+	looked := 0
+	for k, d := range sh.debts {
+		switch {
+		case d.settling:
+		case now.After(d.until):
+			o.remove(sh, k, d)
+			room = true
+		case least == nil || d.units < least.units:
+			key, least = k, d
+		}
+		if looked++; looked == glances {
+			break
 		}
 	}
-	return dropped
+	if room || least == nil {
+		return "", 0, room
+	}
+	units = least.units
+	o.remove(sh, key, least)
+	return key, units, true
 }
 
 // The method begin removes and returns a counter's debt so that the caller can charge it in the
@@ -228,6 +253,16 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 	left = min(units, d.charged.units)
 	d.charged.units -= left
 	return left, d.charged.receipt
+}
+
+// The method addDebt adds units to a counter's debt, and reports whether it did. The units of a
+// debt that it displaced are in doubt again, because the store is not going to charge them.
+func (s *Store) addDebt(key []byte, now time.Time, u due) bool {
+	displaced, units, added := s.owed.add(key, now, u)
+	if units > 0 {
+		s.addDoubt([]byte(displaced), units)
+	}
+	return added
 }
 
 // The method settle charges the debts of a call's counters in the store, before the call. If a

@@ -5,7 +5,6 @@ package fallback
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -109,20 +108,64 @@ func TestEndedWindowsAreNotCharged(t *testing.T) {
 	}
 }
 
-// TestOwedIsBounded: beyond OwedMax counters, no debt is kept until other debts have ended.
+// TestOwedIsBounded: beyond OwedMax counters, a debt displaces one that is over or small. Debts of
+// made-up clients displace each other, and neither that of a client with many units nor that of a
+// client that asks meanwhile.
 func TestOwedIsBounded(t *testing.T) {
-	var o owed
-	o.seed = maphash.MakeSeed()
-	now := time.Now()
-	for i := range OwedMax + 1000 {
-		o.add(fmt.Append(nil, i), now, due{units: 1, until: now.Add(time.Second)})
+	w := newWorld(t, 1)
+	o, now := &w.owed, time.Now()
+	month := due{units: 1, until: now.Add(31 * 24 * time.Hour)}
+	invent := func(from, n int, u due) {
+		for i := range n {
+			if !w.addDebt(fmt.Append(nil, from+i), now, u) {
+				t.Fatalf("no room for debt %d", from+i)
+			}
+		}
 	}
-	if got := o.count.Load(); got != OwedMax {
-		t.Errorf("%d counters", got)
+	big := month
+	big.units = 50
+	for i := range 100 {
+		w.addDebt(fmt.Append(nil, "client ", i), now, big)
 	}
-	o.add([]byte("a newcomer"), now.Add(time.Minute), due{units: 1, until: now.Add(time.Hour)})
+	invent(0, OwedMax+1000, month)
+	w.addDebt([]byte("a newcomer"), now, big)
+	invent(OwedMax+1000, OwedMax, month)
+	if count, kept := o.count.Load(), o.kept.Load(); count != OwedMax || kept != OwedMax {
+		t.Errorf("%d debts, %d entries", count, kept)
+	}
+	for i := range 100 {
+		if n := o.uncharged(fmt.Append(nil, "client ", i)); n != 50 {
+			t.Errorf("client %d owes %d units, want 50", i, n)
+		}
+	}
+	if n := o.uncharged([]byte("a newcomer")); n != 50 {
+		t.Errorf("the newcomer owes %d units, want 50", n)
+	}
+	now = now.Add(32 * 24 * time.Hour)
+	w.addDebt([]byte("another"), now, due{units: 1, until: now.Add(time.Hour)})
 	if got := o.count.Load(); got >= OwedMax {
 		t.Errorf("%d counters, and none of those that are over was dropped", got)
+	}
+}
+
+// TestDisplacedUnitsAreInDoubt: units that are no longer owed are not forgotten in the tally of this
+// process.
+func TestDisplacedUnitsAreInDoubt(t *testing.T) {
+	w := newWorld(t, 1)
+	check := limited(t, "x", 10, 1, counter.OnErrorAllow)
+	w.inner.err = errAway
+	w.admits(t, 3, check)
+	w.owed.kept.Store(OwedMax)
+	other := []byte("0")
+	for i := 1; w.owed.shard(other) != w.owed.shard(check.Key); i++ {
+		other = fmt.Append(nil, i)
+	}
+	now := time.Now()
+	if !w.addDebt(other, now, due{units: 1, until: now.Add(time.Hour)}) || w.owed.uncharged(check.Key) != 0 {
+		t.Fatalf("%d units are still owed", w.owed.uncharged(check.Key))
+	}
+	if tally, found := w.findTally(&check); !found || tally.doubt != 3 {
+		t.Errorf("%+v, %v: want the 3 units in doubt", tally, found)
 	}
 }
 

@@ -295,7 +295,7 @@ func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results [
 		if u.units <= 0 {
 			continue
 		}
-		owes := unsent && s.owed.add(c.Key, now, u)
+		owes := unsent && s.addDebt(c.Key, now, u)
 		if owes {
 			s.settleDoubt(checks[i : i+1])
 		}

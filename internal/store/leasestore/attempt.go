@@ -214,9 +214,9 @@ func (a *attempt) enqueue(h *held, c *counter.Check) {
 	h.push(w)
 }
 
-// The method await waits for the call behind which the attempt is queued, and continues with the
-// result.
-func (a *attempt) await(ctx context.Context) (outcome, error) {
+// The method awaitCall waits for the call behind which the attempt is queued, and continues with
+// the result.
+func (a *attempt) awaitCall(ctx context.Context) (outcome, error) {
 	s, p, w := a.store, &a.parts[a.at], a.wait
 	a.wait = nil
 	err := s.await(ctx, p, w)

@@ -101,7 +101,7 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	h.pins--
 	answer := &a.answers[k]
 	if err != nil {
-		failure := shared(ctx, err)
+		failure := sharedError(ctx, err)
 		s.returned(h, &p.asking, answer, err, failure, failure == nil && ctx.Err() == nil)
 	} else {
 		s.returned(h, &p.asking, answer, nil, nil, answer.Granted == 0 && !answer.Denied)

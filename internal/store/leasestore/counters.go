@@ -77,7 +77,7 @@ func (c *counters) of(id identity) *shard { return &c.shards[id[1]%shardCount] }
 func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
 	h := sh.byID[id]
 	if h == nil {
-		if h = sh.room(most); h == nil {
+		if h = sh.freeCounter(most); h == nil {
 			return nil
 		}
 		h.id, h.key, h.scope, h.limit = id, append(h.key[:0], c.Key...), c.ScopeLen, *c.Limit
@@ -93,8 +93,8 @@ func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
 	return h
 }
 
-// The method room returns a free counter, nil if there is none. The caller holds the lock.
-func (sh *shard) room(most int) *held {
+// The method freeCounter returns a free counter, nil if there is none. The caller holds the lock.
+func (sh *shard) freeCounter(most int) *held {
 	if len(sh.all) < most {
 		h := &held{}
 		sh.all = append(sh.all, h)

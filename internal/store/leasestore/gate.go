@@ -104,10 +104,10 @@ const (
 
 func newQueued() any { return &queued{done: make(chan struct{}, 1)} }
 
-// The function narrowest returns the check whose counter admits the fewest requests, or -1 if no
-// check takes from a counter. Checks with reserved units need nothing from the store, so they are
-// skipped.
-func narrowest(checks []counter.Check, parts []part) int {
+// The function narrowestCheck returns the check whose counter admits the fewest requests, or -1 if
+// no check takes from a counter. Checks with reserved units need nothing from the store, so they
+// are skipped.
+func narrowestCheck(checks []counter.Check, parts []part) int {
 	at, fewest := -1, int64(0)
 	for i := range checks {
 		c := &checks[i]
@@ -121,8 +121,8 @@ func narrowest(checks []counter.Check, parts []part) int {
 	return at
 }
 
-// The method room returns how many calls of a cost may be under way.
-func (s *Store) room(g *gate, k kind, cost int64) int {
+// The method maxCalls returns how many calls of a cost may be under way.
+func (s *Store) maxCalls(g *gate, k kind, cost int64) int {
 	if k != takes || s.denials == nil { // each request must reach the store
 		return gateCallsMax
 	}
@@ -135,7 +135,7 @@ func (s *Store) room(g *gate, k kind, cost int64) int {
 func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, parts []part) (p pass, q *queued, err error) {
 	at := -1
 	if k <= shadows {
-		at = narrowest(checks, parts)
+		at = narrowestCheck(checks, parts)
 	}
 	if at < 0 {
 		return pass{}, nil, nil
@@ -146,7 +146,7 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	g := p.shard.open(id, c.Limit)
-	if g.first == nil && g.calls < s.room(g, k, c.Cost) {
+	if g.first == nil && g.calls < s.maxCalls(g, k, c.Cost) {
 		g.calls++
 		return p, nil, nil
 	}
@@ -206,7 +206,7 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	if p.shard == nil {
 		return
 	}
-	failure := shared(ctx, err)
+	failure := sharedError(ctx, err)
 	p.shard.mu.Lock()
 	g := p.shard.find(p.id)
 	g.calls--
@@ -286,7 +286,7 @@ func (s *Store) proceed(g *gate) {
 	for g.first != nil {
 		q := g.first
 		late := s.now()-q.since > gateWaitMax
-		if !late && g.calls >= s.room(g, q.kind, q.cost) {
+		if !late && g.calls >= s.maxCalls(g, q.kind, q.cost) {
 			return
 		}
 		g.pop()

@@ -183,7 +183,7 @@ func (s *Store) fetch(sh *shard, h *held, asking *lease.Call, check counter.Chec
 		if err == nil {
 			s.noteAnswer(sent)
 		}
-		s.returned(h, asking, &results[0], err, shared(ctx, err), false)
+		s.returned(h, asking, &results[0], err, sharedError(ctx, err), false)
 		s.lookAfter(sh, h)
 	}()
 	s.counts.calls.Add(1)

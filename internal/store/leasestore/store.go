@@ -51,7 +51,7 @@ type Store struct {
 	waiters  sync.Pool // of *waiter
 	queue    sync.Pool // of *queued
 	gates    gates
-	counts   counts
+	counts   statistics
 	rtt      atomic.Int64 // the response time of the inner store, in microseconds
 
 	lastAnswered atomic.Int64 // the latest sending time of all answered calls
@@ -61,8 +61,8 @@ type Store struct {
 
 var _ counter.Batcher = (*Store)(nil)
 
-// The type counts holds the store's statistics.
-type counts struct {
+// The type statistics holds the store's statistics.
+type statistics struct {
 	calls, leased, denials, returned atomic.Uint64
 }
 
@@ -192,7 +192,7 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 	s.active.Add(1)
 	defer s.active.Add(-1)
 	for o == waiting {
-		if o, err = a.await(ctx); err != nil {
+		if o, err = a.awaitCall(ctx); err != nil {
 			return err
 		}
 	}

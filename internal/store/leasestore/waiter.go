@@ -118,10 +118,10 @@ func (w *waiter) ask(h *held, now counter.Micros, failure error) {
 	}
 }
 
-// The function shared returns the error of a call if the waiting requests must fail with it,
+// The function sharedError returns the error of a call if the waiting requests must fail with it,
 // because the store did not answer. It returns nil for an error that concerns only this call and
 // for a canceled caller, because the next call might succeed.
-func shared(ctx context.Context, err error) error {
+func sharedError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) || full(err) {
 		return nil
 	}

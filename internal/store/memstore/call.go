@@ -145,15 +145,16 @@ func (c *call) placeNewcomers(places []place, live bool) {
 			c.locked && c.keepOverflow(places, i) {
 			continue
 		}
-		if charges(check) && !c.makeCounter(places, i) {
+		if mayAddCounter(check) && !c.makeCounter(places, i) {
 			c.lockOverflow()
 			c.takeOverflow(places, i)
 		}
 	}
 }
 
-// The function charges reports whether the check might need a counter that does not exist yet.
-func charges(c *counter.Check) bool {
+// The function mayAddCounter reports whether the check might need a counter that does not exist
+// yet.
+func mayAddCounter(c *counter.Check) bool {
 	switch c.Op {
 	case counter.OpLook:
 		return false
@@ -172,13 +173,13 @@ func (c *call) makeCounter(places []place, i int) bool {
 	if n := t.reclaim(c.now-s.slack, looksRoom, false, places); n > 0 {
 		s.held.Add(-int64(n))
 	}
-	if length := len(c.checks[i].Key); !s.fits(t, length) || !s.reserve() {
+	if length := len(c.checks[i].Key); !s.hasRoom(t, length) || !s.reserve() {
 		// The newcomer takes the place of the removed counter. No other newcomer can take it in
 		// between.
 		if t.reclaim(c.now, looksFull, true, places) == 0 {
 			return false
 		}
-		if !s.fits(t, length) {
+		if !s.hasRoom(t, length) {
 			s.held.Add(-1)
 			return false
 		}

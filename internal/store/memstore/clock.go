@@ -9,23 +9,23 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// ownClock is the wall clock at New plus the time since then on the monotonic clock, so it does not
-// go back when the wall clock is set. However, the monotonic clock stops while the machine sleeps,
-// and the wall clock might have been wrong at New. The store would then remain in a different
-// calendar period than its callers. So if the period of a call does not contain the clock's time,
-// the clock is set to the wall clock. It is safe for concurrent use.
-type ownClock struct {
+// processClock is the wall clock at New plus the time since then on the monotonic clock, so it does
+// not go back when the wall clock is set. However, the monotonic clock stops while the machine
+// sleeps, and the wall clock might have been wrong at New. The store would then remain in a
+// different calendar period than its callers. So if the period of a call does not contain the
+// clock's time, the clock is set to the wall clock. It is safe for concurrent use.
+type processClock struct {
 	started time.Time
 	base    atomic.Int64 // microseconds
 }
 
-func newOwnClock() *ownClock {
-	c := &ownClock{started: time.Now()}
+func newProcessClock() *processClock {
+	c := &processClock{started: time.Now()}
 	c.base.Store(c.started.UnixMicro())
 	return c
 }
 
-func (c *ownClock) now() counter.Micros {
+func (c *processClock) now() counter.Micros {
 	return counter.Micros(c.base.Load() + time.Since(c.started).Microseconds())
 }
 
@@ -34,7 +34,7 @@ func (c *ownClock) now() counter.Micros {
 const followMin = counter.Second
 
 // The method follow sets the clock to the wall clock and reports whether they differed.
-func (c *ownClock) follow() bool {
+func (c *processClock) follow() bool {
 	now := time.Now()
 	ahead := counter.Micros(now.UnixMicro()) - c.now()
 	if -followMin < ahead && ahead < followMin {

@@ -61,9 +61,9 @@ const (
 // The method word returns the tags of the group as one number.
 func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
 
-// The function matching returns a word in which the high bit of a byte marks a tag equal to tag. It
+// The function matchTag returns a word in which the high bit of a byte marks a tag equal to tag. It
 // can also mark a few unequal tags.
-func matching(tags uint64, tag byte) uint64 {
+func matchTag(tags uint64, tag byte) uint64 {
 	x := tags ^ lows*uint64(tag)
 	return (x - lows) & ^x & highs
 }
@@ -74,8 +74,8 @@ func hasEmpty(tags uint64) bool { return (tags-lows)&^tags&highs != 0 }
 // tagOf returns the tag of a record with this hash.
 func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
 
-// The function home returns the group in which the search for a hash begins.
-func home(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
+// The function homeGroup returns the group in which the search for a hash begins.
+func homeGroup(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
 
 // The method at returns the segment of a hash.
 func (x *index) at(hash uint64) *segment {
@@ -93,10 +93,10 @@ func next(g int) int {
 // The method find returns the record with the key.
 func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	s, tag := x.at(hash), tagOf(hash)
-	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
+	for g, n := homeGroup(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
 		grp := &s.groups[g]
 		tags := grp.word()
-		for m := matching(tags, tag); m != 0; m &= m - 1 {
+		for m := matchTag(tags, tag); m != 0; m &= m - 1 {
 			i := bits.TrailingZeros64(m) / 8
 			if grp.tags[i] == tag && a.has(grp.refs[i], key) {
 				return grp.refs[i], true
@@ -111,7 +111,7 @@ func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 
 // The method put adds a record. The caller must have called room before.
 func (s *segment) put(hash uint64, r ref) {
-	for g := home(hash); ; g = next(g) {
+	for g := homeGroup(hash); ; g = next(g) {
 		grp := &s.groups[g]
 		if room := ^grp.word() & highs; room != 0 {
 			i := bits.TrailingZeros64(room) / 8
@@ -128,7 +128,7 @@ func (s *segment) put(hash uint64, r ref) {
 // The method remove removes a record.
 func (x *index) remove(hash uint64, r ref) {
 	s, tag := x.at(hash), tagOf(hash)
-	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
+	for g, n := homeGroup(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
 		grp := &s.groups[g]
 		for i := range grp.tags {
 			if grp.tags[i] != tag || grp.refs[i] != r {
@@ -147,9 +147,9 @@ func (x *index) remove(hash uint64, r ref) {
 	}
 }
 
-// The method room makes room for one more record of the hash, by rebuilding or splitting its
+// The method makeRoom makes room for one more record of the hash, by rebuilding or splitting its
 // segment if that is full. It fails if splitting does not separate the hashes.
-func (t *table) room(hash uint64) bool {
+func (t *table) makeRoom(hash uint64) bool {
 	for {
 		s := t.at(hash)
 		switch {

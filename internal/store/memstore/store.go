@@ -64,7 +64,7 @@ type Options struct {
 // Store is a [counter.Store] in memory. [New] returns one. A Store is safe for concurrent use.
 type Store struct {
 	now       func() counter.Micros
-	clock     *ownClock      // nil if the caller has set the clock
+	clock     *processClock  // nil if the caller has set the clock
 	slack     counter.Micros // how long a fresh counter is kept while there is room
 	max       int64
 	bytesMax  int64
@@ -106,7 +106,7 @@ func New(o Options) (*Store, error) {
 	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), bytesMax: o.BytesMax, seed: maphash.MakeSeed()}
 	s.alarm.log = o.Logger
 	if o.Now == nil {
-		s.clock = newOwnClock()
+		s.clock = newProcessClock()
 		s.now, s.slack = s.clock.now, 0
 	}
 	for s.shardBits < shardBits && o.CountersMax>>s.shardBits >= 2*shardFill {
@@ -186,9 +186,9 @@ func (c *call) runLarge() error {
 // shardOf returns the number of the shard of a hash.
 func (s *Store) shardOf(hash uint64) int { return int(hash >> (64 - s.shardBits)) }
 
-// The method fits reports whether a record with this key would keep the store within its bound of
-// bytes. The caller has locked the table.
-func (s *Store) fits(t *table, keyLength int) bool {
+// The method hasRoom reports whether a record with this key would keep the store within its bound
+// of bytes. The caller has locked the table.
+func (s *Store) hasRoom(t *table, keyLength int) bool {
 	need := t.growth(keyLength)
 	return need == 0 || s.bytes.Load()+t.bytes-t.bytesAdded+need <= s.bytesMax
 }

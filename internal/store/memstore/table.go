@@ -40,7 +40,7 @@ func (t *table) find(hash uint64, key []byte) (ref, bool) { return t.index.find(
 
 // The method insert adds a counter without charges. It fails if the table cannot grow.
 func (t *table) insert(hash uint64, key []byte) (ref, bool) {
-	if !t.room(hash) {
+	if !t.makeRoom(hash) {
 		return 0, false
 	}
 	t.bytes += t.growth(len(key))

@@ -373,13 +373,13 @@ func (n *Node) clusterCLI(args ...string) string {
 
 func (n *Node) line(words, args []string) string {
 	for _, arg := range slices.Concat(n.secure, args) {
-		words = append(words, quoted(arg))
+		words = append(words, quoteWord(arg))
 	}
 	return strings.Join(words, " ")
 }
 
-// The function quoted quotes a word for a shell, if necessary.
-func quoted(word string) string {
+// The function quoteWord quotes a word for a shell, if necessary.
+func quoteWord(word string) string {
 	if word == "" || strings.ContainsAny(word, " \"'$&|;<>*?[]()#~`\\!{}") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}

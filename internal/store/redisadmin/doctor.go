@@ -46,7 +46,7 @@ func (d *Deployment) Doctor(ctx context.Context) []Finding {
 		if n.Err != nil {
 			e.say(LevelWrong, "answer", n.Err.Error())
 		} else {
-			e.examine(ctx)
+			e.run(ctx)
 		}
 		all = append(all, e.findings...)
 	}
@@ -104,7 +104,7 @@ func (e *examination) set(settings ...string) (commands []string) {
 	return commands
 }
 
-func (e *examination) examine(ctx context.Context) {
+func (e *examination) run(ctx context.Context) {
 	e.version()
 	e.eviction()
 	e.memory()
@@ -114,7 +114,7 @@ func (e *examination) examine(ctx context.Context) {
 	switch {
 	case e.n.Master:
 		e.coverage(ctx)
-		e.access()
+		e.checkAccess()
 		if e.rights(ctx) {
 			e.script(ctx)
 		}
@@ -274,8 +274,8 @@ func (e *examination) coverage(ctx context.Context) {
 	}
 }
 
-// The method access examines passwords and users.
-func (e *examination) access() {
+// The method checkAccess examines passwords and users.
+func (e *examination) checkAccess() {
 	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.d.leastRights(), e.n.info["redis_version"])
 	switch {
 	case e.n.user() != "default":
@@ -294,7 +294,7 @@ func rightsFor(rights, version string) string {
 	}
 	var words []string
 	for _, word := range strings.Fields(rights) {
-		words = append(words, quoted(word))
+		words = append(words, quoteWord(word))
 	}
 	return strings.Join(words, " ")
 }

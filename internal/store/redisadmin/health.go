@@ -88,7 +88,7 @@ func (d *Deployment) summary() string {
 	switch d.Mode {
 	case ModeCluster:
 		served := slotsOfCluster
-		for _, s := range d.unserved() {
+		for _, s := range d.unservedSlots() {
 			served -= s.Last - s.First + 1
 		}
 		return fmt.Sprintf("a cluster of %s and %s; %d of %d slots are served", plural(masters, "master"), plural(replicas, "replica"),
@@ -289,7 +289,7 @@ func (d *Deployment) answers() *Node {
 func (d *Deployment) topologyProblems() (wrong []string) {
 	switch d.Mode {
 	case ModeCluster:
-		if missing := d.unserved(); len(missing) > 0 {
+		if missing := d.unservedSlots(); len(missing) > 0 {
 			wrong = append(wrong, fmt.Sprintf("no server has the slots %s: checks of their counters fail; start the servers that "+
 				"had them, or give them to others: %s", slotsText(missing), d.answers().clusterCLI("fix", d.answers().Addr)))
 		}
@@ -315,8 +315,8 @@ func (d *Deployment) topologyProblems() (wrong []string) {
 	return wrong
 }
 
-// The method unserved returns the slots that are not served by a running master.
-func (d *Deployment) unserved() (missing []Slots) {
+// The method unservedSlots returns the slots that are not served by a running master.
+func (d *Deployment) unservedSlots() (missing []Slots) {
 	var served [slotsOfCluster]bool
 	for _, n := range d.Nodes {
 		if n.down() || !n.Master {

@@ -191,7 +191,7 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 func TestAnnounced(t *testing.T) {
 	for text, want := range map[string]string{"10.0.0.1:7001@17001": "10.0.0.1:7001", "10.0.0.1:7001@17001,redis.internal": "10.0.0.1:7001",
 		"::1:7001@17001": "[::1]:7001", ":7001@17001": "127.0.0.1:7001", "2001:db8::7:7001": "[2001:db8::7]:7001"} {
-		if got := announced(text, "127.0.0.1:7005"); got != want {
+		if got := parseAnnounced(text, "127.0.0.1:7005"); got != want {
 			t.Errorf("%q is at %s, want %s", text, got, want)
 		}
 	}

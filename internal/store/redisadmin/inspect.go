@@ -169,7 +169,7 @@ func (r *reading) text(key string) (string, error) {
 	return text, err
 }
 
-func (r *reading) describe(c *Counter, named *named) error {
+func (r *reading) describe(c *Counter, named *parsedKey) error {
 	var err error
 	switch {
 	case named.rule == penaltyRule:
@@ -238,15 +238,15 @@ func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, befor
 	case !r.now.Before(ends.Add(window)), !sliding && !r.now.Before(ends):
 		c.add("", "that is over, and counts no more")
 	case !r.now.Before(ends):
-		c.add("", "that is over, and weighs %d in the one that follows it", weighed(used, ends.Add(window).Sub(r.now), window))
+		c.add("", "that is over, and weighs %d in the one that follows it", weighPrevious(used, ends.Add(window).Sub(r.now), window))
 	case sliding:
-		c.add("", "%d in the one before, which weigh %d now", before, weighed(before, min(window, ends.Sub(r.now)), window))
+		c.add("", "%d in the one before, which weigh %d now", before, weighPrevious(before, min(window, ends.Sub(r.now)), window))
 	}
 }
 
-// The function weighed returns the number of units of the previous window that still count when the
-// time rest of the current window is left.
-func weighed(units int64, rest, window time.Duration) uint64 {
+// The function weighPrevious returns the number of units of the previous window that still count
+// when the time rest of the current window is left.
+func weighPrevious(units int64, rest, window time.Duration) uint64 {
 	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
 	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))
 	return weighs

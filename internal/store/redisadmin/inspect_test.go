@@ -132,7 +132,7 @@ func TestWeighedIsExact(t *testing.T) {
 		{10, time.Minute, time.Minute, 10}, {10, 59 * time.Second, time.Minute, 9}, {10, 0, time.Minute, 0}, {10, -1, time.Minute, 0},
 		{1 << 53, 31 * 24 * time.Hour, 31 * 24 * time.Hour, 1 << 53}, {1<<53 - 1, 744*time.Hour - time.Microsecond, 744 * time.Hour, 1<<53 - 1 - 3363},
 	} {
-		if got := weighed(c.units, c.rest, c.window); got != c.want {
+		if got := weighPrevious(c.units, c.rest, c.window); got != c.want {
 			t.Errorf("%d with %v of %v left weigh %d, want %d", c.units, c.rest, c.window, got, c.want)
 		}
 	}

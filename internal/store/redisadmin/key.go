@@ -17,8 +17,8 @@ const keyPrefix = "rl1:"
 // penaltyRule takes the place of the rule in the key of a client's penalty.
 const penaltyRule = "~penalty"
 
-// The type named is a parsed key.
-type named struct {
+// The type parsedKey is a parsed key.
+type parsedKey struct {
 	key       string // the key without the suffix of a second key
 	namespace string
 	rule      string // the rule; penaltyRule for a penalty
@@ -32,11 +32,11 @@ const example = "rl1:shop:api:{user:u_42}:60s:sw"
 
 // parseKey parses the key of a counter or a penalty. It also accepts the second key of either: the
 // sum of a sliding log, or the end of a penalty.
-func parseKey(key string) (*named, error) {
+func parseKey(key string) (*parsedKey, error) {
 	wrong := func(why string) error {
 		return fmt.Errorf("%q is not a key of a counter: %s; write the whole key in quotes, such as '%s'", key, why, example)
 	}
-	n := &named{key: key, shard: -1}
+	n := &parsedKey{key: key, shard: -1}
 	if beside, ok := strings.CutSuffix(key, ":n"); ok {
 		n.key = beside
 	} else if beside, ok := strings.CutSuffix(key, ":until"); ok {
@@ -51,7 +51,7 @@ func parseKey(key string) (*named, error) {
 	case !ok || !closed || len(scope) != 4 || scope[3] != "":
 		return nil, wrong("the braces are not where they belong")
 	}
-	n.namespace, n.rule = unescaped(scope[1]), unescaped(scope[2])
+	n.namespace, n.rule = unescapePart(scope[1]), unescapePart(scope[2])
 	if shard, ok := counter.ShardOf([]byte(n.key)); ok {
 		n.shard = shard
 		_, tag, _ = strings.Cut(tag, ":")
@@ -89,7 +89,7 @@ func parseKey(key string) (*named, error) {
 }
 
 // The method keys returns all keys of the counter.
-func (n *named) keys() []string {
+func (n *parsedKey) keys() []string {
 	switch {
 	case n.rule == penaltyRule:
 		return []string{n.key, n.key + ":until"}
@@ -116,7 +116,7 @@ func dimensions(words []string) (text string, ok bool) {
 	}
 	var parts []string
 	for i := 0; i < len(words); i += 2 {
-		kind, value := unescaped(words[i]), unescaped(words[i+1])
+		kind, value := unescapePart(words[i]), unescapePart(words[i+1])
 		switch {
 		case kind == "":
 			return "", false
@@ -129,9 +129,9 @@ func dimensions(words []string) (text string, ok bool) {
 	return strings.Join(parts, ", "), true
 }
 
-// The function unescaped decodes a part of a key. It quotes a part with unprintable characters,
+// The function unescapePart decodes a part of a key. It quotes a part with unprintable characters,
 // which must not be sent to a terminal.
-func unescaped(part string) string {
+func unescapePart(part string) string {
 	text, err := url.PathUnescape(part)
 	if err != nil {
 		text = part

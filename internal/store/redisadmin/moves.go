@@ -110,8 +110,9 @@ func movesOf(giving, taking map[step]bool) (moves []move) {
 	return moves
 }
 
-// The method named returns the node with an id, or nil if it is unknown, and its name for messages.
-func (d *Deployment) named(id string) (*Node, string) {
+// The method nodeByID returns the node with an id, or nil if it is unknown, and its name for
+// messages.
+func (d *Deployment) nodeByID(id string) (*Node, string) {
 	for _, n := range d.Nodes {
 		if n.id == id {
 			return n, n.Addr
@@ -122,8 +123,8 @@ func (d *Deployment) named(id string) (*Node, string) {
 
 // moveText describes the effect of a move on requests, and how to end it if it was aborted.
 func (d *Deployment) moveText(m *move) string {
-	_, from := d.named(m.from)
-	_, to := d.named(m.to)
+	_, from := d.nodeByID(m.from)
+	_, to := d.nodeByID(m.to)
 	which, effect := "", ""
 	switch {
 	case m.giving && m.taking:
@@ -152,7 +153,7 @@ func (d *Deployment) fixMoves() string { return d.answers().clusterCLI("fix", d.
 func (d *Deployment) stableCLI(m *move) string {
 	var commands []string
 	for _, id := range []string{m.from, m.to} {
-		if n, _ := d.named(id); n != nil {
+		if n, _ := d.nodeByID(id); n != nil {
 			commands = append(commands, n.cli("CLUSTER", "SETSLOT", strconv.Itoa(m.slots[0].First), "STABLE"))
 		}
 	}

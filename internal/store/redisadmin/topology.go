@@ -79,7 +79,7 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 		if strings.Contains(words[2], "myself") {
 			n, used = first, true // its address might differ when seen from this process
 		} else {
-			n = d.newNode(d.at(announced(words[1], first.Addr), d.base))
+			n = d.newNode(d.at(parseAnnounced(words[1], first.Addr), d.base))
 		}
 		n.id, n.flags, n.Master = words[0], words[2], strings.Contains(words[2], "master")
 		n.Slots = slotsIn(words[8:])
@@ -163,9 +163,9 @@ func (d *Deployment) memberAt(entry any, asked string) (id, addr string, ok bool
 	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1])), true
 }
 
-// The function announced returns host:port of the format HOST:PORT@BUS,NAME. An IPv6 address has no
-// brackets there. A node without a host is the server that replied.
-func announced(text, asked string) string {
+// The function parseAnnounced returns host:port of the format HOST:PORT@BUS,NAME. An IPv6 address
+// has no brackets there. A node without a host is the server that replied.
+func parseAnnounced(text, asked string) string {
 	text, _, _ = strings.Cut(text, "@")
 	at := strings.LastIndexByte(text, ':')
 	if at < 0 {

@@ -87,7 +87,7 @@ func (t *Trial) Addrs() (addrs []string) {
 }
 
 // Stop returns the command that stops the nodes.
-func (t *Trial) Stop() string { return "kill $(cat " + quoted(t.Dir) + "/*/" + pidFile + ")" }
+func (t *Trial) Stop() string { return "kill $(cat " + quoteWord(t.Dir) + "/*/" + pidFile + ")" }
 
 // folder returns the folder of the i-th node.
 func (t *Trial) folder(i int) string { return filepath.Join(t.Dir, strconv.Itoa(t.Port+i)) }
@@ -176,14 +176,14 @@ func (t *Trial) isRunning(ctx context.Context, n *Node, i int) (runs bool, err e
 			return true, nil
 		}
 		return false, fmt.Errorf("port %d is in use, and not by a cluster in %s; choose others, such as --port %d, or name its folder by "+
-			"--dir", p, t.Dir, suggested(t.Port))
+			"--dir", p, t.Dir, suggestPort(t.Port))
 	}
 	return false, nil
 }
 
-// The function suggested returns a different first port, in case ports near the given one are in
+// The function suggestPort returns a different first port, in case ports near the given one are in
 // use.
-func suggested(port int) int {
+func suggestPort(port int) int {
 	if port+100 > trialPortMost {
 		return TrialPort
 	}
@@ -232,7 +232,7 @@ func (t *Trial) startNode(ctx context.Context, binary string, i int) error {
 
 // The method await waits until a node answers.
 func (t *Trial) await(ctx context.Context, n *Node, i int) error {
-	return until(ctx, func() error {
+	return retryUntilDone(ctx, func() error {
 		err := n.send(ctx, "ping").Err()
 		if err != nil {
 			err = fmt.Errorf("%s does not answer: %w; see %s", n.Addr, err, filepath.Join(t.folder(i), "redis.log"))
@@ -241,8 +241,9 @@ func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	})
 }
 
-// The function until repeats try until it succeeds, or returns its last error when ctx is done.
-func until(ctx context.Context, try func() error) error {
+// The function retryUntilDone repeats try until it succeeds, or returns its last error when ctx is
+// done.
+func retryUntilDone(ctx context.Context, try func() error) error {
 	for {
 		err := try()
 		if err == nil {
@@ -286,13 +287,13 @@ func (t *Trial) form(ctx context.Context, nodes []*Node) error {
 		if fresh && err == nil {
 			id := ask(nodes[i], "cluster", "myid")
 			// The command succeeds once the replica knows the master.
-			err = until(ctx, func() error { return n.send(ctx, "cluster", "replicate", id).Err() })
+			err = retryUntilDone(ctx, func() error { return n.send(ctx, "cluster", "replicate", id).Err() })
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return until(ctx, func() error { return t.inOrder(ctx, nodes) })
+	return retryUntilDone(ctx, func() error { return t.checkReady(ctx, nodes) })
 }
 
 // slotsOf returns the slots of the i-th master.
@@ -303,8 +304,8 @@ func slotsOf(i int) (slots []any) {
 	return slots
 }
 
-// inOrder returns an error that names what is not ready yet, or nil.
-func (t *Trial) inOrder(ctx context.Context, nodes []*Node) error {
+// checkReady returns an error that names what is not ready yet, or nil.
+func (t *Trial) checkReady(ctx context.Context, nodes []*Node) error {
 	for _, n := range nodes {
 		text, err := n.send(ctx, "cluster", "info").Text()
 		replication, err2 := n.client.Info(ctx, "replication").Result()
@@ -313,7 +314,7 @@ func (t *Trial) inOrder(ctx context.Context, nodes []*Node) error {
 			return n.explain(errors.Join(err, err2))
 		case !strings.Contains(text, "cluster_state:ok") || !strings.Contains(text, "cluster_known_nodes:6"),
 			strings.Contains(replication, "master_link_status:down"):
-			return fmt.Errorf("%s does not agree with the others; stop them and begin anew: %s; rm -r %s", n.Addr, t.Stop(), quoted(t.Dir))
+			return fmt.Errorf("%s does not agree with the others; stop them and begin anew: %s; rm -r %s", n.Addr, t.Stop(), quoteWord(t.Dir))
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func TestTrial(t *testing.T) {
 		t.Error("the doctor finds something wrong with it")
 	}
 	start(0)
-	pid := quoted(filepath.Join(trial.folder(4), pidFile))
+	pid := quoteWord(filepath.Join(trial.folder(4), pidFile))
 	shell(t, "kill $(cat "+pid+")")
 	awaitFree(t, port+4)
 	start(1)

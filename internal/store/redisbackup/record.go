@@ -48,7 +48,7 @@ func meaningOf(key string) (m meaning, ok bool) {
 	space, rest, ok1 := strings.Cut(rest, ":")
 	rule, rest, ok2 := strings.Cut(rest, ":")
 	inner, tail, ok3 := strings.Cut(rest, "}")
-	if !ours || !ok1 || !ok2 || !ok3 || !strings.HasPrefix(inner, "{") || strings.HasPrefix(space, "~") || !printable(key) {
+	if !ours || !ok1 || !ok2 || !ok3 || !strings.HasPrefix(inner, "{") || strings.HasPrefix(space, "~") || !isPrintable(key) {
 		return m, false
 	}
 	switch {
@@ -94,8 +94,8 @@ func meaningOfLimit(window, algorithm string) (m meaning, ok bool) {
 	return m, false
 }
 
-// printable reports whether a key has only characters that the keys of counters have.
-func printable(key string) bool {
+// isPrintable reports whether a key has only characters that the keys of counters have.
+func isPrintable(key string) bool {
 	for i := range len(key) {
 		if key[i] <= ' ' || key[i] > '~' {
 			return false
@@ -104,8 +104,8 @@ func printable(key string) bool {
 	return true
 }
 
-// valid reports whether a value is one that the limiter's script would read.
-func (m meaning) valid(value string) bool {
+// isValid reports whether a value is one that the limiter's script would read.
+func (m meaning) isValid(value string) bool {
 	switch m.kind {
 	case kindLog:
 		return eachMember(value, ":", 2)
@@ -165,7 +165,7 @@ func parseRecord(line string) (r record, ok bool) {
 	}
 	r = record{key: key, expires: int64(at), value: value}
 	r.meaning, ok = meaningOf(key)
-	return r, ok && r.valid(value)
+	return r, ok && r.isValid(value)
 }
 
 // append appends the record as a line.

@@ -149,7 +149,7 @@ func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error 
 			if i == len(q.records) || reply < int64(kept) || reply > int64(unreadable) {
 				return fmt.Errorf("%s answers the script with %v", n.Addr, replies)
 			}
-			r.became(q, q.records[i].key, outcome(reply))
+			r.noteOutcome(q, q.records[i].key, outcome(reply))
 			i++
 		}
 	}
@@ -182,8 +182,8 @@ func call(records []record, dry string) (keys []string, args []any) {
 	return keys, args
 }
 
-// became notes what became of a record. The records of a key follow each other.
-func (r *restore) became(q *queue, key string, o outcome) {
+// noteOutcome notes what became of a record. The records of a key follow each other.
+func (r *restore) noteOutcome(q *queue, key string, o outcome) {
 	if q.key == key {
 		if o.strength() > q.outcome.strength() {
 			q.outcome = o

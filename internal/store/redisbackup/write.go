@@ -101,7 +101,7 @@ func (b *backup) keys(ctx context.Context, client *redis.Client, keys []string) 
 		r := read1{key: key, m: m}
 		switch m.kind {
 		case kindLog:
-			r.member = firstMarks(ctx, pipe, key, "-inf")
+			r.member = readFirstMarks(ctx, pipe, key, "-inf")
 		case kindViolations:
 			r.member = pipe.ZRange(ctx, key, 0, violationsMax)
 		default:
@@ -120,20 +120,20 @@ func (b *backup) keys(ctx context.Context, client *redis.Client, keys []string) 
 		return err
 	}
 	for i := range b.reads {
-		if err := b.one(ctx, client, &b.reads[i], now); err != nil {
+		if err := b.writeKey(ctx, client, &b.reads[i], now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// firstMarks reads the first marks of a log after an instant.
-func firstMarks(ctx context.Context, with redis.Cmdable, key, after string) *redis.StringSliceCmd {
+// readFirstMarks reads the first marks of a log after an instant.
+func readFirstMarks(ctx context.Context, with redis.Cmdable, key, after string) *redis.StringSliceCmd {
 	return with.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: membersPerRecord})
 }
 
-// one writes a key that was read.
-func (b *backup) one(ctx context.Context, client *redis.Client, r *read1, now time.Time) error {
+// writeKey writes a key that was read.
+func (b *backup) writeKey(ctx context.Context, client *redis.Client, r *read1, now time.Time) error {
 	var value string
 	var members []string
 	var err error
@@ -144,7 +144,7 @@ func (b *backup) one(ctx context.Context, client *redis.Client, r *read1, now ti
 	}
 	switch left, wrong := r.left.Result(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		b.wrong(r.key)
+		b.noteWrong(r.key)
 		return nil
 	case err != nil:
 		return err
@@ -182,7 +182,7 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *read1, member
 			if _, err := strconv.ParseUint(at, 10, 64); err != nil {
 				return nil // add has counted it as wrong
 			}
-			if members, err = firstMarks(ctx, client, r.key, "("+at).Result(); err != nil {
+			if members, err = readFirstMarks(ctx, client, r.key, "("+at).Result(); err != nil {
 				return err
 			}
 		}
@@ -192,8 +192,8 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *read1, member
 
 // add writes a record. first is whether it is the first of its key.
 func (b *backup) add(r *record, first bool) error {
-	if !r.valid(r.value) {
-		b.wrong(r.key)
+	if !r.isValid(r.value) {
+		b.noteWrong(r.key)
 		return nil
 	}
 	if first {
@@ -202,7 +202,7 @@ func (b *backup) add(r *record, first bool) error {
 	return b.file.add(r)
 }
 
-func (b *backup) wrong(key string) {
+func (b *backup) noteWrong(key string) {
 	if b.written.Wrong++; b.written.Example == "" {
 		b.written.Example = key
 	}

@@ -161,22 +161,22 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// The function redirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The argument
-// asked is the address of the server that replied, because a server that does not know its own
-// address omits the host.
-func redirection(text, asked string) (slot int, addr string, ok bool) {
+// The function parseRedirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The
+// argument asked is the address of the server that replied, because a server that does not know its
+// own address omits the host.
+func parseRedirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {
 		return 0, "", false
 	}
 	slot, err := strconv.Atoi(words[1])
-	addr, known := completed(words[2], asked)
+	addr, known := completeAddress(words[2], asked)
 	return slot, addr, err == nil && slot >= 0 && slot < slotCount && known
 }
 
-// The function completed returns host:port of an address in a server's reply. The argument asked
-// supplies the host if the reply omits it.
-func completed(addr, asked string) (string, bool) {
+// The function completeAddress returns host:port of an address in a server's reply. The argument
+// asked supplies the host if the reply omits it.
+func completeAddress(addr, asked string) (string, bool) {
 	at := strings.LastIndexByte(addr, ':')
 	if at < 0 {
 		return "", false

@@ -47,7 +47,7 @@ func (s *Store) follow(ask func(context.Context) error) {
 		} else {
 			failure := failureOf(err)
 			s.lost.Store(failure)
-			s.reporter.failed(time.Now(), failure, 0)
+			s.reporter.recordFailures(time.Now(), failure, 0)
 		}
 		if first {
 			s.discovery.Do(func() { close(s.discovered) })
@@ -211,7 +211,7 @@ func readView(ranges []any, asked string) (view []owner, err error) {
 		if okPort && port == 0 {
 			continue
 		}
-		addr, ok := completed(host+":"+strconv.FormatInt(port, 10), asked)
+		addr, ok := completeAddress(host+":"+strconv.FormatInt(port, 10), asked)
 		if !ok {
 			return nil, errNoView
 		}

@@ -38,8 +38,8 @@ type tally struct {
 	due    atomic.Int64  // the time before which nothing is logged, in nanoseconds since start
 }
 
-// The method failed records that n calls failed with f.
-func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
+// The method recordFailures records that n calls failed with f.
+func (r *reporter) recordFailures(now time.Time, f *Failure, n uint64) {
 	t := &r.kinds[f.Kind]
 	total := t.total.Add(n)
 	if f.Kind == KindCanceled || f.Kind == KindClosed || !t.claim(now.Sub(r.start)) {
@@ -49,11 +49,11 @@ func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
 		"kind", f.Kind.String(), "calls", total-t.logged.Swap(total), "redis", r.server)
 }
 
-// The method changed records a new state of the breaker. An outage is logged in two lines, when the
-// breaker opens and when it closes. The end is logged for every outage whose beginning was logged;
-// otherwise the last log line would suggest that the outage continues. There are at most two lines
-// per reportEvery. The breaker's lock serializes the calls.
-func (r *breakerReporter) changed(now time.Time, state BreakerState) {
+// The method recordState records a new state of the breaker. An outage is logged in two lines, when
+// the breaker opens and when it closes. The end is logged for every outage whose beginning was
+// logged; otherwise the last log line would suggest that the outage continues. There are at most
+// two lines per reportEvery. The breaker's lock serializes the calls.
+func (r *breakerReporter) recordState(now time.Time, state BreakerState) {
 	total := r.states.total.Add(1)
 	switch {
 	case state == BreakerClosed && r.lastLogged != BreakerClosed:

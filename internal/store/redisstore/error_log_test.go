@@ -29,9 +29,9 @@ func TestReporterBoundsTheRate(t *testing.T) {
 	b := &breakerReporter{logger: r.logger, server: r.server, start: start}
 	for millis := range 60_000 {
 		now := start.Add(time.Duration(millis) * time.Millisecond)
-		r.failed(now, errTimeout, 3)
-		r.failed(now, errBreakerOpen, 1)
-		b.changed(now, BreakerOpen)
+		r.recordFailures(now, errTimeout, 3)
+		r.recordFailures(now, errBreakerOpen, 1)
+		b.recordState(now, BreakerOpen)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 3*6 {
@@ -56,9 +56,9 @@ func TestReporterReportsTheEndOfAnOutage(t *testing.T) {
 	r := &breakerReporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: start}
 	for millis := 0; millis < 60_000; millis += 1000 {
 		now := start.Add(time.Duration(millis) * time.Millisecond)
-		r.changed(now, BreakerOpen)
-		r.changed(now.Add(200*time.Millisecond), BreakerHalfOpen)
-		r.changed(now.Add(201*time.Millisecond), BreakerClosed)
+		r.recordState(now, BreakerOpen)
+		r.recordState(now.Add(200*time.Millisecond), BreakerHalfOpen)
+		r.recordState(now.Add(201*time.Millisecond), BreakerClosed)
 	}
 	told := regexp.MustCompile(`state=\w+`).FindAllString(out.String(), -1)
 	var want []string
@@ -76,12 +76,12 @@ func TestReporterTellsThatNoRequestComes(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Unix(0, 0)
 	r := &breakerReporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: start}
-	r.changed(start, BreakerOpen)
-	r.changed(start.Add(20*time.Second), BreakerHalfOpen)
+	r.recordState(start, BreakerOpen)
+	r.recordState(start.Add(20*time.Second), BreakerHalfOpen)
 	for range 3 {
 		r.untried()
 	}
-	r.changed(start.Add(90*time.Second), BreakerClosed)
+	r.recordState(start.Add(90*time.Second), BreakerClosed)
 	r.untried()
 	told := regexp.MustCompile(`state=\w+|open=\w+`).FindAllString(out.String(), -1)
 	if diff := cmp.Diff([]string{"state=open", "state=half_open", "state=closed", "open=1m30s"}, told); diff != "" {
@@ -92,8 +92,8 @@ func TestReporterTellsThatNoRequestComes(t *testing.T) {
 func TestReporterLeavesCallersOut(t *testing.T) {
 	var out bytes.Buffer
 	r := &reporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: time.Unix(0, 0)}
-	r.failed(time.Unix(0, 0), &Failure{Kind: KindCanceled}, 1)
-	r.failed(time.Unix(0, 0), errClosed, 1)
+	r.recordFailures(time.Unix(0, 0), &Failure{Kind: KindCanceled}, 1)
+	r.recordFailures(time.Unix(0, 0), errClosed, 1)
 	if out.Len() > 0 {
 		t.Errorf("callers who give up are logged: %s", out.String())
 	}

@@ -159,10 +159,10 @@ var (
 	errGone    = &Failure{Kind: KindConnection, Cause: errors.New("the server was replaced while the call was in flight")}
 )
 
-// gaveUp returns the failure of a caller whose context is done. A context's deadline is a timeout,
-// but not an outage. Only the store's own timeout shows that Redis does not answer. A caller with a
-// shorter deadline might just be late because of a burst.
-func gaveUp(ctx context.Context) *Failure {
+// contextFailure returns the failure of a caller whose context is done. A context's deadline is a
+// timeout, but not an outage. Only the store's own timeout shows that Redis does not answer. A
+// caller with a shorter deadline might just be late because of a burst.
+func contextFailure(ctx context.Context) *Failure {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &Failure{Kind: KindTimeout, Cause: cause, callerLate: true}
@@ -182,7 +182,7 @@ func failureOf(err error) *Failure {
 	case redis.HasErrorPrefix(err, "STALE"):
 		return errStale
 	case errors.As(err, &reply):
-		failure := &Failure{Kind: KindScript, Cause: remedy(err)}
+		failure := &Failure{Kind: KindScript, Cause: addRemedy(err)}
 		failure.unsent = failure.failsEveryCommand() || isOutOfMemory(err)
 		return failure
 	}
@@ -197,9 +197,9 @@ func failureOf(err error) *Failure {
 	return &Failure{Kind: KindConnection, Cause: err, unsent: unsent}
 }
 
-// The function remedy adds a hint to errors that are caused by a server's
+// The function addRemedy adds a hint to errors that are caused by a server's
 // configuration.
-func remedy(err error) error {
+func addRemedy(err error) error {
 	switch {
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%w (check username and password)", err)

@@ -93,11 +93,11 @@ func stricter(r, other *counter.Result) {
 
 // The function denies reports whether the result of a check denies the call.
 func denies(c *counter.Check, r *counter.Result) bool {
-	return r.Denied && !c.Shadow && charges(c)
+	return r.Denied && !c.Shadow && chargesIfAllowed(c)
 }
 
-// The function charges reports whether a check charges only if the call is allowed.
-func charges(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
+// The function chargesIfAllowed reports whether a check charges only if the call is allowed.
+func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
 // newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.
 // It changes the parts' results to those of a denied call.
@@ -114,7 +114,7 @@ func (t *splitCall) newRefund() *splitCall {
 			if age > 0 && r.Granted <= c.Cost {
 				age = 1 // not leased; see
 			}
-			if charges(c) && r.Granted > 0 {
+			if chargesIfAllowed(c) && r.Granted > 0 {
 				returned.checks = append(returned.checks, counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit,
 					Op: counter.OpRefund, Cost: r.Granted, Receipt: r.Receipt, Bounds: c.Bounds, Age: age, Refundable: c.Refundable})
 				returned.places = append(returned.places, len(refund.checks))

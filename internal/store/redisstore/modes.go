@@ -58,7 +58,7 @@ func (o *Options) servers(s *settings) (known bool, problems []error) {
 	}
 	known = err == nil
 	if known {
-		problems = append(problems, o.fits(s)...)
+		problems = append(problems, o.checkConflicts(s)...)
 	}
 	if mode == ModeSingle && len(o.Addrs) > 0 {
 		problems = append(problems, errors.New("addrs are given, and the mode is single: one server is named by the url; write "+
@@ -143,8 +143,8 @@ func parseAddr(text, port string) (string, error) {
 	return net.JoinHostPort(host, given), nil
 }
 
-// The method fits returns an error that names the options that conflict with the mode.
-func (o *Options) fits(s *settings) (problems []error) {
+// The method checkConflicts returns an error that names the options that conflict with the mode.
+func (o *Options) checkConflicts(s *settings) (problems []error) {
 	switch {
 	case s.mode == ModeSingle:
 	case s.network == "unix":

@@ -144,20 +144,20 @@ func (o *Options) settings() (settings, error) {
 	if s.tls, err = o.tlsConfig(&s.address, known); err != nil {
 		problems = append(problems, err)
 	}
-	if s.timeout, err = within("timeout", o.Timeout, TimeoutDefault, TimeoutMin, TimeoutMax); err != nil {
+	if s.timeout, err = boundedOr("timeout", o.Timeout, TimeoutDefault, TimeoutMin, TimeoutMax); err != nil {
 		problems = append(problems, err)
 	}
 	s.queueWait = max(queueWaitMin, queueTimeouts*s.timeout)
-	if s.queueMax, err = within("queue_max", o.QueueMax, QueueMaxDefault, 1, QueueMaxLimit); err != nil {
+	if s.queueMax, err = boundedOr("queue_max", o.QueueMax, QueueMaxDefault, 1, QueueMaxLimit); err != nil {
 		problems = append(problems, err)
 	}
-	if s.lanes, err = within("lanes", o.Lanes, LanesDefault, 1, LanesMax); err != nil {
+	if s.lanes, err = boundedOr("lanes", o.Lanes, LanesDefault, 1, LanesMax); err != nil {
 		problems = append(problems, err)
 	}
 	return s, errors.Join(problems...)
 }
 
-func within[T int | time.Duration](name string, value, standard, least, most T) (T, error) {
+func boundedOr[T int | time.Duration](name string, value, standard, least, most T) (T, error) {
 	if value == 0 {
 		return standard, nil
 	}

@@ -118,7 +118,7 @@ func (n *node) inspect(warned *string) bool {
 		}
 		return true
 	case n.ctx.Err() == nil:
-		n.store.reporter.failed(time.Now(), failureOf(err), 0)
+		n.store.reporter.recordFailures(time.Now(), failureOf(err), 0)
 	}
 	return false
 }

@@ -71,7 +71,7 @@ func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	case courseOver:
 		return 0, false
 	case courseMoved, courseAsk:
-		slot, addr, ok := redirection(text, asked.address.target)
+		slot, addr, ok := parseRedirection(text, asked.address.target)
 		if !ok || s.cluster == nil || slot != p.place {
 			return 0, false
 		}

@@ -155,7 +155,7 @@ func (p *part) fill(checks []counter.Check) {
 				c.Violation = 0
 			}
 		}
-		c.Refundable = c.Refundable || charges(&c) && c.Age == 0
+		c.Refundable = c.Refundable || chargesIfAllowed(&c) && c.Age == 0
 		p.checks[to] = c
 	}
 }

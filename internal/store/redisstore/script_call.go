@@ -299,7 +299,7 @@ func decode(text string, checks []counter.Check, results []counter.Result, denie
 
 // discardCharge changes the result of a sliding log to that of a denied call.
 func discardCharge(c *counter.Check, r *counter.Result) {
-	if !charges(c) || r.Granted == 0 {
+	if !chargesIfAllowed(c) || r.Granted == 0 {
 		return
 	}
 	r.Remaining += r.Granted

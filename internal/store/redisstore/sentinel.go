@@ -168,7 +168,7 @@ func readMasterView(fields []any, asked string) (masterView, error) {
 		name, _ := fields[i].(string)
 		values[name], _ = fields[i+1].(string)
 	}
-	addr, ok := completed(values["ip"]+":"+values["port"], asked)
+	addr, ok := completeAddress(values["ip"]+":"+values["port"], asked)
 	epoch, err := strconv.ParseInt(values["config-epoch"], 10, 64)
 	if !ok || err != nil {
 		return masterView{}, errors.New("the reply to SENTINEL MASTER cannot be parsed")

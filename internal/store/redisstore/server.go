@@ -146,7 +146,7 @@ func valueOptions(a address, d *dialer) *redis.Options {
 // The method admit creates a call for checks, unless sending it would be useless.
 func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failure) {
 	if ctx.Err() != nil {
-		return nil, gaveUp(ctx).notSent()
+		return nil, contextFailure(ctx).notSent()
 	}
 	admitted, trial := n.breaker.admit()
 	switch {
@@ -258,7 +258,7 @@ func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure
 				return 0, errOverloaded
 			} // otherwise the call was sent, and its batch has a deadline
 		case <-ctx.Done():
-			failure = gaveUp(ctx)
+			failure = contextFailure(ctx)
 		case <-n.ctx.Done():
 			failure = n.gone()
 		}
@@ -350,7 +350,7 @@ func (n *node) recycle(c *call) {
 
 // breakerChanged is called under the breaker's lock.
 func (n *node) breakerChanged(state BreakerState) {
-	n.reporter.changed(time.Now(), state)
+	n.reporter.recordState(time.Now(), state)
 	n.pinger.restart()
 	if state == BreakerOpen {
 		select {

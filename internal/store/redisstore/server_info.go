@@ -187,17 +187,17 @@ func (info *ServerInfo) parse(text string) {
 		switch {
 		case !ok:
 		case known:
-			info.Figures[figure] = figureOf(value)
+			info.Figures[figure] = parseFigure(value)
 		case name == "cluster_state":
 			info.Figures[ClusterOK] = 0
 			if value == "ok" {
 				info.Figures[ClusterOK] = 1
 			}
 		case name == "master_repl_offset":
-			written = figureOf(value)
+			written = parseFigure(value)
 		case strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online"):
 			offset, lag := replicaOf(value)
-			sent = lesser(sent, offset)
+			sent = lesserKnown(sent, offset)
 			if seconds := &info.Figures[ReplicaLagSeconds]; math.IsNaN(*seconds) || lag > *seconds {
 				*seconds = lag
 			}
@@ -215,24 +215,24 @@ func replicaOf(text string) (offset, lag float64) {
 	for pair := range strings.SplitSeq(text, ",") {
 		switch name, value, _ := strings.Cut(pair, "="); name {
 		case "offset":
-			offset = figureOf(value)
+			offset = parseFigure(value)
 		case "lag":
-			lag = figureOf(value)
+			lag = parseFigure(value)
 		}
 	}
 	return offset, lag
 }
 
-// The function lesser returns the lesser of two numbers, or the known one.
-func lesser(a, b float64) float64 {
+// The function lesserKnown returns the lesser of two numbers, or the known one.
+func lesserKnown(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b
 	}
 	return a
 }
 
-// figureOf returns a number of a reply, or NaN.
-func figureOf(text string) float64 {
+// parseFigure returns a number of a reply, or NaN.
+func parseFigure(text string) float64 {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n < 0 || n > infoFigureMax {
 		return math.NaN()

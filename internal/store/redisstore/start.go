@@ -8,18 +8,18 @@ import "context"
 // until ctx is done. A call that is made earlier has to connect within its own deadline, which a
 // busy machine can miss although Redis answers.
 func (s *Store) AwaitStart(ctx context.Context) {
-	if !ended(ctx, s.discovered) {
+	if !awaitEnd(ctx, s.discovered) {
 		return
 	}
 	for _, n := range s.nodes() {
-		if !ended(ctx, n.inspected) {
+		if !awaitEnd(ctx, n.inspected) {
 			return
 		}
 	}
 }
 
-// The function ended waits until a channel is closed, and returns false if ctx is done before.
-func ended(ctx context.Context, done <-chan struct{}) bool {
+// The function awaitEnd waits until a channel is closed, and returns false if ctx is done before.
+func awaitEnd(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true

@@ -208,7 +208,7 @@ func (s *Store) failAll(calls []counter.Call) {
 
 // The method fail counts and, at a bounded rate, logs a failed call.
 func (s *Store) fail(f *Failure) error {
-	s.reporter.failed(time.Now(), f, 1)
+	s.reporter.recordFailures(time.Now(), f, 1)
 	return f
 }
 
