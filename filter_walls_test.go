@@ -60,7 +60,7 @@ func TestFilterStaysSmall(t *testing.T) {
 	}
 	t.Logf("penstock.wasm has %d bytes", len(small))
 	if len(small) > filterBytesMax {
-		t.Errorf("penstock.wasm has %d bytes, more than %d. Code by package:\n%s", len(small), filterBytesMax, grown(functions))
+		t.Errorf("penstock.wasm has %d bytes, more than %d. Code by package:\n%s", len(small), filterBytesMax, listGrown(functions))
 	}
 }
 
@@ -100,9 +100,9 @@ func buildFilter(t *testing.T, linker string, flags ...string) []byte {
 	return module
 }
 
-// grown lists the packages that have more code than in filterParts, and the largest functions of
-// the first of them.
-func grown(functions map[string]int) string {
+// listGrown lists the packages that have more code than in filterParts, and the largest functions
+// of the first of them.
+func listGrown(functions map[string]int) string {
 	packages := map[string]int{}
 	for name, size := range functions {
 		packages[packageOf(name)] += size

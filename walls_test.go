@@ -105,7 +105,7 @@ var imports = map[string][]string{
 	"internal/meter":                 {},
 	"internal/enforce": {
 		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk", "internal/events",
-		"internal/meter",
+		"internal/meter", "internal/store/regionstore",
 	},
 	"internal/enforce/live": {
 		"core", "core/policy", "internal/credential", "internal/enforce/metrics",

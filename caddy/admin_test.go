@@ -259,26 +259,26 @@ func TestAdminRejectsInvalidParameters(t *testing.T) {
 	for _, c := range []struct {
 		method, path string
 		status       int
-		says         string
+		respondWith  string
 	}{
-		{method: http.MethodGet, path: "client", status: 400, says: "write client=KIND:ID"},
-		{method: http.MethodGet, path: "client?client=ip:nowhere", status: 400, says: "is not an address"},
-		{method: http.MethodGet, path: "reset?client=ip:127.0.0.1", status: 405, says: "needs the method POST"},
-		{method: http.MethodGet, path: "top?n=0", status: 400, says: "is not a number from 1 to"},
-		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&polcy=shop", status: 400, says: `"polcy" is not a parameter`},
-		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&rule=api&rule=everybody", status: 400, says: "is listed twice"},
-		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1;rule=api", status: 400, says: "cannot be read"},
-		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&rule=apo", status: 404, says: `a rule "apo"`},
-		{method: http.MethodGet, path: "client?client=ip:127.0.0.1&policy=shap", status: 404, says: `no policy "shap" is in force; there are: ["shop"]`},
-		{method: http.MethodGet, path: "client?client=ip:127.0.0.1&policy=shop&rule=apo", status: 404, says: `the policy "shop" has no rule "apo"`},
-		{method: http.MethodGet, path: "client?client=usr:ann", status: 400, says: "has an unknown kind; write user:ID"},
-		{method: http.MethodGet, path: "client?client=header.:ann", status: 400, says: "header.NAME:VALUE"},
-		{method: http.MethodGet, path: "top?m=5", status: 400, says: `"m" is not a parameter`},
-		{method: http.MethodPost, path: "lift?client=ip:127.0.0.1&rule=api", status: 400, says: "rule has no effect here"},
+		{method: http.MethodGet, path: "client", status: 400, respondWith: "write client=KIND:ID"},
+		{method: http.MethodGet, path: "client?client=ip:nowhere", status: 400, respondWith: "is not an address"},
+		{method: http.MethodGet, path: "reset?client=ip:127.0.0.1", status: 405, respondWith: "needs the method POST"},
+		{method: http.MethodGet, path: "top?n=0", status: 400, respondWith: "is not a number from 1 to"},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&polcy=shop", status: 400, respondWith: `"polcy" is not a parameter`},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&rule=api&rule=everybody", status: 400, respondWith: "is listed twice"},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1;rule=api", status: 400, respondWith: "cannot be read"},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&rule=apo", status: 404, respondWith: `a rule "apo"`},
+		{method: http.MethodGet, path: "client?client=ip:127.0.0.1&policy=shap", status: 404, respondWith: `no policy "shap" is in force; there are: ["shop"]`},
+		{method: http.MethodGet, path: "client?client=ip:127.0.0.1&policy=shop&rule=apo", status: 404, respondWith: `the policy "shop" has no rule "apo"`},
+		{method: http.MethodGet, path: "client?client=usr:ann", status: 400, respondWith: "has an unknown kind; write user:ID"},
+		{method: http.MethodGet, path: "client?client=header.:ann", status: 400, respondWith: "header.NAME:VALUE"},
+		{method: http.MethodGet, path: "top?m=5", status: 400, respondWith: `"m" is not a parameter`},
+		{method: http.MethodPost, path: "lift?client=ip:127.0.0.1&rule=api", status: 400, respondWith: "rule has no effect here"},
 	} {
 		status, answer := s.ask(c.method, c.path)
-		if said, _ := answer["error"].(string); status != c.status || !strings.Contains(said, c.says) {
-			t.Errorf("%s %s: %d %v, want %d and %q", c.method, c.path, status, answer, c.status, c.says)
+		if said, _ := answer["error"].(string); status != c.status || !strings.Contains(said, c.respondWith) {
+			t.Errorf("%s %s: %d %v, want %d and %q", c.method, c.path, status, answer, c.status, c.respondWith)
 		}
 	}
 }

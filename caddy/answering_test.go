@@ -52,8 +52,8 @@ const answeringRules = `:PORT {
 	respond "ok"
 }`
 
-// answeringCaddy is a server on which every rule is exhausted.
-func answeringCaddy(t *testing.T, more string) *server {
+// startExhausted is a server on which every rule is exhausted.
+func startExhausted(t *testing.T, more string) *server {
 	t.Helper()
 	s := start(t, more+strings.Replace(answeringRules, "LONG", strings.Repeat("calm ", 2000), 1))
 	for _, path := range []string{"/json", "/text", "/long", "/message"} {
@@ -63,7 +63,7 @@ func answeringCaddy(t *testing.T, more string) *server {
 }
 
 func TestARulesOwnResponse(t *testing.T) {
-	s := answeringCaddy(t, "")
+	s := startExhausted(t, "")
 	r := s.get("/json")
 	equal(t, "status", strconv.Itoa(r.StatusCode), "420")
 	r.wantField(t, "Content-Type", "application/json")
@@ -111,7 +111,7 @@ func TestAnAnswersFieldsAreItsOwn(t *testing.T) {
 }
 
 func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
-	s := answeringCaddy(t, "")
+	s := startExhausted(t, "")
 	for path, length := range map[string]int64{"/json": 21, "/long": 10000} {
 		r := s.do(http.MethodHead, path)
 		if r.body != "" || r.ContentLength != length {
@@ -124,7 +124,7 @@ func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
 // TestGRPCIsDeniedInItsOwnForm: the response is HTTP 200 with a single header block that carries
 // the gRPC status.
 func TestGRPCIsDeniedInItsOwnForm(t *testing.T) {
-	s := answeringCaddy(t, `{
+	s := startExhausted(t, `{
 		servers {
 			protocols h1 h2c
 		}

@@ -34,7 +34,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-func watched(t *testing.T, text string) (s *server, path string) {
+func startWatched(t *testing.T, text string) (s *server, path string) {
 	path = filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, text)
 	return start(t, ":PORT {\n\tpenstock {\n\t\tpolicy "+path+"\n\t}\n\trespond \"ok\"\n}"), path
@@ -46,7 +46,7 @@ func (s *server) version() string {
 }
 
 func TestEditedPolicyKeepsConsumption(t *testing.T) {
-	s, path := watched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
+	s, path := startWatched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
 	if got := s.statuses(3, "/"); got != "200 200 429" {
 		t.Fatal(got)
 	}
@@ -59,7 +59,7 @@ func TestEditedPolicyKeepsConsumption(t *testing.T) {
 }
 
 func TestWrongEditIsRejectedAndTheLastPolicyStays(t *testing.T) {
-	s, path := watched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
+	s, path := startWatched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
 	write(t, path, "name: shop\nrules: [{name: api, limit: 2/hour}]\n")
 	status, answer := s.ask(http.MethodPost, "reload")
 	if said := fmt.Sprint(answer["error"]); status != 422 || !strings.Contains(said, `policy.yaml:2: rules[0] "api".limit[0]`) || !strings.Contains(said, "1h") {
@@ -85,7 +85,7 @@ func TestEditsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 		return fmt.Sprintf("name: shop\nrules:\n  - {name: api, limit: %d/1d fixed_window}\n"+
 			"  - {name: other-%d, match: {path: /none}, limit: 1/1s}\n", limit, edit)
 	}
-	s, path := watched(t, text(0))
+	s, path := startWatched(t, text(0))
 	var admitted, denied atomic.Int64
 	var done atomic.Bool
 	var load sync.WaitGroup
@@ -120,7 +120,7 @@ func TestEditsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 // TestTheVersionMetric: the metric omits rejected and closed configurations, and an
 // edit replaces the previous version.
 func TestTheVersionMetric(t *testing.T) {
-	s, path := watched(t, "name: told\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
+	s, path := startWatched(t, "name: told\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
 	told := func() string { return grep(s.metrics(), "penstock_policy_info{") }
 	want := func(version string) string {
 		return `penstock_policy_info{policy="told",version="` + version + "\"} 1\n"

@@ -121,8 +121,8 @@ func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gon
 	if throttled := s.plan.Throttled(); len(throttled) > 0 {
 		return h.decideThrottled(r, s, throttled)
 	}
-	d, _ = h.askStore(s, s.plan.Checks())
-	return d, false
+	d, gone, s.failure = h.app.store.enforcer.AskOrWait(r.Context(), &s.plan, s.plan.Checks())
+	return d, gone
 }
 
 // askStore asks the store and decides. It reports whether the store answered. If not, on_error

@@ -22,8 +22,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// usedOfFirst returns how much of the first limit of a path is used, without charging.
-func usedOfFirst(t *testing.T, h *Handler, path string) int64 {
+// usedUnits returns how much of the first limit of a path is used, without charging.
+func usedUnits(t *testing.T, h *Handler, path string) int64 {
 	t.Helper()
 	synctest.Wait()
 	s := new(scratchSpace)
@@ -49,7 +49,7 @@ func requestFor(method, path string) *http.Request {
 // answeringUpstream is an upstream handler.
 type answeringUpstream = func(w http.ResponseWriter, r *http.Request) error
 
-func says(code int) answeringUpstream {
+func respondWith(code int) answeringUpstream {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		w.WriteHeader(code)
 		return nil
@@ -74,7 +74,7 @@ func settledCost(t *testing.T, rule, method string, upstream answeringUpstream) 
 			defer func() { _ = recover() }() // as the server does after the response
 			_ = h.ServeHTTP(w, requestFor(method, "/"), caddyhttp.HandlerFunc(upstream))
 		}()
-		cost = usedOfFirst(t, h, "/")
+		cost = usedUnits(t, h, "/")
 	})
 	return cost, w
 }
@@ -115,7 +115,7 @@ func TestOnlyTheUpstreamRefunds(t *testing.T) {
 	}{
 		{"an upstream that cannot be reached", noErrors, unreachable, 0},
 		{"no upstream is healthy", noErrors, failingUpstream(503), 0},
-		{"a response of the upstream", noErrors, says(502), 0},
+		{"a response of the upstream", noErrors, respondWith(502), 0},
 		{"a response that cannot be accepted", noErrors, failingUpstream(502), 1},
 		{"a response that is late", noErrors, failingUpstream(504), 1},
 		{"a failed login whose response cannot be accepted", failedLogins, failingUpstream(502), 1},
@@ -158,18 +158,18 @@ func TestFinalCostOfARequest(t *testing.T) {
 		upstream   answeringUpstream
 		cost       int64
 	}{
-		{"a failed login counts", failedLogins, says(401), 1},
-		{"a good one does not", failedLogins, says(200), 0},
+		{"a failed login counts", failedLogins, respondWith(401), 1},
+		{"a good one does not", failedLogins, respondWith(200), 0},
 		{"nothing written is 200", failedLogins, nothingWritten, 0},
 		{"a status after early hints", failedLogins, early, 1},
 		{"a panic tells nothing: the charge stands", failedLogins, panics, 1},
 		{"a panic behind the header", failedLogins, panicsLater, 1},
-		{"an error of an upstream", noErrors, says(500), 0},
+		{"an error of an upstream", noErrors, respondWith(500), 0},
 		{"an error without a status", noErrors, func(http.ResponseWriter, *http.Request) error { return io.EOF }, 0},
 		{"another error", noErrors, failingUpstream(404), 1},
-		{"no error", noErrors, says(200), 1},
-		{"an upgrade", noErrors, says(101), 1},
-		{"not modified", noErrors, says(304), 1},
+		{"no error", noErrors, respondWith(200), 1},
+		{"an upgrade", noErrors, respondWith(101), 1},
+		{"not modified", noErrors, respondWith(304), 1},
 		{"less than estimated", costHeader, headers("X-Cost", "7"), 7},
 		{"more than estimated", costHeader, headers("X-Cost", "77"), 77},
 		{"nothing", costHeader, headers("X-Cost", "0"), 0},
@@ -182,8 +182,8 @@ func TestFinalCostOfARequest(t *testing.T) {
 		{"in an event", costJSON, body("text/event-stream", "data: {\"usage\":{\"total_tokens\":33}}\n\ndata: [DONE]\n\n"), 33},
 		{"in a page", costJSON, body("text/html", `{"usage":{"total_tokens":33}}`), 20},
 		{"in a document that is cut short", costJSON, body("application/json", `{"usage":{"total_tokens":33}`), 20},
-		{"an upgrade where a body is read", costJSON, says(101), 100},
-		{"no body where one is read", costJSON, says(204), 20},
+		{"an upgrade where a body is read", costJSON, respondWith(101), 100},
+		{"no body where one is read", costJSON, respondWith(204), 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got, _ := settledCost(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
@@ -264,17 +264,17 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 		ctx, leave := context.WithCancel(r.Context())
 		leave()
 		// Caddy's reverse_proxy answers 499 when the client has gone.
-		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(says(499))); err != nil {
+		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(respondWith(499))); err != nil {
 			t.Fatal(err)
 		}
-		if got := usedOfFirst(t, h, "/"); got != 1 {
+		if got := usedUnits(t, h, "/"); got != 1 {
 			t.Errorf("%d used, want 1: the login may have failed", got)
 		}
 		// An upstream answers 499 although the client has not gone.
-		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(says(499))); err != nil {
+		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(respondWith(499))); err != nil {
 			t.Fatal(err)
 		}
-		if got := usedOfFirst(t, h, "/"); got != 1 {
+		if got := usedUnits(t, h, "/"); got != 1 {
 			t.Errorf("%d used, want 1", got)
 		}
 	})
@@ -313,7 +313,7 @@ func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
 					return nil
 				}))
 			}()
-			if got := usedOfFirst(t, h, "/"); got != c.want {
+			if got := usedUnits(t, h, "/"); got != c.want {
 				t.Errorf("%s: it cost %d, want %d", name, got, c.want)
 			}
 		})
@@ -344,7 +344,7 @@ func TestParallelLoginsAreReserved(t *testing.T) {
 		if got := fmt.Sprint(codes); got != "[200 200 200 429 429]" {
 			t.Errorf("statuses %s", got)
 		}
-		if got := usedOfFirst(t, h, "/"); got != 0 {
+		if got := usedUnits(t, h, "/"); got != 0 {
 			t.Errorf("%d used, want 0: no login failed", got)
 		}
 	})

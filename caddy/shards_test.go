@@ -31,7 +31,7 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	s := start(t, shardedSite)
 	left := func(want string) {
 		t.Helper()
-		if body := s.get("/quota").body; strings.Join(remainders(body), " ") != want {
+		if body := s.get("/quota").body; strings.Join(readRemaining(body), " ") != want {
 			t.Errorf("%s, want %s", body, want)
 		}
 	}
@@ -60,8 +60,8 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	left("0 629 6389")
 }
 
-// The function remainders returns the remaining units in a status answer.
-func remainders(body string) (left []string) {
+// The function readRemaining returns the remaining units in a status answer.
+func readRemaining(body string) (left []string) {
 	for _, part := range strings.Split(body, `"remaining":`)[1:] {
 		var n int
 		_, _ = fmt.Sscan(part[:strings.IndexByte(part, ',')], &n)

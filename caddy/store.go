@@ -216,6 +216,7 @@ func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
 		return nil, err
 	}
 	enforcer := enforce.New(opened.Requests, common)
+	enforcer.WaitForLoans(opened.Loans)
 	enforcer.Log(outages)
 	enforcer.Report(eventLog)
 	enforcer.CountDenials(topDenied)

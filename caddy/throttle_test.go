@@ -90,12 +90,12 @@ func (q *queueTest) wantAnswers(at time.Duration, lines ...string) {
 const onePerSecond = `{"name":"queue","rules":[{"name":"slow","limit":"1/1s fixed_window","action":"throttle",
 	"throttle":{"max_delay":"MAX_DELAY","max_waiting":MAX_WAITING}} MORE]}`
 
-func throttling(maxDelay string, maxWaiting int, more string) string {
+func throttleConfig(maxDelay string, maxWaiting int, more string) string {
 	return strings.NewReplacer("MAX_DELAY", maxDelay, "MAX_WAITING", fmt.Sprint(maxWaiting), "MORE", more).Replace(onePerSecond)
 }
 
 func TestRequestsWaitInOrder(t *testing.T) {
-	runQueued(t, throttling("10s", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("10s", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
@@ -109,7 +109,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 // TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
 // denied at its turn, and takes no unit: a later client of the same limit takes it.
 func TestABlockReachesThoseThatWait(t *testing.T) {
-	runQueued(t, throttling("10s", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("10s", 10, ""), func(q *queueTest) {
 		memory := new(directory.Memory)
 		clients, err := directory.Open(directory.Options{Source: memory})
 		if err != nil {
@@ -143,7 +143,7 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
-	runQueued(t, throttling("10s", 2, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("10s", 2, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
@@ -153,14 +153,14 @@ func TestTheQueueIsBounded(t *testing.T) {
 }
 
 func TestNoRequestWaitsLongerThanMaxDelay(t *testing.T) {
-	runQueued(t, throttling("1500ms", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("1500ms", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c"} {
 			q.ask(name, "/")
 		}
 		// The request c is the first in the queue after 1 s, and could pass after 2 s.
 		q.wantAnswers(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 1")
 	})
-	runQueued(t, throttling("500ms", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("500ms", 10, ""), func(q *queueTest) {
 		q.ask("a", "/")
 		q.ask("b", "/")
 		q.wantAnswers(0, "0s a 200", "0s b 429 retry 1")
@@ -170,7 +170,7 @@ func TestNoRequestWaitsLongerThanMaxDelay(t *testing.T) {
 // TestADenialAfterWaitingIsUpToDate: the request d waits behind c and is denied two seconds after
 // the store was called.
 func TestADenialAfterWaitingIsUpToDate(t *testing.T) {
-	runQueued(t, throttling("2s", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("2s", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			q.ask(name, "/")
 		}
@@ -184,7 +184,7 @@ func TestADenialAfterWaitingIsUpToDate(t *testing.T) {
 }
 
 func TestALateTurn(t *testing.T) {
-	runQueued(t, throttling("2500ms", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("2500ms", 10, ""), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			q.ask(name, "/")
 		}
@@ -195,7 +195,7 @@ func TestALateTurn(t *testing.T) {
 }
 
 func TestAClientThatLeavesFreesItsPlace(t *testing.T) {
-	runQueued(t, throttling("10s", 10, ""), func(q *queueTest) {
+	runQueued(t, throttleConfig("10s", 10, ""), func(q *queueTest) {
 		q.ask("a", "/")
 		first, second := q.ask("b", "/"), q.ask("c", "/")
 		q.ask("d", "/")
@@ -208,7 +208,7 @@ func TestAClientThatLeavesFreesItsPlace(t *testing.T) {
 
 func TestAnotherLimitDeniesAtOnce(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"1/1h fixed_window"}`
-	runQueued(t, throttling("10s", 10, more), func(q *queueTest) {
+	runQueued(t, throttleConfig("10s", 10, more), func(q *queueTest) {
 		q.ask("a", "/hard")
 		q.ask("b", "/")
 		q.ask("c", "/hard") // this request would be behind b, if it had to wait
@@ -219,7 +219,7 @@ func TestAnotherLimitDeniesAtOnce(t *testing.T) {
 
 func TestALimitThatIsReachedMeanwhileDenies(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"2/1h fixed_window"}`
-	runQueued(t, throttling("10s", 10, more), func(q *queueTest) {
+	runQueued(t, throttleConfig("10s", 10, more), func(q *queueTest) {
 		for _, name := range []string{"a", "b", "c"} {
 			q.ask(name, "/hard")
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/controlclient"
 )
 
-// answering returns the address of a control plane that gives the same answer to all calls.
-func answering(status int, header, text string) (address string, end func()) {
+// serveAnswer returns the address of a control plane that gives the same answer to all calls.
+func serveAnswer(status int, header, text string) (address string, end func()) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", header)
 		w.WriteHeader(status)
@@ -23,7 +23,7 @@ func answering(status int, header, text string) (address string, end func()) {
 }
 
 func ExampleClient_GetClient() {
-	address, end := answering(200, `"17"`, `{"client":"user:ann","record":{"tier":"gold"},"revision":17,"updated_at":"2026-11-26T08:00:00Z"}`)
+	address, end := serveAnswer(200, `"17"`, `{"client":"user:ann","record":{"tier":"gold"},"revision":17,"updated_at":"2026-11-26T08:00:00Z"}`)
 	defer end()
 	c, err := controlclient.New(address, controlclient.Options{Token: "pst_…"})
 	if err != nil {
@@ -41,7 +41,7 @@ func ExampleClient_GetClient() {
 
 // A write with the ETag of what was read changes nothing if somebody else has changed it meanwhile.
 func ExampleClient_PatchClient() {
-	address, end := answering(412, "", `{"title":"Precondition Failed","status":412,"detail":"the client has changed since"}`)
+	address, end := serveAnswer(412, "", `{"title":"Precondition Failed","status":412,"detail":"the client has changed since"}`)
 	defer end()
 	c, err := controlclient.New(address, controlclient.Options{Token: "pst_…"})
 	if err != nil {
@@ -58,7 +58,7 @@ func ExampleClient_PatchClient() {
 }
 
 func ExampleClient_AllClients() {
-	address, end := answering(200, "", `{"clients":[{"client":"user:ann","record":{},"revision":1,"updated_at":"2026-11-26T08:00:00Z"}]}`)
+	address, end := serveAnswer(200, "", `{"clients":[{"client":"user:ann","record":{},"revision":1,"updated_at":"2026-11-26T08:00:00Z"}]}`)
 	defer end()
 	c, err := controlclient.New(address, controlclient.Options{Token: "pst_…"})
 	if err != nil {
@@ -77,7 +77,7 @@ func ExampleClient_AllClients() {
 
 // Each problem of an invalid write has the place, the value, and what to write instead.
 func ExampleError() {
-	address, end := answering(422, "", `{"title":"Unprocessable Entity","status":422,"detail":"the write is not valid, and changes nothing",
+	address, end := serveAnswer(422, "", `{"title":"Unprocessable Entity","status":422,"detail":"the write is not valid, and changes nothing",
 		"errors":[{"message":"write 500/1h","location":"body.limits","value":["500/fortnight"]}]}`)
 	defer end()
 	c, err := controlclient.New(address, controlclient.Options{Token: "pst_…"})

@@ -58,7 +58,7 @@ func readAll(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter
 func TestAllCounters(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold",
-		Overrides: own(t, map[string]string{"loser": "7/1m"})}, policy.CredentialValid}
+		Overrides: parseOwnLimits(t, map[string]string{"loser": "7/1m"})}, policy.CredentialValid}
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who}, {Kind: policy.IdentifyIP}},
 		Exempt:  []policy.Listed{{User: []string{"u"}}},
 		Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 3, Multipliers: []int64{2}},

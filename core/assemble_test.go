@@ -156,7 +156,7 @@ func TestAssembleRejectsWhatCannotBeDecided(t *testing.T) {
 		"many dimensions":   func(p *policy.Policy) { p.Rules[0].Per = make([]policy.Dimension, policy.DimensionsMax+1) },
 		"an action":         func(p *policy.Policy) { p.Rules[0].Action = 77 },
 		"a limit":           func(p *policy.Policy) { p.Rules[0].Limits[0] = counter.Limit{} },
-		"many limits":       func(p *policy.Policy) { p.Rules[0].Limits = limittest.All(t, make65()...) },
+		"many limits":       func(p *policy.Policy) { p.Rules[0].Limits = limittest.All(t, make65Texts()...) },
 		"a tier's limit":    func(p *policy.Policy) { p.Rules[0].Tiers["1"] = policy.LimitSet{Limits: make([]counter.Limit, 1)} },
 		"a penalty":         func(p *policy.Policy) { p.Penalty.Multipliers = nil },
 		"too many rules":    func(p *policy.Policy) { p.Rules = make([]policy.Rule, policy.RulesMax+1) },
@@ -172,7 +172,7 @@ func TestAssembleRejectsWhatCannotBeDecided(t *testing.T) {
 	}
 }
 
-func make65() (texts []string) {
+func make65Texts() (texts []string) {
 	for range counter.ChecksMax + 1 {
 		texts = append(texts, "5/1m")
 	}

@@ -112,7 +112,7 @@ func TestListsAgreeWithLooking(t *testing.T) {
 			var p Plan
 			p.who.Request.Read(a)
 			p.who.Identity = *rnd.Identity()
-			want := lookThrough(t, entries, &p, a.Time)
+			want := firstListed(t, entries, &p, a.Time)
 			got := -1
 			if e := p.who.Find(l); e != nil {
 				told++
@@ -128,8 +128,8 @@ func TestListsAgreeWithLooking(t *testing.T) {
 	}
 }
 
-// lookThrough returns the first entry that applies to the client, or -1.
-func lookThrough(t *testing.T, entries []policy.Listed, p *Plan, now counter.Micros) int {
+// firstListed returns the first entry that applies to the client, or -1.
+func firstListed(t *testing.T, entries []policy.Listed, p *Plan, now counter.Micros) int {
 	for i, e := range entries {
 		if e.Until != 0 && e.Until <= now {
 			continue

@@ -36,7 +36,7 @@ func places(t *testing.T, text string) func(a *request.Attributes, salt byte) in
 	}
 }
 
-func from(address, user, key string) *request.Attributes {
+func newAttributes(address, user, key string) *request.Attributes {
 	a := &request.Attributes{PathText: "/", Headers: map[string]string{"X-Key": key, "X-User": user}}
 	if address != "" {
 		a.PeerAddr = netip.MustParseAddr(address)
@@ -57,7 +57,7 @@ func TestAClientHasOnePlace(t *testing.T) {
 		{"192.0.2.1", "", "", 1034}, {"2001:db8::1", "", "", 5128}, {"2001:db8::2", "", "", 5128},
 		{"", "", "", core.PlacesAll - 1},
 	} {
-		if got := place(from(c.address, c.user, c.key), 1); got != c.want {
+		if got := place(newAttributes(c.address, c.user, c.key), 1); got != c.want {
 			t.Errorf("the place of %+v is %d, want %d", c, got, c.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestPlacesAreSpread(t *testing.T) {
 	const clients, share = 4000, 1000
 	first, both := 0, 0
 	for i := range clients {
-		a := from("", "", fmt.Sprint("client-", i))
+		a := newAttributes("", "", fmt.Sprint("client-", i))
 		if place(a, 1) < share {
 			first++
 			if place(a, 2) < share {
@@ -93,7 +93,7 @@ func TestPlaceAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, salt, a := new(core.Plan), new([16]byte), from("2001:db8::1", "", "")
+	plan, salt, a := new(core.Plan), new([16]byte), newAttributes("2001:db8::1", "", "")
 	if n := testing.AllocsPerRun(100, func() { plan.Reset(); plan.Place(rs, a, salt); plan.Add(rs, a) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-func throttled(t *testing.T, name, limit string, maxDelay counter.Micros) policy.Rule {
+func throttleRule(t *testing.T, name, limit string, maxDelay counter.Micros) policy.Rule {
 	t.Helper()
 	return policy.Rule{Name: name, Limits: limittest.All(t, limit), Action: policy.ActionThrottle,
 		Throttle: &policy.Throttle{MaxDelay: maxDelay, MaxWaiting: 9}}
@@ -20,7 +20,7 @@ func throttled(t *testing.T, name, limit string, maxDelay counter.Micros) policy
 // TestThrottleDelays: a request that only throttle rules deny can wait. After the delay it passes,
 // and the rule's outcome is delayed.
 func TestThrottleDelays(t *testing.T) {
-	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{throttled(t, "slow", "10/1s burst 1", counter.Second),
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{throttleRule(t, "slow", "10/1s burst 1", counter.Second),
 		{Name: "wide", Limits: limittest.All(t, "100/1m fw")}}})
 	store := newCounters()
 	if _, d := store.ask(t, get("192.0.2.1", "/"), rs); d.Denied() || d.Delay != 0 {
@@ -55,20 +55,20 @@ func TestThrottleIsFinal(t *testing.T) {
 		rules []policy.Rule
 		want  counter.Micros
 	}{
-		{"as long as may be", []policy.Rule{throttled(t, "a", "10/1s burst 1", 100*counter.Millisecond)}, 100 * counter.Millisecond},
-		{"a microsecond longer", []policy.Rule{throttled(t, "a", "10/1s burst 1", 100*counter.Millisecond-1)}, 0},
-		{"the longest of two", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), throttled(t, "b", "5/1s burst 1", counter.Second)},
+		{"as long as may be", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", 100*counter.Millisecond)}, 100 * counter.Millisecond},
+		{"a microsecond longer", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", 100*counter.Millisecond-1)}, 0},
+		{"the longest of two", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second), throttleRule(t, "b", "5/1s burst 1", counter.Second)},
 			200 * counter.Millisecond},
-		{"one of two is too long", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), throttled(t, "b", "5/1s burst 1",
+		{"one of two is too long", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second), throttleRule(t, "b", "5/1s burst 1",
 			199*counter.Millisecond)}, 0},
-		{"one that has room is too long", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), throttled(t, "b", "10/1s burst 9",
+		{"one that has room is too long", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second), throttleRule(t, "b", "10/1s burst 9",
 			99*counter.Millisecond)}, 0},
-		{"one that has room is as long as may be", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), throttled(t, "b",
+		{"one that has room is as long as may be", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second), throttleRule(t, "b",
 			"10/1s burst 9", 100*counter.Millisecond)}, 100 * counter.Millisecond},
-		{"another denies too", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
-		{"another denies too, but only reports", []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second),
+		{"another denies too", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
+		{"another denies too, but only reports", []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second),
 			{Name: "b", Limits: limittest.All(t, "1/1m fw"), Action: policy.ActionLogOnly}}, 100 * counter.Millisecond},
-		{"another denies alone", []policy.Rule{throttled(t, "a", "10/1s burst 9", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
+		{"another denies alone", []policy.Rule{throttleRule(t, "a", "10/1s burst 9", counter.Second), {Name: "b", Limits: limittest.All(t, "1/1m fw")}}, 0},
 	} {
 		rs, store := mustCompile(t, policy.Policy{Name: "n", Rules: c.rules}), newCounters()
 		store.ask(t, get("192.0.2.1", "/"), rs)
@@ -76,7 +76,7 @@ func TestThrottleIsFinal(t *testing.T) {
 			t.Errorf("%s: %+v, want a delay of %d", c.what, d, c.want)
 		}
 	}
-	rs := mustCompile(t, policy.Policy{Name: "n", OnError: counter.OnErrorDeny, Rules: []policy.Rule{throttled(t, "a", "10/1s burst 1", counter.Second)}})
+	rs := mustCompile(t, policy.Policy{Name: "n", OnError: counter.OnErrorDeny, Rules: []policy.Rule{throttleRule(t, "a", "10/1s burst 1", counter.Second)}})
 	var plan Plan
 	plan.Add(rs, get("192.0.2.1", "/"))
 	if d := plan.Degrade(); d.Delay != 0 || d.Status != 503 {
@@ -98,7 +98,7 @@ func TestThrottleIsFinal(t *testing.T) {
 // TestThrottledListsCounters: each limit of a throttle rule in play has an entry. A request without
 // checks has none.
 func TestThrottledListsCounters(t *testing.T) {
-	two := throttled(t, "two", "10/1s burst 1", counter.Second)
+	two := throttleRule(t, "two", "10/1s burst 1", counter.Second)
 	two.Limits = append(two.Limits, limittest.All(t, "100/1m")...)
 	rs := mustCompile(t, policy.Policy{Name: "n", Exempt: []policy.Listed{{IP: prefixes("192.0.2.9/32")}}, Rules: []policy.Rule{
 		{Name: "plain", Limits: limittest.All(t, "9/1m")}, two,
@@ -120,7 +120,7 @@ func TestThrottledListsCounters(t *testing.T) {
 // shard to the next request.
 func TestCanceledRequestsLeaveTheirShard(t *testing.T) {
 	rs, store := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
-		{Name: "all", PerNone: true, Shards: 4, Limits: limittest.All(t, "40/1h fw")}, throttled(t, "slow", "1/1s fw", counter.Second)}}), newCounters()
+		{Name: "all", PerNone: true, Shards: 4, Limits: limittest.All(t, "40/1h fw")}, throttleRule(t, "slow", "1/1s fw", counter.Second)}}), newCounters()
 	for n := 0; ; n++ {
 		if _, d := store.ask(t, get("192.0.2.1", "/"), rs); d.Denied() {
 			t.Fatalf("request %d: %+v", n, d)

@@ -49,7 +49,7 @@ func TestOrderOfForce(t *testing.T) {
 		return r
 	}
 	limits := func(text string) *policy.ClientRecord {
-		return &policy.ClientRecord{Overrides: own(t, map[string]string{"api": text})}
+		return &policy.ClientRecord{Overrides: parseOwnLimits(t, map[string]string{"api": text})}
 	}
 	tier := record(func(r *policy.ClientRecord) { r.Tier = "gold" })
 	blocked := record(func(r *policy.ClientRecord) { r.Blocked = true })
@@ -58,7 +58,7 @@ func TestOrderOfForce(t *testing.T) {
 	key := func(tier, limit string) policy.Identity {
 		who := policy.Identity{Kind: "api_key", ID: "k", APIKey: "k", User: "ann", Tenant: "t", Tier: tier}
 		if limit != "" {
-			who.Overrides = own(t, map[string]string{"api": limit})
+			who.Overrides = parseOwnLimits(t, map[string]string{"api": limit})
 		}
 		return who
 	}
@@ -235,7 +235,7 @@ func TestRecordsDoNotAllocate(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "5/1m")}}})
 	var a policy.Attributes = &client{peer: netip.MustParseAddr("192.0.2.1"), header: map[string]string{"X-User": "ann"}}
-	d := oneRecord{&policy.ClientRecord{Tier: "gold", Overrides: own(t, map[string]string{"*": "70/1m"})}}
+	d := oneRecord{&policy.ClientRecord{Tier: "gold", Overrides: parseOwnLimits(t, map[string]string{"*": "70/1m"})}}
 	var plan Plan
 	ask := func() {
 		plan.Reset()

@@ -44,7 +44,7 @@ func TestOwnLimitsAreDivided(t *testing.T) {
 	whole := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "10/1h fixed_window")}}})
 	for _, rule := range []string{"api", "*"} {
-		record := &policy.ClientRecord{Overrides: own(t, map[string]string{rule: "25/1h fixed_window"})}
+		record := &policy.ClientRecord{Overrides: parseOwnLimits(t, map[string]string{rule: "25/1h fixed_window"})}
 		for range 2 {
 			for want, rs := range map[int64]*Ruleset{8: three, 17: seven, 25: whole} { // the parts are 7.5 and 17.5, and the first region gets the remaining unit
 				checks := checksFor(rs, record)
@@ -59,7 +59,7 @@ func TestOwnLimitsAreDivided(t *testing.T) {
 // TestOwnLimitsWithoutAPart: a region that has no unit of a client's own limit admits nothing.
 func TestOwnLimitsWithoutAPart(t *testing.T) {
 	rs := regionRules(t, 2, 0, "10/1h fixed_window")
-	record := &policy.ClientRecord{Overrides: own(t, map[string]string{"api": "1/1h fixed_window"})}
+	record := &policy.ClientRecord{Overrides: parseOwnLimits(t, map[string]string{"api": "1/1h fixed_window"})}
 	checks := checksFor(rs, record)
 	slots, results := make([]counter.Slot, 1), make([]counter.Result, 1)
 	counter.Decide(30*counter.Minute, checks, slots, results)
@@ -78,7 +78,7 @@ func TestOwnLimitsWithoutAPart(t *testing.T) {
 // TestAGrantOpensOneLimit: a limit of which the region has no unit stays closed when a grant raises
 // another limit of the client, no matter which rules cached the raised limits before.
 func TestAGrantOpensOneLimit(t *testing.T) {
-	own := own(t, map[string]string{"api": "1/1h fixed_window,100/1d fixed_window"})
+	own := parseOwnLimits(t, map[string]string{"api": "1/1h fixed_window,100/1d fixed_window"})
 	all, err := own.WithGrants([]policy.Grant{{Rule: "api", Window: "86400s", Units: 50, At: 30 * counter.Minute}})
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestTheStricterLimitIsLent(t *testing.T) {
 // first.
 func TestShardsOfARegion(t *testing.T) {
 	rs := regionRules(t, 4, 2, "10/1h fixed_window")
-	record := &policy.ClientRecord{Overrides: own(t, map[string]string{"api": "50/1h fixed_window"})}
+	record := &policy.ClientRecord{Overrides: parseOwnLimits(t, map[string]string{"api": "50/1h fixed_window"})}
 	checks := checksFor(rs, record)
 	if n := checks[0].Limit.Count(); n != 10 || checks[0].UnshardedLimit == nil || checks[0].UnshardedLimit.Count() != 20 {
 		t.Errorf("a shard has %d of %v, want 10 of 20", n, checks[0].UnshardedLimit)

@@ -13,10 +13,10 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// The function everything returns a policy of n rules that uses all client features: tokens, tiers,
-// penalties, and lists of 1,000 exempt or blocked address ranges. Up to three of the rules match
-// GET /api/items/42.
-func everything(tb testing.TB, n int, v policy.Verifier) *Ruleset {
+// The function fullRuleset returns a policy of n rules that uses all client features: tokens,
+// tiers, penalties, and lists of 1,000 exempt or blocked address ranges. Up to three of the rules
+// match GET /api/items/42.
+func fullRuleset(tb testing.TB, n int, v policy.Verifier) *Ruleset {
 	tb.Helper()
 	limit, more := limittest.Parse(tb, "1000000/1m"), limittest.Parse(tb, "2000000/1m")
 	tiers := map[string]policy.LimitSet{"premium": {Limits: []counter.Limit{more}}, "enterprise": {Unlimited: true}}
@@ -115,7 +115,7 @@ var sizes = []int{1, 100, 1_000, 10_000}
 func TestEverythingAllocates(t *testing.T) {
 	all, verifier := visitors(t)
 	for _, n := range sizes {
-		rs := everything(t, n, verifier)
+		rs := fullRuleset(t, n, verifier)
 		for _, v := range all {
 			var plan Plan
 			var d Decision
@@ -141,7 +141,7 @@ func BenchmarkEverything(b *testing.B) {
 	all, verifier := visitors(b)
 	var ways []benchpair.Way
 	for _, n := range sizes {
-		rs := everything(b, n, verifier)
+		rs := fullRuleset(b, n, verifier)
 		for _, v := range all {
 			var a policy.Attributes = v.request
 			plan := new(Plan)

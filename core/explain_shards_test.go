@@ -136,7 +136,7 @@ func add(slots map[string]counter.Slot, key string, slot counter.Slot) map[strin
 
 // TestExplainUnitsLostByDivision: units lost by dividing a limit are neither remaining nor used.
 func TestExplainUnitsLostByDivision(t *testing.T) {
-	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Overrides: own(t, map[string]string{"all": "15/1h"})}, policy.CredentialValid}
+	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Overrides: parseOwnLimits(t, map[string]string{"all": "15/1h"})}, policy.CredentialValid}
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who}},
 		Rules: []policy.Rule{{Name: "all", PerNone: true, Shards: 8, Limits: limittest.All(t, "80/1h")}}})
 	store, a := newCounters(), get("192.0.2.1", "/")

@@ -72,7 +72,7 @@ func TestExplainRules(t *testing.T) {
 		return &knownClient{&policy.Identity{Kind: "user", ID: id, User: id, Tier: tier}, policy.CredentialValid}
 	}
 	mine := user("u", "gold")
-	mine.identity.Overrides = own(t, map[string]string{"general": "1/1m", "tiered": "2/1m"})
+	mine.identity.Overrides = parseOwnLimits(t, map[string]string{"general": "1/1m", "tiered": "2/1m"})
 	skipped := "skipped: the request lacks attr:zone"
 	for _, c := range []struct {
 		who  *knownClient

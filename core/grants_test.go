@@ -18,7 +18,7 @@ func grantingRecord(t *testing.T, limits string, list ...policy.Grant) *policy.C
 	t.Helper()
 	var o *policy.Overrides
 	if limits != "" {
-		o = own(t, map[string]string{"api": limits})
+		o = parseOwnLimits(t, map[string]string{"api": limits})
 	}
 	all, err := o.WithGrants(list)
 	if err != nil {
@@ -62,14 +62,14 @@ func TestGrantsHoldInTheirWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		zone        *time.Location
-		limits      []string
-		own         string
-		window      string
-		at          string
-		first, last string // a time in the window
-		limit       int    // which is raised
-		base        int64
+		zone           *time.Location
+		limits         []string
+		parseOwnLimits string
+		window         string
+		at             string
+		first, last    string // a time in the window
+		limit          int    // which is raised
+		base           int64
 	}{
 		"an hour":          {nil, []string{"5/1h fixed_window"}, "", "", "2026-11-23T10:20:00Z", "2026-11-23T10:00:00Z", "2026-11-23T10:59:59.999999Z", 0, 5},
 		"the longest":      {nil, []string{"5/1h fixed_window", "50/month"}, "", "", "2026-02-10T00:00:00Z", "2026-02-01T00:00:00Z", "2026-02-28T23:59:59.999999Z", 1, 50},
@@ -81,7 +81,7 @@ func TestGrantsHoldInTheirWindow(t *testing.T) {
 	} {
 		rs := grantRules(t, c.zone, c.limits...)
 		at := counter.Micros(instant(t, c.at).UnixMicro())
-		record := grantingRecord(t, c.own, policy.Grant{Rule: "api", Window: c.window, Units: 3, At: at}, policy.Grant{Rule: "api", Window: c.window, Units: 4, At: at})
+		record := grantingRecord(t, c.parseOwnLimits, policy.Grant{Rule: "api", Window: c.window, Units: 3, At: at}, policy.Grant{Rule: "api", Window: c.window, Units: 4, At: at})
 		first, last := instant(t, c.first), instant(t, c.last)
 		for _, moment := range []struct {
 			at   time.Time
@@ -92,7 +92,7 @@ func TestGrantsHoldInTheirWindow(t *testing.T) {
 				t.Errorf("%s: at %s the limits are %d, want %d more than %d", name, moment.at, counts, moment.more, c.base)
 				continue
 			}
-			plain := countsAt(rs, grantingRecord(t, c.own, policy.Grant{Rule: "other", Units: 1, At: at}), moment.at)
+			plain := countsAt(rs, grantingRecord(t, c.parseOwnLimits, policy.Grant{Rule: "other", Units: 1, At: at}), moment.at)
 			for i := range plain {
 				if i != c.limit && counts[i] != plain[i] {
 					t.Errorf("%s: the limit %d is %d, and was %d", name, i, counts[i], plain[i])

@@ -48,8 +48,8 @@ func (g *greedy) mostInSpan() (most int64) {
 	return most
 }
 
-// tokensGained returns how many tokens a bucket gains in a span.
-func tokensGained(l *counter.Limit, span counter.Micros) int64 {
+// countGained returns how many tokens a bucket gains in a span.
+func countGained(l *counter.Limit, span counter.Micros) int64 {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(span))
 	tokens, _ := bits.Div64(high, low, uint64(l.Window()))
 	return int64(tokens)

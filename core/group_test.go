@@ -122,8 +122,8 @@ func TestMissing(t *testing.T) {
 			if c.key != "" {
 				wantKeys(t, plan, c.key)
 			}
-			if outcomes(plan)["n/r"] != c.outcome || (d.Status == 403) != (c.outcome == "missing") {
-				t.Errorf("missing %d: %v, %+v", c.missing, outcomes(plan), d)
+			if outcomesByRule(plan)["n/r"] != c.outcome || (d.Status == 403) != (c.outcome == "missing") {
+				t.Errorf("missing %d: %v, %+v", c.missing, outcomesByRule(plan), d)
 			}
 		}
 		plan, _ := newCounters().ask(t, &client{header: map[string]string{"X-Tenant": "acme"}}, rs)

@@ -150,10 +150,10 @@ func TestCredentialPlaces(t *testing.T) {
 		return map[string]string{"X-Api-Key": key, "Authorization": "Bearer " + token}
 	}
 	for name, c := range map[string]struct {
-		from   []policy.CredentialSource
-		a      client
-		want   string
-		states []policy.CredentialState
+		newAttributes []policy.CredentialSource
+		a             client
+		want          string
+		states        []policy.CredentialState
 	}{
 		"default: header":       {nil, client{header: key("good")}, by, []policy.CredentialState{policy.CredentialValid}},
 		"default: bearer":       {nil, client{header: both("", "good")}, by, []policy.CredentialState{policy.CredentialValid}},
@@ -168,7 +168,7 @@ func TestCredentialPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
-				Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey, Verifier: newAnswers(), From: c.from}, {}}})
+				Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey, Verifier: newAnswers(), From: c.newAttributes}, {}}})
 			c.a.peer = netip.MustParseAddr("192.0.2.1")
 			plan, d := newCounters().ask(t, &c.a, rs)
 			var states []policy.CredentialState

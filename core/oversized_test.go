@@ -14,8 +14,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function ruled compiles a policy with these rules, which identifies clients by a header.
-func ruled(t testing.TB, rules ...policy.Rule) *Ruleset {
+// The function compileRules compiles a policy with these rules, which identifies clients by a
+// header.
+func compileRules(t testing.TB, rules ...policy.Rule) *Ruleset {
 	t.Helper()
 	for i := range rules {
 		rules[i].Name = fmt.Sprint("r", i)
@@ -79,7 +80,7 @@ func TestOversizedRequests(t *testing.T) {
 		"a method":                       {[]policy.Rule{{}}, method, 431, OutcomeOversized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rs := ruled(t, c.rules...)
+			rs := compileRules(t, c.rules...)
 			var p Plan
 			p.Add(rs, c.request)
 			checks := len(p.Checks())

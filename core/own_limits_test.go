@@ -32,7 +32,7 @@ func starPolicy(tb testing.TB, n int, named bool) (*Ruleset, *client) {
 			sets[p.Rules[i].Name] = "7/1s"
 		}
 	}
-	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Overrides: own(tb, sets)}, policy.CredentialValid}
+	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Overrides: parseOwnLimits(tb, sets)}, policy.CredentialValid}
 	p.Identify = []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who}}
 	p.Tier = tierOf
 	return mustCompile(tb, p), &client{path: "/all", header: map[string]string{"Authorization": "Bearer x"},

@@ -121,7 +121,7 @@ func TestViolations(t *testing.T) {
 		{Name: "hosts", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerHost}}},
 		{Name: "own-hosts", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerHost}, {Kind: policy.PerClient}}},
 		{Name: "shadow", Limits: limittest.All(t, "9/1m"), Action: policy.ActionLogOnly},
-		throttled(t, "slow", "9/1m", counter.Second),
+		throttleRule(t, "slow", "9/1m", counter.Second),
 		{Name: "user", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerUser}}},
 	}
 	users := tokenUsers{"token": {Kind: "user", ID: "u1", User: "u1"}}

@@ -103,8 +103,8 @@ func mustCompile(tb testing.TB, p policy.Policy) *Ruleset {
 	return rs
 }
 
-// The function outcomes returns the outcome of each rule by name.
-func outcomes(p *Plan) map[string]string {
+// The function outcomesByRule returns the outcome of each rule by name.
+func outcomesByRule(p *Plan) map[string]string {
 	names := map[string]string{}
 	for _, o := range p.Outcomes() {
 		names[o.Ruleset.Name()+"/"+o.Ruleset.RuleName(o.Index)] = o.Outcome.String()
@@ -114,7 +114,7 @@ func outcomes(p *Plan) map[string]string {
 
 func wantOutcomes(t *testing.T, p *Plan, want map[string]string) {
 	t.Helper()
-	if diff := cmp.Diff(want, outcomes(p)); diff != "" {
+	if diff := cmp.Diff(want, outcomesByRule(p)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 }

@@ -92,9 +92,9 @@ func (p *precedence) tellLine(text string) {
 	case "rule":
 		p.policy.Rules = append(p.policy.Rules, p.rule(words[1], words[2:]))
 	case "exempt":
-		p.policy.Exempt = append(p.policy.Exempt, p.listed(words[1:]))
+		p.policy.Exempt = append(p.policy.Exempt, p.parseListed(words[1:]))
 	case "block":
-		p.policy.Block = append(p.policy.Block, p.listed(words[1:]))
+		p.policy.Block = append(p.policy.Block, p.parseListed(words[1:]))
 	default:
 		request, answer, found := strings.Cut(text, " -> ")
 		if !found {
@@ -202,7 +202,7 @@ func (p *precedence) number(text string) int {
 	return n
 }
 
-func (p *precedence) listed(words []string) (e policy.Listed) {
+func (p *precedence) parseListed(words []string) (e policy.Listed) {
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {

@@ -32,8 +32,8 @@ const drawnNow = 1_700_000_000 * counter.Second
 
 func (d *drawnCase) chance(percent int) bool { return d.IntN(100) < percent }
 
-// someOf returns one of the texts, or none.
-func (d *drawnCase) someOf(texts ...string) []string {
+// oneOrNone returns one of the texts, or none.
+func (d *drawnCase) oneOrNone(texts ...string) []string {
 	if d.chance(70) {
 		return nil
 	}
@@ -48,8 +48,8 @@ func (d *drawnCase) set(t *testing.T) policy.LimitSet {
 }
 
 func (d *drawnCase) rule(t *testing.T, i int) policy.Rule {
-	r := policy.Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: policy.Match{Path: d.someOf("/a", "/b"), Method: d.someOf("GET", "PUT"),
-		Tier: d.someOf("gold", "silver"), User: d.someOf("u", "v"), Tenant: d.someOf("t")}}
+	r := policy.Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: policy.Match{Path: d.oneOrNone("/a", "/b"), Method: d.oneOrNone("GET", "PUT"),
+		Tier: d.oneOrNone("gold", "silver"), User: d.oneOrNone("u", "v"), Tenant: d.oneOrNone("t")}}
 	if r.Group = ""; d.policy.Enforce == policy.EnforceAll && d.chance(70) {
 		r.Group = []string{"g", "h"}[d.IntN(2)]
 	}
@@ -82,7 +82,7 @@ func (d *drawnCase) rule(t *testing.T, i int) policy.Rule {
 
 func (d *drawnCase) list() (list []policy.Listed) {
 	for d.chance(15) {
-		e := policy.Listed{User: d.someOf("u", "v"), Tier: d.someOf("gold"), Tenant: d.someOf("t"),
+		e := policy.Listed{User: d.oneOrNone("u", "v"), Tier: d.oneOrNone("gold"), Tenant: d.oneOrNone("t"),
 			Until: []counter.Micros{0, 0, drawnNow - 1, drawnNow, drawnNow + 1}[d.IntN(5)]}
 		if d.chance(30) || e.Clients() == 0 {
 			e.IP = []netip.Prefix{netip.MustParsePrefix([]string{"192.0.2.0/24", "198.51.100.0/24"}[d.IntN(2)])}
@@ -108,8 +108,8 @@ func draw(t *testing.T, random *rand.Rand) *drawnCase {
 		d.own["*"] = d.set(t)
 	}
 	user := []string{"u", "v", "w"}[d.IntN(3)]
-	d.who = policy.Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.someOf("gold", "silver"), ""),
-		Tenant: strings.Join(d.someOf("t"), "")}
+	d.who = policy.Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.oneOrNone("gold", "silver"), ""),
+		Tenant: strings.Join(d.oneOrNone("t"), "")}
 	d.state = []policy.CredentialState{policy.CredentialValid, policy.CredentialValid, policy.CredentialExpired, policy.CredentialRevoked}[d.IntN(4)]
 	d.asks = get("192.0.2.7", []string{"/a", "/b", "/c"}[d.IntN(3)])
 	d.asks.method, d.asks.now = []string{"GET", "PUT"}[d.IntN(2)], drawnNow
@@ -136,7 +136,7 @@ func (d *drawnCase) matches(m *policy.Match, who policy.Identity) bool {
 		oneOf(m.Tenant, who.Tenant)
 }
 
-func (d *drawnCase) listed(list []policy.Listed, who policy.Identity) bool {
+func (d *drawnCase) isListed(list []policy.Listed, who policy.Identity) bool {
 	return slices.ContainsFunc(list, func(e policy.Listed) bool {
 		return (e.Until == 0 || drawnNow < e.Until) && (len(e.IP) > 0 && e.IP[0].Contains(d.asks.peer) ||
 			slices.Contains(e.User, who.User) || slices.Contains(e.Tier, who.Tier) || slices.Contains(e.Tenant, who.Tenant))
@@ -150,8 +150,8 @@ func lacksProperty(r *policy.Rule, who policy.Identity) bool {
 	})
 }
 
-// winsBefore reports whether rule i wins against rule j of its group.
-func (d *drawnCase) winsBefore(i, j int) bool {
+// precedes reports whether rule i wins against rule j of its group.
+func (d *drawnCase) precedes(i, j int) bool {
 	a, b := &d.policy.Rules[i], &d.policy.Rules[j]
 	special := func(r *policy.Rule) (n int) {
 		if len(r.Match.Path)+len(r.Match.Method) > 0 {
@@ -175,7 +175,7 @@ func (d *drawnCase) winsBefore(i, j int) bool {
 // testdata/precedence.txt.
 func (d *drawnCase) answer() string {
 	who, matching := d.knownIdentity(), []int{}
-	if d.listed(d.policy.Block, who) {
+	if d.isListed(d.policy.Block, who) {
 		return "blocked"
 	}
 	for i := range d.policy.Rules {
@@ -196,11 +196,11 @@ func (d *drawnCase) answer() string {
 		return d.policy.Rules[i].Missing == policy.MissingSkip && lacksProperty(&d.policy.Rules[i], who)
 	})
 	var said []string
-	exempt := d.listed(d.policy.Exempt, who)
+	exempt := d.isListed(d.policy.Exempt, who)
 	for _, i := range competing {
 		r := &d.policy.Rules[i]
 		loses := (r.Group != "" || d.policy.Enforce == policy.EnforceFirst) && slices.ContainsFunc(competing, func(j int) bool {
-			return d.policy.Rules[j].Group == r.Group && d.winsBefore(j, i)
+			return d.policy.Rules[j].Group == r.Group && d.precedes(j, i)
 		})
 		if !loses {
 			said = append(said, r.Name+":"+d.limitOf(r, who, exempt))

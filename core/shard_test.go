@@ -68,7 +68,7 @@ func (f *fleet) wantNeverOver(text string) {
 		units := int64(0)
 		for _, u := range f.had.used[i:] {
 			units += u.units
-			if refilled := tokensGained(l, u.at-f.had.used[i].at); units > l.Capacity()+refilled {
+			if refilled := countGained(l, u.at-f.had.used[i].at); units > l.Capacity()+refilled {
 				f.t.Fatalf("%s: %d units within %s", text, units, u.at-f.had.used[i].at)
 			}
 		}
@@ -236,8 +236,8 @@ func TestShardsOfManyClients(t *testing.T) {
 // TestTheNumberOfShardsChanges: changing the number of shards admits, once, at most the additional
 // units stated in docs/guides/leases.md, even while processes with both numbers run.
 func TestTheNumberOfShardsChanges(t *testing.T) {
-	for _, c := range []struct{ from, to, besides int }{{4, 8, 40}, {8, 4, 40}, {2, 16, 70}, {16, 2, 70}, {0, 4, 80}, {4, 0, 80}, {4, 4, 0}} {
-		f := newFleet(t, 1, policy.Rule{Shards: c.from, Limits: limittest.All(t, "80/1h fw")})
+	for _, c := range []struct{ newAttributes, to, besides int }{{4, 8, 40}, {8, 4, 40}, {2, 16, 70}, {16, 2, 70}, {0, 4, 80}, {4, 0, 80}, {4, 4, 0}} {
+		f := newFleet(t, 1, policy.Rule{Shards: c.newAttributes, Limits: limittest.All(t, "80/1h fw")})
 		f.nodes = append(f.nodes, newFleet(t, 1, policy.Rule{Shards: c.to, Limits: limittest.All(t, "80/1h fw")}).nodes...)
 		for range 160 {
 			f.ask(0, get("192.0.2.1", "/"))
@@ -246,7 +246,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 			f.ask(1-turn/20%2, get("192.0.2.1", "/"))
 		}
 		if n := len(f.had.used); n != 80+c.besides {
-			t.Errorf("from %d to %d: %d let through, want %d", c.from, c.to, n, 80+c.besides)
+			t.Errorf("from %d to %d: %d let through, want %d", c.newAttributes, c.to, n, 80+c.besides)
 		}
 	}
 }
@@ -329,24 +329,24 @@ func TestShardsInHeaders(t *testing.T) {
 // part can hold the rule's costs.
 func TestShardsOfAClientsOwn(t *testing.T) {
 	for _, c := range []struct {
-		own    string
-		cost   int64
-		shards int
-		part   string
-		whole  string
+		parseOwnLimits string
+		cost           int64
+		shards         int
+		part           string
+		whole          string
 	}{
-		{own: "800/1m", cost: 1, shards: 8, part: "100/1m", whole: "800/1m"},
-		{own: "1001/1m", cost: 1, shards: 8, part: "125/1m", whole: "1001/1m"},
-		{own: "15/1m", cost: 1, shards: 5, part: "3/1m", whole: "15/1m"},
-		{own: "7/1m", cost: 1, shards: 7, part: "1/1m", whole: "7/1m"},
-		{own: "97/1m", cost: 1, part: "97/1m", whole: "97/1m"},
-		{own: "1/1m", cost: 1, part: "1/1m", whole: "1/1m"},
-		{own: "800/1m", cost: 300, shards: 2, part: "400/1m", whole: "800/1m"},
-		{own: "800/1m", cost: 500, part: "800/1m", whole: "800/1m"},
-		{own: "800/1m burst 15", cost: 1, shards: 5, part: "160/1m burst 3", whole: "800/1m burst 15"},
-		{own: "800/day", cost: 1, shards: 8, part: "100/day", whole: "800/day"},
+		{parseOwnLimits: "800/1m", cost: 1, shards: 8, part: "100/1m", whole: "800/1m"},
+		{parseOwnLimits: "1001/1m", cost: 1, shards: 8, part: "125/1m", whole: "1001/1m"},
+		{parseOwnLimits: "15/1m", cost: 1, shards: 5, part: "3/1m", whole: "15/1m"},
+		{parseOwnLimits: "7/1m", cost: 1, shards: 7, part: "1/1m", whole: "7/1m"},
+		{parseOwnLimits: "97/1m", cost: 1, part: "97/1m", whole: "97/1m"},
+		{parseOwnLimits: "1/1m", cost: 1, part: "1/1m", whole: "1/1m"},
+		{parseOwnLimits: "800/1m", cost: 300, shards: 2, part: "400/1m", whole: "800/1m"},
+		{parseOwnLimits: "800/1m", cost: 500, part: "800/1m", whole: "800/1m"},
+		{parseOwnLimits: "800/1m burst 15", cost: 1, shards: 5, part: "160/1m burst 3", whole: "800/1m burst 15"},
+		{parseOwnLimits: "800/day", cost: 1, shards: 8, part: "100/day", whole: "800/day"},
 	} {
-		who := &knownClient{&policy.Identity{Kind: "user", ID: "u", Overrides: own(t, map[string]string{"r": c.own, "*": "6/1m"})}, policy.CredentialValid}
+		who := &knownClient{&policy.Identity{Kind: "user", ID: "u", Overrides: parseOwnLimits(t, map[string]string{"r": c.parseOwnLimits, "*": "6/1m"})}, policy.CredentialValid}
 		policy := policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who}},
 			Rules: []policy.Rule{{Name: "r", Shards: 8, Limits: limittest.All(t, "80000/1m"), Cost: []policy.Cost{{N: c.cost}}},
 				{Name: "s", Shards: 4, Limits: limittest.All(t, "80000/1m")}, {Name: "t", Limits: limittest.All(t, "9/1m")}}}
@@ -358,7 +358,7 @@ func TestShardsOfAClientsOwn(t *testing.T) {
 			checks := plan.Checks()
 			if len(checks) != 3 || checks[0].Limit.String() != c.part || plan.asked[0].limit.wholeLimit().String() != c.whole ||
 				checks[1].Limit.String() != "2/1m" || checks[2].Limit.String() != "6/1m" || int(plan.uses[0].shards) != c.shards {
-				t.Errorf("%s, cost %d: %s, %s and %s over %d", c.own, c.cost, checks[0].Limit, checks[1].Limit, checks[2].Limit, plan.uses[0].shards)
+				t.Errorf("%s, cost %d: %s, %s and %s over %d", c.parseOwnLimits, c.cost, checks[0].Limit, checks[1].Limit, checks[2].Limit, plan.uses[0].shards)
 			}
 		}
 	}
@@ -368,7 +368,7 @@ func TestShardsOfAClientsOwn(t *testing.T) {
 // that a response can cause.
 func TestShardsOfOwnLimitsHoldEveryCharge(t *testing.T) {
 	for own1, want := range map[string]int{"800/1m fw": 8, "100/1m fw": 4, "40/1m fw": 0, "5/1m fw": 0, "50/1m burst 800": 2, "800/1m burst 50": 2} {
-		who := &knownClient{&policy.Identity{Kind: "user", ID: "u", Overrides: own(t, map[string]string{"r": own1})}, policy.CredentialValid}
+		who := &knownClient{&policy.Identity{Kind: "user", ID: "u", Overrides: parseOwnLimits(t, map[string]string{"r": own1})}, policy.CredentialValid}
 		rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who}}, Rules: []policy.Rule{{Name: "r", Shards: 8,
 			Limits: limittest.All(t, "80000/1m"), CostAfter: &policy.CostAfter{Header: "X-Cost", Estimate: 1, Max: 25}}}})
 		a := get("192.0.2.1", "/")

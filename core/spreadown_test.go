@@ -82,7 +82,7 @@ func TestShardsOfOwnLimitsNeverOver(t *testing.T) {
 // TestShardsWithOwnLimits: clients whose own limits deny earlier than the rule's do not use up
 // turns of other clients, which get the whole limit.
 func TestShardsWithOwnLimits(t *testing.T) {
-	low := &policy.Identity{Kind: "user", ID: "low", Overrides: own(t, map[string]string{"all": "80/1h fw"})}
+	low := &policy.Identity{Kind: "user", ID: "low", Overrides: parseOwnLimits(t, map[string]string{"all": "80/1h fw"})}
 	tier := &policy.Identity{Kind: "user", ID: "tier", Tier: "free"}
 	for what, other := range map[string]*policy.Identity{"own": low, "tier": tier} {
 		c := newOwnClients(t, policy.Rule{Shards: 8, Limits: limittest.All(t, "800/1h fw"),

@@ -25,8 +25,8 @@ func ofTier(tier string) *client {
 	return &client{peer: netip.MustParseAddr("192.0.2.1"), attr: map[string]string{"tier": tier}}
 }
 
-// The function own parses a client's own limits; "unlimited" alone means no limit.
-func own(tb testing.TB, byRule map[string]string) *policy.Overrides {
+// The function parseOwnLimits parses a client's own limits; "unlimited" alone means no limit.
+func parseOwnLimits(tb testing.TB, byRule map[string]string) *policy.Overrides {
 	tb.Helper()
 	sets := map[string]policy.LimitSet{}
 	for rule, text := range byRule {
@@ -214,7 +214,7 @@ func TestLimitsOfAgainstOracle(t *testing.T) {
 		if text := texts["star"]; text != "" {
 			mine["*"] = text
 		}
-		who := knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Overrides: own(t, mine)}, policy.CredentialValid}
+		who := knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Overrides: parseOwnLimits(t, mine)}, policy.CredentialValid}
 		isGold := random.IntN(2) == 0
 		if isGold {
 			who.identity.Tier = "gold"

@@ -87,16 +87,16 @@ func alertNames(t *testing.T) (all []string) {
 // accepts tokens of a signer.
 func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, trusted *signer) *process {
 	t.Helper()
-	file, set := renamed(t, filepath.Join(t.TempDir(), "policy.yaml")), filepath.Join(t.TempDir(), "keys.json")
+	file, set := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml")), filepath.Join(t.TempDir(), "keys.json")
 	writeFile(t, set, `{"keys":[`+trusted.JWK+`]}`)
 	file.edit(strings.Replace(policyWith(keys, "true"), "identify: [", "events: {denied: all}\nidentify: [{jwt: {jwks_file: "+set+"}}, ", 1))
 	return startCaddy(t, strings.Replace(watchedCaddyfile, "directory\n", "directory\n\t\tevents_to /dev/full\n", 1), "PENSTOCK_REDIS="+redis.URL(),
 		"POLICY="+file.path)
 }
 
-// The function provoked returns the alerts that TestAlertsFire provokes, first with and then
+// The function provokedAlerts returns the alerts that TestAlertsFire provokes, first with and then
 // without Redis. The test fails unless these are all alerts.
-func provoked(t *testing.T) (withRedis, without []string) {
+func provokedAlerts(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
 		"PenstockCaddyConfigRefused", "PenstockRedisMemory", "PenstockRedisClients", "PenstockRedisRejectedConnections", "PenstockRedisEvictedKeys",
@@ -113,7 +113,7 @@ func provoked(t *testing.T) (withRedis, without []string) {
 // TestAlertsFire provokes the condition of every alert rule on real servers.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
-	withRedis, without := provoked(t)
+	withRedis, without := provokedAlerts(t)
 	keys := newKeysFile(t, map[string]string{"ann": "", "bob": ""})
 	redis, alone := redistest.StartTCP(t), redistest.StartAlone(t)
 	command := func(server *redistest.Server, words ...any) {

@@ -45,14 +45,14 @@ func unfinishedStreams(a *attackRun) {
 				func(s *streams) { _ = s.framer.WriteRawFrame(http2.FrameData, 0x8, 1, []byte{0xff, 'x'}) },
 				func(s *streams) {}, // the connection is closed
 			} {
-				a.unfinishedStream(length, leave)
+				a.leaveStream(length, leave)
 			}
 		}
 	}
 }
 
-// unfinishedStream sends the start of a request with a body, and leaves it.
-func (a *attackRun) unfinishedStream(length []string, leave func(s *streams)) {
+// leaveStream sends the start of a request with a body, and leaves it.
+func (a *attackRun) leaveStream(length []string, leave func(s *streams)) {
 	a.sent++
 	s, err := a.newStreams()
 	if err != nil {

@@ -18,22 +18,22 @@ var addressAttacks = []attack{
 	{name: "addresses before that of a trusted hop", path: "/each", limit: 5, strict: true, run: func(a *attackRun) {
 		for i := range 30 {
 			for _, chain := range []string{"203.0.113.%d, ", "203.0.113.%d,203.0.113.%[1]d,", "garbage%d, ", "[2001:db8::%d]:80, ", ",,,%d,", "203.0.113.%d\r\nX-Forwarded-For: "} {
-				a.each(a.request(http.MethodGet, "/each", "X-Forwarded-For: "+fmt.Sprintf(chain, i)+a.forwarded()+"\r\nConnection: close\r\n"))
+				a.each(a.request(http.MethodGet, "/each", "X-Forwarded-For: "+fmt.Sprintf(chain, i)+a.newForwarded()+"\r\nConnection: close\r\n"))
 			}
 		}
-	}, plain: (*attackRun).plainlyForwarded},
+	}, plain: (*attackRun).sendForwarded},
 	{name: "spellings of one address", path: "/each", limit: 5, strict: true, run: func(a *attackRun) {
-		address := netip.MustParseAddr(a.forwarded()).As4()
-		dotted, hex := a.forwarded(), fmt.Sprintf("%02x%02x:%02x%02x", address[0], address[1], address[2], address[3])
+		address := netip.MustParseAddr(a.newForwarded()).As4()
+		dotted, hex := a.newForwarded(), fmt.Sprintf("%02x%02x:%02x%02x", address[0], address[1], address[2], address[3])
 		for _, spelt := range []string{dotted, dotted + ":1234", "::ffff:" + dotted, "[::ffff:" + dotted + "]", "[::ffff:" + dotted + "]:443", "::ffff:" + hex,
 			"0:0:0:0:0:ffff:" + hex, " " + dotted + " ", dotted + "\t"} {
 			for range 4 {
 				a.each(a.request(http.MethodGet, "/each", "X-Forwarded-For: "+spelt+"\r\nConnection: close\r\n"))
 			}
 		}
-	}, plain: (*attackRun).plainlyForwarded},
+	}, plain: (*attackRun).sendForwarded},
 	{name: "addresses of IPv6 within one /64", path: "/each", limit: 5, strict: true, run: func(a *attackRun) {
-		for range many(200, 2_000) {
+		for range chooseLength(200, 2_000) {
 			address := fmt.Sprintf("2001:db8:%x:2:%x:%x:%x:%x", a.number, a.random.IntN(1<<16), a.random.IntN(1<<16), a.random.IntN(1<<16), a.random.IntN(1<<16))
 			a.each(a.request(http.MethodGet, "/each", "X-Forwarded-For: "+address+"\r\nConnection: close\r\n"))
 		}
@@ -51,13 +51,13 @@ func forwardedSpellings(address string) (fields []string) {
 	return append(fields, "Forwarded: for="+address+"\r\n", `Forwarded: for="[2001:db8::%d]:1"`+"\r\n", "Via: 1.1 "+address+"\r\n")
 }
 
-// The method forwarded returns an address for this row, as the trusted hop reports it.
-func (a *attackRun) forwarded() string {
+// The method newForwarded returns an address for this row, as the trusted hop reports it.
+func (a *attackRun) newForwarded() string {
 	return fmt.Sprintf("198.51.%d.%d", a.number/250, a.number%250+1)
 }
 
-// plainlyForwarded sends one plain request as the client with that address.
-func (a *attackRun) plainlyForwarded() int { return a.askAs(a.forwarded()) }
+// sendForwarded sends one plain request as the client with that address.
+func (a *attackRun) sendForwarded() int { return a.askAs(a.newForwarded()) }
 
 func (a *attackRun) askAs(address string) int {
 	status, _ := a.exchange(a.request(http.MethodGet, a.attack.path, "X-Forwarded-For: "+address+"\r\nConnection: close\r\n"))

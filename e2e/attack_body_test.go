@@ -27,7 +27,7 @@ var bodyAttacks = []attack{
 	// Three of the answers report that the request costs nothing, which the upstream is permitted
 	// to do.
 	{name: "answers of a hostile upstream", path: "/odd/x", limit: 5, slack: 3, loses: true, fronts: settling, run: func(a *attackRun) {
-		for _, name := range slices.Sorted(oddNames) {
+		for _, name := range slices.Sorted(yieldNames) {
 			a.each(a.request(http.MethodGet, "/odd/"+strings.ReplaceAll(name, " ", "-"), "Connection: close\r\n"))
 		}
 	}},
@@ -57,7 +57,7 @@ var bodyAttacks = []attack{
 				a.each(a.request(http.MethodGet, "/keyed", "X-Id: "+a.id+"\r\nConnection: "+drop+"\r\nConnection: close\r\n"))
 			}
 		}
-	}, plain: (*attackRun).plainlyKeyed},
+	}, plain: (*attackRun).sendKeyed},
 	{name: "another method, path or host in a field", path: "/each", limit: 5, run: func(a *attackRun) {
 		for _, fields := range []string{"X-HTTP-Method-Override: PUT\r\n", "X-HTTP-Method: PUT\r\n", "X-Method-Override: PUT\r\n", "X-Original-URL: /beside\r\n", "X-Rewrite-URL: /beside\r\n",
 			"X-Forwarded-Host: other.example\r\n", "X-Forwarded-Path: /beside\r\n", "X-Envoy-Original-Path: /beside\r\n", "X-Envoy-Internal: true\r\n",
@@ -68,8 +68,8 @@ var bodyAttacks = []attack{
 	}},
 }
 
-// oddNames yields the names of the hostile upstream's answers.
-func oddNames(yield func(string) bool) {
+// yieldNames yields the names of the hostile upstream's answers.
+func yieldNames(yield func(string) bool) {
 	for name := range oddAnswers {
 		if !yield(name) {
 			return

@@ -43,7 +43,7 @@ rules:
 func startAttackedBridge(t *testing.T, policy, token string, rpc bool) *attackedBridge {
 	t.Helper()
 	b := &attackedBridge{address: freeport.Address(t), token: token}
-	args := []string{"bridge", "--listen", b.address, "--policy", alternating(t, filepath.Join(t.TempDir(), "policy.yaml")).write(policy)}
+	args := []string{"bridge", "--listen", b.address, "--policy", newAlternatingFile(t, filepath.Join(t.TempDir(), "policy.yaml")).write(policy)}
 	if token != "" {
 		args = append(args, "--token", token)
 	}
@@ -148,7 +148,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 		t.Fatalf("%v: %+v", err, admitted)
 	}
 	receipt := admitted[0].Receipt
-	for range many(200, 20_000) {
+	for range chooseLength(200, 20_000) {
 		forged := []byte(receipt)
 		switch at := random.IntN(len(forged)); random.IntN(3) {
 		case 0:
@@ -166,7 +166,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 	var group sync.WaitGroup
 	for range 16 { // here many goroutines send the genuine receipt
 		group.Go(func() {
-			for range many(10, 200) {
+			for range chooseLength(10, 200) {
 				if _, err := b.call(version, zeroCost(receipt), zeroCost(receipt)); err != nil {
 					t.Error(err)
 				}
@@ -191,7 +191,7 @@ func TestAttacksOnTheBridgesForm(t *testing.T) {
 	ask := wire.Item{Kind: wire.KindAsk, Ask: wire.Ask{Path: "/each", Method: http.MethodGet, Peer: netip.MustParseAddr("192.0.2.7")}}
 	good, before := wire.AppendCall(nil, version), b.residentKB()
 	good = wire.AppendItem(good, &ask)
-	for range many(1_000, 50_000) {
+	for range chooseLength(1_000, 50_000) {
 		body := bytes.Clone(good)
 		for range 1 + random.IntN(4) {
 			body[random.IntN(len(body))] = byte(random.IntN(256))

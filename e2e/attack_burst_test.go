@@ -18,12 +18,12 @@ var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
 // The variable bursts send many requests of one client at the same time.
 var bursts = []attack{
-	{name: "burst of 1", path: "/each", limit: 5, long: true, run: connecting(1)},
-	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: connecting(10)},
-	{name: "burst of 100 connections", path: "/each", limit: 5, inFlight: 100, run: connecting(100)},
-	{name: "burst of 1,000 connections", path: "/each", limit: 5, inFlight: 1_000, run: connecting(1_000)},
-	{name: "burst of 4,000 connections", path: "/each", limit: 5, long: true, inFlight: 4_000, run: connecting(4_000)},
-	{name: "burst of 10,000 connections", path: "/each", limit: 5, long: true, inFlight: 10_000, run: connecting(10_000)},
+	{name: "burst of 1", path: "/each", limit: 5, long: true, run: attackByConnections(1)},
+	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: attackByConnections(10)},
+	{name: "burst of 100 connections", path: "/each", limit: 5, inFlight: 100, run: attackByConnections(100)},
+	{name: "burst of 1,000 connections", path: "/each", limit: 5, inFlight: 1_000, run: attackByConnections(1_000)},
+	{name: "burst of 4,000 connections", path: "/each", limit: 5, long: true, inFlight: 4_000, run: attackByConnections(4_000)},
+	{name: "burst of 10,000 connections", path: "/each", limit: 5, long: true, inFlight: 10_000, run: attackByConnections(10_000)},
 	{name: "burst of 20 x 200 streams", path: "/each", limit: 5, inFlight: 4_000, run: streaming(20, 200)},
 	{name: "burst of 32 x 240 streams", path: "/each", limit: 5, long: true, inFlight: 7_680, run: streaming(32, 240)},
 	{name: "burst of 4 x 500 streams", path: "/each", limit: 5, long: true, inFlight: 2_000, run: streaming(4, 500)},
@@ -40,21 +40,21 @@ var bursts = []attack{
 	{name: "pipelining of 500 over one connection", path: "/each", limit: 5, run: func(a *attackRun) { a.pipeline(1, 500) }},
 	{name: "pipelining of 200 over each of 20 connections", path: "/each", limit: 5, long: true, inFlight: 20, run: func(a *attackRun) { a.pipeline(20, 200) }},
 	{name: "steady load over 16 connections", path: "/each", limit: 5, inFlight: 16, run: func(a *attackRun) {
-		a.steadyLoad(16, many(300, 5_000), func(int) (from, fields string) { return a.from, "" })
+		a.steadyLoad(16, chooseLength(300, 5_000), func(int) (from, fields string) { return a.from, "" })
 	}},
 }
 
-// The function many returns short under make test, and long under make attack.
-func many(short, long int) int {
+// The function chooseLength returns short under make test, and long under make attack.
+func chooseLength(short, long int) int {
 	if *allAttacks {
 		return long
 	}
 	return short
 }
 
-// The function connecting returns an attack with n connections that send one request each. It uses
-// fewer if the limit on open files requires it.
-func connecting(n int) func(a *attackRun) {
+// The function attackByConnections returns an attack with n connections that send one request each.
+// It uses fewer if the limit on open files requires it.
+func attackByConnections(n int) func(a *attackRun) {
 	return func(a *attackRun) {
 		var files syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -67,7 +67,7 @@ func connecting(n int) func(a *attackRun) {
 			n = most
 		}
 		text := a.request(http.MethodGet, a.attack.path, "Connection: close\r\n")
-		a.burst(n, func(int) string { return text })
+		a.sendBurst(n, func(int) string { return text })
 	}
 }
 

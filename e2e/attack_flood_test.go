@@ -14,13 +14,13 @@ const floodName = "flood-"
 // The variable floods send requests in flight whose counters are all different and new, so that
 // a node cannot answer them from memory.
 var floods = []attack{
-	{name: "flood of 16 x 250 made-up names", path: "/keyed", limit: 3, inFlight: 4_000, run: flooding(16, 250), admits: isNoFlood, plain: (*attackRun).plainlyKeyed},
-	{name: "flood of 32 x 250 made-up names", path: "/keyed", limit: 3, long: true, inFlight: 8_000, run: flooding(32, 250), admits: isNoFlood,
-		plain: (*attackRun).plainlyKeyed},
+	{name: "flood of 16 x 250 made-up names", path: "/keyed", limit: 3, inFlight: 4_000, run: attackByCounters(16, 250), admits: isNoFlood, plain: (*attackRun).sendKeyed},
+	{name: "flood of 32 x 250 made-up names", path: "/keyed", limit: 3, long: true, inFlight: 8_000, run: attackByCounters(32, 250), admits: isNoFlood,
+		plain: (*attackRun).sendKeyed},
 }
 
-// The function flooding returns an attack with as many new counters as requests.
-func flooding(connections, each int) func(a *attackRun) {
+// The function attackByCounters returns an attack with as many new counters as requests.
+func attackByCounters(connections, each int) func(a *attackRun) {
 	return func(a *attackRun) {
 		a.streamBurst(connections, each, func(i int) []string { return []string{"x-id", fmt.Sprint(floodName, a.number, "-", i)} })
 	}

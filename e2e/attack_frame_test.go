@@ -16,17 +16,17 @@ import (
 
 // frameAttacks send HTTP/2 frames, and hold connections open.
 var frameAttacks = []attack{
-	{name: "streams that are reset at once", path: "/each", limit: 5, loses: true, inFlight: 100, run: func(a *attackRun) { a.resetStreams(4, many(500, 5_000)) }},
+	{name: "streams that are reset at once", path: "/each", limit: 5, loses: true, inFlight: 100, run: func(a *attackRun) { a.resetStreams(4, chooseLength(500, 5_000)) }},
 	{name: "headers that never end (CONTINUATION)", path: "/each", limit: 5, inFlight: 4, loses: true, run: (*attackRun).endlessHeaders},
 	{name: "frames that are out of order", path: "/each", limit: 5, loses: true, run: (*attackRun).oddFrames},
 	{name: "pings, settings and window updates by the thousand", path: "/each", limit: 5, inFlight: 4, run: (*attackRun).floodFrames},
-	{name: "pseudo fields twice, or behind others", path: "/each", limit: 5, run: (*attackRun).oddFields},
-	{name: "2,000 prefaces that are followed by nothing", path: "/each", limit: 5, inFlight: 2_000, run: func(a *attackRun) { a.hold(many(500, 2_000), http2.ClientPreface+emptySettings) }},
+	{name: "pseudo fields twice, or behind others", path: "/each", limit: 5, run: (*attackRun).sendOddFields},
+	{name: "2,000 prefaces that are followed by nothing", path: "/each", limit: 5, inFlight: 2_000, run: func(a *attackRun) { a.hold(chooseLength(500, 2_000), http2.ClientPreface+emptySettings) }},
 	{name: "headers that come a byte at a time", path: "/each", limit: 5, inFlight: 500, run: func(a *attackRun) {
-		a.hold(many(200, 2_000), "GET /each HTTP/1.1\r\nHost: attacked.example\r\nX-Slow: ")
+		a.hold(chooseLength(200, 2_000), "GET /each HTTP/1.1\r\nHost: attacked.example\r\nX-Slow: ")
 	}},
 	{name: "bodies that come a byte at a time", path: "/each", limit: 5, inFlight: 500, run: func(a *attackRun) {
-		a.hold(many(200, 2_000), "POST /each HTTP/1.1\r\nHost: attacked.example\r\nContent-Length: 100000\r\n\r\n")
+		a.hold(chooseLength(200, 2_000), "POST /each HTTP/1.1\r\nHost: attacked.example\r\nContent-Length: 100000\r\n\r\n")
 	}},
 }
 
@@ -120,7 +120,7 @@ func (a *attackRun) oddFrames() {
 
 // floodFrames sends frames that are cheap to send.
 func (a *attackRun) floodFrames() {
-	n := many(2_000, 50_000)
+	n := chooseLength(2_000, 50_000)
 	for range 4 {
 		s, err := a.newStreams()
 		if err != nil {
@@ -141,8 +141,8 @@ func (a *attackRun) floodFrames() {
 	}
 }
 
-// oddFields sends header blocks that are malformed or ambiguous.
-func (a *attackRun) oddFields() {
+// sendOddFields sends header blocks that are malformed or ambiguous.
+func (a *attackRun) sendOddFields() {
 	for _, fields := range [][]string{
 		{":path", "/beside"}, {"x-a", "b", ":path", "/beside"}, {":path", ""}, {":authority", "other.example"}, {"host", "other.example"}, {":unknown", "x"},
 		{"X-Upper", "x"}, {"connection", "close"}, {"transfer-encoding", "chunked"}, {"te", "gzip"}, {"x-a", "b\r\nx-b: c"}, {"x-a\r\nhost", "b"}, {"x-a", "\x00"}, {"", "x"},
@@ -167,7 +167,7 @@ func (a *attackRun) hold(n int, text string) {
 	a.sent += len(held)
 	pace := time.NewTicker(300 * time.Millisecond)
 	defer pace.Stop()
-	for range many(3, 20) {
+	for range chooseLength(3, 20) {
 		<-pace.C
 		for _, c := range held {
 			_, _ = io.WriteString(c, "x")

@@ -64,8 +64,8 @@ func (f *front) resident() map[string]int {
 	return all
 }
 
-// The method ended names the processes that have ended.
-func (f *front) ended() (names []string) {
+// The method endedProcesses names the processes that have ended.
+func (f *front) endedProcesses() (names []string) {
 	for name, s := range f.parts {
 		select {
 		case <-s.done:
@@ -76,8 +76,8 @@ func (f *front) ended() (names []string) {
 	return names
 }
 
-// The method logged returns the logs of Penstock's processes, without those of Envoy itself.
-func (f *front) logged() string {
+// The method readLogs returns the logs of Penstock's processes, without those of Envoy itself.
+func (f *front) readLogs() string {
 	var text strings.Builder
 	for _, name := range []string{"Caddy", "bridge", moduleProcess} {
 		if s := f.parts[name]; s != nil {

@@ -19,14 +19,14 @@ import (
 
 // http3Attacks send HTTP/3 that no library would send.
 var http3Attacks = []attack{
-	{name: "request targets over HTTP 3", path: "/admin/x", limit: 3, admits: asAdmin, fronts: quicFronts, run: func(a *attackRun) {
+	{name: "request targets over HTTP 3", path: "/admin/x", limit: 3, admits: isTakenForAdmin, fronts: quicFronts, run: func(a *attackRun) {
 		a.rawTargets(append([]string{"/admin/ x", "/y/../admin/\x7f"}, pathSpellings...), http.MethodGet)
 		a.rawTargets(rawTargets("/admin/x"), http.MethodGet, http.MethodOptions, http.MethodConnect)
 	}},
-	{name: "request targets of what is blocked over HTTP 3", path: "/shut/x", limit: 0, admits: servedBelow("/shut"), fronts: quicFronts,
+	{name: "request targets of what is blocked over HTTP 3", path: "/shut/x", limit: 0, admits: isServedBelow("/shut"), fronts: quicFronts,
 		run: func(a *attackRun) { a.rawTargets(rawTargets("/shut/x"), http.MethodGet, http.MethodConnect) }},
-	{name: "spellings of a host over HTTP 3", path: "/host", limit: 3, admits: asLimitedHost, fronts: quicFronts, run: rawHosts, plain: limitedHost},
-	{name: "spellings of a method over HTTP 3", path: "/post", limit: 3, admits: asPost, fronts: quicFronts, plain: plainPost, run: func(a *attackRun) {
+	{name: "spellings of a host over HTTP 3", path: "/host", limit: 3, admits: isLimitedHost, fronts: quicFronts, run: rawHosts, plain: limitedHost},
+	{name: "spellings of a method over HTTP 3", path: "/post", limit: 3, admits: isTakenForPost, fronts: quicFronts, plain: plainPost, run: func(a *attackRun) {
 		for _, method := range []string{"POST", "post", "Post", "pOST", "POST\t", " POST", "POST\x00", "\xffPOST", "POST,GET", ""} {
 			a.raw(headersOf(":method", method, ":scheme", "https", ":authority", a.rawHost(), ":path", a.attack.path))
 		}

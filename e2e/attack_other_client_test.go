@@ -98,7 +98,7 @@ func (b *otherClient) askTimes(n int) (c experience) {
 
 func (b *otherClient) ask(c *experience) {
 	begun := time.Now()
-	status, counted, err := b.once()
+	status, counted, err := b.sendOnce()
 	c.took = append(c.took, time.Since(begun))
 	what := ""
 	switch {
@@ -116,9 +116,9 @@ func (b *otherClient) ask(c *experience) {
 	}
 }
 
-// The method once sends one request. The request was counted if the answer has limit headers,
+// The method sendOnce sends one request. The request was counted if the answer has limit headers,
 // because a decision by on_error has none.
-func (b *otherClient) once() (status int, counted bool, err error) {
+func (b *otherClient) sendOnce() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+otherClientPath, nil)
 	if err != nil {
 		return 0, false, err

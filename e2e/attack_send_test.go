@@ -87,8 +87,9 @@ func (a *attackRun) each(requests ...string) {
 	}
 }
 
-// The method burst opens n connections, then sends one request over each of them at the same time.
-func (a *attackRun) burst(n int, text func(i int) string) {
+// The method sendBurst opens n connections, then sends one request over each of them at the same
+// time.
+func (a *attackRun) sendBurst(n int, text func(i int) string) {
 	connections := make([]net.Conn, n)
 	var dialing sync.WaitGroup
 	var next, failed atomic.Int64

@@ -11,29 +11,29 @@ import (
 
 // targetAttacks write the request target in other ways.
 var targetAttacks = []attack{
-	{name: "opaque request targets", path: "/admin/x", limit: 3, admits: asAdmin, run: opaqueTargets},
-	{name: "absolute, authority and asterisk request targets", path: "/admin/x", limit: 3, admits: asAdmin, run: otherTargets},
-	{name: "opaque request targets of what is blocked", path: "/shut/x", limit: 0, admits: servedBelow("/shut"), run: opaqueTargets},
+	{name: "opaque request targets", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: opaqueTargets},
+	{name: "absolute, authority and asterisk request targets", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: sendOtherTargets},
+	{name: "opaque request targets of what is blocked", path: "/shut/x", limit: 0, admits: isServedBelow("/shut"), run: opaqueTargets},
 	{name: "opaque request targets of a host", path: "/host", limit: 3, run: opaqueTargets,
-		admits: func(r *http.Request) bool { return servedBelow("/host")(r) && asLimitedHost(r) },
+		admits: func(r *http.Request) bool { return isServedBelow("/host")(r) && isLimitedHost(r) },
 		plain:  limitedHost},
-	{name: "spellings of a path", path: "/admin/x", limit: 3, admits: asAdmin, run: func(a *attackRun) {
+	{name: "spellings of a path", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: func(a *attackRun) {
 		for _, p := range pathSpellings {
 			a.each(a.request(http.MethodGet, p, "Connection: close\r\n"))
 		}
 	}},
-	{name: "encoded slashes in a path", path: "/admin/x", limit: 3, admits: asAdmin, run: func(a *attackRun) {
+	{name: "encoded slashes in a path", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: func(a *attackRun) {
 		for _, p := range []string{"/admin%2fx", "/admin%2Fx", "/.%2fadmin/x", "/y/..%2fadmin/x", "/y%2f..%2fadmin/x", "/%2fadmin/x", "/admin/..%2fadmin%2fx"} {
 			a.each(a.request(http.MethodGet, p, "Connection: close\r\n"))
 		}
 	}},
-	{name: "spellings of a path over HTTP 2", path: "/admin/x", limit: 3, admits: asAdmin, run: pathsOfStreams},
+	{name: "spellings of a path over HTTP 2", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: pathsOfStreams},
 	{name: "long paths that are slow to match", path: "/x/deep/y/end/z", limit: 3, inFlight: 50, loses: true, run: longPaths},
-	{name: "spellings of a host", path: "/host", limit: 3, admits: asLimitedHost, run: hostSpellings, plain: limitedHost},
-	{name: "spellings of a method", path: "/post", limit: 3, admits: asPost, run: methodSpellings, plain: plainPost},
+	{name: "spellings of a host", path: "/host", limit: 3, admits: isLimitedHost, run: hostSpellings, plain: limitedHost},
+	{name: "spellings of a method", path: "/post", limit: 3, admits: isTakenForPost, run: methodSpellings, plain: plainPost},
 	{name: "a header twice, folded, spelt otherwise", path: "/keyed", limit: 3, run: headerSpellings, admits: hasID,
-		plain: (*attackRun).plainlyKeyed},
-	{name: "a header with empty lines folded behind it", path: "/keyed", limit: 3, admits: hasID, plain: (*attackRun).plainlyKeyed, run: func(a *attackRun) {
+		plain: (*attackRun).sendKeyed},
+	{name: "a header with empty lines folded behind it", path: "/keyed", limit: 3, admits: hasID, plain: (*attackRun).sendKeyed, run: func(a *attackRun) {
 		for n := range 15 {
 			a.each(a.request(http.MethodGet, "/keyed", "X-Id: "+a.id+strings.Repeat("\r\n ", n)+"\r\nConnection: close\r\n"))
 		}
@@ -70,7 +70,7 @@ var targetAttacks = []attack{
 			a.stream(http.MethodGet, "/each", "authorization", "Bearer "+odd)
 		}
 	}},
-	{name: "bytes that are not UTF-8 in a path", path: "/admin/x", limit: 3, admits: asAdmin, run: func(a *attackRun) {
+	{name: "bytes that are not UTF-8 in a path", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: func(a *attackRun) {
 		for i := range 20 {
 			a.each(a.request(http.MethodGet, fmt.Sprintf("/admin/\xff%c", 0x80+i), "Connection: close\r\n"))
 		}
@@ -91,8 +91,8 @@ func opaqueTargets(a *attackRun) {
 	}
 }
 
-// otherTargets sends the other target forms of RFC 9112, and targets that resemble them.
-func otherTargets(a *attackRun) {
+// sendOtherTargets sends the other target forms of RFC 9112, and targets that resemble them.
+func sendOtherTargets(a *attackRun) {
 	for _, target := range []string{"http://attacked.example/admin/x", "HTTP://attacked.example/admin/x", "https://attacked.example/admin/x",
 		"http://user:password@attacked.example/admin/x", "http://attacked.example:80/admin/x", "http:///admin/x", "http://[::1]/admin/x",
 		"//attacked.example/admin/x", "///admin/x", "http://attacked.example//admin/x", "http://attacked.example/y/../admin/x", "*", "attacked.example:80",
@@ -104,13 +104,13 @@ func otherTargets(a *attackRun) {
 	}
 }
 
-// servedBelow returns a predicate for requests that a server would serve at path or below it.
-func servedBelow(path string) func(r *http.Request) bool {
+// isServedBelow returns a predicate for requests that a server would serve at path or below it.
+func isServedBelow(path string) func(r *http.Request) bool {
 	return func(r *http.Request) bool { return r.URL.Path == path || strings.HasPrefix(r.URL.Path, path+"/") }
 }
 
-// pathSpellings are ways to write a path below /admin. The function asAdmin reports which of them
-// some server would serve as such a path.
+// pathSpellings are ways to write a path below /admin. The function isTakenForAdmin reports which
+// of them some server would serve as such a path.
 var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "/%61%64%6d%69%6e/x", "//admin/x", "///admin///x", "/./admin/x",
 	"/y/../admin/x", "/y/%2e%2e/admin/x", "/y/%2E./admin/x", "/admin/../admin/x", "/../admin/x", "/admin;a=b/x", "/admin/;/x", "/;/admin/x", "/y;/../admin/x",
 	"/y/..;/admin/x", `/admin\x`, `\admin\x`, `/y\..\admin/x`, `/y/..\admin/x`, "/%5cadmin%5cx", "/admin%5cx", "/admin/x%00", "/admin/%00", "/admin/x?y", "/admin?x", "/admin#x",
@@ -150,8 +150,8 @@ func longPaths(a *attackRun) {
 	deep := "/" + strings.Repeat("deep/", 5<<10) + "end/x"
 	for _, p := range []string{long, deep, strings.Repeat(`/deep;\end`, 4<<10)} {
 		text := a.request(http.MethodGet, p, "Connection: close\r\n")
-		for range many(1, 4) {
-			a.burst(connections, func(int) string { return text })
+		for range chooseLength(1, 4) {
+			a.sendBurst(connections, func(int) string { return text })
 		}
 	}
 }
@@ -174,9 +174,9 @@ func hostSpellings(a *attackRun) {
 	}
 }
 
-// asLimitedHost reports whether a server would take the host for the limited one: in any case, with
+// isLimitedHost reports whether a server would take the host for the limited one: in any case, with
 // a port or a trailing dot.
-func asLimitedHost(r *http.Request) bool {
+func isLimitedHost(r *http.Request) bool {
 	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
 	host = strings.TrimSuffix(host, ".")
 	return host == "limited.example" || strings.HasSuffix(host, ".limited.example")
@@ -189,10 +189,10 @@ func methodSpellings(a *attackRun) {
 	}
 }
 
-// asPost reports whether a server that ignores letter case would take the method for POST. If the
-// server honours header fields that override the method, the policy must match them: see
+// isTakenForPost reports whether a server that ignores letter case would take the method for POST.
+// If the server honours header fields that override the method, the policy must match them: see
 // docs/explanation/what-an-attacker-may-try.md.
-func asPost(r *http.Request) bool { return strings.EqualFold(r.Method, http.MethodPost) }
+func isTakenForPost(r *http.Request) bool { return strings.EqualFold(r.Method, http.MethodPost) }
 
 func plainPost(a *attackRun) int {
 	status, _ := a.exchange("POST /post HTTP/1.1\r\nHost: " + a.host + "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -234,7 +234,7 @@ func hasRowKey(r *http.Request) bool {
 	return found && strings.Trim(number, "0123456789 \t") == ""
 }
 
-func (a *attackRun) plainlyKeyed() int {
+func (a *attackRun) sendKeyed() int {
 	status, _ := a.exchange(a.request(http.MethodGet, "/keyed", "X-Id: "+a.id+"\r\nConnection: close\r\n"))
 	return status
 }

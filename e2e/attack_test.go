@@ -138,7 +138,7 @@ func TestAttacks(t *testing.T) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			for i := range attacks {
 				row := &attacks[i]
-				if !row.on(f) {
+				if !row.includes(f) {
 					continue
 				}
 				t.Run(strings.ReplaceAll(row.name, " ", "-"), func(t *testing.T) {
@@ -184,8 +184,8 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// The method on reports whether this run of the tests includes the row on front f.
-func (row *attack) on(f *front) bool {
+// The method includes reports whether this run of the tests includes the row on front f.
+func (row *attack) includes(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
 	}
@@ -208,7 +208,7 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	by := newOtherClient(t, f, loopback(2*attackers+2))
 	up.begin(row.admits)
 	before, begun := f.resident(), time.Now()
-	logged, memory := f.logged(), f.watchMemory()
+	logged, memory := f.readLogs(), f.watchMemory()
 	defer memory.stop()
 	by.start()
 	row.run(a)
@@ -221,7 +221,7 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	o.total, o.targets = up.admitted(), up.seen()
 	o.after = by.askTimes(requestsAfter)
 	o.growthKB = growth(before, memory.stop())
-	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic")
+	o.ended, o.panicked = f.endedProcesses(), strings.Contains(f.readLogs()[len(logged):], "panic")
 	o.said = a.said
 	return o
 }
@@ -261,7 +261,7 @@ func (a *attackRun) sendPlain() int {
 // The method assert checks the conditions that must hold after any attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
-	t.Log(o.text())
+	t.Log(o.summarize())
 	report := func(format string, args ...any) {
 		t.Helper()
 		o.broken++
@@ -296,8 +296,8 @@ func (o *outcome) assert(t *testing.T) {
 	}
 }
 
-// text returns a one-line summary.
-func (o *outcome) text() string {
+// summarize returns a one-line summary.
+func (o *outcome) summarize() string {
 	var grown []string
 	for name, kb := range o.growthKB {
 		grown = append(grown, fmt.Sprintf("%s %+d MB", name, kb>>10))

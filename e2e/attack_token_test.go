@@ -19,10 +19,10 @@ import (
 // tokenAttacks send credentials that do not verify but are expensive to check.
 var tokenAttacks = []attack{
 	{name: "random signatures of ES384 over 200 connections", path: "/each", limit: 5, inFlight: 200, run: func(a *attackRun) {
-		a.steadyLoad(200, many(1_500, 10_000), func(int) (from, fields string) { return a.from, bearer(garbageToken("ES384", "p384", 96)) })
+		a.steadyLoad(200, chooseLength(1_500, 10_000), func(int) (from, fields string) { return a.from, bearer(garbageToken("ES384", "p384", 96)) })
 	}},
 	{name: "random signatures of RS256 by a key of 4,096 bits", path: "/each", limit: 5, inFlight: 64, run: func(a *attackRun) {
-		a.steadyLoad(64, many(500, 5_000), func(int) (from, fields string) { return a.from, bearer(garbageToken("RS256", "r4096", 512)) })
+		a.steadyLoad(64, chooseLength(500, 5_000), func(int) (from, fields string) { return a.from, bearer(garbageToken("RS256", "r4096", 512)) })
 	}},
 	{name: "random signatures from 20 addresses", path: "/each", limit: 20 * 5, loses: true, inFlight: 80, run: func(a *attackRun) {
 		addresses := make([]string, 20)
@@ -31,15 +31,15 @@ var tokenAttacks = []attack{
 			addresses[i] = loopback(2*attackers + 1)
 		}
 		addresses[0] = a.from
-		a.steadyLoad(80, many(1_000, 10_000), func(i int) (from, fields string) { return addresses[i%20], bearer(garbageToken("ES384", "p384", 96)) })
+		a.steadyLoad(80, chooseLength(1_000, 10_000), func(i int) (from, fields string) { return addresses[i%20], bearer(garbageToken("ES384", "p384", 96)) })
 	}},
 	{name: "tokens of 8 KB and of 60 KB", path: "/each", limit: 5, run: func(a *attackRun) {
 		for _, size := range []int{8 << 10, 60 << 10} {
-			a.steadyLoad(8, many(50, 500), func(int) (from, fields string) { return a.from, bearer(garbageToken("ES384", "p384", size)) })
+			a.steadyLoad(8, chooseLength(50, 500), func(int) (from, fields string) { return a.from, bearer(garbageToken("ES384", "p384", size)) })
 		}
 	}},
 	{name: "tokens with an unknown kid", path: "/each", limit: 5, inFlight: 16, run: func(a *attackRun) {
-		a.steadyLoad(16, many(200, 5_000), func(i int) (from, fields string) {
+		a.steadyLoad(16, chooseLength(200, 5_000), func(i int) (from, fields string) {
 			return a.from, bearer(garbageToken("ES384", fmt.Sprint("nobody-", i), 96))
 		})
 	}},
@@ -49,7 +49,7 @@ var tokenAttacks = []attack{
 		}
 	}},
 	{name: "unknown API keys", path: "/each", limit: 5, run: func(a *attackRun) {
-		a.steadyLoad(8, many(200, 2_000), func(i int) (from, fields string) {
+		a.steadyLoad(8, chooseLength(200, 2_000), func(i int) (from, fields string) {
 			return a.from, "X-API-Key: pk_0123456789abcdef" + fmt.Sprint(i) + "\r\n"
 		})
 	}},
@@ -61,7 +61,7 @@ var tokenAttacks = []attack{
 			}
 		}
 	}, plain: func(a *attackRun) int {
-		status, _ := a.exchange(a.request(http.MethodGet, "/each", "X-Forwarded-For: "+a.forwarded()+"\r\nConnection: close\r\n"+bearer("not.a.token")))
+		status, _ := a.exchange(a.request(http.MethodGet, "/each", "X-Forwarded-For: "+a.newForwarded()+"\r\nConnection: close\r\n"+bearer("not.a.token")))
 		return status
 	}},
 }

@@ -126,14 +126,14 @@ func streamCost(w http.ResponseWriter, r *http.Request) {
 
 // oddAnswers maps the names of a hostile upstream's answers to functions that send them.
 var oddAnswers = map[string]func(w http.ResponseWriter, r *http.Request){
-	"garbage":  oddCost("garbage"),
-	"negative": oddCost("-5"),
-	"infinite": oddCost("1e999"),
-	"nan":      oddCost("NaN"),
-	"overflow": oddCost("9223372036854775808"),
-	"zero":     oddCost("0", "0"),
-	"twice":    oddCost("1", "-100"),
-	"long":     oddCost(strings.Repeat("9", 8<<10)),
+	"garbage":  sendOddCost("garbage"),
+	"negative": sendOddCost("-5"),
+	"infinite": sendOddCost("1e999"),
+	"nan":      sendOddCost("NaN"),
+	"overflow": sendOddCost("9223372036854775808"),
+	"zero":     sendOddCost("0", "0"),
+	"twice":    sendOddCost("1", "-100"),
+	"long":     sendOddCost(strings.Repeat("9", 8<<10)),
 	"early":    func(w http.ResponseWriter, _ *http.Request) { writeEarly(w) },
 	"half": func(w http.ResponseWriter, _ *http.Request) {
 		hangUp(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-Co")
@@ -157,7 +157,7 @@ func answerOddly(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-func oddCost(costs ...string) func(w http.ResponseWriter, r *http.Request) {
+func sendOddCost(costs ...string) func(w http.ResponseWriter, r *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, c := range costs {
 			w.Header().Add("X-Cost", c)
@@ -212,11 +212,12 @@ func hangUp(w http.ResponseWriter, text string) {
 	_ = connection.Close()
 }
 
-// asAdmin reports whether some server would serve the request as a path below /admin. Such a server
-// decodes the path (including an encoded slash), resolves dots, joins slashes, reads a backslash as
-// a slash, drops parameters after a semicolon, ignores case, or does several of these. Other
-// servers compare only the beginning of the path, or read the text after two slashes as a host.
-func asAdmin(r *http.Request) bool { return readAsAdmin(r.URL.EscapedPath()) }
+// isTakenForAdmin reports whether some server would serve the request as a path below /admin. Such
+// a server decodes the path (including an encoded slash), resolves dots, joins slashes, reads a
+// backslash as a slash, drops parameters after a semicolon, ignores case, or does several of these.
+// Other servers compare only the beginning of the path, or read the text after two slashes as a
+// host.
+func isTakenForAdmin(r *http.Request) bool { return readAsAdmin(r.URL.EscapedPath()) }
 
 func readAsAdmin(escaped string) bool {
 	if host, ok := strings.CutPrefix(escaped, "//"); ok {

@@ -86,7 +86,7 @@ func TestCalendarWindows(t *testing.T) {
 		}
 		key := "rl1:who:" + map[string]string{"day": "daily", "week": "weekly", "month": "monthly", "year": "yearly"}[unit] +
 			":{ip:127.0.0.1}:" + unit + ":fw"
-		if got := used(t, redis, "*"+unit+":fw"); len(got) != 1 || got[key] != 3 {
+		if got := readUsed(t, redis, "*"+unit+":fw"); len(got) != 1 || got[key] != 3 {
 			t.Errorf("%s: counters %v, want 3 in %s", unit, got, key)
 		}
 		ends, err := redis.Client().PExpireTime(context.Background(), key).Result()

@@ -104,25 +104,26 @@ func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// The method anew sends a request over a new connection, which any worker may receive.
-func (d *directedEnvoy) anew(path, user string) (answer, error) {
+// The method askOnNewConnection sends a request over a new connection, which any worker may
+// receive.
+func (d *directedEnvoy) askOnNewConnection(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
 
 // status returns the status of an answer to a user.
 func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	t.Helper()
-	a, err := d.anew(path, user)
+	a, err := d.askOnNewConnection(path, user)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a.status
 }
 
-// The method holds sends requests of a user, so that denials are remembered, until one is answered
-// with a status, and logs the time. The promise is one second, but a busy machine may take longer.
-// After that, the status remains.
-func (d *directedEnvoy) holds(t *testing.T, what, path, user string, status int) {
+// The method awaitStatus sends requests of a user, so that denials are remembered, until one is
+// answered with a status, and logs the time. The promise is one second, but a busy machine may take
+// longer. After that, the status remains.
+func (d *directedEnvoy) awaitStatus(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()
 	eventually.Until(t, patience, what, func() bool { return d.status(t, path, user) == status })
@@ -160,30 +161,30 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 	}
 	d.status(t, "/free", "bob")
 	d.edit(t, "block", "header.x-user:bob", "--for", "1h")
-	d.holds(t, "a blocked client is denied where it has no limit", "/free", "bob", d.denied)
-	d.holds(t, "and where it has one", "/api", "bob", d.denied)
+	d.awaitStatus(t, "a blocked client is denied where it has no limit", "/free", "bob", d.denied)
+	d.awaitStatus(t, "and where it has one", "/api", "bob", d.denied)
 	d.edit(t, "unblock", "header.x-user:bob")
-	d.holds(t, "a client that is no longer blocked is served", "/free", "bob", 200)
+	d.awaitStatus(t, "a client that is no longer blocked is served", "/free", "bob", 200)
 
-	d.holds(t, "a client over its limit is denied", "/api", "ann", 429)
+	d.awaitStatus(t, "a client over its limit is denied", "/api", "ann", 429)
 	d.edit(t, "block", "header.x-user:ann")
-	d.holds(t, "a client whose denial is remembered is blocked", "/api", "ann", d.denied)
+	d.awaitStatus(t, "a client whose denial is remembered is blocked", "/api", "ann", d.denied)
 	d.edit(t, "unblock", "header.x-user:ann")
 	d.edit(t, "set-limit", "header.x-user:ann", "api", "10000/31d fixed_window")
-	d.holds(t, "a client with a higher limit is served", "/api", "ann", 200)
+	d.awaitStatus(t, "a client with a higher limit is served", "/api", "ann", 200)
 	d.edit(t, "unset-limit", "header.x-user:ann")
-	d.holds(t, "a client without its own limit is denied", "/api", "ann", 429)
+	d.awaitStatus(t, "a client without its own limit is denied", "/api", "ann", 429)
 	d.edit(t, "exempt", "header.x-user:ann")
-	d.holds(t, "an exempt client is served", "/api", "ann", 200)
+	d.awaitStatus(t, "an exempt client is served", "/api", "ann", 200)
 	d.edit(t, "set-tier", "header.x-user:cid", "gold")
 	eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
 		return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
 	})
 	grantsHold(t, d)
 	d.edit(t, "block", "ip:127.0.0.0/8")
-	d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
+	d.awaitStatus(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
 	d.edit(t, "unblock", "ip:127.0.0.0/8")
-	d.holds(t, "and is served afterwards", "/free", "dan", 200)
+	d.awaitStatus(t, "and is served afterwards", "/free", "dan", 200)
 	for _, name := range []string{`penstock_directory_lookups_total{result="hit"}`, `penstock_directory_reads_total{result="answered"}`,
 		"penstock_directory_clients", "penstock_directory_overloads_total", "penstock_directory_bad_records_total"} {
 		if d.metric(t, name) == "" {
@@ -264,7 +265,7 @@ func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 // the filter's records without the bridge. A new client is served.
 func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	d.edit(t, "block", "header.x-user:bob")
-	d.holds(t, "a blocked client is denied", "/free", "bob", 403)
+	d.awaitStatus(t, "a blocked client is denied", "/free", "bob", 403)
 	d.redis.Kill()
 	for _, c := range []struct {
 		user string
@@ -279,7 +280,7 @@ func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	if line := d.metric(t, "penstock_directory_undirected_total"); strings.HasSuffix(line, " 0") || line == "" {
 		t.Errorf("without Redis: %q", line)
 	}
-	d.holds(t, "every worker knows the blocked client", "/free", "bob", 403)
+	d.awaitStatus(t, "every worker knows the blocked client", "/free", "bob", 403)
 	d.bridge.kill()
 	if got := d.status(t, "/free", "bob"); got != 403 {
 		t.Errorf("bob without the bridge: status %d, want 403", got)
@@ -323,7 +324,7 @@ func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 // directory, with the remedy.
 func TestABridgeThatNeedsADirectory(t *testing.T) {
 	t.Parallel()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(directedEnvoyPolicy)
 	for _, front := range []string{"caddy", "envoy", "rls"} {
 		penstock(t, "validate", "--front", front, file.path).mustSucceed(t)

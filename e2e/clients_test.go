@@ -47,7 +47,7 @@ rules:
 // startDirected starts Caddys that share a Redis and its directory.
 func startDirected(t *testing.T, redis string, n int) (nodes []*process) {
 	t.Helper()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(directedPolicy)
 	for range n {
 		nodes = append(nodes, startCaddy(t, directed, "PENSTOCK_REDIS="+redis, "POLICY="+file.path))
@@ -148,7 +148,7 @@ func TestBlocksOutliveRedis(t *testing.T) {
 // with a remedy.
 func TestPolicyThatNeedsADirectory(t *testing.T) {
 	t.Parallel()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(directedPolicy + "directory: true\n")
 	penstock(t, "validate", file.path).mustSucceed(t)
 	caddyfile := filepath.Join(t.TempDir(), "Caddyfile")
@@ -181,7 +181,7 @@ func floodDirectory(t *testing.T, setting string) {
 	for i := range blocked {
 		penstock(t, "client", "block", fmt.Sprintf("header.x-user:blocked-%d", i), "--reason", "x", "--redis", server.URL()).mustSucceed(t)
 	}
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(directedPolicy)
 	node := startCaddy(t, strings.NewReplacer("{\n\tadmin", "{\n\tservers {\n\t\tprotocols h1 h2 h2c\n\t}\n\tadmin", "directory", setting).Replace(directed),
 		"PENSTOCK_REDIS="+server.URL(), "POLICY="+file.path)

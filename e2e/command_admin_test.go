@@ -54,7 +54,7 @@ type clientReport struct {
 }
 
 func startOperated(t *testing.T, admin string) (p *process, file *policyFile) {
-	file = renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file = newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(operatedPolicy)
 	p = startCaddy(t, strings.ReplaceAll(operated, "ADMIN", admin), "PENSTOCK_REDIS="+redistest.Start(t).URL(), "POLICY="+file.path)
 	return p, file
@@ -190,7 +190,7 @@ func TestOperatingWithoutAServer(t *testing.T) {
 	t.Parallel()
 	address := freeport.Address(t)
 	p := startCaddy(t, strings.ReplaceAll(operated, "ADMIN", "off"), "PENSTOCK_REDIS="+redistest.Start(t).URL(),
-		"POLICY="+operatedFile(t))
+		"POLICY="+writeOperatedFile(t))
 	if got := p.statuses("ann", 1); got[0] != 200 {
 		t.Errorf("without an admin endpoint: %v", got)
 	}
@@ -203,8 +203,8 @@ func TestOperatingWithoutAServer(t *testing.T) {
 	penstock(t, "rules", "--admin", bare.address).mustFail(t, bare.address, "is not Caddy's admin endpoint")
 }
 
-func operatedFile(t *testing.T) string {
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+func writeOperatedFile(t *testing.T) string {
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(operatedPolicy)
 	return file.path
 }

@@ -93,12 +93,12 @@ func TestExplainOfTheReference(t *testing.T) {
 	folder, redis := t.TempDir(), redistest.Start(t)
 	issuer := newIssuer(t, newEC(t, "k1"))
 	examplesFolder(t, folder, issuer)
-	file := renamed(t, filepath.Join(folder, "edited.yaml"))
+	file := newRenamedFile(t, filepath.Join(folder, "edited.yaml"))
 	if err := os.WriteFile(filepath.Join(folder, "keys.json"), []byte(*issuer.set.Load()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file.edit("rules: [{name: first, limit: 1/1s}]\n")
-	e := &explained{startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tregion eu\n\t\tname examples\n\t\tstore redis "+redis.URL()+"\n\t\tpolicy "+
+	e := &explainedCaddy{startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tregion eu\n\t\tname examples\n\t\tstore redis "+redis.URL()+"\n\t\tpolicy "+
 		file.path+"\n\t}\n}\n:SITE {\n\tpenstock\n\trespond \"ok\"\n}\n", "TOKEN_SECRET="+tokenSecret), t, redis, false, ""}
 	keys := 0
 	for _, example := range examples {

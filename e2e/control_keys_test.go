@@ -18,7 +18,7 @@ func TestKeysOfAControlPlane(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 1, directedKeys, "")
 	old := k.change(nil, "create", "--client", "user:ann", "--name", "old")
-	k.holds("a key of Redis alone is valid", old.Key, 200)
+	k.awaitStatus("a key of Redis alone is valid", old.Key, 200)
 
 	c := startControl(t, pgtest.Start(t).URL(), k.redis.URL(), "")
 	token := filepath.Join(t.TempDir(), "token")
@@ -33,19 +33,19 @@ func TestKeysOfAControlPlane(t *testing.T) {
 	eventually.Until(t, controlPatience, "the key of Redis is in the database", func() bool {
 		return strings.Contains(control("list").out, "old ")
 	})
-	k.holds("an imported key stays valid", old.Key, 200)
+	k.awaitStatus("an imported key stays valid", old.Key, 200)
 	eventually.Until(t, controlPatience, "keys of Redis alone are rejected", func() bool {
 		return strings.Contains(k.run(nil, "disable", "old", "--reason", "x").diagnostics, "penstock key --control URL")
 	})
 
 	made := change("create", "--client", "user:ann", "--name", "ci")
-	k.holds("a key of the control plane is valid", made.Key, 200)
+	k.awaitStatus("a key of the control plane is valid", made.Key, 200)
 	next := change("rotate", "ci", "--overlap", "24h")
-	k.holds("its successor is valid", next.Key, 200)
-	k.holds("and it is valid beside it", made.Key, 200)
+	k.awaitStatus("its successor is valid", next.Key, 200)
+	k.awaitStatus("and it is valid beside it", made.Key, 200)
 	change("revoke", "ci", "--hash", made.Keys[0].Hash[:12])
-	k.holds("a revoked key is denied", made.Key, 401)
-	k.holds("its successor stays valid", next.Key, 200)
+	k.awaitStatus("a revoked key is denied", made.Key, 401)
+	k.awaitStatus("its successor stays valid", next.Key, 200)
 	control("show", "nobody").endsWith(t, 3, `there is no API key of the name "nobody"`)
 	control("disable", "ci", "--reason", "x", "--actor", "root").mustFail(t, "--actor has no effect with --control")
 	file := filepath.Join(t.TempDir(), "keys.toml")
@@ -58,6 +58,6 @@ func TestKeysOfAControlPlane(t *testing.T) {
 	if out := c.client("forget", "user:ann", "--reason", "left").mustSucceed(t); !strings.Contains(out, "3 API keys of the client were removed") {
 		t.Errorf("forget prints %q", out)
 	}
-	k.holds("a key of a forgotten client is denied", next.Key, 401)
-	k.holds("so is the one that was in Redis", old.Key, 401)
+	k.awaitStatus("a key of a forgotten client is denied", next.Key, 401)
+	k.awaitStatus("so is the one that was in Redis", old.Key, 401)
 }

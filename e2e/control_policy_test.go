@@ -171,7 +171,7 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 
 	p.explains()
 	in("3")
-	p.withstands(nodes)
+	p.testForgery(nodes)
 }
 
 // The method explains explains a request of a client that has its own limit in the
@@ -193,8 +193,8 @@ func (p *policyPlane) explains() {
 	}
 }
 
-// The method withstands forges the policy in Redis, and starts a node without Redis.
-func (p *policyPlane) withstands(nodes []*process) {
+// The method testForgery forges the policy in Redis, and starts a node without Redis.
+func (p *policyPlane) testForgery(nodes []*process) {
 	t := p.t
 	t.Helper()
 	text := p.redis.Client().Get(t.Context(), publishedKey).Val()

@@ -32,7 +32,7 @@ func startRegions(t *testing.T) *regionPlane {
 	p.public = strings.TrimSpace(penstock(t, "control", "policy", "key", file).mustSucceed(t))
 	p.controlPlane = startControl(t, pgtest.Start(t).URL(), "", "", "--policy-key", file, "--region", "us="+p.us.URL(), "--region", "eu="+p.way.url())
 	p.publish("3")
-	p.both("the policy", func(redis *redistest.Server) bool { return redis.Client().Exists(t.Context(), publishedKey).Val() == 1 })
+	p.awaitBoth("the policy", func(redis *redistest.Server) bool { return redis.Client().Exists(t.Context(), publishedKey).Val() == 1 })
 	p.node = startCaddy(t, p.caddyfile("eu"), "PENSTOCK_REDIS="+p.eu.URL())
 	return p
 }
@@ -44,8 +44,8 @@ func (p *regionPlane) publish(limit string) {
 	p.policy("publish", "--all", "--reason", "a test").mustSucceed(p.t)
 }
 
-// both waits until both regions have something, and logs how long that took.
-func (p *regionPlane) both(what string, has func(*redistest.Server) bool) {
+// awaitBoth waits until both regions have something, and logs how long that took.
+func (p *regionPlane) awaitBoth(what string, has func(*redistest.Server) bool) {
 	p.t.Helper()
 	began := time.Now()
 	for name, redis := range map[string]*redistest.Server{"us": p.us, "eu": p.eu} {
@@ -61,8 +61,8 @@ func (p *regionPlane) blocked(user string) func(*redistest.Server) bool {
 	}
 }
 
-// awaits waits until penstock control status prints a line.
-func (p *regionPlane) awaits(line string) {
+// awaitLine waits until penstock control status prints a line.
+func (p *regionPlane) awaitLine(line string) {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "token")
 	writeFile(p.t.(*testing.T), file, p.token+"\n")
@@ -78,23 +78,23 @@ func TestRegions(t *testing.T) {
 	t.Parallel()
 	p := startRegions(t)
 	p.edit("header.x-user:bob", "block")
-	p.both("a record", p.blocked("bob"))
+	p.awaitBoth("a record", p.blocked("bob"))
 	p.publish("4")
 	began := time.Now()
 	eventually.Until(t, controlPatience, "the policy is in force in eu", func() bool { return p.node.limit("ann") == "4" })
 	t.Logf("a policy is in force in eu after %v", time.Since(began))
-	p.awaits(`us +(\d+) of \d+ +1 of 1 +current`)
-	p.awaits(`eu +(\d+) of \d+ +1 of 1 +current`)
+	p.awaitLine(`us +(\d+) of \d+ +1 of 1 +current`)
+	p.awaitLine(`eu +(\d+) of \d+ +1 of 1 +current`)
 
 	p.way.cut()
-	p.awaits("eu .*interrupted since .* it keeps what it has: ")
+	p.awaitLine("eu .*interrupted since .* it keeps what it has: ")
 	for _, user := range []string{"ann", "eve"} {
 		p.edit("header.x-user:"+user, "block")
 	}
 	p.publish("5")
 	eventually.Until(t, controlPatience, "us has what is new", func() bool { return p.blocked("ann")(p.us) && p.blocked("eve")(p.us) })
-	p.awaits(`us +(\d+) of \d+ +1 of 1 +current`)
-	p.awaits(`eu +(\d+) of \d+ +0 of 1 `)
+	p.awaitLine(`us +(\d+) of \d+ +1 of 1 +current`)
+	p.awaitLine(`eu +(\d+) of \d+ +0 of 1 `)
 	if limit := p.node.limit("zoe"); limit != "4" || !p.blocked("bob")(p.eu) || p.blocked("ann")(p.eu) {
 		t.Errorf("eu is cut off, and has the limit %s", limit)
 	}
@@ -105,9 +105,9 @@ func TestRegions(t *testing.T) {
 	p.way.reconnect()
 	began = time.Now()
 	for _, user := range []string{"bob", "ann", "eve"} {
-		p.both("the record of "+user, p.blocked(user))
+		p.awaitBoth("the record of "+user, p.blocked(user))
 	}
 	eventually.Until(t, controlPatience, "the policy is in force in eu", func() bool { return p.node.limit("zoe") == "5" })
 	t.Logf("eu has everything %v after the link is back", time.Since(began))
-	p.awaits(`eu +(\d+) of \d+ +1 of 1 +current`)
+	p.awaitLine(`eu +(\d+) of \d+ +1 of 1 +current`)
 }

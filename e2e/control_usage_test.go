@@ -25,7 +25,7 @@ import (
 // nodeToken makes a token for nodes, and returns the file that contains it.
 func (c *controlPlane) nodeToken() (file string) {
 	c.t.Helper()
-	status, text := c.send("POST", "/v1/tokens", `{"name":"nodes","role":"node","expires_at":"`+inAnHour()+`","reason":"a test"}`)
+	status, text := c.send("POST", "/v1/tokens", `{"name":"nodes","role":"node","expires_at":"`+instantInAnHour()+`","reason":"a test"}`)
 	var made struct{ Secret string }
 	if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusCreated {
 		c.t.Fatalf("%d %s %v", status, text, err)
@@ -189,7 +189,7 @@ func awaitSpooled(t *testing.T, spool, client string, requests int) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			for line := range strings.Lines(ungzipped(t, file)) {
+			for line := range strings.Lines(readGzip(t, file)) {
 				var l struct {
 					Kind, Client     string
 					Admitted, Denied int
@@ -315,12 +315,12 @@ func TestATokenOfANodeOnlySends(t *testing.T) {
 	}
 }
 
-// inAnHour returns an instant as the API expects it.
-func inAnHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
+// instantInAnHour returns an instant as the API expects it.
+func instantInAnHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// The function ungzipped returns the text of a compressed file; the result is "" if the file has
+// The function readGzip returns the text of a compressed file; the result is "" if the file has
 // just been sent and removed.
-func ungzipped(t *testing.T, path string) string {
+func readGzip(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -54,14 +54,14 @@ var anewEdits = []anewEdit{
 func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	t.Parallel()
 	const asked = 3
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit("name: shop\n" + anewEdits[0].text)
 	redis := redistest.Start(t)
 	p := startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 	keys := map[string]bool{}
 	for i, edit := range anewEdits {
 		if i > 0 {
-			p.follows(t, file, edit, i)
+			p.checkEdit(t, file, edit, i)
 		}
 		before := keys
 		keys = map[string]bool{}
@@ -71,7 +71,7 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 			}
 		}
 		fresh := false
-		for key := range used(t, redis, "rl1:*") {
+		for key := range readUsed(t, redis, "rl1:*") {
 			keys[key] = true
 			fresh = fresh || !before[key]
 		}
@@ -81,8 +81,8 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	}
 }
 
-// The method follows makes the edit and checks the line that Caddy logs.
-func (p *process) follows(t *testing.T, file *policyFile, edit anewEdit, nth int) {
+// The method checkEdit makes the edit and checks the line that Caddy logs.
+func (p *process) checkEdit(t *testing.T, file *policyFile, edit anewEdit, nth int) {
 	t.Helper()
 	file.edit("name: shop\n" + edit.text)
 	eventually.Until(t, patience, edit.what+": the log tells of the edit", func() bool { return len(p.logLines(editInForce)) >= nth })

@@ -21,28 +21,28 @@ type policyFile struct {
 	remove func()
 }
 
-// The function renamed returns a file that edits replace by another file, as editors do.
-func renamed(t testing.TB, path string) *policyFile {
+// The function newRenamedFile returns a file that edits replace by another file, as editors do.
+func newRenamedFile(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	f.edit = func(text string) {
-		f.must(os.WriteFile(path+".new", []byte(text), 0o600))
-		f.must(os.Rename(path+".new", path))
+		f.check(os.WriteFile(path+".new", []byte(text), 0o600))
+		f.check(os.Rename(path+".new", path))
 	}
-	f.remove = func() { f.must(os.Remove(path)) }
+	f.remove = func() { f.check(os.Remove(path)) }
 	return f
 }
 
 // The function overwritten returns a file that edits truncate and write again, as shells do.
 func overwritten(t testing.TB, path string) *policyFile {
-	f := renamed(t, path)
-	f.edit = func(text string) { f.must(os.WriteFile(path, []byte(text), 0o600)) }
+	f := newRenamedFile(t, path)
+	f.edit = func(text string) { f.check(os.WriteFile(path, []byte(text), 0o600)) }
 	return f
 }
 
-// The function alternating returns a file that edits replace and overwrite in turn.
-func alternating(t testing.TB, path string) *policyFile {
-	ways, n := [2]*policyFile{renamed(t, path), overwritten(t, path)}, 0
-	f := renamed(t, path)
+// The function newAlternatingFile returns a file that edits replace and overwrite in turn.
+func newAlternatingFile(t testing.TB, path string) *policyFile {
+	ways, n := [2]*policyFile{newRenamedFile(t, path), overwritten(t, path)}, 0
+	f := newRenamedFile(t, path)
 	f.edit = func(text string) {
 		n++
 		ways[n%2].edit(text)
@@ -50,34 +50,34 @@ func alternating(t testing.TB, path string) *policyFile {
 	return f
 }
 
-// The function mounted returns a file as Kubernetes mounts it: policy.yaml links to
+// The function newMountedFile returns a file as Kubernetes mounts it: policy.yaml links to
 // ..data/policy.yaml, and ..data to a dated folder. An edit links ..data to a new folder and
 // removes the previous one.
-func mounted(t testing.TB, path string) *policyFile {
+func newMountedFile(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	volume, file := filepath.Split(path)
 	data, n, current := filepath.Join(volume, "..data"), 0, ""
 	swap := func(fill func(folder string)) {
 		n++
 		dated := fmt.Sprintf("..2026_11_21_%06d", n)
-		f.must(os.Mkdir(filepath.Join(volume, dated), 0o700))
+		f.check(os.Mkdir(filepath.Join(volume, dated), 0o700))
 		fill(filepath.Join(volume, dated))
-		f.must(os.Symlink(dated, data+"_tmp"))
-		f.must(os.Rename(data+"_tmp", data))
+		f.check(os.Symlink(dated, data+"_tmp"))
+		f.check(os.Rename(data+"_tmp", data))
 		if current != "" {
-			f.must(os.RemoveAll(filepath.Join(volume, current)))
+			f.check(os.RemoveAll(filepath.Join(volume, current)))
 		}
 		current = dated
 	}
 	f.edit = func(text string) {
-		swap(func(folder string) { f.must(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)) })
+		swap(func(folder string) { f.check(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)) })
 	}
 	f.remove = func() { swap(func(string) {}) } // here the ConfigMap no longer has the key
-	f.must(os.Symlink(filepath.Join("..data", file), path))
+	f.check(os.Symlink(filepath.Join("..data", file), path))
 	return f
 }
 
-func (f *policyFile) must(err error) {
+func (f *policyFile) check(err error) {
 	f.t.Helper()
 	if err != nil {
 		f.t.Fatal(err)

@@ -45,7 +45,8 @@ type trio struct {
 
 func startTrio(t *testing.T, text string) *trio {
 	f := &trio{t: t, redis: redistest.Start(t)}
-	for _, made := range []func(testing.TB, string) *policyFile{alternating, alternating, mounted} {
+	// The last node's file is never seen in part.
+	for _, made := range []func(testing.TB, string) *policyFile{newAlternatingFile, newAlternatingFile, newMountedFile} {
 		file := made(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(text)
 		f.files = append(f.files, file)
@@ -72,10 +73,10 @@ func (f *trio) follow(before string) (version string) {
 	return version
 }
 
-// The method load sends requests for /windowed and /bursty to every node until done is closed. The
-// pace does not overload the machine, but newly granted units are still used up within a few
+// The method startLoad sends requests for /windowed and /bursty to every node until done is closed.
+// The pace does not overload the machine, but newly granted units are still used up within a few
 // milliseconds.
-func (f *trio) load(done <-chan struct{}) *sync.WaitGroup {
+func (f *trio) startLoad(done <-chan struct{}) *sync.WaitGroup {
 	const connections, pace = 3, 10 * time.Millisecond
 	group := new(sync.WaitGroup)
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * connections}}
@@ -162,7 +163,7 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 	version := f.follow("")
 	wrong, refused := wrongEdits(text), 0
 	done := make(chan struct{})
-	load := f.load(done)
+	load := f.startLoad(done)
 	highest := *e
 	for e.number < edits {
 		if e.next() {
@@ -181,7 +182,7 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 			version = f.follow(version)
 		}
 		if e.number%5 == 0 && len(wrong) > 0 {
-			f.rejects(wrong[0].text, wrong[0].wants, version)
+			f.checkWrongEdit(wrong[0].text, wrong[0].wants, version)
 			refused, wrong = refused+1, wrong[1:]
 		}
 		f.awaitAdmitted(highest.count, highest.burst)
@@ -194,7 +195,9 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 	close(done)
 	load.Wait()
 	for i, node := range f.nodes {
-		if got := node.edits("shop", "refused"); got != refused+1 || len(wrong) > 0 {
+		// A file that is overwritten may be read before it is whole, and is then rejected once more.
+		whole := i == len(f.nodes)-1
+		if got := node.edits("shop", "refused"); got < refused+1 || whole && got > refused+1 || len(wrong) > 0 {
 			t.Errorf("node %d has refused %d edits, want %d; %d were not tried", i, got, refused+1, len(wrong))
 		}
 	}
@@ -203,8 +206,8 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		f.windowed.refused.Load(), f.bursty.refused.Load(), time.Duration(f.windowed.slowest.Load()))
 }
 
-// The method rejects makes a wrong edit and waits until every node has logged its mistake.
-func (f *trio) rejects(text, wants, version string) {
+// The method checkWrongEdit makes a wrong edit and waits until every node has logged its mistake.
+func (f *trio) checkWrongEdit(text, wants, version string) {
 	f.t.Helper()
 	var before []int
 	for _, node := range f.nodes {
@@ -300,7 +303,7 @@ func (f *trio) checkExact(windowed, bursty int) {
 		"rl1:shop:windowed:{ip:127.0.0.1}:2678400s:fw": windowed,
 		"rl1:shop:everyone:{everyone}:2678400s:fw":     windowed + bursty,
 	} {
-		if got := sum(used(f.t, f.redis, key)); got != int64(want) {
+		if got := sum(readUsed(f.t, f.redis, key)); got != int64(want) {
 			f.t.Errorf("%s has counted %d, want %d", key, got, want)
 		}
 	}

@@ -50,9 +50,9 @@ func h2c(t testing.TB, address string) *http.Client {
 	return client
 }
 
-// The function burst sends many requests of one client at once. It returns how many answers had
+// The function sendBurst sends many requests of one client at once. It returns how many answers had
 // each status; 0 means no answer.
-func burst(t testing.TB, address, client string, connections, each int) map[int]int {
+func sendBurst(t testing.TB, address, client string, connections, each int) map[int]int {
 	t.Helper()
 	var clients []*http.Client
 	for range connections {
@@ -146,8 +146,8 @@ func TestEnvoyBursts(t *testing.T) {
 		all := c.connections * c.each
 		t.Run(fmt.Sprintf("%d by %d", c.connections, c.each), func(t *testing.T) {
 			name := fmt.Sprintf("burst-%d", all)
-			got, waits := withOtherClient(t, s.address, true, func() map[int]int { return burst(t, s.address, name, c.connections, c.each) })
-			_, without := withOtherClient(t, plain.address, false, func() map[int]int { return burst(t, plain.address, name+"-plain", c.connections, c.each) })
+			got, waits := withOtherClient(t, s.address, true, func() map[int]int { return sendBurst(t, s.address, name, c.connections, c.each) })
+			_, without := withOtherClient(t, plain.address, false, func() map[int]int { return sendBurst(t, plain.address, name+"-plain", c.connections, c.each) })
 			later = append(later, waits[len(waits)/2]-without[len(without)/2])
 			t.Logf("%d at once: %d reached the upstream, answers %v; another client waited %v, %v at most of %d, without a limiter %v, %v of %d",
 				all, up.of(name), got, waits[len(waits)/2], waits[len(waits)-1], len(waits), without[len(without)/2],
@@ -180,7 +180,7 @@ func TestEnvoyBursts(t *testing.T) {
 		if _, err := ask(http.DefaultClient, "http://"+s.address+"/", "X-Client", "alone"); err != nil {
 			t.Fatal(err)
 		}
-		got := burst(t, s.address, "alone", 4, 250)
+		got := sendBurst(t, s.address, "alone", 4, 250)
 		if n := up.of("alone"); n != limit || got[http.StatusTooManyRequests] != 1000-limit+1 {
 			t.Errorf("%d reached the upstream, want %d; answers %v", n, limit, got)
 		}

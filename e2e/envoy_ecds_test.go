@@ -21,9 +21,9 @@ const watchedFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The function watched returns a site whose filter configuration is a file, and a function that
-// writes it. Each version makes Envoy create a new plugin in each worker.
-func watched(t *testing.T) (s *site, write func(version int)) {
+// The function newWatchedSite returns a site whose filter configuration is a file, and a function
+// that writes it. Each version makes Envoy create a new plugin in each worker.
+func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	t.Helper()
 	folder := t.TempDir()
 	write = func(version int) {
@@ -56,7 +56,7 @@ func (e *envoy) updates() int {
 // policy meanwhile.
 func TestEnvoyKeepsThePolicyAcrossUpdates(t *testing.T) {
 	t.Parallel()
-	s, write := watched(t)
+	s, write := newWatchedSite(t)
 	e := startEnvoy(t, wasm(t), nil, s)
 	s.startBridge(t, strings.Replace(onError("deny"), "100/31d", "10000000/31d", 1))
 	s.awaitDecided(t)
@@ -88,7 +88,7 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	t.Parallel()
 	const updates, limit = 10, 10_000_000
 	redis := redistest.Start(t)
-	s, write := watched(t)
+	s, write := newWatchedSite(t)
 	e := startEnvoy(t, wasm(t), nil, s)
 	policy := strings.NewReplacer("LEASE", "auto", "20000", strconv.Itoa(limit), "per: [], ", "").Replace(hotPolicy)
 	s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")

@@ -82,7 +82,7 @@ func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 	x := newCheckout(t)
 	for i, address := range x.addresses {
 		l, err := net.Listen("tcp", address)
-		x.must(t, err)
+		x.check(t, err)
 		go func() { // this is a server that is not Redis
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 				c.Close()
@@ -94,7 +94,7 @@ func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 		if err == nil || !strings.HasPrefix(string(out), "port "+portOf(address)+" is in use") {
 			t.Errorf("port %d is taken: %v, %s", i, err, out)
 		}
-		x.must(t, l.Close())
+		x.check(t, l.Close())
 	}
 }
 
@@ -102,7 +102,7 @@ func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 func (x *checkout) isOnlyHere(t *testing.T) {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
-	x.must(t, err)
+	x.check(t, err)
 	tried := 0
 	for _, a := range all {
 		if ip := a.(*net.IPNet).IP; !ip.IsLoopback() && ip.To4() != nil {
@@ -127,17 +127,17 @@ func newCheckout(t *testing.T) *checkout {
 	envoyCommand(t, "") // this fails the test if Envoy is missing
 	for name, target := range map[string]string{"bin/penstock": penstockProgram(t), "bin/penstock.wasm": wasm(t),
 		"bin/libpenstock.so": module(t), ".cache": "../.cache"} {
-		x.must(t, os.MkdirAll(filepath.Join(x.folder, "bin"), 0o700))
+		x.check(t, os.MkdirAll(filepath.Join(x.folder, "bin"), 0o700))
 		absolute, err := filepath.Abs(target)
-		x.must(t, err)
-		x.must(t, os.Symlink(absolute, filepath.Join(x.folder, name)))
+		x.check(t, err)
+		x.check(t, os.Symlink(absolute, filepath.Join(x.folder, name)))
 	}
 	files := []string{"examples/envoy.yaml", "examples/envoy-module.yaml", "examples/envoy.policy.yaml", "examples/keys.toml", "tools/run-envoy.sh"}
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("..", file))
-		x.must(t, err)
-		x.must(t, os.MkdirAll(filepath.Dir(filepath.Join(x.folder, file)), 0o700))
-		x.must(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
+		x.check(t, err)
+		x.check(t, os.MkdirAll(filepath.Dir(filepath.Join(x.folder, file)), 0o700))
+		x.check(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
 	}
 	edits := []string{"deadline: 50ms", longDeadline, "timeout: 50ms", "timeout: 5s"} // because the machine also runs other tests
 	for _, port := range []string{"6379", "8090", "9901"} {
@@ -151,7 +151,7 @@ func newCheckout(t *testing.T) *checkout {
 	return x
 }
 
-func (x *checkout) must(t *testing.T, err error) {
+func (x *checkout) check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

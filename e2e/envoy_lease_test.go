@@ -28,7 +28,7 @@ func TestLeasesAcrossFronts(t *testing.T) {
 		startEnvoy(t, wasm(t), nil, s)
 		s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
 		addresses = append(addresses, s.address)
-		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(policy)
 		p := startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 		addresses, caddies = append(addresses, p.address), append(caddies, p)
@@ -81,7 +81,7 @@ func (s *site) counter(name string) int { return s.envoy.counter("penstock." + n
 // awaitForgotten waits until no worker denies requests from memory.
 func (s *site) awaitForgotten(t *testing.T) {
 	t.Helper()
-	s.allAre(t, "refusals are forgotten", func(a answer) bool { return a.status != http.StatusTooManyRequests })
+	s.awaitBothWorkers(t, "refusals are forgotten", func(a answer) bool { return a.status != http.StatusTooManyRequests })
 }
 
 // TestOverTheLimitInTheFilter: the filter itself denies most requests of a client far over its

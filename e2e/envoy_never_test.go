@@ -27,7 +27,7 @@ func TestNeverOverAcrossFronts(t *testing.T) {
 		starting.Go(func() { startEnvoy(t, filter, nil, s) })
 	}
 	for range 2 {
-		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(policy)
 		addresses = append(addresses, startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path).address)
 	}

@@ -32,12 +32,12 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 		{"redis killed", undecided, func(wait func()) { redis.Kill(); wait(); redis.Restart() }},
 		{"redis frozen", undecided, func(wait func()) { redis.Pause(); wait(); redis.Resume() }},
 	} {
-		t.Run(c.name, func(t *testing.T) { s.survives(t, word, c.counter, c.fail) })
+		t.Run(c.name, func(t *testing.T) { s.testFailure(t, word, c.counter, c.fail) })
 	}
 }
 
-// The method survives sends requests before, during and after a failure.
-func (s *site) survives(t *testing.T, word, counter string, fail func(wait func())) {
+// The method testFailure sends requests before, during and after a failure.
+func (s *site) testFailure(t *testing.T, word, counter string, fail func(wait func())) {
 	const outage = 1500 * time.Millisecond
 	before := s.envoy.counter("penstock." + counter)
 	var got tally
@@ -54,7 +54,7 @@ func (s *site) survives(t *testing.T, word, counter string, fail func(wait func(
 	close(done)
 	group.Wait()
 	if got.broken.Load() != 0 || word == "allow" && got.serverErrors.Load() != 0 {
-		t.Errorf("%d answers of 5xx and %d broken under on_error %s: %s", got.serverErrors.Load(), got.broken.Load(), word, got.others())
+		t.Errorf("%d answers of 5xx and %d broken under on_error %s: %s", got.serverErrors.Load(), got.broken.Load(), word, got.summarizeOthers())
 	}
 	if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
 		t.Errorf("an answer took %v", slowest)

@@ -70,7 +70,7 @@ func TestEnvoyRateLimitGuide(t *testing.T) {
 	})
 	for _, c := range []struct{ connections, each int }{{2, 600}, {4, 500}, {4, 1000}} {
 		name := fmt.Sprintf("burst-%d-%d", c.connections, c.each)
-		got, waits := withOtherClient(t, s.address, true, func() map[int]int { return burst(t, s.address, name, c.connections, c.each) })
+		got, waits := withOtherClient(t, s.address, true, func() map[int]int { return sendBurst(t, s.address, name, c.connections, c.each) })
 		t.Logf("%s: %d reached the upstream, answers %v; another client waited %v at most of %d", name, up.of(name), got, waits[len(waits)-1], len(waits))
 		if up.of(name) > limit {
 			t.Errorf("%s: %d reached the upstream, want %d", name, up.of(name), limit)

@@ -88,8 +88,8 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// The function speaking is an upstream with its own rate limit under /merged.
-func speaking(w http.ResponseWriter, r *http.Request) {
+// The function serveOwnLimit is an upstream with its own rate limit under /merged.
+func serveOwnLimit(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
 		w.Header().Set("X-RateLimit-Limit", "10")
@@ -116,14 +116,14 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 		f.edit(samePolicy)
 	}
 	s := &site{set: longDeadline}
-	e := startEnvoy(t, wasm(t), http.HandlerFunc(speaking), s)
+	e := startEnvoy(t, wasm(t), http.HandlerFunc(serveOwnLimit), s)
 	b := newBridge(t, "", "--redis", redistest.Start(t).URL(), "--redis-timeout", "5s")
 	b.listen = s.bridge
 	besideKeys(b.policy)
 	e.awaitPolicyLoad(t, func() { b.run(t) })
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	besideKeys(file)
-	caddyfile := strings.Replace(editedCaddyfile, `respond "ok"`, "reverse_proxy "+startUpstream(t, http.HandlerFunc(speaking)), 1)
+	caddyfile := strings.Replace(editedCaddyfile, `respond "ok"`, "reverse_proxy "+startUpstream(t, http.HandlerFunc(serveOwnLimit)), 1)
 	c := startCaddy(t, caddyfile, "PENSTOCK_REDIS="+redistest.Start(t).URL(), "POLICY="+file.path)
 	statuses := map[int]int{}
 	for i, r := range same {
@@ -144,8 +144,8 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	}
 }
 
-// The type alike is an answer without the proxy's own fields and without times.
-type alike struct {
+// The type bareAnswer is an answer without the proxy's own fields and without times.
+type bareAnswer struct {
 	Status int
 	Header map[string][]string
 	Body   string
@@ -156,7 +156,7 @@ var (
 	timed     = regexp.MustCompile(`(;t=|"retry_after":|again in |^)\d+( \w+\.)?`)
 )
 
-func sameOf(t *testing.T, address, method, path string, header []string) alike {
+func sameOf(t *testing.T, address, method, path string, header []string) bareAnswer {
 	t.Helper()
 	request, err := http.NewRequest(method, "http://"+address+path, nil)
 	if err != nil {
@@ -174,7 +174,7 @@ func sameOf(t *testing.T, address, method, path string, header []string) alike {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := alike{response.StatusCode, map[string][]string{}, timed.ReplaceAllString(string(body), "${1}#")}
+	got := bareAnswer{response.StatusCode, map[string][]string{}, timed.ReplaceAllString(string(body), "${1}#")}
 	for name, values := range response.Header {
 		for _, value := range values {
 			if name == "Retry-After" || name == "X-Ratelimit-Reset" || name == "Ratelimit" {

@@ -28,9 +28,9 @@ var severalCluster = strings.NewReplacer(
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}",
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}, {endpoint: {address: {pipe: {path: SOCKET-2}}}}").Replace(bridgeCluster)
 
-// goesOnWithAnother: one of two bridges shuts down or is killed, and the other one decides. It also
+// testOtherBridge: one of two bridges shuts down or is killed, and the other one decides. It also
 // decides while one bridge has not yet read an edit of the policy.
-func (s *site) goesOnWithAnother(t *testing.T, word string) {
+func (s *site) testOtherBridge(t *testing.T, word string) {
 	text, err := os.ReadFile("../docs/guides/envoy.md")
 	if err != nil || !strings.Contains(string(text), healthChecked) {
 		t.Errorf("docs/guides/envoy.md says otherwise how Envoy looks after bridges: %v", err)

@@ -74,7 +74,7 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 			{"ip:203.0.113.5 ", 10, []string{"X-Forwarded-For", "198.51.100.1, 203.0.113.5"}},
 			{"ip:2001:db8::/64 ", 10, []string{"X-Forwarded-For", "2001:db8::1"}},
 		} {
-			s.seesItsLimits(t, c.client, c.limit, c.fields)
+			s.checkReadLimits(t, c.client, c.limit, c.fields)
 		}
 	}
 	a := sites[1].get(t, "/limits", "X-Penstock-Token", "another-token-of-16")
@@ -83,8 +83,8 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	}
 }
 
-// seesItsLimits compares the limits that a client can read with those that its requests meet.
-func (s *site) seesItsLimits(t *testing.T, client string, limit int, fields []string) {
+// checkReadLimits compares the limits that a client can read with those that its requests meet.
+func (s *site) checkReadLimits(t *testing.T, client string, limit int, fields []string) {
 	t.Helper()
 	look := func(more ...string) (own ownLimits) {
 		a := s.get(t, "/limits", append(more, fields...)...)

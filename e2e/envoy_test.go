@@ -354,7 +354,7 @@ func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge 
 // newBridge returns a bridge that is not started yet.
 func newBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
-	b := &bridge{policy: alternating(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: socket(t)}
+	b := &bridge{policy: newAlternatingFile(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: socket(t)}
 	b.policy.edit(policy)
 	return b
 }

@@ -100,7 +100,7 @@ func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	admitted, slowest := got.admitted.Load(), time.Duration(got.slowest.Load())
 	if admitted == 0 || admitted+got.refused.Load() != waiting || slowest > maxDelay+answerWithin {
 		t.Errorf("%d of %d were admitted and %d refused, after %v at most; others: %s\n%s", admitted, waiting, got.refused.Load(), slowest,
-			got.others(), s.envoy.read("/stats?usedonly&filter=^http."+s.name+"[.]downstream"))
+			got.summarizeOthers(), s.envoy.read("/stats?usedonly&filter=^http."+s.name+"[.]downstream"))
 	}
 	if n := undecided() - before; n != 0 {
 		t.Errorf("%d were decided by on_error; the counters are\n%s", n, s.envoy.read("/stats?filter=wasmcustom"))

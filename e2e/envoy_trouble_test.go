@@ -45,7 +45,7 @@ var troubles = []struct {
 		{name: "bridge absent at start", run: (*site).isAbsentAtStart},
 		{name: "outages", run: (*site).outlivesOutages},
 		{name: "outages, HTTP 2", site: site{cluster: http2Cluster}, run: (*site).outlivesOutages},
-		{name: "one of several bridges", site: site{cluster: severalCluster, set: longDeadline}, only: "deny", run: (*site).goesOnWithAnother},
+		{name: "one of several bridges", site: site{cluster: severalCluster, set: longDeadline}, only: "deny", run: (*site).testOtherBridge},
 	}},
 	{group: "useless", of: []trouble{
 		{name: "useless answers", site: site{set: relaxedDeadline}, run: (*site).survivesUselessAnswers},
@@ -66,7 +66,7 @@ var troubles = []struct {
 		{name: "after a silence", site: site{set: "deadline: 4s"}, only: "allow", run: (*site).keepsDeadlinesAfterSilence},
 		{name: "many that wait their turn, HTTP 2", site: site{cluster: http2Cluster, set: longDeadline}, only: "deny", run: (*site).decidesBesideThrottled},
 		{name: "settings as an object", site: site{object: true, set: longDeadline + "\nxff_appended: true"}, run: (*site).limits},
-		{name: "token", site: site{set: longDeadline + "\ntoken: " + bridgeToken}, run: (*site).showsItsToken},
+		{name: "token", site: site{set: longDeadline + "\ntoken: " + bridgeToken}, run: (*site).checkToken},
 		{name: "wrong token", site: site{set: "token: not-" + bridgeToken}, run: (*site).showsAWrongToken},
 		{name: "no endpoints", site: site{cluster: emptyCluster}, run: (*site).goesWithoutPolicy},
 		{name: "no endpoints, policy held", site: site{cluster: emptyCluster}, held: true, run: (*site).goesWithoutBridge},
@@ -112,7 +112,7 @@ func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 			sites = append(sites, &s)
 		}
 	}
-	startEnvoy(t, wasm(t), http.HandlerFunc(redirecting), sites...)
+	startEnvoy(t, wasm(t), http.HandlerFunc(serveRedirects), sites...)
 	for _, trouble := range group {
 		for _, word := range words(trouble.only) {
 			s := sites[0]
@@ -169,17 +169,17 @@ func (s *site) isAbsentAtStart(t *testing.T, word string) {
 
 // goesWithoutPolicy: the filter has never received a policy.
 func (s *site) goesWithoutPolicy(t *testing.T, word string) {
-	s.goesWithout(t, word, "no_policy")
+	s.checkWithoutBridge(t, word, "no_policy")
 }
 
 // goesWithoutBridge: the filter has a policy and no bridge.
 func (s *site) goesWithoutBridge(t *testing.T, word string) {
-	s.goesWithout(t, word, "bridge_unreachable", "breaker_open")
+	s.checkWithoutBridge(t, word, "bridge_unreachable", "breaker_open")
 }
 
-// goesWithout checks that on_error decides every request soon, and that each is counted under one
-// of the reasons.
-func (s *site) goesWithout(t *testing.T, word string, counters ...string) {
+// checkWithoutBridge checks that on_error decides every request soon, and that each is counted
+// under one of the reasons.
+func (s *site) checkWithoutBridge(t *testing.T, word string, counters ...string) {
 	t.Helper()
 	const requests = 20
 	count := func() (reasons int) {
@@ -242,11 +242,11 @@ const manyInARow = 24
 // awaitDecided waits until the bridge decides on both workers.
 func (s *site) awaitDecided(t *testing.T) {
 	t.Helper()
-	s.allAre(t, "requests are counted again", func(a answer) bool { return a.header.Get("RateLimit") != "" })
+	s.awaitBothWorkers(t, "requests are counted again", func(a answer) bool { return a.header.Get("RateLimit") != "" })
 }
 
-// allAre waits until both workers give the expected answer.
-func (s *site) allAre(t *testing.T, what string, wanted func(answer) bool) {
+// awaitBothWorkers waits until both workers give the expected answer.
+func (s *site) awaitBothWorkers(t *testing.T, what string, wanted func(answer) bool) {
 	t.Helper()
 	inARow := 0
 	eventually.Until(t, envoyPatience, what, func() bool {
@@ -325,9 +325,9 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	}
 }
 
-// The function redirecting is an upstream that redirects /redirected/N to /redirected/N-1, which
+// The function serveRedirects is an upstream that redirects /redirected/N to /redirected/N-1, which
 // Envoy follows, and answers all other requests.
-func redirecting(w http.ResponseWriter, r *http.Request) {
+func serveRedirects(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/redirected/"))
 	if err != nil || n == 0 {
 		_, _ = io.WriteString(w, "ok")
@@ -365,7 +365,7 @@ func (s *site) limits(t *testing.T, word string) {
 
 const bridgeToken = "0123456789abcdef"
 
-func (s *site) showsItsToken(t *testing.T, word string) {
+func (s *site) checkToken(t *testing.T, word string) {
 	s.startBridge(t, renamedPolicy(onError(word)), "--token", bridgeToken)
 	s.awaitLimit(t)
 }

@@ -62,7 +62,7 @@ func TestEnvoyWays(t *testing.T) {
 		ways[i].site.set += "\n" + longDeadline + "\non_error: deny"
 		sites = append(sites, &ways[i].site)
 	}
-	startEnvoy(t, wasm(t), http.HandlerFunc(echoing), sites...)
+	startEnvoy(t, wasm(t), http.HandlerFunc(serveEcho), sites...)
 	for i, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			s := sites[i]
@@ -86,9 +86,9 @@ func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 	}
 }
 
-// The function echoing is an upstream that upgrades to an echo. For other requests it reports the
+// The function serveEcho is an upstream that upgrades to an echo. For other requests it reports the
 // body that it has read.
-func echoing(w http.ResponseWriter, r *http.Request) {
+func serveEcho(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") == "" {
 		sum := sha256.New()
 		n, err := io.Copy(sum, r.Body)
@@ -110,8 +110,8 @@ type raw struct {
 	reader *bufio.Reader
 }
 
-// The method opens sends a request head and returns the response.
-func (s *site) opens(t *testing.T, head string) (*raw, *http.Response) {
+// The method openRequest sends a request head and returns the response.
+func (s *site) openRequest(t *testing.T, head string) (*raw, *http.Response) {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)
 	if err == nil {
@@ -151,7 +151,7 @@ func (s *site) limitsUpgrades(t *testing.T, _ *bridge) {
 		head := "GET " + path + " HTTP/1.1\nHost: a.example\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Key: x\nSec-WebSocket-Version: 13"
 		var open []*raw
 		for n := range upgrades {
-			c, response := s.opens(t, head)
+			c, response := s.openRequest(t, head)
 			got, want := response.Header.Get("X-RateLimit-Remaining"), fmt.Sprint(2-n)
 			// the charges of this request and of the previous one are refunded
 			if path == "/echo/free" {
@@ -173,7 +173,7 @@ func (s *site) limitsUpgrades(t *testing.T, _ *bridge) {
 		}
 		open[0].Close()
 		open[1].echoes(t, "one is gone")
-		if _, response := s.opens(t, head); path == "/echo" && response.StatusCode != http.StatusTooManyRequests {
+		if _, response := s.openRequest(t, head); path == "/echo" && response.StatusCode != http.StatusTooManyRequests {
 			t.Errorf("one too many: %s", response.Status)
 		}
 		open[1].echoes(t, "one was refused")
@@ -194,11 +194,11 @@ func (s *site) limitsUpgrades(t *testing.T, _ *bridge) {
 // limitsTunnels: a CONNECT is counted as one request.
 func (s *site) limitsTunnels(t *testing.T, _ *bridge) {
 	const head = "CONNECT a.example:443 HTTP/1.1\nHost: a.example:443"
-	c, response := s.opens(t, head)
+	c, response := s.openRequest(t, head)
 	if response.StatusCode != http.StatusOK || response.Header.Get("X-RateLimit-Remaining") != "0" {
 		t.Fatalf("%s, %v", response.Status, response.Header)
 	}
-	if _, response := s.opens(t, head); response.StatusCode != http.StatusTooManyRequests {
+	if _, response := s.openRequest(t, head); response.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("a second tunnel: %s", response.Status)
 	}
 	for range 2 { // requests through the tunnel are not limited

@@ -27,8 +27,8 @@ rules:
   - {name: quiet, match: {path: /quiet*}, limit: 1/31d}
 `
 
-// The type followed is a running penstock events --follow.
-type followed struct {
+// The type followedEvents is a running penstock events --follow.
+type followedEvents struct {
 	t       *testing.T
 	command *exec.Cmd
 	mu      sync.Mutex
@@ -49,9 +49,9 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 }
 
 // The function follow starts the command and waits until it reports from all nodes.
-func follow(t *testing.T, nodes int, args ...string) *followed {
+func follow(t *testing.T, nodes int, args ...string) *followedEvents {
 	t.Helper()
-	f := &followed{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
+	f := &followedEvents{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
 	f.command.Stdout, f.command.Stderr = &lockedBuffer{&f.mu, &f.out}, &lockedBuffer{&f.mu, &f.said}
 	if err := f.command.Start(); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func follow(t *testing.T, nodes int, args ...string) *followed {
 }
 
 // The method counts returns the number of denials by rule and client.
-func (f *followed) counts() map[string]int {
+func (f *followedEvents) counts() map[string]int {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +82,8 @@ func (f *followed) counts() map[string]int {
 	return counts
 }
 
-// The method until waits until the counts are those of want.
-func (f *followed) until(want map[string]int) {
+// The method awaitCounts waits until the counts are those of want.
+func (f *followedEvents) awaitCounts(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
 	defer func() {
@@ -98,7 +98,7 @@ func (f *followed) until(want map[string]int) {
 }
 
 // The method interrupt ends the command as Ctrl-C does.
-func (f *followed) interrupt() {
+func (f *followedEvents) interrupt() {
 	f.t.Helper()
 	if err := f.command.Process.Signal(syscall.SIGINT); err != nil {
 		f.t.Fatal(err)
@@ -114,7 +114,7 @@ func (f *followed) interrupt() {
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(followedPolicy)
 	var nodes []*process
 	for range 2 {
@@ -131,14 +131,14 @@ func TestEventsAreFollowed(t *testing.T) {
 	all := follow(t, 2, "--admin", nodes[1].admin)
 	one := follow(t, 2, "--redis", server.URL(), "--client", "header.x-user:bob", "--rule", "api")
 	here := follow(t, 1, "--admin", nodes[1].admin, "--this-node", "-n", "0")
-	all.until(map[string]int{ann: 2})
+	all.awaitCounts(map[string]int{ann: 2})
 	deny(nodes[0], "/api", "bob", 4)
 	deny(nodes[1], "/api", "bob", 5)
 	deny(nodes[1], "/quiet", "bob", 5)
 	deny(nodes[1], "/api", "ann", 1)
-	all.until(map[string]int{ann: 3, bob: 8})
-	one.until(map[string]int{bob: 8})
-	here.until(map[string]int{ann: 1, bob: 5})
+	all.awaitCounts(map[string]int{ann: 3, bob: 8})
+	one.awaitCounts(map[string]int{bob: 8})
+	here.awaitCounts(map[string]int{ann: 1, bob: 5})
 	penstock(t, "events", "--admin", nodes[0].admin).mustSucceed(t)
 	if out := penstock(t, "events", "--admin", nodes[0].admin, "--client", "header.x-user:ann").mustSucceed(t); strings.Count(out, "header.x-user:ann") < 2 ||
 		strings.Contains(out, "bob") || !strings.Contains(out, "COUNT") {
@@ -149,7 +149,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	eventually.Until(t, patience, "the command reports that nothing is reported", func() bool {
 		return strings.Contains(penstock(t, "events", "--admin", nodes[0].admin).diagnostics, "reports events: write events in a policy")
 	})
-	for _, f := range []*followed{all, one, here} {
+	for _, f := range []*followedEvents{all, one, here} {
 		f.interrupt()
 	}
 	penstock(t, "events", "--admin", nodes[0].admin, "--client", "ann").mustFail(t, "has no form KIND:ID")

@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// failingCaddy starts a Caddy that does not remember denials, because otherwise it would continue
-// to deny for a second after Redis fails.
-func failingCaddy(t *testing.T, redis *redistest.Server) *process {
+// startForgetfulCaddy starts a Caddy that does not remember denials, because otherwise it would
+// continue to deny for a second after Redis fails.
+func startForgetfulCaddy(t *testing.T, redis *redistest.Server) *process {
 	return startCaddy(t, `{
 	admin ADMIN
 	penstock {
@@ -56,7 +56,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, "--enable-debug-command", "yes")
-			p := failingCaddy(t, redis)
+			p := startForgetfulCaddy(t, redis)
 			var got tally
 			done := make(chan struct{})
 			group := startLoad(p, 64, &got, atLeastUntil(done, 1_000))
@@ -68,7 +68,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			close(done)
 			group.Wait()
 			if got.serverErrors.Load() != 0 || got.broken.Load() != 0 {
-				t.Errorf("%d answers of 5xx and %d broken under on_error allow: %s", got.serverErrors.Load(), got.broken.Load(), got.others())
+				t.Errorf("%d answers of 5xx and %d broken under on_error allow: %s", got.serverErrors.Load(), got.broken.Load(), got.summarizeOthers())
 			}
 			if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
 				t.Errorf("an answer took %v", slowest)

@@ -107,8 +107,8 @@ func kindOf(a answer, err error) kind {
 	return counted
 }
 
-// soFar returns the exchanges up to now.
-func (l *traffic) soFar() []exchange {
+// exchangesSoFar returns the exchanges up to now.
+func (l *traffic) exchangesSoFar() []exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.seen)
@@ -127,7 +127,7 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 	t.Helper()
 	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
 		answers := map[string]int{}
-		for _, e := range l.soFar() {
+		for _, e := range l.exchangesSoFar() {
 			if e.begun.After(since) {
 				answers[fmt.Sprint(e.node, e.path)]++
 			}
@@ -149,7 +149,7 @@ func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths [
 	t.Helper()
 	const inARow = 10
 	eventually.Until(t, time.Minute, "all nodes decide again", func() bool {
-		seen, most := l.soFar(), time.Duration(0)
+		seen, most := l.exchangesSoFar(), time.Duration(0)
 		for node := range nodes {
 			for _, path := range paths {
 				row := 0
@@ -178,7 +178,7 @@ func (l *traffic) awaitDenied(t testing.TB, nodes int) {
 	const inARow = 10
 	eventually.Until(t, time.Minute, "nothing is left of the limit", func() bool {
 		rows := make([]int, nodes)
-		for _, e := range l.soFar() {
+		for _, e := range l.exchangesSoFar() {
 			if rows[e.node]++; e.kind != refused {
 				rows[e.node] = 0
 			}

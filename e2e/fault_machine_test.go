@@ -109,9 +109,9 @@ func testResolver() string {
 // A patched program runs on a machine. It is built when it is first needed. This compiles
 // everything again and takes minutes, so only make faults does it.
 var (
-	machineCaddy    = patched("machine-caddy", "-o", "../cmd/caddy")
-	machinePenstock = patched("machine-penstock", "-o", "../cmd/penstock")
-	machineModule   = patched("machine/libpenstock.so", "-buildmode=c-shared", "-o", "../envoy-module")
+	machineCaddy    = buildOnce("machine-caddy", "-o", "../cmd/caddy")
+	machinePenstock = buildOnce("machine-penstock", "-o", "../cmd/penstock")
+	machineModule   = buildOnce("machine/libpenstock.so", "-buildmode=c-shared", "-o", "../envoy-module")
 	machineClock    = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(built, "clock.so")
 		return path, run(exec.Command("cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", path, "testdata/clock.c"))
@@ -119,9 +119,9 @@ var (
 	machineOverlay = sync.OnceValues(func() (string, error) { return writeOverlay(built) })
 )
 
-// The function patched returns a function that builds a program once and returns its path. The last
-// of the arguments is its package, and the path is inserted before it.
-func patched(name string, args ...string) func() (string, error) {
+// The function buildOnce returns a function that builds a program once and returns its path. The
+// last of the arguments is its package, and the path is inserted before it.
+func buildOnce(name string, args ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		overlay, err := machineOverlay()
 		if err != nil {

@@ -23,7 +23,7 @@ func modules(t testing.TB, _ int) func(g *nodeGroup, number int, policy string) 
 	return func(g *nodeGroup, _ int, policy string) {
 		var running []*nativeNode
 		for i, flags := range g.flags {
-			file := alternating(g.t, filepath.Join(g.t.TempDir(), "policy.yaml"))
+			file := newAlternatingFile(g.t, filepath.Join(g.t.TempDir(), "policy.yaml"))
 			file.edit(policy)
 			n := newNativeNode(g.t, upstream, "policy: "+file.path+"\nstore: {type: redis, "+storeWords(flags)+"}\n")
 			n.library = module(g.t)
@@ -117,7 +117,7 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 			close(done)
 			group.Wait()
 			if got.serverErrors.Load() != 0 || got.broken.Load() != 0 {
-				t.Errorf("%d answers of 5xx and %d broken under on_error allow: %s", got.serverErrors.Load(), got.broken.Load(), got.others())
+				t.Errorf("%d answers of 5xx and %d broken under on_error allow: %s", got.serverErrors.Load(), got.broken.Load(), got.summarizeOthers())
 			}
 			if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
 				t.Errorf("an answer took %v", slowest)
@@ -137,7 +137,7 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 // so under cost_after it costs unread.
 func TestModuleDecidesRedirectsAgain(t *testing.T) {
 	t.Parallel()
-	_, sites := startModule(t, module(t), http.HandlerFunc(redirecting), strings.Replace(threeADay, "3/31d", "100/31d", 1),
+	_, sites := startModule(t, module(t), http.HandlerFunc(serveRedirects), strings.Replace(threeADay, "3/31d", "100/31d", 1),
 		"name: priced\nstatus_path: /limits\nrules: [{name: all, limit: 100/31d, cost_after: {header: X-Cost, estimate: 2, default: 3, max: 10}}]\n")
 	remaining := func(path string) string {
 		a := sites[0].get(t, path)
@@ -146,9 +146,9 @@ func TestModuleDecidesRedirectsAgain(t *testing.T) {
 		}
 		return a.header.Get("X-RateLimit-Remaining")
 	}
-	for _, step := range []struct{ path, remaining string }{{"/", "99"}, {"/redirected/1", "97"}, {"/redirected/2", "94"}, {"/", "93"}} {
-		if got := remaining(step.path); got != step.remaining {
-			t.Errorf("after %s %s remain, want %s", step.path, got, step.remaining)
+	for _, step := range []struct{ path, firstRemaining string }{{"/", "99"}, {"/redirected/1", "97"}, {"/redirected/2", "94"}, {"/", "93"}} {
+		if got := remaining(step.path); got != step.firstRemaining {
+			t.Errorf("after %s %s remain, want %s", step.path, got, step.firstRemaining)
 		}
 	}
 	sites[1].get(t, "/redirected/1")

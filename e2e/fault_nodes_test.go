@@ -209,7 +209,7 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
 		for i, store := range f.stores {
-			file := alternating(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
+			file := newAlternatingFile(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
 			file.edit(policy)
 			program, env := f.program(i, machineCaddy)
 			p := startCaddyOf(f.t, program, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)

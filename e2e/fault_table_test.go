@@ -51,9 +51,9 @@ func writeFaults(t *testing.T, table []cell, edited bool) {
 		t.Fatalf("%s lacks %q", faultsFile, faultsMarks)
 	}
 	if edited {
-		second = seenOn() + tableOf(table, true) + "\n"
+		second = describeRun() + tableOf(table, true) + "\n"
 	} else {
-		first = seenOn() + tableOf(table, false) + "\n## The policy edited in the middle\n\nThe same again, all fronts at once, with the " +
+		first = describeRun() + tableOf(table, false) + "\n## The policy edited in the middle\n\nThe same again, all fronts at once, with the " +
 			"policy edited during the fault. The edited policy is in force before the fault is over, unless\nthe fault ends by itself.\n\n"
 	}
 	whole := head + faultsMarks[0] + first + faultsMarks[1] + second + faultsMarks[2] + last
@@ -62,8 +62,8 @@ func writeFaults(t *testing.T, table []cell, edited bool) {
 	}
 }
 
-// seenOn describes the run that a table is from.
-func seenOn() string {
+// describeRun describes the run that a table is from.
+func describeRun() string {
 	// the commit is "" outside of a checkout
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	return fmt.Sprintf("\nSeen on %s at commit `%s`, %d cores, %s/%s.\n\n", time.Now().UTC().Format("2006-01-02"),

@@ -48,7 +48,7 @@ func (b *bridge) scrape() string {
 var openCaddyfile = strings.NewReplacer("timeout 5s", "timeout 1s", "\t\ton_error deny\n", "").Replace(editedCaddyfile)
 
 func attackedCaddy(t *testing.T, keys []*signer) *attackedFront {
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(strings.ReplaceAll(garbagePolicy, "URL", servesKeysOnce(t, keys...)))
 	p := startCaddy(t, openCaddyfile, "PENSTOCK_REDIS="+redistest.Start(t).URL(), "POLICY="+file.path)
 	return &attackedFront{name: "Caddy", kinds: len(forgeries), address: p.address, keys: keys, scrape: p.scrape}

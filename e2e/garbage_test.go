@@ -229,8 +229,8 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 	}
 }
 
-// The type flooded is the result of a flood.
-type flooded struct {
+// The type floodResult is the result of a flood.
+type floodResult struct {
 	front, name                  string
 	attackers, requests          int
 	statuses                     map[int]int   // the number of requests of the flood
@@ -249,20 +249,20 @@ const (
 // The method flood sends requests over many connections and from several addresses, each with a
 // different token. Three other clients send requests meanwhile: one with a known token, one with a
 // new token each time, and one without a token.
-func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *flooded {
+func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
 	t.Helper()
 	a.part++
-	f := &flooded{front: a.name, name: name, attackers: attackers, lasting: lasting, statuses: map[int]int{},
+	f := &floodResult{front: a.name, name: name, attackers: attackers, lasting: lasting, statuses: map[int]int{},
 		requests: int(garbagePace * lasting / time.Second), verified: -a.tokens(t, "invalid"), unchecked: -a.tokens(t, "unchecked")}
 	var clients sync.WaitGroup
 	done := make(chan struct{})
 	fresh, known := a.goodTokens(t, int(lasting/freshEvery)+1), a.keys[0].token(t, "ann")
 	clients.Go(func() {
-		f.remembered = a.visits(t, a.from(2), 5*time.Millisecond, done, func() string { return known })
+		f.remembered = a.visits(t, a.newAddress(2), 5*time.Millisecond, done, func() string { return known })
 	})
-	clients.Go(func() { f.fresh = a.visits(t, a.from(3), freshEvery, done, fresh) })
+	clients.Go(func() { f.fresh = a.visits(t, a.newAddress(3), freshEvery, done, fresh) })
 	clients.Go(func() {
-		f.anonymous = a.visits(t, a.from(4), 20*time.Millisecond, done, func() string { return "" })
+		f.anonymous = a.visits(t, a.newAddress(4), 20*time.Millisecond, done, func() string { return "" })
 	})
 	start := time.Now()
 	a.attack(t, f, token)
@@ -277,11 +277,13 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting 
 // charged for more time than it takes, and no address may need more than 100 ms a second.
 const freshEvery = 40 * time.Millisecond
 
-// The method from returns an address that no other client uses.
-func (a *attackedFront) from(client int) string { return fmt.Sprintf("127.0.%d.%d", a.part, client) }
+// The method newAddress returns an address that no other client uses.
+func (a *attackedFront) newAddress(client int) string {
+	return fmt.Sprintf("127.0.%d.%d", a.part, client)
+}
 
 // The method attack sends the requests of a flood at a steady pace.
-func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.ChaCha8) string) {
+func (a *attackedFront) attack(t *testing.T, f *floodResult, token func(*mathrand.ChaCha8) string) {
 	const every = garbageConnections * time.Second / garbagePace
 	var left atomic.Int64
 	left.Store(int64(f.requests))
@@ -291,7 +293,7 @@ func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.Ch
 	for i := range garbageConnections {
 		random := mathrand.NewChaCha8([32]byte{byte(i), a.part})
 		group.Go(func() {
-			l, err := dialFrom(a.from(10+i%f.attackers), a.address)
+			l, err := dialFrom(a.newAddress(10+i%f.attackers), a.address)
 			if err != nil {
 				t.Error(err)
 				return
@@ -345,7 +347,7 @@ const (
 
 // The method check verifies that the limit was enforced for the attackers and for the client
 // without a token, and that clients with valid tokens were served.
-func (f *flooded) check(t *testing.T) {
+func (f *floodResult) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s, %s: %d requests in %v: %v, %d tokens verified in vain and %d not verified; known token: %v; fresh tokens: %v; no token: %v", f.front,
 		f.name, f.requests, f.took.Round(time.Millisecond), f.statuses, f.verified, f.unchecked, f.remembered, f.fresh, f.anonymous)
@@ -388,10 +390,10 @@ func TestGarbageTokens(t *testing.T) {
 		if one.unchecked < one.requests/2 {
 			t.Errorf("%s: %d of %d tokens were verified for one address", a.name, one.verified, one.requests)
 		}
-		if !servedAlike(t, none, one) {
+		if !waitedAlike(t, none, one) {
 			// Other work on the machine may have slowed one flood and not the other.
 			again := a.flood(t, "no tokens", 1, time.Second, func(*mathrand.ChaCha8) string { return "" })
-			if !servedAlike(t, again, a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)) {
+			if !waitedAlike(t, again, a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)) {
 				t.Errorf("%s: clients with valid tokens wait longer beside garbage tokens", a.name)
 			}
 		}
@@ -400,11 +402,11 @@ func TestGarbageTokens(t *testing.T) {
 	}
 }
 
-// servedAlike reports whether clients with valid tokens waited about as long during a flood of
+// waitedAlike reports whether clients with valid tokens waited about as long during a flood of
 // garbage as during one without tokens: at most twice as long and 50 ms more, by the median.
-func servedAlike(t *testing.T, none, garbage *flooded) bool {
+func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 	t.Helper()
-	all := func(f *flooded) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }
+	all := func(f *floodResult) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }
 	before, beside := all(none), all(garbage)
 	t.Logf("%s: p50 %v without tokens and %v with garbage, p99 %v and %v", none.front, before.at(0.5), beside.at(0.5), before.at(0.99), beside.at(0.99))
 	return beside.at(0.5) <= 2*before.at(0.5)+50*time.Millisecond

@@ -16,10 +16,10 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 	t.Parallel()
 	const span, tries = time.Second, 4
 	redis := redistest.Start(t)
-	p := failingCaddy(t, redis)
+	p := startForgetfulCaddy(t, redis)
 	var got tally
 	done := make(chan struct{})
-	group := startLoad(p, 64, &got, until(done))
+	group := startLoad(p, 64, &got, untilClosed(done))
 	answered := func() int64 { return got.admitted.Load() + got.refused.Load() }
 	eventually.Until(t, patience, "the limit is reached", func() bool { return got.refused.Load() > 1_000 })
 	during := func() int64 {

@@ -27,17 +27,17 @@ rules:
   - {name: api, limit: 50/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
-// The type keyed are Caddys that share a Redis, with API keys in its directory.
-type keyed struct {
+// The type keyedNodes are Caddys that share a Redis, with API keys in its directory.
+type keyedNodes struct {
 	t     *testing.T
 	redis *redistest.Server
 	nodes []*process
 }
 
 // startKeyed starts Caddys. fileEntries are the entries of their keys file.
-func startKeyed(t *testing.T, n int, text, fileEntries string) *keyed {
+func startKeyed(t *testing.T, n int, text, fileEntries string) *keyedNodes {
 	t.Helper()
-	k := &keyed{t: t, redis: redistest.Start(t)}
+	k := &keyedNodes{t: t, redis: redistest.Start(t)}
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "keys.toml"), []byte("keys = []\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func startKeyed(t *testing.T, n int, text, fileEntries string) *keyed {
 			t.Fatal(err)
 		}
 	}
-	file := renamed(t, filepath.Join(folder, "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(folder, "policy.yaml"))
 	file.edit(text)
 	for range n {
 		k.nodes = append(k.nodes, startCaddy(t, directed, "PENSTOCK_REDIS="+k.redis.URL(), "POLICY="+file.path))
@@ -66,7 +66,7 @@ type keysMade struct {
 }
 
 // The method run runs "penstock key" at a node, or over Redis for nil.
-func (k *keyed) run(node *process, args ...string) commandResult {
+func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	args = append([]string{"key"}, args...)
 	if node == nil {
 		return penstock(k.t, append(args, "--redis", k.redis.URL())...)
@@ -75,15 +75,15 @@ func (k *keyed) run(node *process, args ...string) commandResult {
 }
 
 // The method change is run for a change that must succeed.
-func (k *keyed) change(node *process, args ...string) (shown keysMade) {
+func (k *keyedNodes) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)
 	return shown
 }
 
-// The method holds waits until every node answers a key with a status. The promise is one second,
-// but a busy machine may take longer.
-func (k *keyed) holds(what, key string, status int) {
+// The method awaitStatus waits until every node answers a key with a status. The promise is one
+// second, but a busy machine may take longer.
+func (k *keyedNodes) awaitStatus(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
 	for i, node := range k.nodes {
@@ -100,13 +100,13 @@ func (k *keyed) holds(what, key string, status int) {
 func TestKeysAsData(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 2, directedKeys, "")
-	k.holds("a key that does not exist is denied", keyOf("nobody"), 401)
+	k.awaitStatus("a key that does not exist is denied", keyOf("nobody"), 401)
 
 	made := k.change(k.nodes[0], "create", "--client", "api_key:acme", "--tier", "gold")
 	if len(made.Keys) != 1 || made.Keys[0].Record.Name != "acme" || made.Keys[0].State != "valid" {
 		t.Fatalf("created: %+v", made)
 	}
-	k.holds("a new key is valid", made.Key, 200)
+	k.awaitStatus("a new key is valid", made.Key, 200)
 	if limit := k.nodes[1].ask(t.Context(), http.MethodGet, "/", "X-API-Key", made.Key).number("X-RateLimit-Limit"); limit != 100 {
 		t.Errorf("a new key of the tier gold has the limit %d", limit)
 	}
@@ -115,25 +115,25 @@ func TestKeysAsData(t *testing.T) {
 		t.Errorf("the counters of the client of a key are %s", out)
 	}
 	rotated := k.change(nil, "rotate", "acme", "--overlap", "24h")
-	k.holds("the next key is valid", rotated.Key, 200)
-	k.holds("the key before is valid during the overlap", made.Key, 200)
+	k.awaitStatus("the next key is valid", rotated.Key, 200)
+	k.awaitStatus("the key before is valid during the overlap", made.Key, 200)
 	k.change(k.nodes[1], "rotate", "acme", "--overlap", "0s")
-	k.holds("a key without an overlap has ended", rotated.Key, 401)
-	k.holds("so has the first one", made.Key, 401)
+	k.awaitStatus("a key without an overlap has ended", rotated.Key, 401)
+	k.awaitStatus("so has the first one", made.Key, 401)
 
 	other := k.change(k.nodes[1], "create", "--client", "user:u_42", "--name", "u_42-ci", "--for", "90d")
-	k.holds("a key of a user is valid", other.Key, 200)
+	k.awaitStatus("a key of a user is valid", other.Key, 200)
 	k.change(k.nodes[0], "revoke", "u_42-ci")
-	k.holds("a revoked key is denied", other.Key, 401)
+	k.awaitStatus("a revoked key is denied", other.Key, 401)
 	if a := k.nodes[1].ask(t.Context(), http.MethodGet, "/", "X-API-Key", other.Key); !strings.Contains(a.body, "The credential was revoked.") {
 		t.Errorf("a revoked key is told %q", a.body)
 	}
 	k.holdsNoKey(made.Key, rotated.Key, other.Key)
-	k.operates()
+	k.checkCommands()
 }
 
 // holdsNoKey fails the test if a key is in Redis, in a log or in the metrics.
-func (k *keyed) holdsNoKey(keys ...string) {
+func (k *keyedNodes) holdsNoKey(keys ...string) {
 	k.t.Helper()
 	texts := []string{k.nodes[0].log.String(), k.nodes[1].log.String(), k.nodes[0].scrape()}
 	dump, err := k.redis.Client().Keys(k.t.Context(), "*").Result()
@@ -155,8 +155,8 @@ func (k *keyed) holdsNoKey(keys ...string) {
 	}
 }
 
-// The method operates checks the output of the commands, and the arguments that they reject.
-func (k *keyed) operates() {
+// The method checkCommands checks the output of the commands, and the arguments that they reject.
+func (k *keyedNodes) checkCommands() {
 	t := k.t
 	var page keysMade
 	k.run(k.nodes[0], "list", "--json", "-n", "1").read(t, &page)
@@ -226,13 +226,13 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 		status int
 		limit  int64
 	}{"both": {200, 100}, "old": {200, 7}, "new": {200, 7}, "gone": {401, -1}} {
-		k.holds("the key "+name+" of an import", keyOf(name), want.status)
+		k.awaitStatus("the key "+name+" of an import", keyOf(name), want.status)
 		if limit := k.nodes[0].ask(t.Context(), http.MethodGet, "/", "X-API-Key", keyOf(name)).number("X-RateLimit-Limit"); limit != want.limit {
 			t.Errorf("%s: the limit is %d; want %d", name, limit, want.limit)
 		}
 	}
 	k.change(nil, "revoke", "two")
-	k.holds("a key of an import is revoked", keyOf("old"), 401)
+	k.awaitStatus("a key of an import is revoked", keyOf("old"), 401)
 	k.run(nil, "import", imported, "--reason", "a test").mustFail(t, "with another record")
 }
 
@@ -245,7 +245,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 		k := startKeyed(t, 1, strings.Replace(directedKeys, "on_invalid: deny}", "on_invalid: "+onInvalid+"}\n  - ip", 1)+"on_error: allow\n", "")
 		seen := k.change(nil, "create", "--client", "api_key:seen", "--tier", "gold")
 		unseen := k.change(nil, "create", "--client", "api_key:unseen", "--tier", "gold")
-		k.holds("a key is valid", seen.Key, 200)
+		k.awaitStatus("a key is valid", seen.Key, 200)
 		k.redis.Kill()
 		ask := func(key string) answer { return k.nodes[0].ask(t.Context(), http.MethodGet, "/", "X-API-Key", key) }
 		want := map[string]int{"deny": 401, "next": 200}[onInvalid]

@@ -42,46 +42,46 @@ func (d *directedEnvoy) key(t *testing.T, args ...string) (shown keysMade) {
 	return shown
 }
 
-// The method limited waits until the response to a client shows a limit.
-func (d *directedEnvoy) limited(t *testing.T, what, key, limit string) {
+// The method awaitLimit waits until the response to a client shows a limit.
+func (d *directedEnvoy) awaitLimit(t *testing.T, what, key, limit string) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool {
-		a, err := d.anew("/api", key)
+		a, err := d.askOnNewConnection("/api", key)
 		return err == nil && a.status == http.StatusOK && a.header.Get("X-RateLimit-Limit") == limit
 	})
 }
 
 // keysHold creates keys, rotates, switches off and revokes them, and kills Redis at the end.
 func (d *directedEnvoy) keysHold(t *testing.T) {
-	d.holds(t, "a key that does not exist is denied", "/api", keyOf("nobody"), d.denied)
+	d.awaitStatus(t, "a key that does not exist is denied", "/api", keyOf("nobody"), d.denied)
 	gold := d.key(t, "create", "--client", "api_key:acme", "--tier", "gold").Key
-	d.holds(t, "a new key is valid", "/api", gold, 200)
-	d.limited(t, "it has the limit of its tier", gold, "100000")
+	d.awaitStatus(t, "a new key is valid", "/api", gold, 200)
+	d.awaitLimit(t, "it has the limit of its tier", gold, "100000")
 	d.edit(t, "set-limit", "api_key:acme", "api", "70000/31d fixed_window")
-	d.limited(t, "it has the limit of its client", gold, "70000")
+	d.awaitLimit(t, "it has the limit of its client", gold, "70000")
 
 	next := d.key(t, "rotate", "acme", "--overlap", "24h").Key
-	d.holds(t, "the next key is valid", "/api", next, 200)
-	d.holds(t, "the key before is valid during the overlap", "/api", gold, 200)
+	d.awaitStatus(t, "the next key is valid", "/api", next, 200)
+	d.awaitStatus(t, "the key before is valid during the overlap", "/api", gold, 200)
 	last := d.key(t, "rotate", "acme", "--overlap", "0s").Key
-	d.holds(t, "a key without an overlap has ended", "/api", next, d.denied)
-	d.holds(t, "so has the first one", "/api", gold, d.denied)
-	d.holds(t, "the last one is valid", "/api", last, 200)
+	d.awaitStatus(t, "a key without an overlap has ended", "/api", next, d.denied)
+	d.awaitStatus(t, "so has the first one", "/api", gold, d.denied)
+	d.awaitStatus(t, "the last one is valid", "/api", last, 200)
 
 	free := d.key(t, "create", "--client", "user:ann", "--tier", "free").Key
-	d.holds(t, "a key without a limit is valid", "/api", free, 200)
+	d.awaitStatus(t, "a key without a limit is valid", "/api", free, 200)
 	d.key(t, "disable", "ann")
-	d.holds(t, "a key that is switched off is denied", "/api", free, d.denied)
+	d.awaitStatus(t, "a key that is switched off is denied", "/api", free, d.denied)
 	d.key(t, "enable", "ann")
-	d.holds(t, "a key that is switched on is valid", "/api", free, 200)
+	d.awaitStatus(t, "a key that is switched on is valid", "/api", free, 200)
 	d.key(t, "revoke", "ann")
-	d.holds(t, "a revoked key is denied", "/api", free, d.denied)
+	d.awaitStatus(t, "a revoked key is denied", "/api", free, d.denied)
 
 	unseen := d.key(t, "create", "--client", "api_key:unseen").Key
 	d.redis.Kill()
-	d.holds(t, "a key that was read is valid without Redis", "/api", last, 200)
-	d.holds(t, "a revoked key is denied without Redis", "/api", free, d.denied)
-	d.holds(t, "a key that was not read is denied without Redis", "/api", unseen, d.denied)
+	d.awaitStatus(t, "a key that was read is valid without Redis", "/api", last, 200)
+	d.awaitStatus(t, "a revoked key is denied without Redis", "/api", free, d.denied)
+	d.awaitStatus(t, "a key that was not read is denied without Redis", "/api", unseen, d.denied)
 	if log := d.bridge.log.String() + d.metric(t, "penstock"); strings.Contains(log, free) || strings.Contains(log, last) {
 		t.Errorf("a key is in %s", log)
 	}

@@ -131,7 +131,7 @@ func TestKeysAreEditedUnderLoad(t *testing.T) {
 	}
 	for _, h := range []*keyHolder{steady, revoked, moved} {
 		want := h.asked.Load() - h.refused.Load()
-		if got := sum(used(t, redis, "rl1:who:api:{api_key:"+h.name+"}:*")); got != want {
+		if got := sum(readUsed(t, redis, "rl1:who:api:{api_key:"+h.name+"}:*")); got != want {
 			t.Errorf("%s: %d counted, %d admitted", h.name, got, want)
 		}
 	}

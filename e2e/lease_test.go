@@ -29,7 +29,7 @@ const (
 // startHot starts a Caddy with the policy, with or without leases.
 func startHot(t *testing.T, redis *redistest.Server, policy, lease string) (*process, *policyFile) {
 	t.Helper()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(strings.Replace(policy, "LEASE", lease, 1))
 	return startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path), file
 }
@@ -54,9 +54,9 @@ func (p *process) awaitReturned() {
 	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
-// The function finish sends requests until the limit is used up, after unused units were returned.
-// It returns how many requests were admitted in total.
-func finish(t *testing.T, got *tally, nodes ...*process) int64 {
+// The function useUpLimit sends requests until the limit is used up, after unused units were
+// returned. It returns how many requests were admitted in total.
+func useUpLimit(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {
 		p.awaitReturned()
@@ -117,7 +117,7 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 		if got.refused.Load() != 0 {
 			t.Errorf("lease: %s: %d refused below the limit", lease, got.refused.Load())
 		}
-		if admitted := finish(t, &got, one, two); admitted != hotLimit || got.broken.Load() != 0 {
+		if admitted := useUpLimit(t, &got, one, two); admitted != hotLimit || got.broken.Load() != 0 {
 			t.Errorf("lease: %s: %d admitted in all with %d broken, want exactly %d", lease, admitted, got.broken.Load(), hotLimit)
 		}
 	}
@@ -186,7 +186,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 			two, _ := startHot(t, redis, hotPolicy, "auto")
 			var got tally
 			done := make(chan struct{})
-			groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, until(done)), startLoad(two, hotConnections, &got, until(done))}
+			groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, untilClosed(done)), startLoad(two, hotConnections, &got, untilClosed(done))}
 			eventually.Until(t, 20*time.Second, "both have units in hand", func() bool {
 				return one.figure("penstock_lease_units_in_hand") > 0 && two.figure("penstock_lease_units_in_hand") > 0 ||
 					got.refused.Load() > 0
@@ -202,7 +202,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 			} else {
 				<-one.done
 			}
-			admitted, broken := finish(t, &got, nodes...), got.broken.Load()
+			admitted, broken := useUpLimit(t, &got, nodes...), got.broken.Load()
 			t.Logf("%d admitted of %d, %d broken", admitted, hotLimit, broken)
 			// A request whose connection was closed might have been charged without an answer.
 			if admitted > hotLimit || admitted+broken+how.short < hotLimit {
@@ -212,8 +212,8 @@ func TestLeasesLostWithANode(t *testing.T) {
 	}
 }
 
-// The function until returns a function that reports true until done is closed.
-func until(done <-chan struct{}) func() bool {
+// The function untilClosed returns a function that reports true until done is closed.
+func untilClosed(done <-chan struct{}) func() bool {
 	return func() bool {
 		select {
 		case <-done:
@@ -233,7 +233,7 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
-			file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+			file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 			file.edit(strings.Replace(policy, "LIMIT", algorithm, 1))
 			p := startCaddy(t, strings.Replace(editedCaddyfile, `respond "ok"`, "respond /nothing 404\n\trespond ok", 1),
 				"PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
@@ -261,7 +261,7 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 				t.Errorf("%d refused and %d broken of requests that cost nothing", nothing.refused.Load(), nothing.broken.Load())
 			}
 			var got tally
-			if admitted := finish(t, &got, p); admitted > 5_000 || algorithm != "token_bucket" && admitted != 5_000 {
+			if admitted := useUpLimit(t, &got, p); admitted > 5_000 || algorithm != "token_bucket" && admitted != 5_000 {
 				t.Errorf("%d admitted, want %d", admitted, 5_000)
 			}
 			t.Logf("%d calls, %v from hand", redis.Calls("evalsha"), p.figure("penstock_leased_decisions_total"))
@@ -277,7 +277,7 @@ func TestALookDoesNotTakeLeases(t *testing.T) {
 	p, file := startHot(t, redis, hotPolicy, "auto")
 	var got tally
 	done := make(chan struct{})
-	group := startLoad(p, hotConnections, &got, until(done))
+	group := startLoad(p, hotConnections, &got, untilClosed(done))
 	eventually.Until(t, 20*time.Second, "units are in hand", func() bool { return p.figure("penstock_lease_units_in_hand") > 0 })
 	for range 2 {
 		// The report can include requests admitted while it is made, and must include all earlier
@@ -292,7 +292,7 @@ func TestALookDoesNotTakeLeases(t *testing.T) {
 	}
 	close(done)
 	group.Wait()
-	if admitted := finish(t, &got, p); admitted != hotLimit || got.broken.Load() != 0 {
+	if admitted := useUpLimit(t, &got, p); admitted != hotLimit || got.broken.Load() != 0 {
 		t.Errorf("%d admitted with %d broken, want exactly %d", admitted, got.broken.Load(), hotLimit)
 	}
 	p.operate(t, "client", "127.0.0.1")

@@ -124,8 +124,8 @@ func (got *tally) note(what string) {
 	got.other[what]++
 }
 
-// The method others returns the noted answers and how often each occurred.
-func (got *tally) others() string {
+// The method summarizeOthers returns the noted answers and how often each occurred.
+func (got *tally) summarizeOthers() string {
 	got.mu.Lock()
 	defer got.mu.Unlock()
 	return fmt.Sprint(got.other)

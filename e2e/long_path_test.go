@@ -131,7 +131,7 @@ func TestLongPathsInEnvoy(t *testing.T) {
 // became 16 KiB.
 func TestLongPathsInCaddy(t *testing.T) {
 	t.Parallel()
-	file := renamed(t, t.TempDir()+"/policy.yaml")
+	file := newRenamedFile(t, t.TempDir()+"/policy.yaml")
 	file.edit(longPolicy)
 	c := startCaddy(t, "{\n\tadmin ADMIN\n\tservers {\n\t\tmax_header_size 2MiB\n\t}\n\tpenstock {\n\t\tpolicy {env.POLICY}\n\t}\n}\n:SITE {\n\tpenstock\n\trespond ok\n}\n", "POLICY="+file.path)
 	checkLongPaths(t, c.address, 1_000_000)

@@ -25,9 +25,9 @@ func TestModuleMakesNoGarbage(t *testing.T) {
 	policy := strings.Replace(threeADay, "3/31d", "10000000/31d", 1)
 	s, asking := &site{direct: true, filter: moduleFilter(policy)}, &site{direct: true, filter: moduleFilter(policy + inRedis(redistest.Start(t)))}
 	e := startEnvoyIn(t, []string{modulePath(t), "GODEBUG=gctrace=1"}, "", nil, s, asking)
-	s.asks(t, connections, 100)
+	s.sendRequests(t, connections, 100)
 	before := e.collections()
-	s.asks(t, connections, each)
+	s.sendRequests(t, connections, each)
 	after := e.collections()
 	t.Logf("%d collections at the start, %d after %d requests more", before, after, connections*each)
 	if after > before+1 { // Go collects at least once in two minutes
@@ -35,7 +35,7 @@ func TestModuleMakesNoGarbage(t *testing.T) {
 	}
 	// Calls of Redis allocate, which shows that the log has the collections.
 	eventually.Until(t, patience, "calls of Redis cause a collection", func() bool {
-		asking.asks(t, connections, each/10)
+		asking.sendRequests(t, connections, each/10)
 		return e.collections() > after
 	})
 }
@@ -50,9 +50,9 @@ func (e *envoy) collections() (n int) {
 	return n
 }
 
-// The method asks sends requests over each connection, one at a time. It writes them itself, since
-// net/http's client would take most of the time.
-func (s *site) asks(t *testing.T, connections, each int) {
+// The method sendRequests sends requests over each connection, one at a time. It writes them
+// itself, since net/http's client would take most of the time.
+func (s *site) sendRequests(t *testing.T, connections, each int) {
 	t.Helper()
 	var group sync.WaitGroup
 	for range connections {

@@ -106,8 +106,8 @@ func (r *recordedRequest) request(t *testing.T, address string, entries []string
 	return request
 }
 
-// The function imported returns a policy that `penstock import-envoy-ratelimit` has written.
-func imported(t *testing.T, name, domain string, entries []string) string {
+// The function importPolicy returns a policy that `penstock import-envoy-ratelimit` has written.
+func importPolicy(t *testing.T, name, domain string, entries []string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), domain+".yaml")
 	text := recordedUnit.ReplaceAllString(readFile(t, filepath.Join(recorded, "readme", domain+".yaml")), "unit: month")
@@ -133,7 +133,7 @@ func TestModuleServesImportedConfigurations(t *testing.T) {
 	redis := redistest.Start(t)
 	var sites []*site
 	for i, c := range importedSites {
-		policy := imported(t, "sequence-"+strconv.Itoa(i), c.domain, c.entries)
+		policy := importPolicy(t, "sequence-"+strconv.Itoa(i), c.domain, c.entries)
 		sites = append(sites, &site{filter: moduleFilter(policy + "on_error: deny\n" + inRedis(redis)),
 			manager: "use_remote_address: true, xff_num_trusted_hops: 1"})
 	}

@@ -138,9 +138,9 @@ func TestModuleAdminFollowsUpdates(t *testing.T) {
 		{"", "no address", 0, 0, "", ""},
 		{adminAt(one), "an address again", 200, 0, "", ""},
 	} {
-		before := d.loaded()
+		before := d.countLoaded()
 		d.write(t, threeADay+step.settings+inRedis(redis))
-		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.loaded() > before })
+		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.countLoaded() > before })
 		eventually.Until(t, patience, "operators are served as with "+step.is, func() bool {
 			return get(one, step.token) == step.atOne && get(two, step.token) == step.atTwo
 		})
@@ -249,7 +249,7 @@ func TestModuleClientsSeeTheirLimits(t *testing.T) {
 		{"ip:203.0.113.5 ", 10, []string{"X-Forwarded-For", "198.51.100.1, 203.0.113.5"}},
 		{"ip:2001:db8::/64 ", 10, []string{"X-Forwarded-For", "2001:db8::1"}},
 	} {
-		s.seesItsLimits(t, c.client, c.limit, c.fields)
+		s.checkReadLimits(t, c.client, c.limit, c.fields)
 	}
 	eventually.Until(t, patience, "too many requests for limits are denied", func() bool {
 		return s.get(t, "/limits").status == http.StatusTooManyRequests
@@ -270,7 +270,7 @@ rules:
   - {name: loose, match: {path: /loose}, limit: 2/31d fixed_window}
   - {name: priced, match: {path: /priced}, limit: 100/31d fixed_window}
 `
-	candidate, address, redis := renamed(t, filepath.Join(t.TempDir(), "candidate.yaml")), freeport.Address(t), redistest.Start(t)
+	candidate, address, redis := newRenamedFile(t, filepath.Join(t.TempDir(), "candidate.yaml")), freeport.Address(t), redistest.Start(t)
 	candidate.edit(strings.NewReplacer("name: shop\n", "", "6/31d", "4/31d", "2/31d", "1000/31d",
 		"limit: 100/31d fixed_window", "limit: 100/31d fixed_window, cost_after: {header: X-Cost, estimate: 1, default: 1}",
 		"path: /tight", "path: /tight, header: {X-Plan: free}").Replace(policy))

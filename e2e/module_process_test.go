@@ -60,7 +60,7 @@ func TestModuleWorkers(t *testing.T) {
 			var got tally
 			startLoadOn(s.address, 64, &got, times(asked)).Wait()
 			if got.admitted.Load() != limit || got.refused.Load() != asked-limit {
-				t.Errorf("%s workers: %d admitted, %d denied, %s", workers, got.admitted.Load(), got.refused.Load(), got.others())
+				t.Errorf("%s workers: %d admitted, %d denied, %s", workers, got.admitted.Load(), got.refused.Load(), got.summarizeOthers())
 			}
 			ends := syscall.SIGTERM
 			if workers == "1" {
@@ -88,7 +88,7 @@ func TestModuleSignals(t *testing.T) {
 		s.envoy.mustRun()
 	}
 	if n := got.refused.Load() + got.serverErrors.Load() + got.broken.Load(); n != 0 {
-		t.Errorf("%d of %d requests were not admitted: %s", n, got.admitted.Load(), got.others())
+		t.Errorf("%d of %d requests were not admitted: %s", n, got.admitted.Load(), got.summarizeOthers())
 	}
 	s.envoy.stop(t)
 	close(done)
@@ -129,7 +129,7 @@ func TestModuleHotRestart(t *testing.T) {
 	second.mustRun()
 	second.stop(t)
 	if n := got.refused.Load() + got.serverErrors.Load(); n != 0 {
-		t.Errorf("%d of %d requests were not admitted: %s", n, got.admitted.Load(), got.others())
+		t.Errorf("%d of %d requests were not admitted: %s", n, got.admitted.Load(), got.summarizeOthers())
 	}
 	_, again := startModule(t, module(t), nil, strings.Replace(leasedShop, "lease: auto", "lease: \"off\"", 1)+inRedis(redis))
 	admitted, broken := got.admitted.Load(), got.broken.Load()

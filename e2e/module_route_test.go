@@ -58,7 +58,7 @@ func TestModuleRoutes(t *testing.T) {
 func TestModuleRejectsRoutes(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{threeADay: "store is missing", threeADay + "store: {type: memory}\nadmin: {listen: \"127.0.0.1:1\"}": "are of the whole process", "polcy: x\nstore: {type: memory}": "polcy"} {
-		text := rejected(t, &site{filter: moduleFilter(threeADay), routes: routeOf("/one", settings)})
+		text := startRejected(t, &site{filter: moduleFilter(threeADay), routes: routeOf("/one", settings)})
 		if !strings.Contains(text, want) || !strings.Contains(text, "the configuration of a route is rejected") {
 			t.Errorf("%q: the log lacks %q:\n%s", settings, want, text)
 		}

@@ -48,7 +48,7 @@ func TestModuleCountsOnSeveralServers(t *testing.T) {
 	}{{"cluster", cluster.Addrs(), cluster.Nodes[:3]}, {"ring", ringAddrs, ring}}
 	const policy = "name: shop\non_error: deny\nrules:\n- {name: each, match: {path: /each}, per: [\"header:X-Client\"], unverified: true, limit: 4/31d}\n" +
 		"- {name: leased, match: {path: /leased}, lease: auto, per: [], limit: 1000/31d}\n"
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(policy)
 	var settings []string
 	for _, g := range groups {
@@ -75,7 +75,7 @@ func TestModuleCountsOnSeveralServers(t *testing.T) {
 		startLoadOn(sites[i].address+"/leased", 32, &got, times(1_500)).Wait()
 		startLoadOn(caddy.address+"/leased", 1, &got, times(10)).Wait()
 		if n := got.admitted.Load(); n > 1_000 || got.serverErrors.Load()+got.broken.Load() != 0 {
-			t.Errorf("%s: %d of 1000 are admitted, %s", g.mode, n, got.others())
+			t.Errorf("%s: %d of 1000 are admitted, %s", g.mode, n, got.summarizeOthers())
 		}
 	}
 }

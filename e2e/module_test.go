@@ -118,7 +118,7 @@ func TestModuleNeverOver(t *testing.T) {
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
 	const each = 1_500
 	redis := redistest.Start(t)
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(policy)
 	one := &site{filter: moduleFilter("policy: " + file.path + "\n" + inRedis(redis)), routes: routeOf("/same", policy+inRedis(redis))}
 	startEnvoyIn(t, []string{modulePath(t)}, "", nil, one)
@@ -187,12 +187,12 @@ func TestModuleRejectsConfigurations(t *testing.T) {
 // envoyRejects returns the log of an Envoy that does not start with the module so configured.
 func envoyRejects(t testing.TB, settings string) string {
 	t.Helper()
-	return rejected(t, &site{filter: moduleFilter(settings)})
+	return startRejected(t, &site{filter: moduleFilter(settings)})
 }
 
-// The function rejected returns the log of an Envoy that does not start with a site with the
+// The function startRejected returns the log of an Envoy that does not start with a site with the
 // module.
-func rejected(t testing.TB, s *site) string {
+func startRejected(t testing.TB, s *site) string {
 	t.Helper()
 	e := &envoy{admin: "127.0.0.1:0"}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")

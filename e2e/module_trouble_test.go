@@ -53,7 +53,7 @@ func TestModuleWithoutRedis(t *testing.T) {
 // wrong one changes nothing.
 func TestModulePolicyEdited(t *testing.T) {
 	t.Parallel()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(threeADay)
 	e, sites := startModule(t, module(t), nil, "policy: "+file.path)
 	shown := func() string { return sites[0].get(t, "/").header.Get("X-RateLimit-Limit") }

@@ -23,24 +23,24 @@ const discoveredModule = `{name: NAME, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The type discovered is a site whose module is configured by a file.
-type discovered struct {
+// The type fileSite is a site whose module is configured by a file.
+type fileSite struct {
 	*site
 	name, folder string
 	version      int
 }
 
 // newDiscovered returns a site whose module has the settings.
-func newDiscovered(t testing.TB, name, settings string) *discovered {
+func newDiscovered(t testing.TB, name, settings string) *fileSite {
 	t.Helper()
-	d := &discovered{name: name, folder: t.TempDir()}
+	d := &fileSite{name: name, folder: t.TempDir()}
 	d.site = &site{filter: strings.NewReplacer("NAME", name, "FOLDER", d.folder).Replace(discoveredModule)}
 	d.write(t, settings)
 	return d
 }
 
 // The method write replaces the settings.
-func (d *discovered) write(t testing.TB, settings string) {
+func (d *fileSite) write(t testing.TB, settings string) {
 	t.Helper()
 	d.version++
 	text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig,
@@ -56,12 +56,12 @@ func (d *discovered) write(t testing.TB, settings string) {
 	}
 }
 
-// The method loaded returns how many versions Envoy has loaded, and rejected how many it has
+// The method countLoaded returns how many versions Envoy has loaded, and rejected how many it has
 // rejected.
-func (d *discovered) loaded() int   { return d.stat("config_reload") }
-func (d *discovered) rejected() int { return d.stat("config_fail") }
+func (d *fileSite) countLoaded() int   { return d.stat("config_reload") }
+func (d *fileSite) countRejected() int { return d.stat("config_fail") }
 
-func (d *discovered) stat(name string) int {
+func (d *fileSite) stat(name string) int {
 	return d.envoy.stat("extension_config_discovery.http_filter." + d.name + "." + name)
 }
 
@@ -80,20 +80,20 @@ func TestModuleUpdates(t *testing.T) {
 	done := make(chan struct{})
 	group := startLoadOn(d.address, 16, &got, atLeastUntil(done, 1_000))
 	for n := range updates {
-		before := d.loaded()
+		before := d.countLoaded()
 		// Every other version has a store of its own.
 		d.write(t, leasedShop+fmt.Sprintf("memory_limit: %dMiB\n", 500+n)+strings.Replace(inRedis(redis), "5s", fmt.Sprintf("%ds", 5+n/2), 1))
-		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.loaded() > before })
+		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.countLoaded() > before })
 		asked := got.admitted.Load()
 		eventually.Until(t, patience, "requests go on", func() bool { return got.admitted.Load() > asked+200 })
 	}
 	d.write(t, "rules: [")
-	eventually.Until(t, patience, "Envoy rejects what is wrong", func() bool { return d.rejected() > 0 })
+	eventually.Until(t, patience, "Envoy rejects what is wrong", func() bool { return d.countRejected() > 0 })
 	close(done)
 	group.Wait()
 	if got.refused.Load()+got.serverErrors.Load()+got.broken.Load() != 0 {
 		t.Errorf("%d admitted, %d denied, %d 5xx, %d broken: %s", got.admitted.Load(), got.refused.Load(), got.serverErrors.Load(),
-			got.broken.Load(), got.others())
+			got.broken.Load(), got.summarizeOthers())
 	}
 	e.stop(t)
 	again := newDiscovered(t, "penstock", strings.Replace(leasedShop, "lease: auto", "lease: \"off\"", 1)+inRedis(redis))
@@ -130,7 +130,7 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 	t.Parallel()
 	const count, most = 20, 15 * time.Second
 	redis := redistest.Start(t)
-	var all []*discovered
+	var all []*fileSite
 	var sites []*site
 	for n := range count {
 		name := fmt.Sprintf("penstock-%d", n)
@@ -143,12 +143,12 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 		startLoadOn(d.address, 2, &got, times(100)).Wait() // until there are units in hand
 	}
 	redis.Pause()
-	before, begin := all[0].loaded(), time.Now()
+	before, begin := all[0].countLoaded(), time.Now()
 	for _, d := range all {
 		d.write(t, threeADay)
 	}
 	for _, d := range all {
-		eventually.Until(t, 2*count*time.Second, "Envoy has the update", func() bool { return d.loaded() > before })
+		eventually.Until(t, 2*count*time.Second, "Envoy has the update", func() bool { return d.countLoaded() > before })
 	}
 	took := time.Since(begin)
 	redis.Resume()
@@ -176,14 +176,14 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	})
 }
 
-// The type updatable is a site whose module gets other settings while Envoy runs.
-type updatable interface {
+// The type updatableSite is a site whose module gets other settings while Envoy runs.
+type updatableSite interface {
 	write(t testing.TB, settings string)
-	loaded() int
+	countLoaded() int
 }
 
 // survivesAnUpdate is one case of [TestModuleWaitingRequestsSurviveAnUpdate].
-func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatable) {
+func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatableSite) {
 	const waiting = 50
 	e := s.envoy
 	eventually.Until(t, patience, "Redis decides", func() bool { return s.get(t, "/").status == http.StatusOK })
@@ -200,9 +200,9 @@ func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatab
 	}
 	active := "http." + s.name + ".downstream_rq_active"
 	eventually.Until(t, patience, "they wait", func() bool { return e.stat(active) == waiting })
-	before := d.loaded()
+	before := d.countLoaded()
 	d.write(t, threeADay)
-	eventually.Until(t, patience, "Envoy has the update", func() bool { return d.loaded() > before })
+	eventually.Until(t, patience, "Envoy has the update", func() bool { return d.countLoaded() > before })
 	redis.Resume()
 	for range waiting {
 		if a := <-answers; a.status != http.StatusOK || a.header.Get("X-RateLimit-Limit") != "1000" {
@@ -241,7 +241,7 @@ func startListening(t testing.TB, settings string) *listening {
 	overwritten(t, file).edit(head + "  clusters:\n" + clusters + "dynamic_resources: {lds_config: {resource_api_version: V3, " +
 		"path_config_source: {path: " + l.folder + "/listener.yaml, watched_directory: {path: " + l.folder + "}}}}\n")
 	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
-	eventually.Until(t, patience, "Envoy listens", func() bool { return l.loaded() > 0 })
+	eventually.Until(t, patience, "Envoy listens", func() bool { return l.countLoaded() > 0 })
 	return l
 }
 
@@ -252,8 +252,8 @@ func (l *listening) write(t testing.TB, settings string) {
 	listener := strings.Replace(l.listener, moduleFilter(l.settings), moduleFilter(settings), 1)
 	text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.listener.v3.Listener, %s]}`, l.version,
 		strings.TrimPrefix(listener, "{"))
-	renamed(t, filepath.Join(l.folder, "listener.yaml")).edit(text)
+	newRenamedFile(t, filepath.Join(l.folder, "listener.yaml")).edit(text)
 }
 
-// The method loaded returns how many versions of the listener Envoy has loaded.
-func (l *listening) loaded() int { return l.envoy.stat("listener_manager.lds.update_success") }
+// The method countLoaded returns how many versions of the listener Envoy has loaded.
+func (l *listening) countLoaded() int { return l.envoy.stat("listener_manager.lds.update_success") }

@@ -40,7 +40,7 @@ func TestModuleWays(t *testing.T) {
 		policy := strings.NewReplacer("TRUST", w.settings, "name: shop", "name: way-"+strconv.Itoa(i)).Replace(waysPolicy)
 		sites = append(sites, &site{filter: moduleFilter(policy + inRedis(redis)), manager: w.manager, routes: w.routes, two: w.two})
 	}
-	startEnvoyIn(t, []string{modulePath(t)}, "", http.HandlerFunc(echoing), sites...)
+	startEnvoyIn(t, []string{modulePath(t)}, "", http.HandlerFunc(serveEcho), sites...)
 	for i, w := range ways {
 		t.Run(w.name, func(t *testing.T) { w.run(sites[i], t, nil) })
 	}
@@ -65,7 +65,7 @@ func TestModuleWhileRedisHangs(t *testing.T) {
 		eventually.Until(t, patience, "Redis decides", func() bool { return s.get(t, "/").header.Get("RateLimit") != "" })
 		var got tally
 		done := make(chan struct{})
-		group := startLoadOn(s.address, 64, &got, until(done))
+		group := startLoadOn(s.address, 64, &got, untilClosed(done))
 		answered := func() int64 { return got.admitted.Load() + got.serverErrors.Load() }
 		eventually.Until(t, patience, "requests are answered", func() bool { return answered() > 500 })
 		got.slowest.Store(0)
@@ -78,7 +78,7 @@ func TestModuleWhileRedisHangs(t *testing.T) {
 		slowest := time.Duration(got.slowest.Load())
 		t.Logf("site %d: %d answers, %d of them 503, slowest %v", i, answered(), got.serverErrors.Load(), slowest)
 		if slowest > answerWithin || got.broken.Load()+got.refused.Load() != 0 || i == 0 && got.serverErrors.Load() != 0 {
-			t.Errorf("site %d: slowest %v, %d broken, %d 5xx, %s", i, slowest, got.broken.Load(), got.serverErrors.Load(), got.others())
+			t.Errorf("site %d: slowest %v, %d broken, %d 5xx, %s", i, slowest, got.broken.Load(), got.serverErrors.Load(), got.summarizeOthers())
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestModuleMemoryIsFlat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := renamed(t, filepath.Join(folder, "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(folder, "policy.yaml"))
 	file.edit(unknownClientsPolicy)
 	s := &site{direct: true, filter: moduleFilter("policy: " + file.path + "\nmemory_limit: 256MiB\nstore: {type: memory, counters_max: 50000}\n")}
 	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)

@@ -51,7 +51,7 @@ func TestModuleWithAStuckWorker(t *testing.T) {
 	serve := func(what string, n int64) {
 		t.Helper()
 		before := loadAll(each)
-		eventually.Until(t, patience, what, func() bool { least, _ := spread(before, loadAll(each)); return least >= n })
+		eventually.Until(t, patience, what, func() bool { least, _ := rangeOfDifferences(before, loadAll(each)); return least >= n })
 	}
 	serve("both workers serve", 1)
 	stuck := make(chan answer, 1)
@@ -65,10 +65,10 @@ func TestModuleWithAStuckWorker(t *testing.T) {
 	eventually.Until(t, patience, "one worker serves, and the other one does not", func() bool {
 		before := loadAll(each)
 		eventually.Until(t, patience, "a worker serves", func() bool {
-			_, most := spread(before, loadAll(each))
+			_, most := rangeOfDifferences(before, loadAll(each))
 			return most >= further
 		})
-		least, _ := spread(before, loadAll(each))
+		least, _ := rangeOfDifferences(before, loadAll(each))
 		return least == 0
 	})
 	select {
@@ -85,7 +85,7 @@ func TestModuleWithAStuckWorker(t *testing.T) {
 	group.Wait()
 	used := 100_000 - s.get(t, "/").number("X-RateLimit-Remaining") - 1
 	if want := got.admitted.Load() + 1; used != want || got.refused.Load()+got.broken.Load()+got.serverErrors.Load() != 0 {
-		t.Errorf("%d units are used, want %d: %d denied, %d broken, %s", used, want, got.refused.Load(), got.broken.Load(), got.others())
+		t.Errorf("%d units are used, want %d: %d denied, %d broken, %s", used, want, got.refused.Load(), got.broken.Load(), got.summarizeOthers())
 	}
 }
 
@@ -97,9 +97,9 @@ func loadAll(counters []*atomic.Int64) (now []int64) {
 	return now
 }
 
-// The function spread returns the least and the greatest difference between the values before and
-// after.
-func spread(before, after []int64) (least, most int64) {
+// The function rangeOfDifferences returns the least and the greatest difference between the values
+// before and after.
+func rangeOfDifferences(before, after []int64) (least, most int64) {
 	least = after[0] - before[0]
 	for i := range after {
 		least, most = min(least, after[i]-before[i]), max(most, after[i]-before[i])

@@ -102,7 +102,7 @@ func (d *description) describesOutage(t *testing.T) {
 		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock_status /quota\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
 	d.answers("/{path}", d.request("GET", "http://"+p.address+"/", nil), 503)
 	d.answers("/quota", d.request("GET", "http://"+p.address+"/quota", nil), 503)
-	ask := d.posting("http://" + p.admin)
+	ask := d.comparePost("http://" + p.admin)
 	ask("/penstock/edit", `{"client":"user:ann","action":"block","actor":"ops","reason":"abuse"}`, 503)
 	d.answers("/penstock/record", d.request("GET", "http://"+p.admin+"/penstock/record", nil), 503)
 }
@@ -148,9 +148,9 @@ func (d *description) describesBridge(t *testing.T) {
 	d.answers("/readyz", d.request("GET", "http://"+away+"/readyz", nil), 503)
 }
 
-// The method posting returns a function that compares the answer to a POST with the document, and
-// the body as well if the answer is a success.
-func (d *description) posting(server string) func(path, body string, status int) {
+// The method comparePost returns a function that compares the answer to a POST with the document,
+// and the body as well if the answer is a success.
+func (d *description) comparePost(server string) func(path, body string, status int) {
 	return func(path, body string, status int) {
 		d.t.Helper()
 		if status == http.StatusOK {
@@ -173,7 +173,7 @@ const aHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 // describesEdits changes the record of a client in every way, and imports another one.
 func (d *description) describesEdits(p *process) {
-	post := d.posting("http://" + p.admin)
+	post := d.comparePost("http://" + p.admin)
 	get := func(path, query string, status int) {
 		d.t.Helper()
 		d.answers(path, d.request("GET", "http://"+p.admin+path+query, nil), status)
@@ -202,7 +202,7 @@ func (d *description) describesEdits(p *process) {
 
 // describesKeys changes API keys.
 func (d *description) describesKeys(p *process) {
-	post := d.posting("http://" + p.admin)
+	post := d.comparePost("http://" + p.admin)
 	get := func(query string, status int) {
 		d.t.Helper()
 		d.answers("/penstock/keys", d.request("GET", "http://"+p.admin+"/penstock/keys"+query, nil), status)

@@ -41,7 +41,7 @@ type allFronts struct {
 func startAllFronts(t *testing.T, policy string) *allFronts {
 	t.Helper()
 	f := &allFronts{t: t, redis: redistest.Start(t), site: &site{set: longDeadline}}
-	f.file = renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	f.file = newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	f.file.edit(policy)
 	f.caddy = startCaddy(t, directed, "PENSTOCK_REDIS="+f.redis.URL(), "POLICY="+f.file.path)
 	startEnvoy(t, wasm(t), nil, f.site)
@@ -50,7 +50,7 @@ func startAllFronts(t *testing.T, policy string) *allFronts {
 		t.Fatal(err)
 	}
 	f.bridge = f.site.startBridge(t, policy, "--redis", f.redis.URL(), "--redis-timeout", "5s", "--admin-listen", admin, "--admin-token-file", token)
-	own, ofModule := renamed(t, filepath.Join(t.TempDir(), "policy.yaml")), freeport.Address(t)
+	own, ofModule := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml")), freeport.Address(t)
 	own.edit(policy)
 	_, natives := startModule(t, module(t), nil, "policy: "+own.path+"\ndirectory: {}\nadmin: {listen: \""+ofModule+"\", token_file: "+token+"}\n"+inRedis(f.redis))
 	f.native = natives[0]
@@ -69,9 +69,9 @@ func (f *allFronts) ask(target string, args ...string) commandResult {
 	return penstock(f.t, append(args, f.targets[target]...)...)
 }
 
-// The method same runs a command against every target, and fails the test unless the answers are
-// equal except for the times in them.
-func (f *allFronts) same(args ...string) (answer map[string]any) {
+// The method runOnAll runs a command against every target, and fails the test unless the answers
+// are equal except for the times in them.
+func (f *allFronts) runOnAll(args ...string) (answer map[string]any) {
 	f.t.Helper()
 	var of string
 	for target := range f.targets {
@@ -105,8 +105,8 @@ func dropTimes(value any) {
 	}
 }
 
-// The function remaining returns what is left of the first counter in a report.
-func remaining(report map[string]any) any {
+// The function firstRemaining returns what is left of the first counter in a report.
+func firstRemaining(report map[string]any) any {
 	counters, _ := report["counters"].([]any)
 	if len(counters) == 0 {
 		return nil
@@ -123,14 +123,14 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	const ann = "header.x-user:ann"
 	through := func() int { return f.site.get(t, "/api", "X-User", "ann").status }
 	through()
-	if f.caddy.statuses("ann", 1); remaining(f.same("client", "--json", "--client", ann)) != 1.0 {
+	if f.caddy.statuses("ann", 1); firstRemaining(f.runOnAll("client", "--json", "--client", ann)) != 1.0 {
 		t.Error("one request through Envoy and one through Caddy left another number than 1")
 	}
 	through()
 	if status := through(); status != http.StatusTooManyRequests {
 		t.Fatalf("the fourth request: %d", status)
 	}
-	report := f.same("client", "--json", "--client", ann)
+	report := f.runOnAll("client", "--json", "--client", ann)
 	if penalties := report["penalties"].([]any); len(penalties) != 1 || penalties[0].(map[string]any)["in_force"] != true {
 		t.Errorf("the penalty is missing: %v", report)
 	}
@@ -138,7 +138,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	for _, target := range []string{"bridge", "Caddy", "module", "Redis"} {
 		f.ask(target, "reset", "--client", ann).mustSucceed(t)
 		f.ask(target, "lift", "--client", ann).mustSucceed(t)
-		if left := remaining(f.same("client", "--json", "--client", ann, "--rule", "api")); left != 3.0 {
+		if left := firstRemaining(f.runOnAll("client", "--json", "--client", ann, "--rule", "api")); left != 3.0 {
 			t.Errorf("after a reset through %s, %v are left", target, left)
 		}
 		// What Envoy's filter remembers of a denial ends within a second.
@@ -169,7 +169,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 // usageIsTheSame checks that every target reports the units that ann has used, also as a table.
 func (f *allFronts) usageIsTheSame() {
 	f.t.Helper()
-	if counter := f.same("usage", "header.x-user:ann", "--json", "--rule", "api")["counters"].([]any)[0].(map[string]any); counter["used"] != 3.0 {
+	if counter := f.runOnAll("usage", "header.x-user:ann", "--json", "--rule", "api")["counters"].([]any)[0].(map[string]any); counter["used"] != 3.0 {
 		f.t.Errorf("after 3 requests, the usage is %v", counter)
 	}
 	for target := range f.targets {
@@ -189,7 +189,7 @@ func (f *allFronts) recordsAreTheSame() {
 	f.t.Helper()
 	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan", "bridge": "header.x-user:eve", "module": "header.x-user:fay"} {
 		f.ask(target, "client", "block", user, "--reason", "a test", "--actor", "ops").mustSucceed(f.t)
-		shown := f.same("client", "show", user, "--json")
+		shown := f.runOnAll("client", "show", user, "--json")
 		if record, _ := shown["record"].(map[string]any); record["block"] == nil {
 			f.t.Errorf("a block through %s shows as %v", target, shown)
 		}
@@ -204,13 +204,13 @@ func (f *allFronts) recordsAreTheSame() {
 			f.native.get(f.t, "/api", "X-User", "fay").status == http.StatusForbidden
 	})
 	f.ask("bridge", "client", "note", "ip:192.0.2.0/24", "an office", "--reason", "x").mustSucceed(f.t)
-	if all := f.same("client", "list", "--json")["clients"].([]any); len(all) != 5 {
+	if all := f.runOnAll("client", "list", "--json")["clients"].([]any); len(all) != 5 {
 		f.t.Errorf("the list is %v", all)
 	}
-	if blocked := f.same("client", "list", "--blocked", "--json", "-n", "1000")["clients"].([]any); len(blocked) != 4 {
+	if blocked := f.runOnAll("client", "list", "--blocked", "--json", "-n", "1000")["clients"].([]any); len(blocked) != 4 {
 		f.t.Errorf("the blocked are %v", blocked)
 	}
-	if networks := f.same("client", "list", "--kind", "ip", "--json", "-n", "1")["clients"].([]any); len(networks) != 1 {
+	if networks := f.runOnAll("client", "list", "--kind", "ip", "--json", "-n", "1")["clients"].([]any); len(networks) != 1 {
 		f.t.Errorf("the networks are %v", networks)
 	}
 	if table := f.ask("bridge", "client", "list").mustSucceed(f.t); !strings.HasPrefix(table, "CLIENT ") || strings.Count(table, "\n") != 6 {
@@ -235,7 +235,7 @@ func (f *allFronts) keysAreTheSame() {
 	for target := range f.targets {
 		name := "of-" + strings.ToLower(target)
 		f.ask(target, "key", "create", "--client", "user:"+name, "--reason", "x").mustSucceed(f.t)
-		if keys := f.same("key", "show", name, "--json")["keys"].([]any); len(keys) != 1 {
+		if keys := f.runOnAll("key", "show", name, "--json")["keys"].([]any); len(keys) != 1 {
 			f.t.Errorf("the keys made through %s are %v", target, keys)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type penalized is a client's penalty as the command prints it.
-type penalized struct {
+// The type printedPenalty is a client's penalty as the command prints it.
+type printedPenalty struct {
 	Violations int64 `json:"violations"`
 	InForce    bool  `json:"in_force"`
 	WaitMs     int64 `json:"wait_ms"`
@@ -26,13 +26,13 @@ type penalized struct {
 
 // The method penstock runs an operator's command about a client and returns the penalty in its
 // output.
-func (p *process) penstock(verb, client string) penalized {
+func (p *process) penstock(verb, client string) printedPenalty {
 	p.t.Helper()
 	out, err := exec.Command(penstockProgram(p.t), verb, "--json", "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}
-	var reported struct{ Penalties []penalized }
+	var reported struct{ Penalties []printedPenalty }
 	if err := json.Unmarshal(out, &reported); err != nil || len(reported.Penalties) != 1 {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}
@@ -83,9 +83,9 @@ func (c client) get(node int, path string) answer {
 	return c.nodes[node].ask(context.Background(), http.MethodGet, path, "X-API-Key", keyOf(c.name))
 }
 
-// The method burst sends n requests at once, to both nodes, and returns how many answers had each
-// status.
-func (c client) burst(n int, path string) map[int]int {
+// The method sendBurst sends n requests at once, to both nodes, and returns how many answers had
+// each status.
+func (c client) sendBurst(n int, path string) map[int]int {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	statuses := map[int]int{}
@@ -150,7 +150,7 @@ func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	nodes, _ := startPenalties(t)
 	bad := client{"bad", nodes}
 	for range 2 {
-		bad.burst(20, "/first")
+		bad.sendBurst(20, "/first")
 		if reported := nodes[1].penstock("client", "bad"); reported.Violations != 1 || reported.InForce {
 			t.Errorf("after refusals by one limit: %+v", reported)
 		}
@@ -158,7 +158,7 @@ func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	if a := bad.get(0, "/"); a.status != http.StatusOK {
 		t.Errorf("a path with room, with one violation: status %d", a.status)
 	}
-	if statuses := bad.burst(20, "/second"); statuses[http.StatusOK] != 1 || statuses[http.StatusTooManyRequests] != 19 {
+	if statuses := bad.sendBurst(20, "/second"); statuses[http.StatusOK] != 1 || statuses[http.StatusTooManyRequests] != 19 {
 		t.Errorf("twenty at once under a limit of one: %v", statuses)
 	}
 	for node := range nodes {
@@ -204,7 +204,7 @@ func TestPenaltiesEscalate(t *testing.T) {
 		}
 		return time.UnixMicro(micros)
 	}
-	if worse.burst(20, "/breath"); nodes[0].penstock("client", "worse").InForce {
+	if worse.sendBurst(20, "/breath"); nodes[0].penstock("client", "worse").InForce {
 		t.Error("a penalty for the first violation")
 	}
 	// 3 s, by the multipliers
@@ -216,7 +216,7 @@ func TestPenaltiesEscalate(t *testing.T) {
 		if left := time.Until(end); left > longest || left < longest/4 {
 			t.Errorf("penalty %d lasts %v more, want up to %v", n+1, left, longest)
 		}
-		worse.burst(20, "/breath")
+		worse.sendBurst(20, "/breath")
 		if reported := nodes[1].penstock("client", "worse"); reported.Violations != int64(n+2) || !ends().Equal(end) {
 			t.Errorf("asking again during penalty %d: %+v, and it ends %v later", n+1, reported, ends().Sub(end))
 		}
@@ -241,7 +241,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)
 	watched := client{"watched", nodes}
-	if statuses := watched.burst(20, "/tried"); statuses[http.StatusOK] != 20 {
+	if statuses := watched.sendBurst(20, "/tried"); statuses[http.StatusOK] != 20 {
 		t.Errorf("over a limit that only logs: %v", statuses)
 	}
 	if n := nodes[0].metric(`penstock_requests_total{outcome="shadow_denied",policy="who",rule="tried"}`) +
@@ -249,7 +249,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 		t.Errorf("%v requests were over the limit that only logs, want 19", n)
 	}
 	unlucky := client{"unlucky", nodes}
-	if statuses := unlucky.burst(20, "/all"); statuses[http.StatusTooManyRequests] != 19 {
+	if statuses := unlucky.sendBurst(20, "/all"); statuses[http.StatusTooManyRequests] != 19 {
 		t.Errorf("over a limit for everybody: %v", statuses)
 	}
 	for _, c := range []client{watched, unlucky} {

@@ -33,7 +33,7 @@ func regionalCaddyfile(region string) string {
 // startRegionalCaddy runs Caddy in a region, with the policy in a file.
 func startRegionalCaddy(t *testing.T, region, policy string, redis *redistest.Server) *process {
 	t.Helper()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(policy)
 	return startCaddy(t, regionalCaddyfile(region), "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 }
@@ -123,7 +123,7 @@ rules:
 	var addresses []string
 	names := []string{"ap", "eu", "us"}
 	for _, region := range names {
-		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(policy)
 		if err := os.WriteFile(filepath.Join(filepath.Dir(file.path), "keys.toml"), []byte(keys), 0o600); err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ rules:
 // command checks every region.
 func TestRegionsAreNamed(t *testing.T) {
 	t.Parallel()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(regionalPolicy)
 	penstock(t, "bridge", "--policy", file.path, "--listen", "unix:"+socket(t)).mustFail(t, "regions",
 		"this process is in none of them", "ap, eu, us")
@@ -182,17 +182,17 @@ func TestRegionsAreNamed(t *testing.T) {
 		t.Errorf("explain in eu prints\n%s", said)
 	}
 	file.edit(strings.Replace(regionalPolicy, "1000/31d", "2/31d", 1))
-	rejects(t, file.path, "has no unit for region ap")
+	checkRejected(t, file.path, "has no unit for region ap")
 	file.edit(strings.Replace(regionalPolicy, "1000/31d", "1000/31d, cost: 250", 1))
-	rejects(t, file.path, "in region ap")
+	checkRejected(t, file.path, "in region ap")
 	for _, later := range []string{"home", "gossip"} {
 		file.edit(strings.Replace(regionalPolicy, "share", later, 1))
-		rejects(t, file.path, `across: "`+later+`": is not yet in this version`)
+		checkRejected(t, file.path, `across: "`+later+`": is not yet in this version`)
 	}
 }
 
-// The function rejects checks that validate rejects a policy and says why.
-func rejects(t *testing.T, path, why string) {
+// The function checkRejected checks that validate rejects a policy and says why.
+func checkRejected(t *testing.T, path, why string) {
 	t.Helper()
 	if r := penstock(t, "validate", path); r.status != 1 || !strings.Contains(r.out, why) {
 		t.Errorf("validate ends with %d and prints %q, want %q", r.status, r.out, why)

@@ -23,7 +23,7 @@ rules:
   - {name: tight, match: {path: /tight}, limit: 6/31d fixed_window}
   - {name: loose, match: {path: /loose}, limit: 2/31d fixed_window}
 `
-	candidate := renamed(t, t.TempDir()+"/candidate.yaml")
+	candidate := newRenamedFile(t, t.TempDir()+"/candidate.yaml")
 	candidate.edit(strings.NewReplacer("name: shop\n", "", "6/31d", "4/31d", "2/31d", "1000/31d").Replace(policy))
 	filter := &site{set: relaxedDeadline}
 	service := &site{filter: builtInFilter, routes: strings.ReplaceAll(headerRoute, "FIELD", "x-user")}

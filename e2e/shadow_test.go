@@ -58,7 +58,7 @@ type trial struct {
 
 func startTrial(t *testing.T) *trial {
 	redis, dir := redistest.Start(t), t.TempDir()
-	tr := &trial{policy: renamed(t, filepath.Join(dir, "policy.yaml")), candidate: renamed(t, filepath.Join(dir, "candidate.yaml"))}
+	tr := &trial{policy: newRenamedFile(t, filepath.Join(dir, "policy.yaml")), candidate: newRenamedFile(t, filepath.Join(dir, "candidate.yaml"))}
 	tr.policy.edit(inForcePolicy)
 	tr.candidate.edit(candidatePolicy)
 	for i := range tr.nodes {
@@ -97,8 +97,8 @@ func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	return admitted
 }
 
-// The method decided returns the sum of a shadow metric over both nodes.
-func (tr *trial) decided(present, candidate string) (n int) {
+// The method countDecided returns the sum of a shadow metric over both nodes.
+func (tr *trial) countDecided(present, candidate string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="trial.shadow",present=%q}`, candidate, present)))
 	}
@@ -126,8 +126,8 @@ func TestACandidateUnderLoad(t *testing.T) {
 		}
 	}
 	eventually.Until(t, patience, "all requests are tried", func() bool {
-		return tr.decided("admitted", "admitted")+tr.decided("admitted", "refused")+tr.decided("refused", "admitted")+
-			tr.decided("refused", "refused")+tr.decided("admitted", "untried")+tr.decided("refused", "untried") == 4*each
+		return tr.countDecided("admitted", "admitted")+tr.countDecided("admitted", "refused")+tr.countDecided("refused", "admitted")+
+			tr.countDecided("refused", "refused")+tr.countDecided("admitted", "untried")+tr.countDecided("refused", "untried") == 4*each
 	})
 	for _, c := range []struct {
 		rule, outcome string
@@ -144,13 +144,13 @@ func TestACandidateUnderLoad(t *testing.T) {
 	}
 	// The candidate admits a fixed number of the requests for /tight and /same, but which ones
 	// depends on their order.
-	if got, want := tr.decided("admitted", "refused")+tr.decided("refused", "refused"), each-60+each-200+each; got != want {
+	if got, want := tr.countDecided("admitted", "refused")+tr.countDecided("refused", "refused"), each-60+each-200+each; got != want {
 		t.Errorf("the candidate would have refused %d, want %d", got, want)
 	}
-	if got, want := tr.decided("refused", "admitted")+tr.decided("refused", "refused"), each-500+each-100+each-200; got != want {
+	if got, want := tr.countDecided("refused", "admitted")+tr.countDecided("refused", "refused"), each-500+each-100+each-200; got != want {
 		t.Errorf("the policy in force has refused %d, want %d", got, want)
 	}
-	if got := tr.decided("refused", "admitted"); got < each-100 {
+	if got := tr.countDecided("refused", "admitted"); got < each-100 {
 		t.Errorf("the candidate would have admitted %d that were refused, want at least the %d for /loose", got, each-100)
 	}
 	a := tr.nodes[0].get("/same")
@@ -176,7 +176,7 @@ func TestACandidateIsEdited(t *testing.T) {
 	if got := tr.ask(t, 10, "/blocked"); got["/blocked"] != 10 {
 		t.Errorf("%d of 10 admitted", got["/blocked"])
 	}
-	eventually.Until(t, patience, "the candidate before goes on", func() bool { return tr.decided("admitted", "refused") == 10 })
+	eventually.Until(t, patience, "the candidate before goes on", func() bool { return tr.countDecided("admitted", "refused") == 10 })
 	tr.candidate.edit(strings.Replace(candidatePolicy, "action: block", "limit: 4/31d fixed_window", 1))
 	for _, node := range tr.nodes {
 		eventually.Until(t, patience, "the mended edit is tried", func() bool {
@@ -188,7 +188,7 @@ func TestACandidateIsEdited(t *testing.T) {
 		t.Errorf("%d of 10 admitted", got["/blocked"])
 	}
 	eventually.Until(t, patience, "the candidate now admits four", func() bool {
-		return tr.decided("admitted", "refused") == 16 && tr.decided("admitted", "admitted") == 4
+		return tr.countDecided("admitted", "refused") == 16 && tr.countDecided("admitted", "admitted") == 4
 	})
 	if p.version("trial") != inForce || p.edits("trial", "accepted")+p.edits("trial", "refused") != 0 {
 		t.Errorf("the policy in force was %s and is %s", inForce, p.version("trial"))
@@ -204,7 +204,7 @@ func TestAWrongCandidateIsNotStarted(t *testing.T) {
 	t.Parallel()
 	tr := startTrial(t)
 	p := tr.nodes[0]
-	wrong := renamed(t, filepath.Join(t.TempDir(), "wrong.yaml"))
+	wrong := newRenamedFile(t, filepath.Join(t.TempDir(), "wrong.yaml"))
 	wrong.edit("rules: [{name: a, limit: 5/minute}]\n")
 	p.write(strings.ReplaceAll(candidateCaddyfile, "{env.CANDIDATE}", wrong.path))
 	// Ignore how often the message was quoted before it was printed.

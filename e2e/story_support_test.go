@@ -44,7 +44,7 @@ func TestTheStoryOfSupport(t *testing.T) {
 	}
 
 	s.tell("\nUntil Friday she may do more.")
-	s.change("/api/orders", "ann", 200, "caddy-1", "client", "set-limit", ann, "api", "500/week", "--until", friday(time.Now()),
+	s.change("/api/orders", "ann", 200, "caddy-1", "client", "set-limit", ann, "api", "500/week", "--until", nextFriday(time.Now()),
 		"--reason", "ticket 4711: an import", "--actor", "eve")
 	s.tell("\nThis month she gets 5,000 exports more.")
 	s.change("/export", "ann", 200, "bridge", "client", "grant", ann, "export", "5000", "--reason", "ticket 4711", "--actor", "eve")
@@ -71,8 +71,8 @@ func TestTheStoryOfSupport(t *testing.T) {
 	}
 }
 
-// friday returns the date of the next Friday.
-func friday(now time.Time) string {
+// nextFriday returns the date of the next Friday.
+func nextFriday(now time.Time) string {
 	day := now.UTC().AddDate(0, 0, 1)
 	for day.Weekday() != time.Friday {
 		day = day.AddDate(0, 0, 1)

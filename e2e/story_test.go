@@ -50,7 +50,7 @@ func startStory(t *testing.T, redis *redistest.Server) *story {
 	s := &story{t: t, redis: redis, targets: map[string][]string{"redis": {"--redis", redis.URL()}}}
 	s.names = []string{redis.URL(), "redis://redis:6379", redis.Addr, "redis:6379"}
 	for i := range 2 {
-		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(storyPolicy)
 		p, name := startCaddy(t, directed, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path), fmt.Sprintf("caddy-%d", i+1)
 		s.caddies, s.files = append(s.caddies, p), append(s.files, file)
@@ -91,12 +91,12 @@ func (s *story) print() { s.t.Logf("the transcript:\n%s", s.told.String()) }
 // The method run runs a command against a target, and writes it and its output to the transcript.
 func (s *story) run(target string, args ...string) (out string) {
 	s.t.Helper()
-	out, _ = s.timed(target, args...)
+	out, _ = s.runTimed(target, args...)
 	return out
 }
 
-// The method timed is run, and returns when the command had ended.
-func (s *story) timed(target string, args ...string) (out string, ended time.Time) {
+// The method runTimed is run, and returns when the command had ended.
+func (s *story) runTimed(target string, args ...string) (out string, ended time.Time) {
 	s.t.Helper()
 	args = append(args, s.targets[target]...)
 	result := penstock(s.t, args...)
@@ -135,7 +135,7 @@ const (
 // keeps doing so. It writes to the transcript since when.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
-	_, ended := s.timed(target, args...)
+	_, ended := s.runTimed(target, args...)
 	held, row := make([]time.Duration, len(s.fronts)), make([]int, len(s.fronts))
 	eventually.Until(s.t, patience, fmt.Sprintf("%s gets %d for %s on every front", user, status, path), func() bool {
 		all := true

@@ -43,7 +43,7 @@ const (
 
 // startStreams opens streams through the metered Caddy as one client. It returns a group of
 // goroutines that read them to the end.
-func (m *metered) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
+func (m *meteredSite) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
 	t.Helper()
 	reading := new(sync.WaitGroup)
 	for range openStreams {
@@ -58,7 +58,7 @@ func (m *metered) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
 			r.Body.Close()
 		})
 	}
-	if got := m.charged(t, "tokens", "192.0.2.7"); got != reservedAll {
+	if got := m.countCharged(t, "tokens", "192.0.2.7"); got != reservedAll {
 		t.Fatalf("%d charged while they are open, want %d", got, reservedAll)
 	}
 	return reading
@@ -76,7 +76,7 @@ func (p *process) awaitExit(t *testing.T, patience time.Duration) {
 
 // The method remaining returns the number of units that a Caddy reports as left before this
 // request, which reserves 100 of them.
-func (m *metered) remaining(t *testing.T, p *process) int64 {
+func (m *meteredSite) remaining(t *testing.T, p *process) int64 {
 	t.Helper()
 	return p.ask(t.Context(), http.MethodHead, "/tokens/next", "X-Forwarded-For", "192.0.2.7").number("X-RateLimit-Remaining") + 100
 }
@@ -89,7 +89,7 @@ func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/tokens/held", h)
 	m := startMetered(t, mux)
-	other := m.another(t)
+	other := m.startAnother(t)
 	reading := m.startStreams(t, h)
 	if err := m.command.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	m.awaitExit(t, patience)
 	reading.Wait()
 	close(h.may)
-	if got := m.charged(t, "tokens", "192.0.2.7"); got != reservedAll {
+	if got := m.countCharged(t, "tokens", "192.0.2.7"); got != reservedAll {
 		t.Errorf("%d charged, want the %d that were reserved to stand", got, reservedAll)
 	}
 	if got := m.remaining(t, other); got != 1_000_000-reservedAll {
@@ -124,7 +124,7 @@ func TestACaddyThatStopsSettles(t *testing.T) {
 	close(h.may)
 	reading.Wait()
 	m.awaitExit(t, patience)
-	if got := m.charged(t, "tokens", "192.0.2.7"); got != openStreams*7 {
+	if got := m.countCharged(t, "tokens", "192.0.2.7"); got != openStreams*7 {
 		t.Errorf("%d charged, want %d", got, openStreams*7)
 	}
 }
@@ -142,7 +142,7 @@ func TestACaddyThatStopsWhileStreamsGoOn(t *testing.T) {
 	m.awaitExit(t, patience)
 	reading.Wait()
 	close(h.may)
-	if got := m.charged(t, "tokens", "192.0.2.7"); got < reservedAll {
+	if got := m.countCharged(t, "tokens", "192.0.2.7"); got < reservedAll {
 		t.Errorf("%d charged, less than the %d that were reserved", got, reservedAll)
 	}
 }
@@ -158,5 +158,5 @@ func TestAReloadWithStreamsOpen(t *testing.T) {
 	}
 	close(h.may)
 	reading.Wait()
-	eventually.Until(t, patience, "all are settled", func() bool { return m.charged(t, "tokens", "192.0.2.7") == openStreams*7 })
+	eventually.Until(t, patience, "all are settled", func() bool { return m.countCharged(t, "tokens", "192.0.2.7") == openStreams*7 })
 }

@@ -47,8 +47,8 @@ func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc
 	}
 }
 
-// The function trailing is the handler of an upstream that reports the cost in a trailer.
-func trailing(w http.ResponseWriter, _ *http.Request) {
+// The function serveTrailer is the handler of an upstream that reports the cost in a trailer.
+func serveTrailer(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "some text")
 	w.Header().Set("X-Cost", "44")
@@ -91,8 +91,8 @@ func meteredCases() []meteredCase {
 		{path: "/tokens/json", upstream: respondsWith(usageJSON(60, "31")), wantCost: "100", bytes: len(usageJSON(60, "31")), charged: 31},
 		{path: "/tokens/chunked", upstream: sendsPieces(documentKind, false, `{"usage":{"total_`, `tokens":3`, `2}`, `}`), wantCost: "100", bytes: 29, charged: 32},
 		{path: "/tokens/fraction", upstream: respondsWith(usageJSON(6, "32.2")), wantCost: "100", bytes: -1, charged: 33},
-		{path: "/tokens/zipped", accepts: "gzip", upstream: respondsWith(zipped(usageJSON(6000, "34")), "Content-Encoding", "gzip"), wantCost: "100",
-			bytes: len(zipped(usageJSON(6000, "34"))), charged: 34},
+		{path: "/tokens/zipped", accepts: "gzip", upstream: respondsWith(compress(usageJSON(6000, "34")), "Content-Encoding", "gzip"), wantCost: "100",
+			bytes: len(compress(usageJSON(6000, "34"))), charged: 34},
 		{path: "/tokens/encoded/gzip", accepts: "gzip", upstream: respondsWith(usageJSON(6000, "35")), wantCost: "100", bytes: -1, charged: 35},
 		{path: "/tokens/encoded/zstd", accepts: "zstd", upstream: respondsWith(usageJSON(6000, "36")), wantCost: "100", bytes: -1, charged: 36},
 		{path: "/tokens/large", upstream: respondsWith(large), wantCost: "100", bytes: len(large), charged: 41},
@@ -112,7 +112,7 @@ func meteredCases() []meteredCase {
 		{path: "/tokens/unending-event", upstream: sendsPieces(streamKind, false, "data: {\"usage\":{\"total_tokens\":40}}\n\n", "data: "+huge+"\n\n"),
 			wantCost: "100", bytes: len(huge) + 45, charged: 50000},
 		{path: "/priced/header", upstream: respondsWith("{}", "X-Cost", "43"), wantCost: "43", bytes: 2, charged: 43},
-		{path: "/priced/trailer", upstream: trailing, wantCost: "100", bytes: 9, charged: 44},
+		{path: "/priced/trailer", upstream: serveTrailer, wantCost: "100", bytes: 9, charged: 44},
 		{path: "/priced/free", upstream: respondsWith("{}", "X-Cost", "0"), wantCost: "0", bytes: 2, charged: 0},
 		{path: "/priced/absurd", upstream: respondsWith("{}", "X-Cost", "1e9"), wantCost: "700", bytes: 2, charged: 700},
 		{path: "/priced/silent", upstream: respondsWith("{}"), wantCost: "700", bytes: 2, charged: 700},
@@ -138,7 +138,7 @@ func TestCostsOfResponses(t *testing.T) {
 	}
 	asking.Wait()
 	for i, c := range cases { // nothing is settled twice
-		if got := m.charged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
+		if got := m.countCharged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
 			t.Errorf("%s: %d charged in the end, want %d", c.path, got, c.charged)
 		}
 	}
@@ -159,7 +159,7 @@ func TestCostsOfResponses(t *testing.T) {
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
 // The method costs sends one request and waits for its charge.
-func (m *metered) costs(t *testing.T, c meteredCase, address string) {
+func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
 	if method == "" {
 		method = http.MethodGet
@@ -184,7 +184,7 @@ func (m *metered) costs(t *testing.T, c meteredCase, address string) {
 		t.Errorf("%s: the client is told that it cost %q, want %q", c.path, got, c.wantCost)
 	}
 	eventually.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
-		return m.charged(t, ruleOf(c.path), address) == c.charged
+		return m.countCharged(t, ruleOf(c.path), address) == c.charged
 	})
 }
 
@@ -194,7 +194,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	t.Parallel()
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
-	streams := map[string]*stepwise{
+	streams := map[string]*stepwiseUpstream{
 		"/tokens/events":         {events: longStream(events, "2001"), kind: streamKind},
 		"/tokens/document":       {events: document, kind: documentKind},
 		"/tokens/zipped":         {events: longStream(events, "2003"), kind: streamKind, gzipped: true},
@@ -217,14 +217,14 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 				return
 			}
 			defer r.Body.Close()
-			if got := m.charged(t, "tokens", address); got != 100 {
+			if got := m.countCharged(t, "tokens", address); got != 100 {
 				t.Errorf("%s: %d charged while it goes on, want what is reserved", path, got)
 			}
 			read := *s
 			read.gzipped = r.Header.Get("Content-Encoding") == "gzip"
 			read.readsInStep(t, r.Body)
 			eventually.Until(t, patience, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
-				return m.charged(t, "tokens", address) == wants[path]
+				return m.countCharged(t, "tokens", address) == wants[path]
 			})
 		})
 	}
@@ -276,7 +276,7 @@ func TestClientsThatLeave(t *testing.T) {
 			answered <- err
 		}()
 		if strings.HasSuffix(c.path, "/waiting") {
-			eventually.Until(t, patience, "it is reserved", func() bool { return m.charged(t, ruleOf(c.path), address) == 100 })
+			eventually.Until(t, patience, "it is reserved", func() bool { return m.countCharged(t, ruleOf(c.path), address) == 100 })
 		} else if err := <-answered; err != nil {
 			t.Errorf("%s: %v", c.path, err)
 		}
@@ -284,7 +284,7 @@ func TestClientsThatLeave(t *testing.T) {
 		leave()
 		<-left
 		eventually.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
-			return m.charged(t, ruleOf(c.path), address) == c.charged
+			return m.countCharged(t, ruleOf(c.path), address) == c.charged
 		})
 	}
 }

@@ -74,9 +74,9 @@ const (
 func TestEveryFormOfATarget(t *testing.T) {
 	t.Parallel()
 	p := startTargets(t)
-	t.Run("HTTP/1.1", func(t *testing.T) { overTargets(t, caddyUpstreams, http1To(p.address, "1.1")) })
-	t.Run("HTTP/1.0", func(t *testing.T) { overTargets(t, caddyUpstreams, http1To(p.address, "1.0")) })
-	t.Run("HTTP/2", func(t *testing.T) { overTargets(t, caddyUpstreams, http2To(p.address)) })
+	t.Run("HTTP/1.1", func(t *testing.T) { sendEveryTarget(t, caddyUpstreams, http1To(p.address, "1.1")) })
+	t.Run("HTTP/1.0", func(t *testing.T) { sendEveryTarget(t, caddyUpstreams, http1To(p.address, "1.0")) })
+	t.Run("HTTP/2", func(t *testing.T) { sendEveryTarget(t, caddyUpstreams, http2To(p.address)) })
 }
 
 const targetsPolicy = `name: targets
@@ -96,9 +96,9 @@ func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 	startEnvoy(t, wasm(t), http.HandlerFunc(goSays), s)
 	s.startBridge(t, targetsPolicy)
 	upstreams := []string{"go", "node", "nginx"}
-	t.Run("HTTP/1.1", func(t *testing.T) { overTargets(t, upstreams, http1To(s.address, "1.1")) })
-	t.Run("HTTP/1.0", func(t *testing.T) { overTargets(t, upstreams, http1To(s.address, "1.0")) })
-	t.Run("HTTP/2", func(t *testing.T) { overTargets(t, upstreams, http2To(s.address)) })
+	t.Run("HTTP/1.1", func(t *testing.T) { sendEveryTarget(t, upstreams, http1To(s.address, "1.1")) })
+	t.Run("HTTP/1.0", func(t *testing.T) { sendEveryTarget(t, upstreams, http1To(s.address, "1.0")) })
+	t.Run("HTTP/2", func(t *testing.T) { sendEveryTarget(t, upstreams, http2To(s.address)) })
 }
 
 // routesBy routes requests with the upstream's name to its cluster, including CONNECT requests.
@@ -174,9 +174,9 @@ func http1To(to, version string) targetSender {
 	}
 }
 
-// overTargets sends every form to every upstream, each as a different client, and counts what was
-// served.
-func overTargets(t *testing.T, upstreams []string, send targetSender) {
+// sendEveryTarget sends every form to every upstream, each as a different client, and counts what
+// was served.
+func sendEveryTarget(t *testing.T, upstreams []string, send targetSender) {
 	type job struct {
 		upstream string
 		form     requestForm

@@ -23,12 +23,12 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-			q := &queue{t: t, p: fleet(t, 1, redis, throttled(open, "2/1s fixed_window"))[0], count: 2}
+			q := &queue{t: t, p: fleet(t, 1, redis, throttleCaddyfile(open, "2/1s fixed_window"))[0], count: 2}
 			awaitWindow(t, time.Second)
 			for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
 				q.join(name, "/") // c and d can pass after one second, e and f after two.
 			}
-			before := q.degraded()
+			before := q.countDegraded()
 			outage.begin(redis)
 			start := time.Now()
 			q.group.Wait()
@@ -44,7 +44,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 					charged++
 				}
 			}
-			degraded := q.degraded()
+			degraded := q.countDegraded()
 			if degraded == before || charged+degraded != int64(len(q.here)) {
 				t.Errorf("%d charged and %d let through, %d of them before: want those who waited let through", charged, degraded, before)
 			}
@@ -54,7 +54,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 			// A request that was admitted without an answer of Redis is charged at most once: when
 			// a frozen Redis continues, or when Redis is back. The last request can be denied
 			// because of that charge.
-			if n := sum(used(t, redis, audits)); n < charged-1 || n > charged+degraded {
+			if n := sum(readUsed(t, redis, audits)); n < charged-1 || n > charged+degraded {
 				t.Errorf("%d charged by Redis, want %d to %d", n, charged, charged+degraded)
 			}
 			if a := q.p.get("/hard"); a.status != http.StatusTooManyRequests {
@@ -64,8 +64,9 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// The method degraded returns the number of requests admitted so far because Redis did not answer.
-func (q *queue) degraded() (n int64) {
+// The method countDegraded returns the number of requests admitted so far because Redis did not
+// answer.
+func (q *queue) countDegraded() (n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, v := range q.here {

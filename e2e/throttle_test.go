@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function throttled returns a Caddyfile whose requests are throttled to limit. Rule audit
-// never denies; it counts the charges. Rule hard denies, on its own path.
-func throttled(head, limit string) string {
+// The function throttleCaddyfile returns a Caddyfile whose requests are throttled to limit. Rule
+// audit never denies; it counts the charges. Rule hard denies, on its own path.
+func throttleCaddyfile(head, limit string) string {
 	return head + `:SITE {
 	penstock {
 		rule slow ` + limit + ` {
@@ -128,7 +128,7 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	t.Parallel()
 	const perNode, rate, burst = 30, 20, 5
 	redis := redistest.Start(t)
-	config := strings.Replace(throttled(shared, "20/1s burst 5"), "max_waiting 7", "max_waiting 1000", 1)
+	config := strings.Replace(throttleCaddyfile(shared, "20/1s burst 5"), "max_waiting 7", "max_waiting 1000", 1)
 	nodes := fleet(t, 2, redis, config)
 	var mu sync.Mutex
 	var passed []time.Time
@@ -160,7 +160,7 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 		t.Errorf("%d requests took %v, want %v", len(passed), took, ideal)
 	}
 	t.Logf("%d requests in %v, want %v", len(passed), took, ideal)
-	if n := sum(used(t, redis, audits)); n != 2*perNode {
+	if n := sum(readUsed(t, redis, audits)); n != 2*perNode {
 		t.Errorf("%d charged, want %d", n, 2*perNode)
 	}
 }
@@ -172,7 +172,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 	t.Parallel()
 	const span = 6 * time.Second
 	redis := redistest.Start(t)
-	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "4/6s fixed_window"))[0], count: 4}
+	q := &queue{t: t, p: fleet(t, 1, redis, throttleCaddyfile(shared, "4/6s fixed_window"))[0], count: 4}
 	awaitWindow(t, span)
 	first := q.join("hard", "/hard")
 	for _, name := range []string{"a", "b", "c"} {
@@ -207,7 +207,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 	if wait := hard.answer.number("Retry-After"); wait < 3600 {
 		t.Errorf("whom another limit refuses is told to come back after %d s", wait)
 	}
-	if n := sum(used(t, redis, audits)); n != 11 {
+	if n := sum(readUsed(t, redis, audits)); n != 11 {
 		t.Errorf("%d charged, want 11", n)
 	}
 	for end, n := range map[string]float64{"gone": 1, "full": 1, "admitted": 7} {
@@ -222,7 +222,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 func TestReloadWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	const span = 2 * time.Second
-	config := throttled(shared, "3/2s fixed_window")
+	config := throttleCaddyfile(shared, "3/2s fixed_window")
 	for name, next := range map[string]string{"same store": config, "another deadline": strings.Replace(config, "5s", "6s", 1)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +242,7 @@ func TestReloadWhileRequestsWait(t *testing.T) {
 			if got, want := q.order(), "a b c d e f g"; got != want {
 				t.Errorf("served in the order %q, want %q", got, want)
 			}
-			if n := sum(used(t, redis, audits)); n != 7 {
+			if n := sum(readUsed(t, redis, audits)); n != 7 {
 				t.Errorf("%d charged, want 7", n)
 			}
 		})
@@ -255,7 +255,7 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	const span = time.Second
 	redis := redistest.Start(t)
-	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "3/1s fixed_window"))[0], count: 3}
+	q := &queue{t: t, p: fleet(t, 1, redis, throttleCaddyfile(shared, "3/1s fixed_window"))[0], count: 3}
 	awaitWindow(t, span)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		q.join(name, "/")
@@ -274,7 +274,7 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	if code := q.p.command.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("Caddy ended with status %d", code)
 	}
-	if n := sum(used(t, redis, audits)); n != 8 {
+	if n := sum(readUsed(t, redis, audits)); n != 8 {
 		t.Errorf("%d charged, want 8", n)
 	}
 }
@@ -284,7 +284,7 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 func TestThrottleKeepsOrderUnderLoad(t *testing.T) {
 	t.Parallel()
 	const requests, every = 300, 10 * time.Millisecond
-	config := strings.Replace(throttled(shared, "40/1s burst 1"), "max_waiting 7", "max_waiting 1000", 1)
+	config := strings.Replace(throttleCaddyfile(shared, "40/1s burst 1"), "max_waiting 7", "max_waiting 1000", 1)
 	p := fleet(t, 1, redistest.Start(t), config)[0]
 	type turn struct{ came, went time.Time }
 	turns := make([]turn, requests)

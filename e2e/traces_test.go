@@ -100,8 +100,8 @@ const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
       header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}}`
 
-// The function tracing returns a site whose Envoy sends its spans to the collector.
-func tracing(collector *otlptest.Receiver, name, filter string) *site {
+// The function newTracingSite returns a site whose Envoy sends its spans to the collector.
+func newTracingSite(collector *otlptest.Receiver, name, filter string) *site {
 	address := strings.TrimPrefix(collector.HTTP, "http://")
 	return &site{filter: filter, set: relaxedDeadline, manager: strings.NewReplacer("COLLECTOR", collector.HTTP, "NAME", name).Replace(traced),
 		cluster: bridgeCluster + "\n  - " + strings.NewReplacer("{name: NAME,", "{name: "+name+"-collector,", "cluster_name: NAME", "cluster_name: "+name+"-collector",
@@ -117,7 +117,7 @@ func TestTracesOfEnvoy(t *testing.T) {
 		t.Error("docs/guides/opentelemetry.md has another filter")
 	}
 	collectors := [2]*otlptest.Receiver{otlptest.Start(t), otlptest.Start(t)}
-	filter, service := tracing(collectors[0], "filter", handingOver+",\n      "+wasmFilter), tracing(collectors[1], "service", builtInFilter)
+	filter, service := newTracingSite(collectors[0], "filter", handingOver+",\n      "+wasmFilter), newTracingSite(collectors[1], "service", builtInFilter)
 	startEnvoy(t, wasm(t), nil, filter, service)
 	t.Run("filter", func(t *testing.T) {
 		filter.sendsTraces(t, collectors[0], "OTEL_EXPORTER_OTLP_ENDPOINT="+collectors[0].HTTP)
@@ -151,7 +151,7 @@ func (s *site) sendsTraces(t *testing.T, collector *otlptest.Receiver, env ...st
 func TestModuleTraces(t *testing.T) {
 	t.Parallel()
 	collector, redis := otlptest.Start(t), redistest.Start(t)
-	s := tracing(collector, "module", moduleFilter(tracedPolicy+inRedis(redis)))
+	s := newTracingSite(collector, "module", moduleFilter(tracedPolicy+inRedis(redis)))
 	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
 	for _, path := range []string{"/api/x", "/api/x", "/", "/", "/"} { // Envoy sends as soon as it has some spans
 		s.get(t, path)

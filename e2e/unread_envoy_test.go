@@ -34,7 +34,7 @@ func TestUnreadCostsInEnvoy(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}), s)
-	m := &metered{redis: redistest.Start(t)}
+	m := &meteredSite{redis: redistest.Start(t)}
 	s.startBridge(t, unreadPolicy, "--redis", m.redis.URL(), "--redis-timeout", "5s")
 	for i, c := range []struct {
 		path, accepts string
@@ -60,7 +60,7 @@ func TestUnreadCostsInEnvoy(t *testing.T) {
 		leave()
 		answer.Body.Close()
 		eventually.Until(t, patience, c.path+" in "+c.accepts+" is charged", func() bool {
-			got := m.charged(t, "tokens", address)
+			got := m.countCharged(t, "tokens", address)
 			if got != 100 && got != c.charged {
 				t.Fatalf("%s in %s: %d charged, want %d", c.path, c.accepts, got, c.charged)
 			}

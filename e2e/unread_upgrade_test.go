@@ -46,13 +46,13 @@ const (
 // front. The same holds for a tunnel through Envoy.
 func TestUpgradesCostUnread(t *testing.T) {
 	t.Parallel()
-	upstream := http.HandlerFunc(echoing)
-	m := &metered{redis: redistest.Start(t)}
+	upstream := http.HandlerFunc(serveEcho)
+	m := &meteredSite{redis: redistest.Start(t)}
 	text := strings.Replace(unreadPolicy, "rules:", "trusted_hops: 1\nrules:", 1)
 	filter := &site{manager: upgrading + ", xff_num_trusted_hops: 1", routes: tunnelling}
 	startEnvoy(t, wasm(t), upstream, filter)
 	filter.startBridge(t, unreadPolicy, "--redis", m.redis.URL(), "--redis-timeout", "5s")
-	policy := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	policy := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	policy.edit(text)
 	p := startCaddy(t, upgradedCaddyfile, "PENSTOCK_REDIS="+m.redis.URL(), "POLICY="+policy.path, "UPSTREAM="+startUpstream(t, upstream))
 	plain := &site{filter: moduleFilter(unreadPolicy + inRedis(m.redis)), manager: upgrading + ", xff_num_trusted_hops: 1", routes: tunnelling}
@@ -63,11 +63,11 @@ func TestUpgradesCostUnread(t *testing.T) {
 	}{{filter.address, upgradeHead, 101}, {p.address, upgradeHead, 101}, {plain.address, upgradeHead, 101},
 		{filter.address, tunnelHead, 200}, {plain.address, tunnelHead, 200}} {
 		client, charged := clientAddress(i+1), int64(0)
-		if got := upgraded(t, c.address, c.head, client); got != c.want {
+		if got := sendUpgrade(t, c.address, c.head, client); got != c.want {
 			t.Errorf("request %d: answered %d, want %d", i, got, c.want)
 		}
 		eventually.Until(t, patience, "the response is charged", func() bool {
-			charged = m.charged(t, "tokens", client)
+			charged = m.countCharged(t, "tokens", client)
 			return charged != 100
 		})
 		if charged != 50000 {
@@ -76,8 +76,8 @@ func TestUpgradesCostUnread(t *testing.T) {
 	}
 }
 
-// The function upgraded sends a request as a client, and returns the status of the response.
-func upgraded(t *testing.T, address, head, client string) int {
+// The function sendUpgrade sends a request as a client, and returns the status of the response.
+func sendUpgrade(t *testing.T, address, head, client string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", address)
 	if err != nil {

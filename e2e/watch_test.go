@@ -190,7 +190,7 @@ func policyWith(keys *keysFile, directory string) string {
 // startWatched starts a Caddy with watchedPolicy over a Redis server.
 func startWatched(t *testing.T, redis *redistest.Server, keys *keysFile) *process {
 	t.Helper()
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(policyWith(keys, "true"))
 	return startCaddy(t, watchedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 }

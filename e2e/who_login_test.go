@@ -118,7 +118,7 @@ func TestRightLoginsCostNothing(t *testing.T) {
 	t.Parallel()
 	redis, page := redistest.Start(t), newLoginPage(t)
 	nodes := fleet(t, 2, redis, logins(page, shared))
-	counted := func() int64 { return sum(used(t, redis, "rl1:who:login:*")) }
+	counted := func() int64 { return sum(readUsed(t, redis, "rl1:who:login:*")) }
 	for n := range 30 {
 		if a := nodes[n%len(nodes)].login("192.0.2.2", "right"); a.status != http.StatusOK {
 			t.Fatalf("login %d: status %d", n, a.status)
@@ -176,7 +176,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 				if page.right.Load() != int64(sent) {
 					return false
 				}
-				if sum(used(t, redis, "rl1:who:login:*")) == 3 {
+				if sum(readUsed(t, redis, "rl1:who:login:*")) == 3 {
 					return true
 				}
 				sent++ // more than three logins if Redis was too slow to charge one
@@ -225,7 +225,7 @@ func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *log
 	})
 	before := page.wrong.Load()
 	p.login("192.0.2.4", "wrong")
-	for _, units := range used(t, redis, "rl1:who:login:{ip:192.0.2.4}:*") {
+	for _, units := range readUsed(t, redis, "rl1:who:login:{ip:192.0.2.4}:*") {
 		stood = units - (page.wrong.Load() - before)
 	}
 	for range 2 * failedLoginsMax {

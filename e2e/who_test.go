@@ -102,8 +102,8 @@ const shared = `{
 }
 `
 
-// The function used returns the units charged in the counters that match the pattern, by key.
-func used(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
+// The function readUsed returns the units charged in the counters that match the pattern, by key.
+func readUsed(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
 	t.Helper()
 	keys, err := redis.Client().Keys(context.Background(), pattern).Result()
 	if err != nil {

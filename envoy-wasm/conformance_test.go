@@ -19,9 +19,9 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function load compiles the filter as it is shipped, with further flags for go build, and
-// loads it.
-func load(t testing.TB, flags ...string) proxytest.WasmVMContext {
+// The function compileFilter compiles the filter as it is shipped, with further flags for go build,
+// and loads it.
+func compileFilter(t testing.TB, flags ...string) proxytest.WasmVMContext {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.wasm")
 	args := []string{"build", "-tags", "penstock_filter", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file}
@@ -68,7 +68,7 @@ func newWasmFront(t testing.TB) *wasmFront {
 		_ = kept.Close()
 		_ = local.Close()
 	})
-	return &wasmFront{vm: load(t), store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
+	return &wasmFront{vm: compileFilter(t), store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 

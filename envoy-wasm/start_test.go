@@ -15,7 +15,7 @@ import (
 // previous one. The VM keeps running: the next configuration starts.
 func TestAPanicAtTheStart(t *testing.T) {
 	log.SetOutput(io.Discard)
-	vm := load(t, "-tags", "penstock_filter,provoke")
+	vm := compileFilter(t, "-tags", "penstock_filter,provoke")
 	for _, start := range []struct {
 		configuration string
 		want          types.OnPluginStartStatus

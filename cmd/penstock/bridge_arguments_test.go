@@ -39,7 +39,7 @@ func TestArgumentsThatShow(t *testing.T) {
 
 // TestOneFamilyIsOne: a listener on 0.0.0.0 does not accept IPv6.
 func TestOneFamilyIsOne(t *testing.T) {
-	r := bridging(t, "--listen", "0.0.0.0:0", "--token", "0123456789abcdef")
+	r := startBridge(t, "--listen", "0.0.0.0:0", "--token", "0123456789abcdef")
 	r.eventually("--token is visible to every user")
 	_, port, err := net.SplitHostPort(r.address)
 	if err != nil {

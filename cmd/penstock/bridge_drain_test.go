@@ -17,7 +17,7 @@ func TestASecondSignalEndsTheDrain(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	socket, rls := filepath.Join(folder, "s"), filepath.Join(folder, "r")
-	r := bridging(t, "--listen", "unix:"+socket, "--rls-listen", "unix:"+rls, "--drain-delay", "1h")
+	r := startBridge(t, "--listen", "unix:"+socket, "--rls-listen", "unix:"+rls, "--drain-delay", "1h")
 	r.stop()
 	r.eventually("the bridge stops")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {

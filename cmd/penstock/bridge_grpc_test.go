@@ -30,8 +30,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// overGRPC returns the address of a service of the bridge, and a connection to it.
-func (r *running) overGRPC(what string) (address string, conn *grpc.ClientConn) {
+// dialGRPC returns the address of a service of the bridge, and a connection to it.
+func (r *running) dialGRPC(what string) (address string, conn *grpc.ClientConn) {
 	r.t.Helper()
 	listens := `over gRPC" for="` + what + `" address=(\S+)`
 	r.eventually(listens)
@@ -55,10 +55,10 @@ func descriptors(client string) *pb.RateLimitRequest {
 func TestTheTokenOverGRPC(t *testing.T) {
 	const token = "0123456789abcdef"
 	filter := file(t, "filter.conf", "token: "+token+"\n")
-	r := bridging(t, "--token", token, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm",
+	r := startBridge(t, "--token", token, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm",
 		"--xds-filter", filter)
-	_, limits := r.overGRPC("Envoy's rate limit protocol")
-	_, extensions := r.overGRPC("Envoy's extension discovery")
+	_, limits := r.dialGRPC("Envoy's rate limit protocol")
+	_, extensions := r.dialGRPC("Envoy's extension discovery")
 	for shown, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer ": codes.Unauthenticated, token: codes.Unauthenticated,
 		"Bearer " + token[1:]: codes.Unauthenticated, "Bearer " + token + "x": codes.Unauthenticated, "Bearer " + token: codes.OK} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -101,8 +101,8 @@ func TestTheTokenOverGRPC(t *testing.T) {
 // TestTheDurationOfRateLimitRequests: /metrics has the time that requests over gRPC waited for the
 // store, in one metric with those of filters.
 func TestTheDurationOfRateLimitRequests(t *testing.T) {
-	r := bridging(t, "--rls-listen", "127.0.0.1:0")
-	_, limits := r.overGRPC("Envoy's rate limit protocol")
+	r := startBridge(t, "--rls-listen", "127.0.0.1:0")
+	_, limits := r.dialGRPC("Envoy's rate limit protocol")
 	const asked = 3
 	request := descriptors("192.0.2.7")
 	request.Domain = "bridge"
@@ -123,14 +123,14 @@ func TestTheDurationOfRateLimitRequests(t *testing.T) {
 func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	const half = 2000
 	t.Setenv("BUCKET_SIZE", "1000000")
-	r := bridging(t, "--calls-max", "8", "--rls-listen", "127.0.0.1:0")
-	address, conn := r.overGRPC("Envoy's rate limit protocol")
+	r := startBridge(t, "--calls-max", "8", "--rls-listen", "127.0.0.1:0")
+	address, conn := r.dialGRPC("Envoy's rate limit protocol")
 	client := pb.NewRateLimitServiceClient(conn)
 	var ended, others atomic.Int64
-	two := speaking(true)
+	two := newHTTPClient(true)
 	for range half {
 		go func() {
-			switch said, err := halfOverGRPC(two, address, pb.RateLimitService_ShouldRateLimit_FullMethodName); {
+			switch said, err := sendHalfCall(two, address, pb.RateLimitService_ShouldRateLimit_FullMethodName); {
 			case err != nil:
 				t.Error(err)
 			case said == fmt.Sprint(int(codes.DeadlineExceeded)):
@@ -153,7 +153,7 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 		t.Errorf("%d requests were answered beside them", good)
 	}
 	// A health watch lasts forever, but its request must arrive in time.
-	said, err := halfOverGRPC(two, address, healthpb.Health_Watch_FullMethodName)
+	said, err := sendHalfCall(two, address, healthpb.Health_Watch_FullMethodName)
 	if err != nil || said != fmt.Sprint(int(codes.Canceled)) {
 		t.Errorf("half a request to watch the health ends with status %q, %v", said, err)
 	}
@@ -195,8 +195,8 @@ func TestGRPCWithoutTheToken(t *testing.T) {
 	})
 }
 
-// halfOverGRPC sends a request's head and part of its message, and returns the status that ends it.
-func halfOverGRPC(client *http.Client, address, method string) (string, error) {
+// sendHalfCall sends a request's head and part of its message, and returns the status that ends it.
+func sendHalfCall(client *http.Client, address, method string) (string, error) {
 	body, rest := io.Pipe()
 	defer rest.Close()
 	go func() { _, _ = rest.Write([]byte{0, 0, 0}) }() // ends with the request
@@ -222,7 +222,7 @@ func halfOverGRPC(client *http.Client, address, method string) (string, error) {
 func TestAPanicOverGRPC(t *testing.T) {
 	said := new(eventually.Journal)
 	guard := &grpcGuard{logger: said.Logger()}
-	_, err := guard.unary(t.Context(), nil, nil, func(context.Context, any) (any, error) { panic("provoked once") })
+	_, err := guard.callUnary(t.Context(), nil, nil, func(context.Context, any) (any, error) { panic("provoked once") })
 	if status.Code(err) != codes.Internal {
 		t.Errorf("a request: %v", err)
 	}
@@ -238,8 +238,8 @@ func TestAPanicOverGRPC(t *testing.T) {
 // TestStoppingOverGRPC: a health watch gets a message as soon as the bridge begins to stop, and
 // requests are answered until it has stopped.
 func TestStoppingOverGRPC(t *testing.T) {
-	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--drain-delay", "300ms")
-	_, conn := r.overGRPC("Envoy's rate limit protocol")
+	r := startBridge(t, "--rls-listen", "127.0.0.1:0", "--drain-delay", "300ms")
+	_, conn := r.dialGRPC("Envoy's rate limit protocol")
 	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)

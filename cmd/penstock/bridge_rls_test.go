@@ -20,8 +20,8 @@ func TestAnImportedConfigurationLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, diagnostics)
 	}
-	r := bridging(t, "--policy", file(t, "policy.yaml", out), "--rls-listen", "127.0.0.1:0")
-	_, conn := r.overGRPC("Envoy's rate limit protocol")
+	r := startBridge(t, "--policy", file(t, "policy.yaml", out), "--rls-listen", "127.0.0.1:0")
+	_, conn := r.dialGRPC("Envoy's rate limit protocol")
 	passes := func(domain string, own *ratelimit.RateLimitDescriptor_RateLimitOverride) (passed int) {
 		for range 4 {
 			response, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: domain,

@@ -31,15 +31,15 @@ import (
 func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	const half = 700
 	t.Setenv("BUCKET_SIZE", "1000000")
-	r := bridging(t, "--calls-max", "8")
+	r := startBridge(t, "--calls-max", "8")
 	var ended [3]atomic.Int64 // by kind: half a body over HTTP/1.1 and over HTTP/2, half a header
 	for range half {
 		go func() {
-			r.halfOne(t, "POST /v1/check HTTP/1.1\r\nHost: b\r\nContent-Length: 99\r\n\r\n{", "HTTP/1.1 408", &ended[0])
+			r.sendHalf(t, "POST /v1/check HTTP/1.1\r\nHost: b\r\nContent-Length: 99\r\n\r\n{", "HTTP/1.1 408", &ended[0])
 		}()
-		go func() { r.halfOne(t, "POST /v1/check HTTP/1.1\r\nHost: b\r\nX-", "HTTP/1.1 400", &ended[2]) }()
+		go func() { r.sendHalf(t, "POST /v1/check HTTP/1.1\r\nHost: b\r\nX-", "HTTP/1.1 400", &ended[2]) }()
 	}
-	two := speaking(true)
+	two := newHTTPClient(true)
 	for range half {
 		go func() {
 			body, rest := io.Pipe()
@@ -56,7 +56,7 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 			}
 		}()
 	}
-	one, good, peak := speaking(false), 0, 0
+	one, good, peak := newHTTPClient(false), 0, 0
 	eventually.Until(t, time.Minute, "half-sent calls are ended", func() bool {
 		for i, client := range []*http.Client{one, two} {
 			if status, text := r.do(client, "POST", "/v1/check", `{"ip":"192.0.2.7"}`); status != 200 {
@@ -83,8 +83,8 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// halfOne sends a text over its own connection, and counts it when the answer begins with want.
-func (r *running) halfOne(t *testing.T, text, want string, ended *atomic.Int64) {
+// sendHalf sends a text over its own connection, and counts it when the answer begins with want.
+func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64) {
 	connection, err := net.Dial("tcp", r.address)
 	if err != nil {
 		t.Error(err)
@@ -124,8 +124,8 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// inABubble serves a policy in a bubble, in which time passes when all goroutines wait.
-func inABubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) {
+// runInBubble serves a policy in a bubble, in which time passes when all goroutines wait.
+func runInBubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))
 		if err != nil {
@@ -156,16 +156,16 @@ func inABubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) {
 func TestLongWaitsAreAnswered(t *testing.T) {
 	const slow = "rules: [{name: slow, limit: 1/1m fixed_window, action: throttle, throttle: {max_delay: 1m, max_waiting: 9}}]"
 	for _, two := range []bool{false, true} {
-		inABubble(t, slow, func(t *testing.T, p *pipes) {
+		runInBubble(t, slow, func(t *testing.T, p *pipes) {
 			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
-			client := speaking(two)
+			client := newHTTPClient(two)
 			client.Transport.(*http.Transport).DialContext = p.dial
 			defer client.CloseIdleConnections()
 			r := &running{t: t, address: "bridge"}
 			if status, text := r.do(client, "POST", "/v1/check", `{"ip":"192.0.2.7"}`); status != 200 {
 				t.Fatal(status, text)
 			}
-			status, said := waiting(t, client)
+			status, said := callWaiting(t, client)
 			if elapsed := time.Since(time.Now().Truncate(time.Minute)); status != 200 || said == 0 || elapsed > time.Second {
 				t.Errorf("HTTP/2 %t: status %d, %d bytes, %v into the minute", two, status, said, elapsed)
 			}
@@ -176,7 +176,7 @@ func TestLongWaitsAreAnswered(t *testing.T) {
 // TestSilentConnectionsAreClosed: the bridge closes an HTTP/2 connection whose header does not
 // arrive completely, and one whose client does not read its reply.
 func TestSilentConnectionsAreClosed(t *testing.T) {
-	inABubble(t, "rules: [{name: api, limit: 1000/1m}]", func(t *testing.T, p *pipes) {
+	runInBubble(t, "rules: [{name: api, limit: 1000/1m}]", func(t *testing.T, p *pipes) {
 		near, _ := p.dial(t.Context(), "", "")
 		go func() {
 			settings, header := make([]byte, 9), make([]byte, 9)
@@ -205,9 +205,9 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// The function waiting makes a call that waits to be admitted, and returns the reply's status and
-// size.
-func waiting(t *testing.T, client *http.Client) (status, bytes int) {
+// The function callWaiting makes a call that waits to be admitted, and returns the reply's status
+// and size.
+func callWaiting(t *testing.T, client *http.Client) (status, bytes int) {
 	t.Helper()
 	known, err := client.Get("http://bridge/v1/policy")
 	if err != nil {

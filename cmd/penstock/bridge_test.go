@@ -28,9 +28,9 @@ type running struct {
 	address string
 }
 
-// The function bridging starts a bridge on a free port of this machine, or on the addresses in
+// The function startBridge starts a bridge on a free port of this machine, or on the addresses in
 // args.
-func bridging(t *testing.T, args ...string) *running {
+func startBridge(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	r := &running{t: t, said: new(eventually.Journal), stop: stop, ended: make(chan error, 1)}
@@ -85,8 +85,8 @@ func (r *running) do(client *http.Client, method, path, body string) (int, strin
 	return response.StatusCode, response.Proto + " " + string(text)
 }
 
-// The function speaking returns a client for one version of HTTP.
-func speaking(two bool) *http.Client {
+// The function newHTTPClient returns a client for one version of HTTP.
+func newHTTPClient(two bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!two)
 	protocols.SetUnencryptedHTTP2(two)
@@ -98,14 +98,14 @@ func speaking(two bool) *http.Client {
 func TestBridgeByEnvironment(t *testing.T) {
 	t.Setenv("BUCKET_SIZE", "3")
 	t.Setenv("REFILL_RATE", "0.001")
-	r := bridging(t)
+	r := startBridge(t)
 	for i, want := range []string{`"remaining":2`, `"remaining":1`, `"remaining":0`, `"outcome":"denied"`} {
-		status, text := r.do(speaking(i%2 == 1), "POST", "/v1/check", `{"path":"/x","ip":"192.0.2.7"}`)
+		status, text := r.do(newHTTPClient(i%2 == 1), "POST", "/v1/check", `{"path":"/x","ip":"192.0.2.7"}`)
 		if status != 200 || !strings.Contains(text, want) || strings.HasPrefix(text, "HTTP/2") != (i%2 == 1) {
 			t.Errorf("request %d: %d %s", i, status, text)
 		}
 	}
-	if _, text := r.do(speaking(false), "POST", "/v1/check", `{"path":"/x","ip":"192.0.2.8"}`); !strings.Contains(text, `"remaining":2`) {
+	if _, text := r.do(newHTTPClient(false), "POST", "/v1/check", `{"path":"/x","ip":"192.0.2.8"}`); !strings.Contains(text, `"remaining":2`) {
 		t.Error(text)
 	}
 	r.eventually(`limit="?1/1000s burst 3`)
@@ -127,7 +127,7 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 		}
 	}
 	write("rules: [{name: slow, limit: 1/1s fixed_window, action: throttle, throttle: {max_delay: 30s, max_waiting: 9}}]")
-	r := bridging(t, "--policy", file, "--listen", "unix:"+socket, "--socket-mode", "0600", "--drain-delay", "1s")
+	r := startBridge(t, "--policy", file, "--listen", "unix:"+socket, "--socket-mode", "0600", "--drain-delay", "1s")
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info, err)
 	}
@@ -167,7 +167,7 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 // TestBridgeServesEnvoysProtocol: the bridge serves Envoy's rate limit protocol on another address
 // in addition to its own protocol.
 func TestBridgeServesEnvoysProtocol(t *testing.T) {
-	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
+	r := startBridge(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
 	r.eventually(`over gRPC" for="Envoy's rate limit protocol" address=127.0.0.1`)
 	r.eventually(`over gRPC" for="Envoy's extension discovery" address=127.0.0.1`)
 }

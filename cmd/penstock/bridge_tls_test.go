@@ -42,13 +42,13 @@ func TestBridgeWithClientCertificates(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	ca := filepath.Join(a.folder, "ca.pem")
 	cert, key := a.issue(t, "bridge")
-	r := bridging(t, "--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key, "--client-ca", ca)
+	r := startBridge(t, "--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key, "--client-ca", ca)
 	_, port, err := net.SplitHostPort(r.address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(parsed(t, ca))
+	pool.AddCert(parseFile(t, ca))
 	ask := func(protocol string, certificates ...tls.Certificate) string {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(protocol == "HTTP/1.1")
@@ -76,7 +76,7 @@ func TestBridgeWithClientCertificates(t *testing.T) {
 	}
 }
 
-func parsed(t *testing.T, file string) *x509.Certificate {
+func parseFile(t *testing.T, file string) *x509.Certificate {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {

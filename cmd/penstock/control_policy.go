@@ -107,7 +107,7 @@ func newPolicyPut() *cobra.Command {
 		}
 		return printRevision(cmd.OutOrStdout(), &put)
 	})
-	p.reasoned(cmd)
+	p.addReasonFlag(cmd)
 	cmd.Flags().Int64Var(&revision, "if-revision", -1, "the `REVISION` that must be the latest, 0 for none; without it, the one that is the latest now")
 	return cmd
 }
@@ -260,7 +260,7 @@ func newPolicyRollBack() *cobra.Command {
 			}
 			return p.publish(cmd, path, map[string]any{"step": ledger.StepAll, "revision": put.Revision, "reason": p.reason})
 		})
-	p.reasoned(cmd)
+	p.addReasonFlag(cmd)
 	return cmd
 }
 
@@ -308,7 +308,7 @@ func newPolicyPublish() *cobra.Command {
 		}
 		return p.publish(cmd, path, body)
 	})
-	p.reasoned(cmd)
+	p.addReasonFlag(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&shadow, "shadow", false, "nodes compare the revision with the policy in force")
 	flags.StringVar(&share, "share", "", "a `SHARE` of the nodes enforces the revision: 10%")

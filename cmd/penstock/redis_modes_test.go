@@ -37,18 +37,18 @@ func TestEveryModeIsLookedAt(t *testing.T) {
 			if o.Master != "" {
 				flags = append(flags, "--redis-master", o.Master)
 			}
-			lookEverywhere(t, flags)
+			runReadCommands(t, flags)
 			t.Setenv("REDIS_MODE", mode)
 			t.Setenv("REDIS_ADDRS", addrs)
 			t.Setenv("REDIS_MASTER", o.Master)
-			lookEverywhere(t, []string{"--redis-env"})
+			runReadCommands(t, []string{"--redis-env"})
 		})
 	}
 }
 
-// lookEverywhere runs every command that reads Redis after two requests of /month and one of
+// runReadCommands runs every command that reads Redis after two requests of /month and one of
 // /search.
-func lookEverywhere(t *testing.T, flags []string) {
+func runReadCommands(t *testing.T, flags []string) {
 	t.Helper()
 	policy := file(t, "policy.yaml", lookedPolicy)
 	for _, c := range []struct {
@@ -80,7 +80,7 @@ func TestWordsOfModesThatMeanNothing(t *testing.T) {
 	policy := file(t, "policy.yaml", lookedPolicy)
 	t.Setenv("REDIS_MODE", "cluster")
 	for want, words := range map[string]string{
-		"add --redis-mode cluster":                       "explain --path /search --ip 192.0.2.7 --policy " + policy + " --redis " + movedFrom(c),
+		"add --redis-mode cluster":                       "explain --path /search --ip 192.0.2.7 --policy " + policy + " --redis " + nodeWithout(c),
 		"the mode is cluster, but " + single.Addr:        "redis health --redis-mode cluster --redis " + single.URL(),
 		"REDIS_MODE is cluster, and REDIS_ADDRS is not":  "redis health --redis-env",
 		"names servers too; keep one":                    "redis health --redis-env --redis redis://a",
@@ -94,8 +94,8 @@ func TestWordsOfModesThatMeanNothing(t *testing.T) {
 	}
 }
 
-// movedFrom returns a node of a cluster that does not have the counters of 192.0.2.7.
-func movedFrom(c *redistest.Cluster) string {
+// nodeWithout returns a node of a cluster that does not have the counters of 192.0.2.7.
+func nodeWithout(c *redistest.Cluster) string {
 	home := c.Master(redisstore.Slot("{ip:192.0.2.7}"))
 	for _, node := range c.Nodes[:3] {
 		if node != home {

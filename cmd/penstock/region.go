@@ -34,7 +34,7 @@ regions over TLS. Both ends show a certificate that --client-ca has signed. Each
 
 Nothing is kept: an agent can be killed at any time, and two of them in a region ask for more than one does. Units that are under way
 when an agent or a connection ends are lost until their window ends. The Redis user of the agent must be allowed to subscribe to the
-channel rl1:~loans, and that of the proxies to publish on it.`
+channel rl1:~loans and to publish on rl1:~loaned, and that of the proxies the reverse.`
 
 // regionFlags are the flags of the region command, as written.
 type regionFlags struct {
@@ -98,6 +98,10 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	defer stop()
 	agent := loan.New(loan.Options{Store: store, Peers: peers, Logger: logger,
 		Policy: func() loan.Policy { return *followed.current.Load() },
+		Publish: func(ctx context.Context, message []byte) error {
+			_, err := store.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.AnswerChannel, message)
+			return err
+		},
 		Listen: func(ctx context.Context, begun func(), received func(string)) error {
 			return store.Listen(ctx, regionstore.ChannelKey, regionstore.Channel, begun, received)
 		}})

@@ -208,7 +208,7 @@ func TestTheWholeLimitCanBeUsedInEveryWindow(t *testing.T) {
 			if l.algorithm == TokenBucket {
 				// The burst is available in addition. The client does not wait for the token due at
 				// the very end.
-				if got, want := total(used), l.burst+windows*l.count-1; got < want-want/1000 || got > want+1 {
+				if got, want := sumUsed(used), l.burst+windows*l.count-1; got < want-want/1000 || got > want+1 {
 					t.Errorf("%s: %d used in %d windows, want %d", l, got, windows, want)
 				}
 				continue
@@ -225,7 +225,7 @@ func TestTheWholeLimitCanBeUsedInEveryWindow(t *testing.T) {
 	}
 }
 
-func total(used map[Micros]int64) (units int64) {
+func sumUsed(used map[Micros]int64) (units int64) {
 	for _, n := range used {
 		units += n
 	}
@@ -249,7 +249,7 @@ func TestTokenBucketSustainsItsRate(t *testing.T) {
 			g.ask(OpUpTo, l.burst, 0)
 			g.now += l.window/3 + 1
 		}
-		used := total(g.perWindow())
+		used := sumUsed(g.perWindow())
 		refilled := new(big.Rat).Mul(big.NewRat(count, int64(l.window)), big.NewRat(int64(g.used[len(g.used)-1].at-begin), 1))
 		least := new(big.Rat).Mul(refilled, big.NewRat(999, 1000))
 		// One token and one tick may be incomplete.

@@ -92,8 +92,8 @@ func (c *lessees) useUnits(units int64, receipt Micros) {
 	}
 }
 
-// someOf returns a random number of units of at most most, often exactly that.
-func (c *lessees) someOf(most int64) int64 {
+// randomUpTo returns a random number of units of at most most, often exactly that.
+func (c *lessees) randomUpTo(most int64) int64 {
 	if most <= 0 {
 		return 0
 	}
@@ -103,7 +103,7 @@ func (c *lessees) someOf(most int64) int64 {
 func (c *lessees) step() {
 	switch c.rng.IntN(6) {
 	case 0:
-		n := c.someOf(c.limit.burst)
+		n := c.randomUpTo(c.limit.burst)
 		r := c.ask(Check{Op: OpUpTo, Cost: n, Min: 1, Max: n})
 		c.useUnits(r.Granted, r.Receipt)
 	case 1, 2:
@@ -113,7 +113,7 @@ func (c *lessees) step() {
 	case 4:
 		c.refund()
 	default: // charged but not used
-		r := c.ask(Check{Op: OpTake, Cost: c.someOf(c.limit.burst)})
+		r := c.ask(Check{Op: OpTake, Cost: c.randomUpTo(c.limit.burst)})
 		if c.rng.IntN(2) == 0 {
 			c.ask(Check{Op: OpRefund, Cost: r.Granted, Receipt: r.Receipt})
 		} else if r.Granted > 0 {
@@ -127,7 +127,7 @@ func (c *lessees) step() {
 func (c *lessees) lease() {
 	need := int64(c.rng.IntN(3))
 	age := c.ages[c.rng.IntN(len(c.ages))]
-	r := c.ask(Check{Op: OpUpTo, Cost: need, Min: 1, Max: need + c.someOf(c.limit.burst), Age: age,
+	r := c.ask(Check{Op: OpUpTo, Cost: need, Min: 1, Max: need + c.randomUpTo(c.limit.burst), Age: age,
 		ShareMille: []int64{500, 1000}[c.rng.IntN(2)]})
 	c.useUnits(min(need, r.Granted), r.Receipt)
 	if extra := r.Granted - need; extra > 0 {
@@ -139,7 +139,7 @@ func (c *lessees) lease() {
 func (c *lessees) spendHeld() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.granted+l.age > c.now && c.rng.IntN(2) == 0 {
-			n := c.someOf(l.units)
+			n := c.randomUpTo(l.units)
 			l.units -= n
 			c.useUnits(n, l.granted)
 		}
@@ -151,7 +151,7 @@ func (c *lessees) spendHeld() {
 func (c *lessees) refund() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {
-			n := c.someOf(l.units)
+			n := c.randomUpTo(l.units)
 			l.units -= n
 			c.ask(Check{Op: OpRefund, Cost: n, Receipt: l.granted, Age: l.age})
 		}
@@ -200,9 +200,9 @@ func (c *lessees) excess() (most int64, span Micros) {
 // clip must forfeit part of a tick.
 const leasedRuns = 12_000
 
-// lesseeTraffic runs random traffic with one rule disabled, on several limits, until clients get
+// runLesseeTraffic runs random traffic with one rule disabled, on several limits, until clients get
 // too many units. It returns a description of how the clients exceeded the limit, or "".
-func lesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
+func runLesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
 	for range runs {
 		count := 1 + rng.Int64N(1<<rng.IntN(12))
@@ -229,7 +229,7 @@ func lesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
 // however many units are leased, however long they are held, and whether they are used late or
 // returned.
 func TestLeasesOfATokenBucketKeepItsPromise(t *testing.T) {
-	if how := lesseeTraffic(seed.Random(t), leasedRuns, ""); how != "" {
+	if how := runLesseeTraffic(seed.Random(t), leasedRuns, ""); how != "" {
 		t.Fatal(how)
 	}
 }
@@ -237,7 +237,7 @@ func TestLeasesOfATokenBucketKeepItsPromise(t *testing.T) {
 // TestLeasesOfATokenBucketNeedTheirRules: if any single rule is left out, the limit is exceeded.
 func TestLeasesOfATokenBucketNeedTheirRules(t *testing.T) {
 	for _, rule := range []string{"the clip", "the refund rule", "the rule of different ages", "refunds under their own age"} {
-		if how := lesseeTraffic(rand.New(rand.NewPCG(1, 1)), leasedRuns, rule); how == "" {
+		if how := runLesseeTraffic(rand.New(rand.NewPCG(1, 1)), leasedRuns, rule); how == "" {
 			t.Errorf("nothing is too many without %s", rule)
 		} else {
 			t.Logf("without %s: %s", rule, how)

@@ -105,7 +105,7 @@ func (c *refunders) step() {
 }
 
 func (c *refunders) charge() {
-	n := c.someOf(c.limit.burst)
+	n := c.randomUpTo(c.limit.burst)
 	if c.many {
 		n = 1 + c.rng.Int64N(c.limit.burst/16+1)
 	}
@@ -139,7 +139,7 @@ func (c *refunders) settle() {
 		if u.units == 0 || u.receipt == 0 {
 			continue
 		}
-		n := c.someOf(u.units)
+		n := c.randomUpTo(u.units)
 		u.units -= n
 		c.ask(Check{Op: OpRefund, Cost: n, Receipt: u.receipt})
 		for j := range c.charges {

@@ -28,14 +28,14 @@ func newConsole(t *testing.T, logger *slog.Logger) *Console {
 	return New(Options{Metrics: registry, Panicked: func(reason any) { t.Errorf("panic: %v", reason) }, Logger: logger})
 }
 
-// The function named returns the API of a configuration, which names itself in its errors.
-func named(name string) func() *operator.API {
+// The function newNamedAPI returns the API of a configuration, which names itself in its errors.
+func newNamedAPI(name string) func() *operator.API {
 	return func() *operator.API { return &operator.API{Desk: new(operator.Desk), Front: name} }
 }
 
 func (c *Console) mustClaim(t *testing.T, s *Settings, name string) (release func()) {
 	t.Helper()
-	release, err := c.Claim(s, named(name))
+	release, err := c.Claim(s, newNamedAPI(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// The function serves reports whether the operators of a configuration are served at an address.
-func serves(t *testing.T, address, name string) bool {
+// The function isServed reports whether the operators of a configuration are served at an address.
+func isServed(t *testing.T, address, name string) bool {
 	t.Helper()
 	status, body := ask(t, address, "/penstock/record?client=user:ann")
 	return status == http.StatusNotFound && strings.Contains(body, "this "+name+" has no directory")
@@ -77,23 +77,23 @@ func TestTheLatestClaimIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	one, two := freeport.Address(t), freeport.Address(t)
 	first := c.mustClaim(t, &Settings{Listen: one}, "first")
-	if !serves(t, one, "first") {
+	if !isServed(t, one, "first") {
 		t.Error("the first claim is not served")
 	}
 	same := c.mustClaim(t, &Settings{Listen: one}, "second")
-	if !serves(t, one, "second") {
+	if !isServed(t, one, "second") {
 		t.Error("a claim of the same address does not replace the one before")
 	}
 	first()
-	if !serves(t, one, "second") {
+	if !isServed(t, one, "second") {
 		t.Error("the end of the replaced claim has ended the other one")
 	}
 	moved := c.mustClaim(t, &Settings{Listen: two}, "third")
-	if status, _ := ask(t, one, "/metrics"); !serves(t, two, "third") || status != 0 {
+	if status, _ := ask(t, one, "/metrics"); !isServed(t, two, "third") || status != 0 {
 		t.Errorf("after a claim of another address, the address before answers %d", status)
 	}
 	moved()
-	if status, _ := ask(t, two, "/metrics"); !serves(t, one, "second") || status != 0 {
+	if status, _ := ask(t, two, "/metrics"); !isServed(t, one, "second") || status != 0 {
 		t.Errorf("after the end of the latest claim, its address answers %d", status)
 	}
 	same()
@@ -130,7 +130,7 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 		t.Errorf("the log: %s", text)
 	}
 	other.Close()
-	eventually.Until(t, time.Minute, "the address is served", func() bool { return serves(t, address, "next") })
+	eventually.Until(t, time.Minute, "the address is served", func() bool { return isServed(t, address, "next") })
 	if n := strings.Count(said.String(), "another process has the address"); n != 1 {
 		t.Errorf("%d lines about the address", n)
 	}
@@ -176,11 +176,11 @@ func TestAnAddressThatCannotBe(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	address := freeport.Address(t)
 	defer c.mustClaim(t, &Settings{Listen: address}, "first")()
-	if _, err := c.Claim(&Settings{Listen: "unix:" + filepath.Join(t.TempDir(), "none", "s")}, named("second")); err == nil ||
+	if _, err := c.Claim(&Settings{Listen: "unix:" + filepath.Join(t.TempDir(), "none", "s")}, newNamedAPI("second")); err == nil ||
 		!strings.Contains(err.Error(), "write another address") {
 		t.Errorf("a socket in a folder that does not exist: %v", err)
 	}
-	if !serves(t, address, "first") {
+	if !isServed(t, address, "first") {
 		t.Error("the claim before is gone")
 	}
 }

@@ -20,8 +20,8 @@ func certify(t *testing.T, certFile, keyFile string, serial int64) {
 	certtest.SelfSigned(t, certFile, keyFile, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}})
 }
 
-// The function served returns the serial number of the certificate that an address serves.
-func served(t *testing.T, address string) int64 {
+// The function servedSerial returns the serial number of the certificate that an address serves.
+func servedSerial(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
@@ -39,16 +39,16 @@ func TestARenewedCertificateIsServed(t *testing.T) {
 	s := &Settings{Listen: freeport.Address(t), Cert: filepath.Join(folder, "cert.pem"), Key: filepath.Join(folder, "key.pem")}
 	certify(t, s.Cert, s.Key, 1)
 	defer c.mustClaim(t, s, "first")()
-	if n := served(t, s.Listen); n != 1 {
+	if n := servedSerial(t, s.Listen); n != 1 {
 		t.Errorf("certificate %d is served, want 1", n)
 	}
 	certify(t, s.Cert, s.Key, 2)
 	release := c.mustClaim(t, s, "second")
-	if n := served(t, s.Listen); n != 2 {
+	if n := servedSerial(t, s.Listen); n != 2 {
 		t.Errorf("after the certificate was renewed, certificate %d is served, want 2", n)
 	}
 	release()
-	if n := served(t, s.Listen); n != 1 {
+	if n := servedSerial(t, s.Listen); n != 1 {
 		t.Errorf("after the second claim has ended, certificate %d is served, want 1", n)
 	}
 }

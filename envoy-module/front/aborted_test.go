@@ -15,11 +15,11 @@ import (
 // the cost is unread, whether the response would name it in a header or in its body.
 func TestAbortedRequestsCostUnread(t *testing.T) {
 	for where, cost := range map[string]string{"header": "header: X-Cost", "body": "json: usage.total"} {
-		f := opened(t, "name: "+where+"\nrules: [{name: all, limit: 100/31d, "+
+		f := openFront(t, "name: "+where+"\nrules: [{name: all, limit: 100/31d, "+
 			"cost_after: {estimate: 1, "+cost+", default: 1, unread: 30}}]\n")
 		s := f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, newBell()); v != Continue {
+		if v := s.Decide(client, emptyHost{}, newBell()); v != Continue {
 			t.Fatalf("%s: verdict %d", where, v)
 		}
 		settling := s.Settling()

@@ -29,7 +29,7 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 		{"units in hand", "name: leased\nlease: auto\n" + hot + over, Continue, 0},
 		{"a remembered denial", "name: denied\nrules: [{name: all, limit: 1/31d}]\n" + over, Respond, deniedAllocs},
 	} {
-		f := opened(t, c.settings)
+		f := openFront(t, c.settings)
 		for range 2000 { // until there are units in hand
 			ask(t, f, request("/api/items", "user-agent", "curl/8"))
 		}
@@ -38,7 +38,7 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 		n := testing.AllocsPerRun(racescale.Fewer(10_000), func() {
 			s := f.NewStream()
 			s.Headers = append(s.Headers, headers...)
-			switch s.Decide(client, nobody{}, b) {
+			switch s.Decide(client, emptyHost{}, b) {
 			case c.want:
 			case Wait:
 				asked++
@@ -59,13 +59,13 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 const deniedAllocs = 0
 
 func BenchmarkDecideInMemory(b *testing.B) {
-	f := opened(b, "name: shop\nrules: [{name: all, limit: 1000000000/31d}]\n")
+	f := openFront(b, "name: shop\nrules: [{name: all, limit: 1000000000/31d}]\n")
 	headers, bell := request("/api/items", "user-agent", "curl/8", "accept", "*/*"), newBell()
 	b.ReportAllocs()
 	for b.Loop() {
 		s := f.NewStream()
 		s.Headers = append(s.Headers, headers...)
-		s.Decide(client, nobody{}, bell)
+		s.Decide(client, emptyHost{}, bell)
 		s.Release()
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function many is a configuration over Redis with a limit that no test reaches.
-func many(onError string, redis *redistest.Server) string {
+// The function wideConfig is a configuration over Redis with a limit that no test reaches.
+func wideConfig(onError string, redis *redistest.Server) string {
 	return "name: shop\non_error: " + onError + "\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \"" + redis.URL() +
 		"\", timeout: 10s}\n"
 }
@@ -24,15 +24,16 @@ func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()
 	s.Headers = append(s.Headers, request("/")...)
-	if v := s.Decide(source, nobody{}, b); v != Wait {
+	if v := s.Decide(source, emptyHost{}, b); v != Wait {
 		t.Fatalf("verdict %d, want %d", v, Wait)
 	}
 	return s, b
 }
 
-// The function held opens a front whose goroutines do not ask the store before release is called.
-func held(t testing.TB, settings string) (f *Front, release func()) {
-	f = opened(t, settings)
+// The function openHeld opens a front whose goroutines do not ask the store before release is
+// called.
+func openHeld(t testing.TB, settings string) (f *Front, release func()) {
+	f = openFront(t, settings)
 	<-f.store.asker.started
 	f.store.asker.started = make(chan struct{})
 	return f, func() { close(f.store.asker.started) }
@@ -42,7 +43,7 @@ func held(t testing.TB, settings string) (f *Front, release func()) {
 // connect. A call would have to connect within its own deadline, and on_error would decide.
 func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 	redis := redistest.Start(t)
-	f, release := held(t, many("allow", redis))
+	f, release := openHeld(t, wideConfig("allow", redis))
 	s, b := arrive(t, f, client)
 	defer s.Release()
 	eventually.Until(t, 10*time.Second, "a goroutine has begun", func() bool {
@@ -65,7 +66,7 @@ func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	redis := redistest.Start(t)
 	for onError, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
-		f := opened(t, many(onError, redis))
+		f := openFront(t, wideConfig(onError, redis))
 		ask(t, f, request("/"))
 		redis.Pause()
 		s, b := arrive(t, f, client)
@@ -106,7 +107,7 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 // overload after a second, whatever on_error says, and that later ones are not.
 func TestTheQueueDeniesInTime(t *testing.T) {
 	redis := redistest.Start(t)
-	f, release := held(t, many("allow", redis))
+	f, release := openHeld(t, wideConfig("allow", redis))
 	a := f.store.asker
 	first, firstBell := arrive(t, f, client)
 	defer first.Release()
@@ -132,7 +133,7 @@ func TestTheQueueDeniesInTime(t *testing.T) {
 // announced, and that one then asks about all of them.
 func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, many("allow", redis))
+	f := openFront(t, wideConfig("allow", redis))
 	ask(t, f, request("/")) // the store is connected
 	a := f.store.asker
 	goroutines := func() (asking, waiting int) {
@@ -146,7 +147,7 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 		s, b := f.NewStream(), newBell()
 		b.announces = true
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, b); v != Wait {
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d, want %d", v, Wait)
 		}
 		defer s.Release()
@@ -166,12 +167,12 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 // more than the store can answer.
 func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	redis := redistest.Start(t)
-	f, release := held(t, many("allow", redis))
+	f, release := openHeld(t, wideConfig("allow", redis))
 	var waiting []*bell
 	for {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		v := s.Decide(client, nobody{}, b)
+		v := s.Decide(client, emptyHost{}, b)
 		defer s.Release()
 		if v != Wait {
 			break
@@ -186,7 +187,7 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	for i := range others {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(fmt.Sprintf("198.51.100.%d:4711", i), nobody{}, b); v == Wait {
+		if v := s.Decide(fmt.Sprintf("198.51.100.%d:4711", i), emptyHost{}, b); v == Wait {
 			waiting = append(waiting, b)
 			served++
 		}

@@ -37,7 +37,12 @@ func (b *batch) run() {
 	b.asker.enforcer.TakeAll(b.calls, b)
 	b.asker.unlist(b.streams...)
 	for at, i := range b.asked {
-		if s := b.streams[i]; s != nil {
+		switch s := b.streams[i]; {
+		case s == nil:
+		case b.calls[at].Err == nil && b.asker.enforcer.Lacks(&s.plan, s.plan.Checks()):
+			b.streams[i] = nil
+			go s.awaitLoan(true)
+		default:
 			b.end(i, s.conclude(b.calls[at].Err))
 		}
 	}
@@ -61,6 +66,10 @@ func (b *batch) begin(i int, s *Stream) {
 		b.asker.unlist(s) // its queue bounds how long it waits
 		b.streams[i] = nil
 		go s.queueUp()
+	case b.asker.enforcer.Behind(s.plan.Checks()):
+		b.asker.unlist(s)
+		b.streams[i] = nil
+		go s.awaitLoan(false)
 	default:
 		b.calls, b.asked = append(b.calls, counter.Call{Checks: s.plan.Checks(), Results: s.plan.Results()}), append(b.asked, i)
 	}
@@ -159,6 +168,21 @@ func (s *Stream) queueUp() {
 	if end != throttle.EndGone {
 		v = s.applyDecision(d)
 	}
+}
+
+// awaitLoan decides a request that waits until other regions lend units. taken reports whether the
+// store was asked.
+func (s *Stream) awaitLoan(taken bool) {
+	var v Verdict
+	defer func() {
+		if reason := recover(); reason != nil {
+			v = s.fail(reason)
+		}
+		s.wakeRequest(v)
+	}()
+	d, _, err := s.front.store.enforcer.AwaitLoan(context.Background(), &s.plan, s.plan.Checks(), taken)
+	s.failure = err
+	v = s.applyDecision(d)
 }
 
 // Ask implements [throttle.Asker].

@@ -17,10 +17,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// nobody is a host without attributes.
-type nobody struct{}
+// emptyHost is a host without attributes.
+type emptyHost struct{}
 
-func (nobody) Attribute(string) (string, bool) { return "", false }
+func (emptyHost) Attribute(string) (string, bool) { return "", false }
 
 // bell is a waker that a test waits for.
 type bell struct {
@@ -37,8 +37,8 @@ func (b *bell) Unwaits() { b.waits-- }
 
 func (b *bell) Announces() bool { return b.announces }
 
-// opened opens a front with the settings until the test ends.
-func opened(t testing.TB, settings string) *Front {
+// openFront opens a front with the settings until the test ends.
+func openFront(t testing.TB, settings string) *Front {
 	t.Helper()
 	f := openedIn(t, NewProcess(slog.New(slog.DiscardHandler)), settings)
 	t.Cleanup(func() {
@@ -82,7 +82,7 @@ func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields respons
 	t.Helper()
 	s, b := f.NewStream(), newBell()
 	s.Headers = append(s.Headers, headers...)
-	if v = s.Decide(client, nobody{}, b); v == Wait {
+	if v = s.Decide(client, emptyHost{}, b); v == Wait {
 		<-b.rung
 		v = s.Woken()
 	}
@@ -106,11 +106,11 @@ func cloned(of *response.Fields) (fields response.Fields) {
 const three = "name: shop\nrules: [{name: all, limit: 3/31d}]\n"
 
 func TestDecidesInMemoryAtOnce(t *testing.T) {
-	f := opened(t, three)
+	f := openFront(t, three)
 	for i := range 5 {
 		b, s := newBell(), f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		v := s.Decide(client, nobody{}, b)
+		v := s.Decide(client, emptyHost{}, b)
 		fields, _ := s.Fields()
 		if b.waits != 0 || (v == Continue) != (i < 3) || fields[response.FieldRemaining] != strconv.Itoa(max(0, 2-i)) {
 			t.Errorf("request %d: verdict %d, %v, waits %d times", i+1, v, fields, b.waits)
@@ -125,7 +125,7 @@ func TestDecidesInMemoryAtOnce(t *testing.T) {
 // TestRequestsOwnTheirTexts: what a decision keeps of a request does not change with the memory
 // that Envoy reuses after the hook.
 func TestRequestsOwnTheirTexts(t *testing.T) {
-	f := opened(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 1/31d}]\n")
+	f := openFront(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 1/31d}]\n")
 	envoys := []byte("alice")
 	headers := func() [][2]string { return request("/", "x-user", string(envoys)) }
 	if v, _, _ := ask(t, f, headers()); v != Continue {
@@ -143,7 +143,7 @@ func TestRequestsOwnTheirTexts(t *testing.T) {
 
 func TestAsksRedisInTheBackground(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, three+"store: {type: redis, url: \""+redis.URL()+"\", timeout: 5s}\n")
+	f := openFront(t, three+"store: {type: redis, url: \""+redis.URL()+"\", timeout: 5s}\n")
 	const requests = 200
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -171,12 +171,12 @@ func TestAsksRedisInTheBackground(t *testing.T) {
 // can come in any order, and the front closes afterwards.
 func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, "name: shop\nrules: [{name: all, limit: 100000/31d, cost_after: {estimate: 2, header: X-Cost, default: 1}}]\nstore: {type: redis, url: \""+
+	f := openFront(t, "name: shop\nrules: [{name: all, limit: 100000/31d, cost_after: {estimate: 2, header: X-Cost, default: 1}}]\nstore: {type: redis, url: \""+
 		redis.URL()+"\", timeout: 5s}\n")
 	for range 200 {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, b); v != Wait {
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d", v)
 		}
 		s.Gone()
@@ -191,7 +191,7 @@ func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 
 // TestAClientThatLeavesAThrottleQueueIsGone: its request ends at once, and it is charged nothing.
 func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
-	f := opened(t, "name: shop\nrules: [{name: all, limit: 4/3m burst 1, action: throttle, throttle: {max_delay: 1m}}]\n")
+	f := openFront(t, "name: shop\nrules: [{name: all, limit: 4/3m burst 1, action: throttle, throttle: {max_delay: 1m}}]\n")
 	if v, _, _ := ask(t, f, request("/")); v != Continue {
 		t.Fatal("the first request is denied")
 	}
@@ -200,7 +200,7 @@ func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	for range 100 {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, b); v != Wait {
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d", v)
 		}
 		s.Gone()
@@ -219,14 +219,14 @@ func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 // and those that wait are decided.
 func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, "name: shop\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
+	f := openFront(t, "name: shop\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
 	redis.Pause()
 	var waiting []*bell
 	denied := 0
 	for range waitingMax + askersMax*batchMax + 100 {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		switch v := s.Decide(client, nobody{}, b); v {
+		switch v := s.Decide(client, emptyHost{}, b); v {
 		case Wait:
 			waiting = append(waiting, b)
 			defer s.Release()
@@ -249,17 +249,17 @@ func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
 	}
 }
 
-// broken is a host that panics.
-type broken struct{}
+// panickingHost is a host that panics.
+type panickingHost struct{}
 
-func (broken) Attribute(string) (string, bool) { panic("broken") }
+func (panickingHost) Attribute(string) (string, bool) { panic("broken") }
 
 func TestAPanicIsDecidedByOnError(t *testing.T) {
 	for word, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
-		f := opened(t, "name: shop\non_error: "+word+"\nidentify: [{attr: request.protocol}]\nrules: [{name: all, limit: 3/31d}]\n")
+		f := openFront(t, "name: shop\non_error: "+word+"\nidentify: [{attr: request.protocol}]\nrules: [{name: all, limit: 3/31d}]\n")
 		s := f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, broken{}, newBell()); v != want || f.process.Panics() != 1 {
+		if v := s.Decide(client, panickingHost{}, newBell()); v != want || f.process.Panics() != 1 {
 			t.Errorf("%s: verdict %d, %d panics", word, v, f.process.Panics())
 		}
 		s.Release()
@@ -267,11 +267,11 @@ func TestAPanicIsDecidedByOnError(t *testing.T) {
 }
 
 func TestSettlesResponses(t *testing.T) {
-	f := opened(t, "name: shop\nrules: [{name: all, limit: 100/31d, cost_after: {estimate: 1, json: usage.total, default: 1}}]\n")
+	f := openFront(t, "name: shop\nrules: [{name: all, limit: 100/31d, cost_after: {estimate: 1, json: usage.total, default: 1}}]\n")
 	begin := func() *Settling {
 		s := f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, newBell()); v != Continue {
+		if v := s.Decide(client, emptyHost{}, newBell()); v != Continue {
 			t.Fatalf("verdict %d", v)
 		}
 		defer s.Release()

@@ -36,7 +36,7 @@ func TestServesImportedConfigurations(t *testing.T) {
 	if err != nil || len(notes) > 0 {
 		t.Fatal(err, notes)
 	}
-	f := opened(t, string(text))
+	f := openFront(t, string(text))
 	for _, c := range []struct {
 		peer, path, key string
 		want            Verdict

@@ -72,7 +72,7 @@ func TestMemoryLimitsAreRead(t *testing.T) {
 // limit, so that garbage is collected continually.
 func TestDecidesAtTheMemoryLimit(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, strings.Replace(three, "3/31d", "700/31d", 1)+"memory_limit: 64MiB\nstore: {type: redis, url: \""+redis.URL()+
+	f := openFront(t, strings.Replace(three, "3/31d", "700/31d", 1)+"memory_limit: 64MiB\nstore: {type: redis, url: \""+redis.URL()+
 		"\", timeout: 10s, remember_denials: false}\n")
 	kept := make([]byte, 80<<20)
 	var before, after runtime.MemStats

@@ -20,8 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function spooled are settings with a control plane that accepts everything.
-func spooled(t *testing.T) *Settings {
+// The function spoolSettings are settings with a control plane that accepts everything.
+func spoolSettings(t *testing.T) *Settings {
 	t.Helper()
 	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(plane.Close)
@@ -35,7 +35,7 @@ func spooled(t *testing.T) *Settings {
 // TestASpoolOfAnotherProcess: during a hot restart, the previous process has the spool. The
 // configuration is accepted, usage is gathered, and the spool is opened as soon as it is free.
 func TestASpoolOfAnotherProcess(t *testing.T) {
-	settings, said := spooled(t), new(eventually.Journal)
+	settings, said := spoolSettings(t), new(eventually.Journal)
 	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 // TestASpoolThatCannotBeOpenedYet: once a configuration waits for its spool, no error ends the
 // wait, and the log has the first error only.
 func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
-	settings, said := spooled(t), new(eventually.Journal)
+	settings, said := spoolSettings(t), new(eventually.Journal)
 	spool := settings.Control.Spool
 	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -101,7 +101,7 @@ func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 // one closes it.
 func TestConfigurationsShareReports(t *testing.T) {
 	r := newReports(slog.New(slog.DiscardHandler))
-	settings := spooled(t)
+	settings := spoolSettings(t)
 	var ends []func() error
 	for range 2 {
 		end, err := r.open(settings)
@@ -138,7 +138,7 @@ func TestConfigurationsShareReports(t *testing.T) {
 // redirect the feed of the configuration in force. Another process has the spool, so that the
 // target of the feed can be read.
 func TestARejectedConfigurationChangesNoReports(t *testing.T) {
-	control := spooled(t).Control
+	control := spoolSettings(t).Control
 	before, err := feed.Open(control.options(nil, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 // TestAnotherSizeOfAnOpenSpool: a configuration that gives the spool in use another size is told
 // that it keeps the first. The default is the same size, written or not.
 func TestAnotherSizeOfAnOpenSpool(t *testing.T) {
-	settings, said := spooled(t), new(eventually.Journal)
+	settings, said := spoolSettings(t), new(eventually.Journal)
 	r := newReports(said.Logger())
 	for _, one := range []struct {
 		bytes int64

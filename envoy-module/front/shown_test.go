@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The function shown returns how many policies the metrics of a process show.
-func shown(t *testing.T, p *Process) (n int) {
+// The function countPolicies returns how many policies the metrics of a process show.
+func countPolicies(t *testing.T, p *Process) (n int) {
 	t.Helper()
 	families, err := p.registry.Gather()
 	if err != nil {
@@ -26,8 +26,9 @@ func shown(t *testing.T, p *Process) (n int) {
 	return n
 }
 
-// The function shadowed returns settings with a policy that is tried out, and the path of its file.
-func shadowed(t *testing.T) (s *Settings, path string) {
+// The function shadowSettings returns settings with a policy that is tried out, and the path of its
+// file.
+func shadowSettings(t *testing.T) (s *Settings, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "shadow.yaml")
 	edit(t, path, 1)
@@ -58,7 +59,7 @@ func edit(t *testing.T, path string, limit int) {
 // TestARejectedPolicyIsNotShown: the metrics show no policy of a configuration whose candidate is
 // rejected.
 func TestARejectedPolicyIsNotShown(t *testing.T) {
-	s, path := shadowed(t)
+	s, path := shadowSettings(t)
 	if err := os.WriteFile(path, []byte("rules: nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestARejectedPolicyIsNotShown(t *testing.T) {
 	if f, err := p.Open(s); err == nil {
 		t.Errorf("the candidate is accepted; the front closes with %v", f.Close())
 	}
-	if n := shown(t, p); n != 0 || len(p.stores) != 0 {
+	if n := countPolicies(t, p); n != 0 || len(p.stores) != 0 {
 		t.Errorf("the metrics show %d policies, and %d stores are open", n, len(p.stores))
 	}
 }
@@ -74,14 +75,14 @@ func TestARejectedPolicyIsNotShown(t *testing.T) {
 // TestAClosedPolicyIsNotShown: the metrics show no policy of a front that has closed, though its
 // candidate was being edited.
 func TestAClosedPolicyIsNotShown(t *testing.T) {
-	s, path := shadowed(t)
+	s, path := shadowSettings(t)
 	for range 10 {
 		p := NewProcess(slog.New(slog.DiscardHandler))
 		f, err := p.Open(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := shown(t, p); n != 2 {
+		if n := countPolicies(t, p); n != 2 {
 			t.Errorf("the metrics show %d policies, want 2", n)
 		}
 		closed, editing := make(chan struct{}), make(chan struct{})
@@ -106,7 +107,7 @@ func TestAClosedPolicyIsNotShown(t *testing.T) {
 		}
 		close(closed)
 		edits.Wait()
-		if n := shown(t, p); n != 0 {
+		if n := countPolicies(t, p); n != 0 {
 			t.Fatalf("the metrics show %d policies of a front that has closed", n)
 		}
 	}
@@ -115,7 +116,7 @@ func TestAClosedPolicyIsNotShown(t *testing.T) {
 // TestMetricsAreReadWhileAFrontOpens: the race detector finds no access to a policy that is being
 // opened.
 func TestMetricsAreReadWhileAFrontOpens(t *testing.T) {
-	s, _ := shadowed(t)
+	s, _ := shadowSettings(t)
 	p := NewProcess(slog.New(slog.DiscardHandler))
 	opened := make(chan struct{})
 	var reads sync.WaitGroup
@@ -125,7 +126,7 @@ func TestMetricsAreReadWhileAFrontOpens(t *testing.T) {
 			case <-opened:
 				return
 			default:
-				shown(t, p)
+				countPolicies(t, p)
 			}
 		}
 	})

@@ -26,8 +26,8 @@ func (s *spans) End(attributes [][2]string) {
 	}
 }
 
-// The function traced decides a request that Envoy traces, and returns its span.
-func traced(f *Front, h Host, path string) *spans {
+// The function traceRequest decides a request that Envoy traces, and returns its span.
+func traceRequest(f *Front, h Host, path string) *spans {
 	s, b, span := f.NewStream(), newBell(), new(spans)
 	defer s.Release()
 	s.Headers, s.Tracer = append(s.Headers, request(path)...), span
@@ -45,15 +45,15 @@ func TestSpans(t *testing.T) {
 	redis := redistest.Start(t)
 	const policy = "name: shop\nstatus_path: /limits\nrules: [{name: api, match: {path: /api/*}, limit: 1/31d}]\n"
 	over := "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 10s}\n"
-	for where, f := range map[string]*Front{"memory": opened(t, policy), "Redis": opened(t, policy+over)} {
+	for where, f := range map[string]*Front{"memory": openFront(t, policy), "Redis": openFront(t, policy+over)} {
 		for _, want := range []map[string]string{
 			{"penstock.decision": "allowed", "penstock.source": "store", "penstock.rule": "api", "penstock.endpoint": "/api/*", "penstock.policy": "shop", "error.type": ""},
 			{"penstock.decision": "denied", "penstock.source": "store", "penstock.rule": "api"},
 		} {
-			has(t, where, traced(f, nobody{}, "/api/x"), want)
+			checkSpan(t, where, traceRequest(f, emptyHost{}, "/api/x"), want)
 		}
 		for _, path := range []string{"/limits", "no path"} {
-			if span := traced(f, nobody{}, path); span.begun+span.ended != 0 {
+			if span := traceRequest(f, emptyHost{}, path); span.begun+span.ended != 0 {
 				t.Errorf("%s, %s: the span begins %d times and ends %d times", where, path, span.begun, span.ended)
 			}
 		}
@@ -63,22 +63,22 @@ func TestSpans(t *testing.T) {
 // TestSpansOfFailures tests the spans of requests that on_error decides.
 func TestSpansOfFailures(t *testing.T) {
 	redis := redistest.Start(t)
-	f := opened(t, "name: shop\non_error: deny\nidentify: [{attr: request.protocol}, {ip: {}}]\nrules: [{name: all, limit: 10/31d}]\nstore: {type: redis, url: \""+
+	f := openFront(t, "name: shop\non_error: deny\nidentify: [{attr: request.protocol}, {ip: {}}]\nrules: [{name: all, limit: 10/31d}]\nstore: {type: redis, url: \""+
 		redis.URL()+"\", timeout: 10ms}\n")
-	has(t, "a panic", traced(f, broken{}, "/"), map[string]string{"error.type": "panic", "penstock.source": "on_error"})
+	checkSpan(t, "a panic", traceRequest(f, panickingHost{}, "/"), map[string]string{"error.type": "panic", "penstock.source": "on_error"})
 	redis.Kill()
 	eventually.Until(t, 10*time.Second, "the store does not answer", func() bool {
-		return traced(f, nobody{}, "/").attributes["penstock.source"] != "store"
+		return traceRequest(f, emptyHost{}, "/").attributes["penstock.source"] != "store"
 	})
-	span := traced(f, nobody{}, "/")
+	span := traceRequest(f, emptyHost{}, "/")
 	if span.attributes["error.type"] == "" {
 		t.Errorf("without Redis the span has %v", span.attributes)
 	}
-	has(t, "without Redis", span, map[string]string{"penstock.source": "on_error", "penstock.policy": "shop"})
+	checkSpan(t, "without Redis", span, map[string]string{"penstock.source": "on_error", "penstock.policy": "shop"})
 }
 
-// The function has tests that a span began and ended once, with some of its attributes.
-func has(t *testing.T, where string, span *spans, want map[string]string) {
+// The function checkSpan tests that a span began and ended once, with some of its attributes.
+func checkSpan(t *testing.T, where string, span *spans, want map[string]string) {
 	t.Helper()
 	for name, value := range want {
 		if span.attributes[name] != value {

@@ -15,7 +15,7 @@ import (
 // denied at its turn, and takes no unit: the request behind it takes it.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := opened(t, "name: shop\ndirectory: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: slow, per: [], "+
+		f := openFront(t, "name: shop\ndirectory: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: slow, per: [], "+
 			"limit: 1/1s fixed_window, action: throttle, throttle: {max_delay: 5s, max_waiting: 3}}]\n")
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
 		if v, _, _ := ask(t, f, request("/", "x-user", "ann")); v != Continue {
@@ -25,7 +25,7 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 		wait := func(user string) (verdict func() (v Verdict, status int, after time.Duration)) {
 			s, b := f.NewStream(), newBell()
 			s.Headers = append(s.Headers, request("/", "x-user", user)...)
-			if v := s.Decide(client, nobody{}, b); v != Wait {
+			if v := s.Decide(client, emptyHost{}, b); v != Wait {
 				t.Fatalf("%s does not wait: verdict %d", user, v)
 			}
 			var after time.Duration

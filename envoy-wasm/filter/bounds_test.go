@@ -18,7 +18,7 @@ import (
 // policyByHeaders returns a policy that counts by header fields.
 func policyByHeaders(t *testing.T, names ...string) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	for _, name := range names {
 		p.Rules[0].Per = append(p.Rules[0].Per, corepolicy.Dimension{Kind: corepolicy.PerHeader, Name: name})
 	}
@@ -29,7 +29,7 @@ func policyByHeaders(t *testing.T, names ...string) corepolicy.Policy {
 // own call.
 func TestCallsAreBoundedInBytes(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, anyPath(shop(t, "10/1m")))
+	f := withPolicy(t, e, anyPath(shopPolicy(t, "10/1m")))
 	lengths := []int{100, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 900 << 10, 100, 100}
 	for id, n := range lengths {
 		if f.NewStream(uint32(id)).RequestHeaders(get("/"+strings.Repeat("a", n))) != Pause {
@@ -71,7 +71,7 @@ func TestTooLargeRequestsAreDenied(t *testing.T) {
 	}
 	equalCounts(t, e, map[string]int{"oversized": 1, "denied": 1, "allowed": 1, "policy_loaded": 1})
 	e = newEnvoy(t)
-	f = withPolicy(t, e, anyPath(shop(t, "10/1m")))
+	f = withPolicy(t, e, anyPath(shopPolicy(t, "10/1m")))
 	if f.NewStream(1).RequestHeaders(get("/"+long)) != Pause || e.responses[1].Status != 431 {
 		t.Errorf("a path that nobody compares, and too long for a call: %+v", e.responses)
 	}
@@ -105,7 +105,7 @@ func TestManyLinesAreJoinedAtOnce(t *testing.T) {
 // TestCallsAreBoundedInQuestions: the items of a call and the waiting requests are bounded.
 func TestCallsAreBoundedInQuestions(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	for id := range uint32(waitingMax) {
 		e.properties["source.address"] = "10.0." + strconv.Itoa(int(id>>8)) + "." + strconv.Itoa(int(id&255)) + ":4711"
 		f.NewStream(id).RequestHeaders(get("/api/x"))
@@ -159,7 +159,7 @@ func TestQuestionsLeaveRoomForSettlements(t *testing.T) {
 // rejected.
 func TestAPolicyThatReadsTooMuchIsRejected(t *testing.T) {
 	for n, want := range map[int]int{wire.ValuesMax: 0, wire.ValuesMax + 1: 1} {
-		p := shop(t, "10/1m")
+		p := shopPolicy(t, "10/1m")
 		for i := range n {
 			p.Rules[0].Cost = append(p.Rules[0].Cost, corepolicy.Cost{N: 2,
 				Match: corepolicy.Match{Header: []corepolicy.HeaderMatch{{Name: "X-" + strconv.Itoa(i), Values: []string{"a"}}}}})
@@ -200,7 +200,7 @@ func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 // has ended.
 func TestWaitingHeadersAreBounded(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	long := get("/api/x", "x-unread", strings.Repeat("a", 1<<20))
 	var streams []*Stream
 	for e.counts[CounterFull] == 0 {

@@ -14,7 +14,7 @@ import (
 
 func withKeys(t *testing.T) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	premium, err := counter.ParseLimit("100/1m")
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// reportedDenials answers the calls of the filter, and returns the denials that they report.
-func reportedDenials(t *testing.T, e *fakeEnvoy, f *Filter, wanted bool) (all []wire.Item) {
+// readDenialReports answers the calls of the filter, and returns the denials that they report.
+func readDenialReports(t *testing.T, e *fakeEnvoy, f *Filter, wanted bool) (all []wire.Item) {
 	t.Helper()
 	f.endTurns()
 	for len(e.calls) > 0 {
@@ -55,7 +55,7 @@ func reportedDenials(t *testing.T, e *fakeEnvoy, f *Filter, wanted bool) (all []
 func TestDenialsAreReported(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		e := newEnvoy(t)
-		p := shop(t, "100/1m")
+		p := shopPolicy(t, "100/1m")
 		p.Rules = append(p.Rules, corepolicy.Rule{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}},
 			corepolicy.Rule{Name: "gone", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/gone"}}})
 		f := withPolicy(t, e, p)
@@ -75,14 +75,14 @@ func TestDenialsAreReported(t *testing.T) {
 			deny("/closed")
 		}
 		deny("/gone")
-		if got := reportedDenials(t, e, f, wanted); len(got) > 0 {
+		if got := readDenialReports(t, e, f, wanted); len(got) > 0 {
 			t.Errorf("%d are reported at once", len(got))
 		}
 		var got []string
 		for range 3 {
 			e.now += counter.Second
 			f.Tick()
-			for _, item := range reportedDenials(t, e, f, wanted) {
+			for _, item := range readDenialReports(t, e, f, wanted) {
 				got = append(got, fmt.Sprint(item.Ask.Path, " ", item.Units[0].Cost, " ", item.Units[0].Check, " ", item.Units[0].Max))
 			}
 		}
@@ -100,7 +100,7 @@ func TestDenialsAreReported(t *testing.T) {
 // TestDenialsBeyondTheBound: denials of more clients than denialsMax in a second are counted.
 func TestDenialsBeyondTheBound(t *testing.T) {
 	e := newEnvoy(t)
-	p := shop(t, "100/1m")
+	p := shopPolicy(t, "100/1m")
 	p.Rules = append(p.Rules, corepolicy.Rule{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}})
 	f := withPolicy(t, e, p)
 	f.pollEnded(Reply{Status: 304, Denials: true})
@@ -115,7 +115,7 @@ func TestDenialsBeyondTheBound(t *testing.T) {
 	e.now += 2 * counter.Second
 	f.Tick()
 	var items, denials, lost int64
-	for _, item := range reportedDenials(t, e, f, true) {
+	for _, item := range readDenialReports(t, e, f, true) {
 		items, denials, lost = items+1, denials+item.Units[0].Cost, lost+item.Units[0].Max
 	}
 	if items != denialsMax || denials != denialsMax || lost != more {

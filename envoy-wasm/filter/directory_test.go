@@ -18,7 +18,7 @@ import (
 // limited.
 func directedPolicy(t *testing.T) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, "2/1m fixed_window")
+	p := shopPolicy(t, "2/1m fixed_window")
 	p.Directory = true
 	p.Identify = []corepolicy.Identify{{Kind: corepolicy.IdentifyHeader, Name: "X-User", Unverified: true}}
 	return p

@@ -16,7 +16,7 @@ import (
 // gets limit headers.
 func TestTheWayOfARequest(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	s := f.NewStream(7)
 	if s.RequestHeaders(get("/api/x?q=1")) != Pause || e.wakes != 1 || len(e.calls) != 0 {
 		t.Fatal("a request under a limit waits for a call, which is sent when the worker is woken")
@@ -43,7 +43,7 @@ func TestTheWayOfARequest(t *testing.T) {
 
 func TestADenialIsAnsweredHere(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	s := f.NewStream(7)
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
@@ -62,7 +62,7 @@ func TestADenialIsAnsweredHere(t *testing.T) {
 // TestRequestsWithoutLimitsContinue: a request without limits causes no call and gets no headers.
 func TestRequestsWithoutLimitsContinue(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	s := f.NewStream(1)
 	if s.RequestHeaders(get("/other")) != Continue || e.wakes+len(e.calls) != 0 || s.ResponseHeaders(nil, true) != nil {
 		t.Error("it waits, or is told of a limit")
@@ -73,7 +73,7 @@ func TestRequestsWithoutLimitsContinue(t *testing.T) {
 // answer.
 func TestCallsAreShared(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	f.NewStream(1).RequestHeaders(get("/api/1"))
 	f.Flush()
 	first, _, _ := e.check()
@@ -101,7 +101,7 @@ func TestCallsAreShared(t *testing.T) {
 // flight, is skipped.
 func TestAGoneRequestIsSkipped(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	var streams []*Stream
 	for id := uint32(1); id <= 3; id++ {
 		s := f.NewStream(id)
@@ -122,7 +122,7 @@ func TestAGoneRequestIsSkipped(t *testing.T) {
 // to wait. on_error decides after the bridge has been silent for a second.
 func TestDeadlines(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	s := f.NewStream(1)
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
@@ -165,7 +165,7 @@ func TestFailedCalls(t *testing.T) {
 		"store down":       {replyWith(wire.Answer{Status: wire.StatusUnavailable}), "store_unavailable"},
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"))
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 		f.NewStream(1).RequestHeaders(get("/api/x"))
 		f.Flush()
 		call, _, _ := e.check()
@@ -178,7 +178,7 @@ func TestFailedCalls(t *testing.T) {
 
 func TestOnErrorDeny(t *testing.T) {
 	e := newEnvoy(t)
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	p.OnError = counter.OnErrorDeny
 	f := withPolicy(t, e, p)
 	f.NewStream(1).RequestHeaders(get("/api/x"))
@@ -195,7 +195,7 @@ func TestOnErrorDeny(t *testing.T) {
 // answers an empty call.
 func TestAHungBridgeCostsAFewDeadlines(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	for id := range uint32(failuresMax) {
 		f.NewStream(id).RequestHeaders(get("/api/x"))
 		f.Flush()
@@ -223,7 +223,7 @@ func TestAHungBridgeCostsAFewDeadlines(t *testing.T) {
 // TestCallsThatCannotBeMade: Envoy rejects a call at once if there is no cluster or no capacity.
 func TestCallsThatCannotBeMade(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	e.refuses = errNo
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
@@ -259,7 +259,7 @@ func TestNoPolicyYet(t *testing.T) {
 // logged once.
 func TestAnotherPolicy(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	f.Tick()
 	if len(e.calls) != 0 {
 		t.Fatal("asked again at once")

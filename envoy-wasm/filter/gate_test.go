@@ -59,7 +59,7 @@ func TestABurstOfOneClient(t *testing.T) {
 	for _, n := range []uint32{1, 5, 6, 100, 2000, 10000} {
 		for _, limit := range []int64{1, 5, 300} {
 			e := newEnvoy(t)
-			f := withPolicy(t, e, shop(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"))
+			f := withPolicy(t, e, shopPolicy(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"))
 			units := limit
 			e.sendFlood(f, 0, n, "/api/x")
 			asked := e.answerAll(f, &units)
@@ -83,7 +83,7 @@ func TestABurstOfOneClient(t *testing.T) {
 // requests came before it.
 func TestABurstDelaysNoOtherClient(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "1000000/1h"))
+	f := withPolicy(t, e, shopPolicy(t, "1000000/1h"))
 	e.sendFlood(f, 0, 10000, "/api/x")
 	first, _, items := e.check()
 	e.properties["source.address"] = "192.0.2.8:1"
@@ -101,7 +101,7 @@ func TestABurstDelaysNoOtherClient(t *testing.T) {
 func TestADenialAppliesToAllQueued(t *testing.T) {
 	for name, exact := range map[string]bool{"log_only": false, "no memory": true} {
 		e := newEnvoy(t)
-		p := shop(t, "5/1h")
+		p := shopPolicy(t, "5/1h")
 		if !exact {
 			trial := p.Rules[0]
 			trial.Name, trial.Action = "trial", corepolicy.ActionLogOnly
@@ -156,7 +156,7 @@ func TestADenialDoesNotApplyToUnknownCredentials(t *testing.T) {
 // and again in the next window.
 func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
-	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
+	f, g := withPolicy(t, e, shopPolicy(t, "5/1h")), withPolicy(t, other, shopPolicy(t, "5/1h"))
 	e.shared = map[uint32]sharedValue{}
 	other.shared = e.shared // the workers of one process
 	e.refuses, other.refuses = errNo, errNo
@@ -187,9 +187,9 @@ func TestOnErrorEndsAtTheLimit(t *testing.T) {
 // others. Under on_error: local, the node's share applies.
 func TestDeniedRequestsChargeNoLimit(t *testing.T) {
 	e := newEnvoy(t)
-	p := shop(t, "4/1h")
+	p := shopPolicy(t, "4/1h")
 	wide := p.Rules[0]
-	wide.Name, wide.Limits, wide.OnError = "wide", shop(t, "40/1h").Rules[0].Limits, counter.OnErrorLocal
+	wide.Name, wide.Limits, wide.OnError = "wide", shopPolicy(t, "40/1h").Rules[0].Limits, counter.OnErrorLocal
 	wide.Match = corepolicy.Match{}
 	p.Rules = append(p.Rules, wide)
 	f := withPolicy(t, e, p)
@@ -213,7 +213,7 @@ func TestABusyBridgeAdmitsNothing(t *testing.T) {
 		"the whole call": func(int) Reply { return Reply{Status: 503, Leases: wire.LeasingUsual} },
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "5/1h"))
+		f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 		e.sendFlood(f, 0, 100, "/api/x")
 		for n := 0; len(e.calls) > 0; n++ {
 			c, _, items := e.check()
@@ -237,7 +237,7 @@ func TestABusyBridgeAdmitsNothing(t *testing.T) {
 // after the deadline shows that the bridge is up.
 func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "5/1h"))
+	f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 	e.sendFlood(f, 0, 1, "/api/x")
 	for range 3 {
 		e.now += 150 * counter.Millisecond
@@ -264,7 +264,7 @@ func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 // decided within a second, and always within one and a half seconds plus one call.
 func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "5/1h"))
+	f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 	start := e.now
 	e.sendFlood(f, 0, 5000, "/api/x")
 	for len(e.resumed)+len(e.responses) < 5000 {
@@ -279,7 +279,7 @@ func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 		t.Errorf("%d were let pass", len(e.resumed))
 	}
 	e = newEnvoy(t)
-	f = withPolicy(t, e, shop(t, "100000/1h"), "poll: 60m")
+	f = withPolicy(t, e, shopPolicy(t, "100000/1h"), "poll: 60m")
 	start = e.now
 	e.sendFlood(f, 0, 5000, "/api/x")
 	for len(e.resumed)+len(e.responses) < 5000 { // each call takes 40 ms
@@ -306,7 +306,7 @@ func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 // client's request still causes a call.
 func TestAQueueIsBounded(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "5/1h"))
+	f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 	e.sendFlood(f, 0, waitingMax, "/api/x")
 	withFullTurn := 0
 	for _, r := range e.responses {

@@ -263,7 +263,7 @@ func (e *fakeEnvoy) publish(f *Filter, p corepolicy.Policy, version string) {
 	}
 }
 
-func shop(t *testing.T, limit string) corepolicy.Policy {
+func shopPolicy(t *testing.T, limit string) corepolicy.Policy {
 	t.Helper()
 	l, err := counter.ParseLimit(limit)
 	if err != nil {

@@ -17,7 +17,7 @@ func TestALateAnswerAdmitsNoMore(t *testing.T) {
 	for _, late := range []counter.Micros{60 * counter.Millisecond, 200 * counter.Millisecond, 900 * counter.Millisecond} {
 		for _, limit := range []int64{5, 300} {
 			e := newEnvoy(t)
-			f := withPolicy(t, e, shop(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"), "poll: 60m")
+			f := withPolicy(t, e, shopPolicy(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"), "poll: 60m")
 			units := limit
 			e.sendFlood(f, 0, 2000, "/api/x")
 			for range 100 {
@@ -42,7 +42,7 @@ func TestALateAnswerAdmitsNoMore(t *testing.T) {
 // get 503 and no other request is delayed.
 func TestACallThatIsLost(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "100/1h"))
+	f := withPolicy(t, e, shopPolicy(t, "100/1h"))
 	e.sendFlood(f, 1, 1, "/api/x")
 	e.check() // never answered
 	for id := uint32(2); e.responses[1].Status == 0; id++ {
@@ -73,7 +73,7 @@ func TestACallThatIsLost(t *testing.T) {
 func TestOnErrorAllowsOnlyTheRest(t *testing.T) {
 	for used, want := range map[int64]int{0: 5, 3: 2, 5: 0} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "5/1h"))
+		f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 		units := int64(5)
 		for id := range uint32(used) {
 			e.sendFlood(f, id, 1, "/api/x")
@@ -116,7 +116,7 @@ func TestALateAnswerUndoesNothing(t *testing.T) {
 func TestNoClientChoosesARecord(t *testing.T) {
 	places := func() (at []uint32) {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "5/1h"))
+		f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 		e.refuses = errNo
 		e.sendFlood(f, 0, 1, "/api/x")
 		for slot := range e.shared {
@@ -138,7 +138,7 @@ func TestNoClientChoosesARecord(t *testing.T) {
 	}
 
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "5/1h"))
+	f := withPolicy(t, e, shopPolicy(t, "5/1h"))
 	h := uint64(77)
 	// all records of the counter belong to other counters, one of which has used up its limit
 	for i := range uint64(recordWays) {
@@ -160,7 +160,7 @@ func TestNoClientChoosesARecord(t *testing.T) {
 // TestWorkersShareTheKeyOfRecords: workers agree on one key, even if both find none at first.
 func TestWorkersShareTheKeyOfRecords(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
-	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
+	f, g := withPolicy(t, e, shopPolicy(t, "5/1h")), withPolicy(t, other, shopPolicy(t, "5/1h"))
 	e.shared = map[uint32]sharedValue{}
 	f.recordKey()
 	other.shared = maps.Clone(e.shared)

@@ -20,7 +20,7 @@ import (
 // field.
 func laterPolicies(t *testing.T) map[string][]byte {
 	t.Helper()
-	p := shop(t, "1000000/1m")
+	p := shopPolicy(t, "1000000/1m")
 	known := compact.AppendPolicy(nil, &p, "v2")
 	body := known[:len(known)-8]
 	sealed := func(body []byte) []byte { return binary.BigEndian.AppendUint64(bytes.Clone(body), slim.FNV(body)) }
@@ -42,7 +42,7 @@ func TestAPolicyOfALaterRelease(t *testing.T) {
 	for name, coded := range laterPolicies(t) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnvoy(t)
-			f := withPolicy(t, e, shop(t, "10/1m"))
+			f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 			for round := range uint32(requests) {
 				f.NewStream(round + 1).RequestHeaders(get("/api/x"))
 				f.Flush()

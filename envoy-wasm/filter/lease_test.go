@@ -18,7 +18,7 @@ import (
 // shopLeased returns the shop's policy with lease: auto.
 func shopLeased(t *testing.T, limits ...string) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, limits[0])
+	p := shopPolicy(t, limits[0])
 	p.Lease = corepolicy.LeaseAuto
 	for _, text := range limits[1:] {
 		l, err := counter.ParseLimit(text)
@@ -276,11 +276,11 @@ func TestSeveralLimits(t *testing.T) {
 // TestDenialsAreRemembered: denials are remembered for up to a second, even for limits without
 // leases, but not if the store must record each request.
 func TestDenialsAreRemembered(t *testing.T) {
-	b := newLedger(t, shop(t, "10/1m fixed_window"), 10)
+	b := newLedger(t, shopPolicy(t, "10/1m fixed_window"), 10)
 	if n := b.requests(1000, 5*counter.Millisecond); n != 10 || b.calls > 10+7 {
 		t.Errorf("%d admitted with %d calls", n, b.calls)
 	}
-	b = newLedger(t, shop(t, "10/1m fixed_window"), 10)
+	b = newLedger(t, shopPolicy(t, "10/1m fixed_window"), 10)
 	if b.exact = true; b.requests(100, 5*counter.Millisecond) != 10 || b.calls != 100 {
 		t.Errorf("a bridge that wants to be asked has %d calls for 100 requests", b.calls)
 	}

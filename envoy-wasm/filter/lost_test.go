@@ -19,7 +19,7 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 	for _, method := range []string{"Now", "Count"} {
 		t.Run(method, func(t *testing.T) {
 			e := newEnvoy(t)
-			f := withPolicy(t, e, shop(t, "10/1m"))
+			f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 			f.calls.settling = append(f.calls.settling, new(dueSettlement))
 			for id := range uint32(2) {
 				f.NewStream(id).RequestHeaders(get("/api/x"))
@@ -81,7 +81,7 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 		{askedMax + 1, map[string]int{"denied": 2, "policy_unknown": 2 * (askedMax + 1)}},
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"), "poll: 60m")
 		f.NewStream(1).RequestHeaders(get("/api/x"))
 		f.NewStream(2).RequestHeaders(get("/api/x"))
 		asked := 0
@@ -121,7 +121,7 @@ func (e *fakeEnvoy) nextCheck(f *Filter) bool {
 // deadline.
 func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
 	call, _, _ := e.check()
@@ -137,7 +137,7 @@ func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 // control plane with another policy. The filter fetches the policy itself, unless the bridge has
 // the one that Envoy distributed.
 func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
-	e, first := newEnvoy(t), shop(t, "10/1m")
+	e, first := newEnvoy(t), shopPolicy(t, "10/1m")
 	f, err := New(e, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &first, "v1"))))
 	if err != nil {
 		t.Fatal(err)
@@ -186,18 +186,18 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	if polls() != 1 {
 		t.Fatal("the bridge was given up")
 	}
-	e.publish(f, shop(t, "10/1m"), "v0") // from a bridge that has not yet read the edit
+	e.publish(f, shopPolicy(t, "10/1m"), "v0") // from a bridge that has not yet read the edit
 	if polls() != 1 {
 		t.Fatal("what one bridge said was taken for good")
 	}
-	e.publish(f, shop(t, "20/1m"), "v2")
+	e.publish(f, shopPolicy(t, "20/1m"), "v2")
 }
 
 // TestAnUnknownPolicyIsFetchedSoon: if the bridge does not have the filter's policy, because it was
 // started with another one, the filter polls after pollMin instead of waiting for its interval.
 func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"), "poll: 60m")
 	for range 2 {
 		asked := e.now
 		f.NewStream(1).RequestHeaders(get("/api/x"))
@@ -214,27 +214,27 @@ func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 		if waited := e.now - asked; waited != pollMin {
 			t.Fatalf("asked after %v", waited)
 		}
-		e.publish(f, shop(t, "10/1m"), "v2")
+		e.publish(f, shopPolicy(t, "10/1m"), "v2")
 	}
 }
 
 // TestAnUnknownPolicyIsReplacedBeforeTheDecision: requests whose policy no bridge has any more wait
 // for the new one and are decided by it. on_error does not let any of them through.
 func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
-	other := shop(t, "20/1m")
+	other := shopPolicy(t, "20/1m")
 	other.User = []corepolicy.Source{{Kind: corepolicy.SourceHeader, Name: "X-User"}}
 	for name, c := range map[string]struct {
 		next    corepolicy.Policy
 		version string // the deadline of the call after the poll
 		want    map[string]int
 	}{
-		"other limit":  {shop(t, "20/1m"), "v2", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},
+		"other limit":  {shopPolicy(t, "20/1m"), "v2", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},
 		"no rule":      {corepolicy.Policy{Name: "shop"}, "", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},
 		"other header": {other, "v1", map[string]int{"denied": 1, "policy_unknown": 15, "policy_loaded": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnvoy(t)
-			f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+			f := withPolicy(t, e, shopPolicy(t, "10/1m"), "poll: 60m")
 			s, gone := f.NewStream(1), f.NewStream(2)
 			s.RequestHeaders(get("/api/x"))
 			gone.RequestHeaders(get("/api/x"))

@@ -27,7 +27,7 @@ func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	first, _, _ := e.check()
 	e.now -= counter.Hour
 	first.answer(replyWith(denialUntil()))
-	if second, _, _ := e.check(); second.TimeoutMillis != 3000 {
+	if second, _, _ := e.check(); second.TimeoutMillis != 5000 {
 		t.Errorf("the second call has %d ms", second.TimeoutMillis)
 	}
 	if e.now += 3000 * counter.Millisecond; s.state != throttleQueued {
@@ -42,7 +42,7 @@ func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 // cannot be made, the request is decided within Wake.
 func TestAWakeThatFlushesAtOnce(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	e.wakesAt, e.refuses = f.Flush, errNo
 	s := f.NewStream(1)
 	s.RequestHeaders(get("/api/x"))
@@ -184,7 +184,7 @@ func TestLongRequestsFetchNothing(t *testing.T) {
 func TestAPanicAboutLeasesLosesNoRequest(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"))
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 		// without an entry, the clock is not read
 		f.leases.holdLease(&counter.Check{Key: []byte("a client that was refused")}, true)
 		for id := uint32(1); id <= 3; id++ {
@@ -263,7 +263,7 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 // The units of such receipts are not refunded, but the bucket refills.
 func TestReceiptsOfOneInstant(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	f.leases.reads = true
 	h := &heldLease{}
 	h.keep(sealedReceipt{77, 5, 20, "greater"})

@@ -17,7 +17,7 @@ func TestAPanicDecidesARequestByOnError(t *testing.T) {
 	for _, deny := range []bool{false, true} {
 		for _, method := range []string{"Now", "Property", "Wake"} {
 			e := newEnvoy(t)
-			p := shop(t, "10/1m")
+			p := shopPolicy(t, "10/1m")
 			if deny {
 				p.OnError = counter.OnErrorDeny
 			}
@@ -75,7 +75,7 @@ func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 // TestAPanicInACall: a call that panics is handled like one that Envoy rejects.
 func TestAPanicInACall(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.NewStream(2).RequestHeaders(get("/api/x"))
 	e.panics = "Call"
@@ -91,7 +91,7 @@ func TestAPanicInACall(t *testing.T) {
 func TestAPanicOnTheTick(t *testing.T) {
 	for _, method := range []string{"Now", "Resume", "Call", "Count"} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"), "poll: 60m")
 		f.NewStream(1).RequestHeaders(get("/api/x"))
 		f.NewStream(2).RequestHeaders(get("/api/x"))
 		f.Flush()
@@ -136,7 +136,7 @@ func TestAPanicInAResponse(t *testing.T) {
 // TestPanicsAreLoggedOnceASecond: panics are logged at most once a second, and all are counted.
 func TestPanicsAreLoggedOnceASecond(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	for range 10 {
 		f.countPanic("x")
 	}
@@ -151,7 +151,7 @@ func TestPanicsAreLoggedOnceASecond(t *testing.T) {
 
 func TestHeadersThatCannotBeRead(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	if s := f.NewStream(1); s.Failed() != Continue || s.ResponseHeaders(okHeaders("200"), true) != nil {
 		t.Error("on_error: allow")
 	}

@@ -71,7 +71,7 @@ func TestSimilarRequestsAreNoRedirects(t *testing.T) {
 			get("/api/x", "x-request-id", "a")},
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"))
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 		first := admitted(t, e, f, 1, admittedWith(9), get("/api/x", "x-request-id", "a"))
 		c.between(e, f, first)
 		s := f.NewStream(2)
@@ -85,7 +85,7 @@ func TestSimilarRequestsAreNoRedirects(t *testing.T) {
 // its redirect.
 func TestADenialIsNotRedirected(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	s := f.NewStream(1)
 	s.RequestHeaders(get("/api/x", "x-request-id", "a"))
 	f.Flush()
@@ -109,7 +109,7 @@ func TestADenialIsNotRedirected(t *testing.T) {
 // which would cost a lookup in Envoy's filter state.
 func TestUnchangedResponsesEndTheirRequest(t *testing.T) {
 	e := newEnvoy(t)
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	p.Headers = corepolicy.HeadersNone
 	f := withPolicy(t, e, p)
 	s := admitted(t, e, f, 1, admittedWith(1), get("/api/x"))

@@ -56,7 +56,7 @@ func TestTheUpstreamsFields(t *testing.T) {
 		"another protocol":          {okHeaders("101"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
 	} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"))
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 		s := admitted(t, e, f, 1, admittedWith(9), get("/api/x"))
 		if diff := cmp.Diff(c.want, s.ResponseHeaders(c.response, false)); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
@@ -66,7 +66,7 @@ func TestTheUpstreamsFields(t *testing.T) {
 
 func TestInterimResponses(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"))
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	s := admitted(t, e, f, 1, admittedWith(9), get("/api/x"))
 	if s.ResponseHeaders(okHeaders("103"), false) != nil || len(s.ResponseHeaders(okHeaders("200"), true)) != 5 {
 		t.Error("the fields go with the interim response, or not with the last")
@@ -77,7 +77,7 @@ func TestInterimResponses(t *testing.T) {
 func denialResponse(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
 	t.Helper()
 	e := newEnvoy(t)
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	p.Rules[0].Response = response
 	f := withPolicy(t, e, p)
 	s := f.NewStream(1)

@@ -24,7 +24,7 @@ func reservedAnswer(units int64) wire.Answer {
 // costsPolicy returns a policy whose rule reserves 10 units.
 func costsPolicy(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, "100/1m")
+	p := shopPolicy(t, "100/1m")
 	change(&p.Rules[0])
 	return p
 }

@@ -91,8 +91,8 @@ func TestASuccessorWithAnotherBridge(t *testing.T) {
 // from the bridge.
 func TestAFilterKeepsItsPolicy(t *testing.T) {
 	e := newEnvoy(t)
-	other := withPolicy(t, e, shop(t, "10/1m"))
-	own := withPolicy(t, e, shop(t, "20/1m"))
+	other := withPolicy(t, e, shopPolicy(t, "10/1m"))
+	own := withPolicy(t, e, shopPolicy(t, "20/1m"))
 	if before := own.policy; !own.Succeed(other) || own.policy != before {
 		t.Error("its own gives way")
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// throttleQueueMax is the greatest number of requests of one worker in throttle queues, each with
-// its own call. Further requests are denied, as if their queue were full.
+// throttleQueueMax is the greatest number of calls of one worker for requests in throttle queues.
+// Further requests are denied, as if their queue were full.
 const throttleQueueMax = 4096
 
 // enqueueThrottled makes a request that only throttle rules deny wait. It makes a second call, only
@@ -22,7 +22,7 @@ const throttleQueueMax = 4096
 func (s *Stream) enqueueThrottled() bool {
 	f, a := s.f, s.asking
 	throttled := a.plan.Throttled()
-	if len(throttled) == 0 || len(f.calls.throttleQueue) >= throttleQueueMax {
+	if len(throttled) == 0 || f.calls.seconds >= throttleQueueMax {
 		return false
 	}
 	patience := throttled[0].Throttle.MaxDelay
@@ -40,7 +40,8 @@ func (s *Stream) enqueueThrottled() bool {
 }
 
 // askToWait makes the request's own call, and reports whether it could. The argument most bounds
-// the wait in case the clock went back.
+// the wait in case the clock went back. The request's deadline ends the wait, so Envoy ends the
+// call only later, when its answer is no longer of use.
 //
 //go:noinline
 func (s *Stream) askToWait(most counter.Micros) bool {
@@ -52,17 +53,23 @@ func (s *Stream) askToWait(most counter.Micros) bool {
 	}
 	body := wire.AppendCall(nil, a.policy.version)
 	body = wire.AppendAsk(body, wire.KindWait, &a.attrs.Ask, nil)
-	if f.dispatch(f.checkCall(body, millis(left)), s.takeSecond) != nil {
+	if f.dispatch(f.checkCall(body, millis(left+lateMax)), s.takeSecond) != nil {
 		return false
 	}
+	f.calls.seconds++
 	s.deadline, a.patience, s.asked = now+left, left, f.elapsedTime()
 	return true
 }
 
-// takeSecond processes the answer to the second call.
+// takeSecond processes the answer to the second call. A timeout of Envoy means that the deadline
+// has passed, although no tick has noticed it.
 func (s *Stream) takeSecond(r Reply) {
-	s.f.tellOfMore()
+	s.f.calls.seconds--
+	s.f.beginResuming()
 	defer s.rescueDecision()
+	if s.state == throttleQueued && r.Status == 504 {
+		s.expire()
+	}
 	if s.state != throttleQueued {
 		return // the request has ended, or its time is over
 	}

@@ -14,7 +14,7 @@ import (
 // throttledPolicy returns a policy whose rule delays requests for up to two seconds.
 func throttledPolicy(t *testing.T) corepolicy.Policy {
 	t.Helper()
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	p.Rules[0].Action = corepolicy.ActionThrottle
 	p.Rules[0].Throttle = &corepolicy.Throttle{MaxDelay: 2 * counter.Second, MaxWaiting: 10}
 	return p
@@ -35,7 +35,7 @@ func sendThrottled(t *testing.T, e *fakeEnvoy, f *Filter, id uint32) (*Stream, m
 	first.answer(replyWith(denialUntil()))
 	c, call, items := e.check()
 	if call.Version != "v1" || len(items) != 1 || items[0].Kind != wire.KindWait || items[0].Ask.Path != "/api/x" ||
-		c.TimeoutMillis != 3000 || slices.Contains(e.resumed, id) || e.responses[id].Status != 0 {
+		c.TimeoutMillis != 5000 || slices.Contains(e.resumed, id) || e.responses[id].Status != 0 {
 		t.Fatalf("%+v in %d ms, resumed %v, answered %v", items, c.TimeoutMillis, e.resumed, e.responses)
 	}
 	return s, c
@@ -52,7 +52,8 @@ func TestThrottledRequest(t *testing.T) {
 		"refused":     {replyWith(denialOver()), false, "denied"},
 		"still later": {replyWith(denialUntil()), false, "denied"},
 		"store down":  {replyWith(wire.Answer{Status: wire.StatusUnavailable}), true, "store_unavailable"},
-		"hung":        {Reply{Status: 504}, true, "bridge_unreachable"},
+		"hung":        {Reply{Status: 504}, true, "bridge_timeout"},
+		"unreachable": {Reply{Status: 503}, true, "bridge_unreachable"},
 		"garbage":     {Reply{Status: 200, Body: []byte("x")}, true, "bridge_unanswered"},
 		"empty":       {replyWith(), true, "bridge_unanswered"},
 	} {
@@ -124,6 +125,45 @@ func TestABridgeThatFallsSilent(t *testing.T) {
 	}
 }
 
+// TestAThrottledRequestWithLateTicks: if Envoy's own timeout ends the wait, because ticks were
+// late, the request is decided as at its deadline. A bridge that has answered others is not away,
+// so the request is denied with 503. on_error would let it through uncounted.
+func TestAThrottledRequestWithLateTicks(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
+	_, call := sendThrottled(t, e, f, 1)
+	e.now += 4900 * counter.Millisecond
+	admitted(t, e, f, 2, admittedWith(3), get("/api/x"))
+	e.now += 100 * counter.Millisecond
+	if call.answer(Reply{Status: 504}); e.responses[1].Status != 503 || slices.Contains(e.resumed, 1) || e.counts[CounterFull] != 1 {
+		t.Errorf("%d, resumed %v, counted %v", e.responses[1].Status, e.resumed, e.count())
+	}
+}
+
+// TestEndedRequestsOccupyTheirCalls: the calls of requests that have ended count until Envoy ends
+// them, so their number is bounded.
+func TestEndedRequestsOccupyTheirCalls(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
+	f.calls.seconds = throttleQueueMax - 1
+	s, call := sendThrottled(t, e, f, 1)
+	s.Done()
+	f.Tick()
+	ask := func(id uint32) bool {
+		f.NewStream(id).RequestHeaders(get("/api/x"))
+		f.Flush()
+		first, _, _ := e.check()
+		first.answer(replyWith(denialUntil()))
+		return e.responses[id].Status == 0
+	}
+	if ask(2) {
+		t.Error("a request waits, with a call beyond the bound")
+	}
+	if call.answer(replyWith(admittedWith(3))); !ask(3) {
+		t.Errorf("a request does not wait although a call has ended: %+v", e.responses[3])
+	}
+}
+
 // TestBothCallsHaveOneDeadline: the duration of the first call is subtracted from the second one's
 // deadline, so that no request waits longer than max_delay and the deadline.
 func TestBothCallsHaveOneDeadline(t *testing.T) {
@@ -136,7 +176,7 @@ func TestBothCallsHaveOneDeadline(t *testing.T) {
 	first, _, _ := e.check()
 	e.now += 40 * counter.Millisecond
 	first.answer(replyWith(denialUntil()))
-	if second, _, _ := e.check(); second.TimeoutMillis != 2960 {
+	if second, _, _ := e.check(); second.TimeoutMillis != 4960 {
 		t.Errorf("the second call has %d ms", second.TimeoutMillis)
 	}
 	for s.state == throttleQueued {
@@ -174,7 +214,7 @@ func TestARequestThatCannotWaitIsDenied(t *testing.T) {
 	for id, prepare := range []func(){
 		func() { e.refuses = errNo },
 		func() { e.panics = "Call" },
-		func() { f.calls.throttleQueue = make([]*Stream, throttleQueueMax) },
+		func() { f.calls.seconds = throttleQueueMax },
 	} {
 		e.refuses = nil
 		f.NewStream(uint32(id)).RequestHeaders(get("/api/x"))
@@ -201,7 +241,7 @@ func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
 				break
 			}
 			var items []wire.Item
-			if call, _, items = e.check(); len(items) != 1 || items[0].Kind != wire.KindWait || int(call.TimeoutMillis) != 3000-100*(n+1) {
+			if call, _, items = e.check(); len(items) != 1 || items[0].Kind != wire.KindWait || int(call.TimeoutMillis) != 5000-100*(n+1) {
 				t.Fatalf("asks %+v in %d ms", items, call.TimeoutMillis)
 			}
 		}
@@ -233,7 +273,7 @@ func TestAThrottledRequestKeepsItsDeadline(t *testing.T) {
 	_, call := sendThrottled(t, e, f, 1)
 	e.now -= counter.Hour
 	call.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
-	if call, _, _ = e.check(); call.TimeoutMillis != 3000 {
+	if call, _, _ = e.check(); call.TimeoutMillis != 5000 {
 		t.Errorf("%d ms", call.TimeoutMillis)
 	}
 	e.now += 3000 * counter.Millisecond

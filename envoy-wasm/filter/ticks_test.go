@@ -34,7 +34,7 @@ func (e *fakeEnvoy) passTicks(f *Filter, span counter.Micros) (ticks int) {
 func TestTicksAreFewWhileNothingWaits(t *testing.T) {
 	for setting, most := range map[string]int{"poll: 1s": 12, "poll: 100ms": 105, "poll: 60m": 12} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"), setting)
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"), setting)
 		e.passTicks(f, counter.Second)
 		if ticks := e.passTicks(f, 10*counter.Second); ticks > most {
 			t.Errorf("%s: %d ticks in ten seconds", setting, ticks)
@@ -50,7 +50,7 @@ func TestTicksAreFewWhileNothingWaits(t *testing.T) {
 func TestPollsComeInTime(t *testing.T) {
 	for setting, every := range map[string]counter.Micros{"poll: 100ms": 100 * counter.Millisecond, "poll: 1s": counter.Second, "poll: 1m": counter.Minute} {
 		e := newEnvoy(t)
-		f := withPolicy(t, e, shop(t, "10/1m"), setting)
+		f := withPolicy(t, e, shopPolicy(t, "10/1m"), setting)
 		for range 5 {
 			asked := f.poll.asked
 			for f.poll.asked == asked {
@@ -113,7 +113,7 @@ func TestAWakeThatNeverComes(t *testing.T) {
 // times.
 func TestTicksLookForABridgeThatIsGone(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+	f := withPolicy(t, e, shopPolicy(t, "10/1m"), "poll: 60m")
 	e.passTicks(f, 5*counter.Second)
 	for id := range uint32(failuresMax) {
 		f.NewStream(id).RequestHeaders(get("/api/x"))
@@ -158,7 +158,7 @@ func TestAMissingPolicyIsPolledOften(t *testing.T) {
 			f.Tick()
 		}
 	}
-	e.publish(f, shop(t, "10/1m"), "v1")
+	e.publish(f, shopPolicy(t, "10/1m"), "v1")
 	e.passTicks(f, 30*counter.Minute)
 	if f.poll.asked > e.now-29*counter.Minute {
 		t.Error("asked for again before its time")
@@ -177,7 +177,7 @@ func TestTicksThatCannotBeHad(t *testing.T) {
 		t.Error("it starts without ticks")
 	}
 	e = newEnvoy(t)
-	f = withPolicy(t, e, shop(t, "10/1m"))
+	f = withPolicy(t, e, shopPolicy(t, "10/1m"))
 	e.passTicks(f, 5*counter.Second)
 	e.panics = "TickEvery"
 	f.NewStream(1).RequestHeaders(get("/api/x"))

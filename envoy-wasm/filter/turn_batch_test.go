@@ -31,7 +31,7 @@ func withFullTurn(t *testing.T, e *fakeEnvoy, p corepolicy.Policy) *Filter {
 // mannersPolicy returns a policy under which some requests need a call, some are blocked, and some
 // match no rule.
 func mannersPolicy(t *testing.T) corepolicy.Policy {
-	p := shop(t, "10/1m")
+	p := shopPolicy(t, "10/1m")
 	p.Rules = append(p.Rules, corepolicy.Rule{Name: "never", Match: corepolicy.Match{Path: []string{"/never"}}, Action: corepolicy.ActionBlock})
 	return p
 }

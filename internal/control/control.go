@@ -97,6 +97,7 @@ type process struct {
 	publishers []*publish.Publisher // in the order of the regions
 	rollouts   []*rollout.Rollout   // also
 	prepared   atomic.Bool
+	readyState atomic.Pointer[string] // what the latest answer of /readyz said, nil before the first
 }
 
 // Run serves until the context is done. It closes the listener.

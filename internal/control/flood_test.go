@@ -30,8 +30,8 @@ func dialFrom(t *testing.T, address string) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: patience}
 }
 
-// madeUp returns a token that has the form of one.
-func madeUp() string {
+// makeUpToken returns a token that has the form of one.
+func makeUpToken() string {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // it cannot fail
 	return "pst_" + hex.EncodeToString(random)
@@ -52,8 +52,8 @@ func (r *running) person(t *testing.T, from, token string, stays bool) *person {
 	return p
 }
 
-// asks returns the status of an answer.
-func (p *person) asks(method, path string) int {
+// statusOf returns the status of an answer.
+func (p *person) statusOf(method, path string) int {
 	r, err := http.NewRequest(method, p.url+path, nil)
 	if err != nil {
 		return 0
@@ -68,8 +68,8 @@ func (p *person) asks(method, path string) int {
 	return response.StatusCode
 }
 
-// readyFor waits until the process is ready, and returns the first token.
-func (r *running) readyFor(t *testing.T) (token string) {
+// awaitToken waits until the process is ready, and returns the first token.
+func (r *running) awaitToken(t *testing.T) (token string) {
 	t.Helper()
 	eventually.Until(t, patience, "the process is ready", func() bool { status, _ := r.status("/readyz"); return status == http.StatusOK })
 	return *r.token.Load()
@@ -81,9 +81,9 @@ func (r *running) readyFor(t *testing.T) (token string) {
 func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 	t.Parallel()
 	r := run(t, pgtest.Database(t), redistest.Start(t).URL())
-	token := r.readyFor(t)
+	token := r.awaitToken(t)
 	ann, carl := r.person(t, "127.0.0.1", token, true), r.person(t, "127.0.0.8", token, false)
-	if status := ann.asks("GET", "/v1/clients"); status != http.StatusOK {
+	if status := ann.statusOf("GET", "/v1/clients"); status != http.StatusOK {
 		t.Fatal(status)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -102,15 +102,15 @@ func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 	eventually.Until(t, patience, "the attack is under way", func() bool { return refused.Load() > 500 })
 	statuses := map[int]int{}
 	for range 50 {
-		statuses[ann.asks("GET", "/v1/clients")]++
-		statuses[carl.asks("GET", "/v1/clients")]++
+		statuses[ann.statusOf("GET", "/v1/clients")]++
+		statuses[carl.statusOf("GET", "/v1/clients")]++
 	}
 	if statuses[http.StatusOK] != 100 {
 		t.Errorf("the answers to 100 requests of people, by status: %v", statuses)
 	}
 	bob := r.person(t, "127.0.0.9", token, false)
 	bob.authorization = "bearer " + token // which the process has not seen before
-	eventually.Until(t, patience, "a token that was not used before is served", func() bool { return bob.asks("GET", "/v1/clients") == http.StatusOK })
+	eventually.Until(t, patience, "a token that was not used before is served", func() bool { return bob.statusOf("GET", "/v1/clients") == http.StatusOK })
 	stop()
 	attack.Wait()
 }
@@ -126,7 +126,7 @@ func slowly(ctx context.Context, from *net.Dialer, address string) bool {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	_ = c.SetDeadline(time.Now().Add(patience)) // a test that hangs says so elsewhere
 	if _, err := fmt.Fprintf(c, "POST /v1/clients/user:x/edits HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-		"Content-Length: 60000\r\n\r\n{", madeUp()); err != nil {
+		"Content-Length: 60000\r\n\r\n{", makeUpToken()); err != nil {
 		return false
 	}
 	head := make([]byte, 12)
@@ -139,7 +139,7 @@ func slowly(ctx context.Context, from *net.Dialer, address string) bool {
 func TestSilentConnectionsFillNoPort(t *testing.T) {
 	t.Parallel()
 	r := run(t, pgtest.Database(t), redistest.Start(t).URL())
-	ann := r.person(t, "127.0.0.1", r.readyFor(t), false)
+	ann := r.person(t, "127.0.0.1", r.awaitToken(t), false)
 	ctx, stop := context.WithCancel(t.Context())
 	var attack sync.WaitGroup
 	var opened atomic.Int64
@@ -160,7 +160,7 @@ func TestSilentConnectionsFillNoPort(t *testing.T) {
 	eventually.Until(t, patience, "the port is full", func() bool { return opened.Load() > connectionsMax })
 	deadline := time.Now().Add(patience)
 	for n := range 20 {
-		if status := ann.asks("GET", "/v1/clients"); status != http.StatusOK || time.Now().After(deadline) {
+		if status := ann.statusOf("GET", "/v1/clients"); status != http.StatusOK || time.Now().After(deadline) {
 			t.Errorf("request %d of a person: %d", n, status)
 			break
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// signedBy signs a text as RFC 7518 specifies, using only the standard library.
-func signedBy(t *testing.T, algorithm, text, secret string) []byte {
+// sign signs a text as RFC 7518 specifies, using only the standard library.
+func sign(t *testing.T, algorithm, text, secret string) []byte {
 	t.Helper()
 	if algorithm == "EdDSA" {
 		return ed25519.Sign(theIssuer.ed, []byte(text))
@@ -64,7 +64,7 @@ func TestEveryAlgorithmVerifies(t *testing.T) {
 		for _, said := range c.names {
 			for _, signed := range c.names {
 				text := encode([]byte(`{"alg":"`+said+`"}`)) + "." + encode([]byte(tokenClaims))
-				id, state := j.Verify(text + "." + encode(signedBy(t, signed, text, secret)))
+				id, state := j.Verify(text + "." + encode(sign(t, signed, text, secret)))
 				if good := said == signed; good != (state == policy.CredentialValid) || good != (id != nil) {
 					t.Errorf("a token that says %s and is signed by %s: %s, identity %v", said, signed, state, id)
 				}
@@ -76,7 +76,7 @@ func TestEveryAlgorithmVerifies(t *testing.T) {
 			j := openTest(t, only)
 			for _, signed := range c.names {
 				text := encode([]byte(`{"alg":"`+signed+`"}`)) + "." + encode([]byte(tokenClaims))
-				if _, state := j.Verify(text + "." + encode(signedBy(t, signed, text, secret))); (said == signed) != (state == policy.CredentialValid) {
+				if _, state := j.Verify(text + "." + encode(sign(t, signed, text, secret))); (said == signed) != (state == policy.CredentialValid) {
 					t.Errorf("algorithms [%s], a token by %s: %s", said, signed, state)
 				}
 			}

@@ -133,8 +133,8 @@ func (s *issuer) sign(text, how string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown way %q", how)
 }
 
-// The method good returns a token for a user that r1 has signed.
-func (s *issuer) good(t testing.TB, user string) string {
+// The method goodToken returns a token for a user that r1 has signed.
+func (s *issuer) goodToken(t testing.TB, user string) string {
 	t.Helper()
 	name, err := json.Marshal(user)
 	if err != nil {

@@ -40,16 +40,16 @@ func TestClaimsByPath(t *testing.T) {
 
 func TestLongUserCountsByHash(t *testing.T) {
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
-	fits, _ := j.Verify(theIssuer.good(t, strings.Repeat("x", 255)))
+	fits, _ := j.Verify(theIssuer.goodToken(t, strings.Repeat("x", 255)))
 	if fits == nil || fits.Kind != "user" || len(fits.ID) != 255 {
 		t.Errorf("255 bytes: %+v", fits)
 	}
-	long, _ := j.Verify(theIssuer.good(t, strings.Repeat("x", 256)))
+	long, _ := j.Verify(theIssuer.goodToken(t, strings.Repeat("x", 256)))
 	if long == nil || long.Kind != "user-sha256" || len(long.ID) != 64 || long.User != strings.Repeat("x", 256) {
 		t.Errorf("256 bytes: %+v", long)
 	}
 	// A client named like the hash of another name is a different client and user.
-	hash, _ := j.Verify(theIssuer.good(t, long.ID))
+	hash, _ := j.Verify(theIssuer.goodToken(t, long.ID))
 	if hash == nil || hash.Kind == long.Kind || hash.User == long.User {
 		t.Errorf("the hash as a name: %+v, the long name: %+v", hash, long)
 	}
@@ -202,7 +202,7 @@ func TestKeysThatCannotBeUsedAreLeftOut(t *testing.T) {
 	if got := len(j.set.Load().keys); got != 1 {
 		t.Errorf("%d keys are used", got)
 	}
-	if _, state := j.Verify(theIssuer.good(t, "u")); state != policy.CredentialValid {
+	if _, state := j.Verify(theIssuer.goodToken(t, "u")); state != policy.CredentialValid {
 		t.Error(state)
 	}
 }

@@ -22,9 +22,9 @@ const meterNow = counter.Micros(1_700_000_000) * counter.Second
 
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
-// The method spends sends tokens of the given cost from an address until the meter rejects one. It
-// returns the number of tokens that the meter admitted.
-func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
+// The method countSpent sends tokens of the given cost from an address until the meter rejects one.
+// It returns the number of tokens that the meter admitted.
+func (m *meter) countSpent(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {
 			break
@@ -38,33 +38,33 @@ func TestAnAddressHasABudget(t *testing.T) {
 	const ms = counter.Millisecond
 	m := newMeter(64) // there are so many processors that the total does not matter
 	one := client(1)
-	if got := m.spends(one, meterNow, ms+freeOfCharge); got != 10 {
+	if got := m.countSpent(one, meterNow, ms+freeOfCharge); got != 10 {
 		t.Errorf("%d tokens of a millisecond, want 10", got)
 	}
-	if got := m.spends(one, meterNow+counter.Second, ms+freeOfCharge); got != 10 {
+	if got := m.countSpent(one, meterNow+counter.Second, ms+freeOfCharge); got != 10 {
 		t.Errorf("a second later %d, want 10", got)
 	}
-	if got := m.spends(one, meterNow+counter.Second+100*ms, ms+freeOfCharge); got != 1 {
+	if got := m.countSpent(one, meterNow+counter.Second+100*ms, ms+freeOfCharge); got != 1 {
 		t.Errorf("100 ms later %d, want 1", got)
 	}
-	if got := m.spends(client(2), meterNow+counter.Second, ms+freeOfCharge); got != 10 {
+	if got := m.countSpent(client(2), meterNow+counter.Second, ms+freeOfCharge); got != 10 {
 		t.Errorf("another address: %d, want 10", got)
 	}
 	const later = meterNow + 10*counter.Second
-	if got := m.spends(client(3), later, costMax); got != 3 {
+	if got := m.countSpent(client(3), later, costMax); got != 3 {
 		t.Errorf("%d of the dearest tokens, want 3", got)
 	}
 	if ok, _ := m.admits(client(3), later+owedMax*counter.Second+1); !ok {
 		t.Error("an address is not listened to for longer than that it cannot owe more")
 	}
-	if got := m.spends(client(4), later, freeOfCharge); got != 1_000_000 {
+	if got := m.countSpent(client(4), later, freeOfCharge); got != 1_000_000 {
 		t.Errorf("tokens that cost next to nothing: %d", got)
 	}
 }
 
 func TestAddressesThatCountAsOne(t *testing.T) {
 	m := newMeter(64)
-	m.spends(netip.MustParseAddr("2001:db8::1"), meterNow, counter.Millisecond)
+	m.countSpent(netip.MustParseAddr("2001:db8::1"), meterNow, counter.Millisecond)
 	for addr, want := range map[string]bool{"2001:db8::ffff:1": false, "2001:db8:0:1::1": true, "0.0.0.1": true} {
 		if ok, _ := m.admits(netip.MustParseAddr(addr), meterNow); ok != want {
 			t.Errorf("%s: %t, want %t", addr, ok, want)
@@ -103,7 +103,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 	}
 	m := newMeter(64)
 	for n := range 9 { // nine misbehaving devices
-		m.spends(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, 0, byte(n)}), meterNow, counter.Millisecond)
+		m.countSpent(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, 0, byte(n)}), meterNow, counter.Millisecond)
 	}
 	if ok, _ := m.admits(netip.MustParseAddr("2001:db8:1:ff::1"), meterNow); !ok {
 		t.Error("another client of a network is rejected although only nine of it send garbage")
@@ -174,11 +174,11 @@ func TestAClientWithManySignedTokens(t *testing.T) {
 // are admitted.
 func TestAMeterAfterTheClockWasSetBack(t *testing.T) {
 	m := newMeter(2)
-	m.spends(client(1), meterNow, counter.Millisecond)
+	m.countSpent(client(1), meterNow, counter.Millisecond)
 	if ok, clean := m.admits(client(1), meterNow-counter.Hour); !ok || clean {
 		t.Error("an hour earlier: ", ok, clean)
 	}
-	if got := m.spends(client(1), meterNow-counter.Hour, counter.Millisecond+freeOfCharge); got != 10 {
+	if got := m.countSpent(client(1), meterNow-counter.Hour, counter.Millisecond+freeOfCharge); got != 10 {
 		t.Errorf("an hour earlier %d tokens, want 10", got)
 	}
 }
@@ -278,9 +278,9 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	})
 }
 
-// The function metered is a JWT with its own meter and a stopwatch on which each reading takes 250
-// µs.
-func metered(t *testing.T, processors int) *JWT {
+// The function newMetered is a JWT with its own meter and a stopwatch on which each reading takes
+// 250 µs.
+func newMetered(t *testing.T, processors int) *JWT {
 	t.Helper()
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
 	j.meter = newMeter(processors)
@@ -292,17 +292,17 @@ func metered(t *testing.T, processors int) *JWT {
 	return j
 }
 
-// The function forged returns a new token that no key has signed.
-func forged(t *testing.T, n int) string {
+// The function newForged returns a new token that no key has signed.
+func newForged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }
 
 // TestGarbageIsNotVerifiedWithoutEnd: a client that sends unsigned tokens is soon rejected, except
 // for remembered tokens. Other clients are not affected.
 func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
-	j := metered(t, 64)
+	j := newMetered(t, 64)
 	asker := &policy.Asker{Addr: client(1)}
-	known, first := theIssuer.good(t, "known"), forged(t, 0)
+	known, first := theIssuer.goodToken(t, "known"), newForged(t, 0)
 	for name, token := range map[string]string{"good": known, "expired": theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`,
 		`{"sub":"u","exp":1600000000}`, "rsa"), "not a token": strings.Repeat("x", 40)} {
 		if j.VerifyFor(asker, token); asker.Unchecked {
@@ -315,7 +315,7 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 	verified := 0
 	for n := range 1000 {
 		asker.Unchecked = false
-		if id, state := j.VerifyFor(asker, forged(t, n)); id != nil || state != policy.CredentialInvalid {
+		if id, state := j.VerifyFor(asker, newForged(t, n)); id != nil || state != policy.CredentialInvalid {
 			t.Fatal(id, state)
 		}
 		if !asker.Unchecked {
@@ -334,16 +334,16 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 		"known":              {client(1), known, policy.CredentialValid, false},
 		"known to be bad":    {client(1), first, policy.CredentialInvalid, false},
 		"a key":              {client(1), keyText, policy.CredentialMalformed, false},
-		"fresh":              {client(1), theIssuer.good(t, "fresh"), policy.CredentialInvalid, true},
-		"from another place": {client(2), theIssuer.good(t, "other"), policy.CredentialValid, false},
-		"the same again":     {client(1), forged(t, 999), policy.CredentialInvalid, true},
+		"fresh":              {client(1), theIssuer.goodToken(t, "fresh"), policy.CredentialInvalid, true},
+		"from another place": {client(2), theIssuer.goodToken(t, "other"), policy.CredentialValid, false},
+		"the same again":     {client(1), newForged(t, 999), policy.CredentialInvalid, true},
 	} {
 		a := &policy.Asker{Addr: c.addr}
 		if _, state := j.VerifyFor(a, c.token); state != c.want || a.Unchecked != c.unchecked {
 			t.Errorf("%s: %s, unchecked %t", name, state, a.Unchecked)
 		}
 	}
-	fresh := theIssuer.good(t, "fresh")
+	fresh := theIssuer.goodToken(t, "fresh")
 	if j.VerifyFor(&policy.Asker{Addr: client(1)}, fresh); !stateIs(j, fresh, policy.CredentialValid)() {
 		t.Error("what was not verified is remembered as invalid")
 	}
@@ -362,7 +362,7 @@ func TestTokensThatAreOnlyRead(t *testing.T) {
 		"an unknown algorithm": {`{"alg":"ES512","kid":"e1"}`, true},
 		"a long header":        {`{"alg":"ES384","kid":"nobody","x5c":"` + strings.Repeat("x", 5000) + `"}`, false},
 	} {
-		j := metered(t, 64)
+		j := newMetered(t, 64)
 		for range 1000 {
 			serial++
 			j.VerifyFor(&policy.Asker{Addr: client(1)}, theIssuer.token(t, c.header, fmt.Sprintf(`{"n":%d}`, serial), "none"))
@@ -376,13 +376,13 @@ func TestTokensThatAreOnlyRead(t *testing.T) {
 // TestTimeThatRequestsShare: tokens are verified until the shared time is used up, of which a part
 // is reserved for clean addresses.
 func TestTimeThatRequestsShare(t *testing.T) {
-	j := metered(t, 64)
+	j := newMetered(t, 64)
 	left := keptForClean + counter.Micros(1600)
 	verified := func(from, n int) (tokens int) {
 		for range n {
 			serial++
 			a := &policy.Asker{Addr: client(from), Left: &left}
-			if j.VerifyFor(a, forged(t, serial)); !a.Unchecked {
+			if j.VerifyFor(a, newForged(t, serial)); !a.Unchecked {
 				tokens++
 			}
 		}
@@ -415,13 +415,13 @@ var serial = 1000
 // TestMeteredTokensAllAtOnce: of many concurrent tokens, no more are verified than there is time
 // for, and all slots are released.
 func TestMeteredTokensAllAtOnce(t *testing.T) {
-	j := metered(t, 4)
+	j := newMetered(t, 4)
 	j.elapsed = func() counter.Micros { return counter.Micros(time.Since(time.Time{}.Add(time.Hour)).Microseconds()) }
 	tokens := make([]string, 64)
 	for i := range tokens {
-		tokens[i] = forged(t, 5000+i)
+		tokens[i] = newForged(t, 5000+i)
 	}
-	good := theIssuer.good(t, "u")
+	good := theIssuer.goodToken(t, "u")
 	var group sync.WaitGroup
 	for i := range 16 {
 		group.Go(func() {
@@ -447,11 +447,11 @@ func TestMeteredTokensAllAtOnce(t *testing.T) {
 
 // TestAskingForAClientCostsNoMemory: neither a remembered token nor a rejected one allocates.
 func TestAskingForAClientCostsNoMemory(t *testing.T) {
-	j := metered(t, 64)
-	good, bad := theIssuer.good(t, "u"), forged(t, 1)
+	j := newMetered(t, 64)
+	good, bad := theIssuer.goodToken(t, "u"), newForged(t, 1)
 	asker := &policy.Asker{Addr: client(1)}
 	j.VerifyFor(asker, good)
-	j.meter.spends(asker.Addr, meterNow, counter.Millisecond)
+	j.meter.countSpent(asker.Addr, meterNow, counter.Millisecond)
 	for name, token := range map[string]string{"known": good, "no time": bad} {
 		if n := testing.AllocsPerRun(100, func() { j.VerifyFor(asker, token) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
@@ -464,7 +464,7 @@ func BenchmarkNoTimeForAToken(b *testing.B) {
 	j.meter = newMeter(64)
 	token := theIssuer.token(b, `{"alg":"RS256","kid":"r1"}`, `{"sub":"u","exp":1700000600}`, "other")
 	asker := &policy.Asker{Addr: client(1)}
-	j.meter.spends(asker.Addr, meterNow, counter.Millisecond)
+	j.meter.countSpent(asker.Addr, meterNow, counter.Millisecond)
 	for b.Loop() {
 		j.VerifyFor(asker, token)
 	}

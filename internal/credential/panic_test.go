@@ -33,7 +33,7 @@ func TestPanicWhileAFileIsLoadedKeepsTheLastKeys(t *testing.T) {
 	for range 4 {
 		w.look(now)
 	}
-	w.loaded(t, "good")
+	w.awaitLoaded(t, "good")
 	if n := Panics() - before; n != 1 {
 		t.Errorf("%d panics are counted, want 1", n)
 	}
@@ -43,7 +43,7 @@ func TestPanicWhileAFileIsLoadedKeepsTheLastKeys(t *testing.T) {
 	w.put(t, "mended", now.Add(-2*time.Hour))
 	w.look(now)
 	w.look(now)
-	w.loaded(t, "good", "mended")
+	w.awaitLoaded(t, "good", "mended")
 	if log.count("is in order again") != 1 {
 		t.Errorf("the log does not tell that the file is in order:\n%s", log)
 	}

@@ -43,8 +43,8 @@ const (
 	tokenClaims  = `{"sub":"u","exp":1700000600}`
 )
 
-// twoKeys returns the keys a and b, and a token signed by each.
-func twoKeys(t testing.TB) (a, b, tokenA, tokenB string) {
+// makeTwoKeys returns the keys a and b, and a token signed by each.
+func makeTwoKeys(t testing.TB) (a, b, tokenA, tokenB string) {
 	t.Helper()
 	one, two := &issuer{rsa: theIssuer.rsa, ec: newEC(t)}, &issuer{rsa: theIssuer.rsa, ec: newEC(t)}
 	return ecJWK("a", &one.ec.PublicKey), ecJWK("b", &two.ec.PublicKey), one.token(t, tokenHeaderA, tokenClaims, "ec"),
@@ -70,9 +70,9 @@ func (p *published) do(f http.HandlerFunc) { p.answer.Store(&f) }
 
 var testPace = pace{timeout: 200 * time.Millisecond, retryMin: 5 * time.Millisecond, unknown: 5 * time.Millisecond}
 
-// The function fetching returns a verifier for a URL. Its refresh interval is long, so only unknown
-// keys and failures cause another fetch.
-func fetching(t testing.TB, url string, log *lines) *JWT {
+// The function newFetching returns a verifier for a URL. Its refresh interval is long, so only
+// unknown keys and failures cause another fetch.
+func newFetching(t testing.TB, url string, log *lines) *JWT {
 	t.Helper()
 	j, err := newJWT(JWTOptions{JWKSURL: url, Now: testClock, Logger: log.Logger()}, testPace, time.Hour)
 	if err != nil {
@@ -83,12 +83,12 @@ func fetching(t testing.TB, url string, log *lines) *JWT {
 }
 
 func TestKeysOfURLRotate(t *testing.T) {
-	a, b, tokenA, tokenB := twoKeys(t)
+	a, b, tokenA, tokenB := makeTwoKeys(t)
 	site, log := &published{}, &lines{}
 	site.say(setOf(a))
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
-	j := fetching(t, server.URL, log)
+	j := newFetching(t, server.URL, log)
 	<-j.Ready()
 	if !stateIs(j, tokenA, policy.CredentialValid)() {
 		t.Fatal("the first key is not in force")
@@ -113,14 +113,14 @@ func TestKeysOfURLRotate(t *testing.T) {
 }
 
 func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
-	a, b, tokenA, tokenB := twoKeys(t)
+	a, b, tokenA, tokenB := makeTwoKeys(t)
 	site, log := &published{}, &lines{}
 	site.say(setOf(a))
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, setOf(b)) }))
 	t.Cleanup(elsewhere.Close)
-	j := fetching(t, server.URL, log)
+	j := newFetching(t, server.URL, log)
 	<-j.Ready()
 	for _, c := range []struct {
 		name string
@@ -174,7 +174,7 @@ func TestKeysWithoutNamesRotate(t *testing.T) {
 		site.say(setOf(a))
 		server := httptest.NewServer(site)
 		t.Cleanup(server.Close)
-		j := fetching(t, server.URL, &lines{})
+		j := newFetching(t, server.URL, &lines{})
 		<-j.Ready()
 		if !stateIs(j, tokenA, policy.CredentialValid)() {
 			t.Fatal("the first key is not in force")
@@ -188,7 +188,7 @@ func TestKeysWithoutNamesRotate(t *testing.T) {
 }
 
 func TestUnknownKidsAreAskedForAtABoundedRate(t *testing.T) {
-	a, _, _, tokenB := twoKeys(t)
+	a, _, _, tokenB := makeTwoKeys(t)
 	site := &published{}
 	site.say(setOf(a))
 	server := httptest.NewServer(site)
@@ -217,7 +217,7 @@ func TestVerifyDoesNotWaitForTheURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
-	_, _, tokenA, _ := twoKeys(t)
+	_, _, tokenA, _ := makeTwoKeys(t)
 	start := time.Now()
 	if _, state := j.Verify(tokenA); state != policy.CredentialInvalid {
 		t.Error(state)
@@ -228,7 +228,7 @@ func TestVerifyDoesNotWaitForTheURL(t *testing.T) {
 }
 
 func TestKeysOfFileRotate(t *testing.T) {
-	a, b, tokenA, tokenB := twoKeys(t)
+	a, b, tokenA, tokenB := makeTwoKeys(t)
 	log := &lines{}
 	// Kubernetes links keys.json to ..data/keys.json, and swaps the folder that ..data links to.
 	dir := t.TempDir()
@@ -288,7 +288,7 @@ func TestSecretFileIsReadAgain(t *testing.T) {
 }
 
 func TestRedirectsOnOneHostAreFollowed(t *testing.T) {
-	a, _, tokenA, _ := twoKeys(t)
+	a, _, tokenA, _ := makeTwoKeys(t)
 	site := &published{}
 	site.do(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/moved" {
@@ -307,7 +307,7 @@ func TestRedirectsOnOneHostAreFollowed(t *testing.T) {
 }
 
 func TestVerifyWhileKeysRotate(t *testing.T) {
-	a, b, tokenA, tokenB := twoKeys(t)
+	a, b, tokenA, tokenB := makeTwoKeys(t)
 	freshKeys := func(set string) []*key {
 		keys, _, err := readSet([]byte(set), must(allowedAlgorithms(nil, false)))
 		if err != nil {

@@ -56,7 +56,7 @@ func TestRememberedTokensCostNothing(t *testing.T) {
 
 func TestTheWholeTokenIsRemembered(t *testing.T) {
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
-	good := theIssuer.good(t, "u")
+	good := theIssuer.goodToken(t, "u")
 	j.Verify(good)
 	for i := range len(good) {
 		changed := []byte(good)
@@ -94,7 +94,7 @@ func TestVerdictsThatComeLate(t *testing.T) {
 	if id, state := j.Verify(forged); state != policy.CredentialInvalid {
 		t.Errorf("what a key verified that is gone is believed: %v %s", id, state)
 	}
-	good := theIssuer.good(t, "u")
+	good := theIssuer.goodToken(t, "u")
 	j.bad.remember(&verdict{token: good, sum: maphash.String(j.seed, good), set: newKeySet(nil), span: span{always, never},
 		state: policy.CredentialInvalid}, j.set.Load(), 0)
 	if _, state := j.Verify(good); state != policy.CredentialValid {

@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The type watching is a watched file with the contents that were loaded from it.
-type watching struct {
+// The type watchedKeys is a watched file with the contents that were loaded from it.
+type watchedKeys struct {
 	*watchedFile
 	loads []string
 }
 
-func watchTest(t *testing.T, text string) *watching {
+func watchTest(t *testing.T, text string) *watchedKeys {
 	t.Helper()
-	w := &watching{}
+	w := &watchedKeys{}
 	w.watchedFile = &watchedFile{path: write(t, "f", text), sizeMax: 100, notices: newNotices(nil), load: func(data []byte) error {
 		w.loads = append(w.loads, string(data))
 		return nil
@@ -31,7 +31,7 @@ func watchTest(t *testing.T, text string) *watching {
 }
 
 // The method put writes the file with a modification time.
-func (w *watching) put(t *testing.T, text string, at time.Time) {
+func (w *watchedKeys) put(t *testing.T, text string, at time.Time) {
 	t.Helper()
 	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func (w *watching) put(t *testing.T, text string, at time.Time) {
 	}
 }
 
-func (w *watching) loaded(t *testing.T, want ...string) {
+func (w *watchedKeys) awaitLoaded(t *testing.T, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, w.loads); diff != "" {
 		t.Errorf("(-want +loaded)\n%s", diff)
@@ -56,13 +56,13 @@ func TestFileThatIsBeingWrittenIsLeftAlone(t *testing.T) {
 	w.look(now)
 	w.put(t, "new, all of it", now.Add(3*time.Second))
 	w.look(now)
-	w.loaded(t, "old")
+	w.awaitLoaded(t, "old")
 	w.look(now)
-	w.loaded(t, "old", "new, all of it")
+	w.awaitLoaded(t, "old", "new, all of it")
 	for range 3 {
 		w.look(now)
 	}
-	w.loaded(t, "old", "new, all of it")
+	w.awaitLoaded(t, "old", "new, all of it")
 }
 
 func TestEditThatDoesNotShowIsSeen(t *testing.T) {
@@ -74,9 +74,9 @@ func TestEditThatDoesNotShowIsSeen(t *testing.T) {
 	// The length and the time are the same; only the content differs.
 	w.put(t, "new", info.ModTime())
 	w.look(info.ModTime().Add(racyFor / 2))
-	w.loaded(t, "old")
+	w.awaitLoaded(t, "old")
 	w.look(info.ModTime().Add(2 * racyFor))
-	w.loaded(t, "old", "new")
+	w.awaitLoaded(t, "old", "new")
 }
 
 func TestFileThatIsTouchedIsNotLoadedAgain(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFileThatIsTouchedIsNotLoadedAgain(t *testing.T) {
 	w.put(t, "old", now.Add(time.Second))
 	w.look(now)
 	w.look(now)
-	w.loaded(t, "old")
+	w.awaitLoaded(t, "old")
 }
 
 // TestFileThatComesBackIsLogged: the end of an outage is logged, and so is the next outage.
@@ -110,7 +110,7 @@ func TestFileThatComesBackIsLogged(t *testing.T) {
 			t.Errorf("after %d outages the log tells of %d, and of the end of %d", outage, gone, back)
 		}
 	}
-	w.loaded(t, "one")
+	w.awaitLoaded(t, "one")
 }
 
 // TestFileThatComesBackBrokenIsLogged: a missing file that returns with bad content is not logged

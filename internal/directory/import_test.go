@@ -19,8 +19,8 @@ import (
 // keyHash returns the SHA-256 of a made-up key.
 func keyHash(n int) string { return fmt.Sprintf("%064x", n) }
 
-// The function importing returns an import of lines, each as JSON.
-func importing(t *testing.T, lines ...string) *directory.Import {
+// The function newImport returns an import of lines, each as JSON.
+func newImport(t *testing.T, lines ...string) *directory.Import {
 	t.Helper()
 	in := &directory.Import{Actor: "tester", Reason: "a test", Last: true}
 	for _, text := range lines {
@@ -33,8 +33,8 @@ func importing(t *testing.T, lines ...string) *directory.Import {
 	return in
 }
 
-// The function imported makes an import that must not fail.
-func imported(t *testing.T, source directory.Source, in *directory.Import) *directory.Imported {
+// The function runImport makes an import that must not fail.
+func runImport(t *testing.T, source directory.Source, in *directory.Import) *directory.Imported {
 	t.Helper()
 	editor := directory.Editor{Source: source}
 	done, err := editor.Import(t.Context(), in)
@@ -58,16 +58,16 @@ var fewRecords = []string{
 func TestImport(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		editor := directory.Editor{Source: source}
-		in := importing(t, fewRecords...)
+		in := newImport(t, fewRecords...)
 		in.Check = true
-		if done := imported(t, source, in); done.Written != 0 || done.Same != 0 || len(done.Problems) > 0 {
+		if done := runImport(t, source, in); done.Written != 0 || done.Same != 0 || len(done.Problems) > 0 {
 			t.Errorf("a check: %+v", done)
 		}
 		if page, err := editor.List(t.Context(), directory.ListQuery{Most: 10}); err != nil || len(page.Clients) > 0 {
 			t.Fatalf("a check has written %+v, %v", page, err)
 		}
 		in.Check = false
-		if done := imported(t, source, in); done.Written != len(fewRecords) || len(done.Problems) > 0 {
+		if done := runImport(t, source, in); done.Written != len(fewRecords) || len(done.Problems) > 0 {
 			t.Errorf("%+v", done)
 		}
 		for i, line := range in.Lines {
@@ -91,7 +91,7 @@ func TestImport(t *testing.T) {
 		if err != nil || len(history) != 1 || history[0].Action != "import" || history[0].Actor != "tester" {
 			t.Errorf("the history of a client: %+v, %v", history, err)
 		}
-		if done := imported(t, source, in); done.Written != 0 || done.Same != len(fewRecords) {
+		if done := runImport(t, source, in); done.Written != 0 || done.Same != len(fewRecords) {
 			t.Errorf("once more: %+v", done)
 		}
 	})
@@ -103,11 +103,11 @@ func TestImportsAreRejectedWhole(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
 		edit(t, source, directory.Edit{Client: "ip:192.0.2.7", Action: directory.ActionBlock})
-		in := importing(t, fewRecords[3], fewRecords[0], `{"client":"ip:192.0.2.7","record":{"exempt":{}}}`, `{"client":"ann","record":{"tier":"x"}}`,
+		in := newImport(t, fewRecords[3], fewRecords[0], `{"client":"ip:192.0.2.7","record":{"exempt":{}}}`, `{"client":"ann","record":{"tier":"x"}}`,
 			`{"client":"user:x","record":{"limits":{"api":{"limits":["5/fortnight"]}}}}`, `{"client":"user:y","record":{}}`,
 			`{"client":"user:z","record":{"teir":"x"}}`, fewRecords[3], `{"key":"abc","record":{"name":"a","client":"user:a"}}`,
 			`{"client":"user:w","key":"`+keyHash(1)+`","record":{}}`, `{"client":"user:v","record":null}`)
-		done := imported(t, source, in)
+		done := runImport(t, source, in)
 		want := []string{"1 user:ann has another record", "2 ip:192.0.2.7 has another record", `3 client "ann" has no form`, "4 limits for rule", "5 the record is empty",
 			`6 the record is not read: json: unknown field "teir"`, "7 header.x-user:bob is listed twice", `8 key "abc" is no SHA-256`, "9 client and key both",
 			"10 the record is empty"}
@@ -127,9 +127,9 @@ func TestImportsAreRejectedWhole(t *testing.T) {
 		if err := source.Read(t.Context(), []policy.ClientName{{Kind: "header.x-user", ID: "bob"}}, texts); err != nil || texts[0] != nil {
 			t.Errorf("a record beside wrong ones was written: %s, %v", texts[0], err)
 		}
-		in = importing(t, fewRecords[0])
+		in = newImport(t, fewRecords[0])
 		in.Replace = true
-		if done := imported(t, source, in); done.Written != 1 {
+		if done := runImport(t, source, in); done.Written != 1 {
 			t.Errorf("a replacement: %+v", done)
 		}
 	})
@@ -142,15 +142,15 @@ func TestNamesHaveFewKeys(t *testing.T) {
 		lines = append(lines, fmt.Sprintf(`{"key":%q,"record":{"name":"acme","client":"api_key:acme"}}`, keyHash(i)))
 	}
 	source := new(directory.Memory)
-	if done := imported(t, source, importing(t, lines...)); done.Written != 0 || len(done.Problems) != 1 || done.Problems[0].Line != directory.KeysOfNameMax {
+	if done := runImport(t, source, newImport(t, lines...)); done.Written != 0 || len(done.Problems) != 1 || done.Problems[0].Line != directory.KeysOfNameMax {
 		t.Errorf("%+v", done)
 	}
-	if done := imported(t, source, importing(t, lines[1:]...)); done.Written != directory.KeysOfNameMax {
+	if done := runImport(t, source, newImport(t, lines[1:]...)); done.Written != directory.KeysOfNameMax {
 		t.Errorf("%+v", done)
 	}
-	in := importing(t, fmt.Sprintf(`{"key":%q,"record":{"name":"other","client":"api_key:acme"}}`, keyHash(1)))
+	in := newImport(t, fmt.Sprintf(`{"key":%q,"record":{"name":"other","client":"api_key:acme"}}`, keyHash(1)))
 	in.Replace = true
-	if done := imported(t, source, in); len(done.Problems) != 1 || !strings.Contains(done.Problems[0].Text, "under another name") {
+	if done := runImport(t, source, in); len(done.Problems) != 1 || !strings.Contains(done.Problems[0].Text, "under another name") {
 		t.Errorf("%+v", done)
 	}
 }
@@ -168,16 +168,16 @@ func TestImportRestoresALostDirectory(t *testing.T) {
 	if err := server.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	first, last := importing(t, fewRecords[0], fewRecords[1]), importing(t, `{"client":"user:mallory","record":{"block":{"reason":"restored"}}}`)
+	first, last := newImport(t, fewRecords[0], fewRecords[1]), newImport(t, `{"client":"user:mallory","record":{"block":{"reason":"restored"}}}`)
 	first.Last = false
-	imported(t, source, first)
+	runImport(t, source, first)
 	if generation, err := source.Generation(t.Context()); generation != "" || err != nil {
 		t.Errorf("before the last part, the directory has the generation %q, %v", generation, err)
 	}
 	if r, ok := d.Find("user", "mallory", now()); !ok || r == nil || !r.Blocked {
 		t.Errorf("before the last part: %+v", r)
 	}
-	imported(t, source, last)
+	runImport(t, source, last)
 	if generation, err := source.Generation(t.Context()); generation == "" || err != nil {
 		t.Errorf("after the last part, the directory has the generation %q, %v", generation, err)
 	}
@@ -196,7 +196,7 @@ func TestOwnedDirectoriesAreNotImported(t *testing.T) {
 		t.Fatal(err)
 	}
 	editor := directory.Editor{Source: source}
-	if _, err := editor.Import(t.Context(), importing(t, fewRecords...)); !errors.Is(err, directory.ErrEdit) || !strings.Contains(err.Error(), "--control URL") {
+	if _, err := editor.Import(t.Context(), newImport(t, fewRecords...)); !errors.Is(err, directory.ErrEdit) || !strings.Contains(err.Error(), "--control URL") {
 		t.Errorf("an import: %v", err)
 	}
 	if keys := server.Client().Keys(t.Context(), "rl1:~who:*").Val(); len(keys) > 0 {

@@ -30,6 +30,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/meter"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Enforcer calls one store and updates one set of metrics. It is safe for concurrent use.
@@ -38,9 +39,10 @@ type Enforcer struct {
 	batcher counter.Batcher // the store, or nil if it does not accept batches
 	metrics *metrics.Metrics
 	outages *Outages
-	events  *events.Log  // if nil, decisions are not reported
-	denied  *topk.Sketch // if nil, denied clients are not counted
-	meter   *meter.Meter // if nil, usage is not counted
+	events  *events.Log        // if nil, decisions are not reported
+	denied  *topk.Sketch       // if nil, denied clients are not counted
+	meter   *meter.Meter       // if nil, usage is not counted
+	loans   *regionstore.Store // if nil, no request waits for units of other regions
 }
 
 // New returns an enforcer. The caller remains responsible for closing the store.

@@ -41,8 +41,8 @@ func (panicError) Error() string { return "panic" }
 
 var errPanic error = panicError{}
 
-// observedCalls returns the number of store calls, and the failures by kind.
-func observedCalls(t *testing.T, m *metrics.Metrics) (calls uint64, failures string) {
+// readCalls returns the number of store calls, and the failures by kind.
+func readCalls(t *testing.T, m *metrics.Metrics) (calls uint64, failures string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.CheckSeconds, m.StoreErrors)
@@ -100,7 +100,7 @@ func TestAskDecidesByTheStoreOrByOnError(t *testing.T) {
 		if d.Denied() != c.denied || err != c.err {
 			t.Errorf("on_error %s, store error %v: denied %t, error %v", c.onError, c.err, d.Denied(), err)
 		}
-		if calls, failures := observedCalls(t, m); calls != 1 || failures != c.failure {
+		if calls, failures := readCalls(t, m); calls != 1 || failures != c.failure {
 			t.Errorf("%d calls observed, failures %q, want 1 and %q", calls, failures, c.failure)
 		}
 	}
@@ -122,7 +122,7 @@ func TestACallThatPanicsSpoilsNoOther(t *testing.T) {
 	if !slices.Equal(panics, []int{1}) || calls[0].Err != nil || calls[1].Err != nil || calls[2].Err != counter.ErrUnavailable {
 		t.Errorf("panics %v, calls %+v", panics, calls)
 	}
-	if calls, failures := observedCalls(t, m); calls != 1 || failures != "other" {
+	if calls, failures := readCalls(t, m); calls != 1 || failures != "other" {
 		t.Errorf("%d calls observed, failures %q", calls, failures)
 	}
 }

@@ -71,7 +71,7 @@ func TestSpanSaysWhatWasDecided(t *testing.T) {
 				t.Errorf("the version is %q", version)
 			}
 			delete(got, "penstock.version")
-			if text := joined(got); text != c.want {
+			if text := joinSorted(got); text != c.want {
 				t.Errorf("got  %s\nwant %s", text, c.want)
 			}
 			if s := ended[0]; s.Name() != "penstock.check" || s.Parent().SpanID().String() != testParent || s.SpanContext().TraceID().String() != testTrace ||
@@ -90,7 +90,7 @@ func attributesOf(s sdktrace.ReadOnlySpan) map[string]string {
 	return all
 }
 
-func joined(all map[string]string) string {
+func joinSorted(all map[string]string) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, fmt.Sprintf("%s=%s", key, all[key]))

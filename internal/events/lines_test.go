@@ -17,20 +17,20 @@ import (
 	"time"
 )
 
-func some(n int) (all []Event) {
+func makeEvents(n int) (all []Event) {
 	for i := range n {
 		all = append(all, Event{Time: time.Unix(1_800_000_000, 0), Kind: KindDenied, Client: "user:" + strconv.Itoa(i), Count: 1})
 	}
 	return all
 }
 
-// The type limited is a writer that accepts a number of bytes and then fails.
-type limited struct {
+// The type limitedWriter is a writer that accepts a number of bytes and then fails.
+type limitedWriter struct {
 	bytes.Buffer
 	room int
 }
 
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedWriter) Write(p []byte) (int, error) {
 	n := min(l.room, len(p))
 	l.room -= n
 	l.Buffer.Write(p[:n])
@@ -43,13 +43,13 @@ func (l *limited) Write(p []byte) (int, error) {
 // TestTornLine: a write that ends anywhere damages at most the line in which it ends, and the
 // number of whole lines is reported.
 func TestTornLine(t *testing.T) {
-	all := some(3)
+	all := makeEvents(3)
 	whole := 0
 	for i := range all {
 		whole += len(all[i].AppendJSON(nil)) + 1
 	}
 	for room := range whole + 1 {
-		w := &limited{room: room}
+		w := &limitedWriter{room: room}
 		l := &lines{w: w}
 		before, err := l.Write(all)
 		if got := strings.Count(w.String(), "\n"); before != got || (err == nil) != (room == whole) {
@@ -86,7 +86,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func() {
-		if n, err := sink.Write(some(2)); n != 2 || err != nil {
+		if n, err := sink.Write(makeEvents(2)); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestSyslog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := sink.Write(some(2)); n != 2 || err != nil {
+	if n, err := sink.Write(makeEvents(2)); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
 	conn, err := listener.Accept()
@@ -173,7 +173,7 @@ func TestSyslog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := sink.Write(some(1)); n != 1 || err != nil {
+	if n, err := sink.Write(makeEvents(1)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	datagram := make([]byte, 2048)
@@ -198,13 +198,13 @@ func TestSyslogIsClosedWhileItWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := sink.Write(some(1)); n != 1 || err != nil {
+	if n, err := sink.Write(makeEvents(1)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	ended := make(chan error)
 	go func() {
 		for {
-			if _, err := sink.Write(some(1000)); err != nil { // nobody reads
+			if _, err := sink.Write(makeEvents(1000)); err != nil { // nobody reads
 				ended <- err
 				return
 			}
@@ -216,7 +216,7 @@ func TestSyslogIsClosedWhileItWrites(t *testing.T) {
 	if err := <-ended; !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the write ends with %v", err)
 	}
-	if n, err := sink.Write(some(1)); n != 0 || !errors.Is(err, net.ErrClosed) {
+	if n, err := sink.Write(makeEvents(1)); n != 0 || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after the end, %d events are written: %v", n, err)
 	}
 }

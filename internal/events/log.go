@@ -38,7 +38,7 @@ type Log struct {
 	wanted  atomic.Bool // whether a policy in force reports events
 	table   atomic.Pointer[table]
 	armed   atomic.Bool // whether a call of tick is due
-	recent  recent
+	recent  recentDenials
 	tail    tail
 
 	beyond, unwritten atomic.Uint64 // decisions dropped so far, by reason

@@ -106,8 +106,8 @@ func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	return f
 }
 
-// The function some returns n events of one decision each.
-func some(n int) (all []events.Event) {
+// The function makeEvents returns n events of one decision each.
+func makeEvents(n int) (all []events.Event) {
 	for i := range n {
 		all = append(all, events.Event{Time: time.Now(), Kind: events.KindDenied, Client: fmt.Sprint("user:", i), Count: 1})
 	}
@@ -132,7 +132,7 @@ func TestWhatWaitsOutlivesTheProcess(t *testing.T) {
 		t.Errorf("a second feed with the spool: %v", err)
 	}
 	count(m, 100)
-	if n, err := first.Write(some(50)); n != 50 || err != nil {
+	if n, err := first.Write(makeEvents(50)); n != 50 || err != nil {
 		t.Fatal(n, err)
 	}
 	if err := first.Close(); err != nil { // usage is written at the end
@@ -178,7 +178,7 @@ func TestAFullSpoolKeepsUsage(t *testing.T) {
 	f := k.open(folder, m, SpoolBytesMin)
 	var written int64
 	for full := false; !full; {
-		events := some(1000)
+		events := makeEvents(1000)
 		for i := range events {
 			events[i].Path = randomText(128) // few batches fill the spool
 		}
@@ -246,7 +246,7 @@ func TestABatchThatCannotBeReadIsKeptAside(t *testing.T) {
 	k, folder := newTaker(t), t.TempDir()
 	k.answer(http.StatusForbidden)
 	f := k.open(folder, nil, 0)
-	if _, err := f.Write(some(1)); err != nil {
+	if _, err := f.Write(makeEvents(1)); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Until(t, patience, "the batch is tried", func() bool { return f.Figures().Failed > 0 })
@@ -256,7 +256,7 @@ func TestABatchThatCannotBeReadIsKeptAside(t *testing.T) {
 	k.answer(http.StatusUnprocessableEntity)
 	eventually.Until(t, patience, "the batch is rejected", func() bool { return f.Figures().Rejected == 1 })
 	k.answer(0)
-	if _, err := f.Write(some(3)); err != nil {
+	if _, err := f.Write(makeEvents(3)); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Until(t, patience, "the next batch is taken", func() bool { _, e := k.taken(); return e == 3 })

@@ -50,8 +50,8 @@ func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tai
 	return t
 }
 
-// The function reporting returns a node with events.
-func reporting(w *writes) *Node {
+// The function newReporting returns a node with events.
+func newReporting(w *writes) *Node {
 	return New(Sources{Front: "caddy", Policies: func() []Policy { return []Policy{{Name: "shop", Events: true}} }, Events: w.tail}, time.Now())
 }
 
@@ -78,8 +78,8 @@ func (r *reader) read() *EventPage {
 	return page
 }
 
-// The method until reads until the events so far are those of want, each exactly once.
-func (r *reader) until(want ...string) {
+// The method readUntil reads until the events so far are those of want, each exactly once.
+func (r *reader) readUntil(want ...string) {
 	r.t.Helper()
 	slices.Sort(want)
 	eventually.Until(r.t, 20*time.Second, fmt.Sprint("the events are ", want), func() bool {
@@ -98,21 +98,21 @@ func TestFollow(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)
 	first, second := new(writes), new(writes)
-	own := reporting(first)
+	own := newReporting(first)
 	defer Join(store, own).Close()
-	defer Join(store, reporting(second)).Close()
+	defer Join(store, newReporting(second)).Close()
 	first.deny("api", "user:ann")
 	second.deny("api", "user:ann", "ip:192.0.2.0/24")
 	all, ann := &reader{t: t, store: store, own: own}, &reader{t: t, store: store, query: EventQuery{Filter: events.Filter{Client: "user:ann"}}}
 	ip := &reader{t: t, store: store, query: EventQuery{Filter: events.Filter{Client: "ip:192.0.2.7", Rule: "api"}}}
-	all.until("api user:ann", "api user:ann", "api ip:192.0.2.0/24")
-	ann.until("api user:ann", "api user:ann")
-	ip.until("api ip:192.0.2.0/24")
+	all.readUntil("api user:ann", "api user:ann", "api ip:192.0.2.0/24")
+	ann.readUntil("api user:ann", "api user:ann")
+	ip.readUntil("api ip:192.0.2.0/24")
 	second.deny("search", "user:ann", "user:bob")
 	first.deny("api", "user:bob", "ip:192.0.2.7")
-	all.until("api user:ann", "api user:ann", "api ip:192.0.2.0/24", "search user:ann", "search user:bob", "api user:bob", "api ip:192.0.2.7")
-	ann.until("api user:ann", "api user:ann", "search user:ann")
-	ip.until("api ip:192.0.2.0/24", "api ip:192.0.2.7")
+	all.readUntil("api user:ann", "api user:ann", "api ip:192.0.2.0/24", "search user:ann", "search user:bob", "api user:bob", "api ip:192.0.2.7")
+	ann.readUntil("api user:ann", "api user:ann", "search user:ann")
+	ip.readUntil("api ip:192.0.2.0/24", "api ip:192.0.2.7")
 	if page := all.read(); len(page.Nodes) != 2 || page.Awaited != 0 || page.Missed != 0 || page.Nodes[0].Mute {
 		t.Errorf("%+v", page)
 	}
@@ -134,7 +134,7 @@ func TestReadersTakeTurns(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	page, err := Follow(ctx, store, reporting(w), new(EventQuery))
+	page, err := Follow(ctx, store, newReporting(w), new(EventQuery))
 	if err != nil || len(page.Events) != 1 || page.Problem != errReaders.Error() {
 		t.Errorf("%+v, error %v", page, err)
 	}
@@ -144,7 +144,7 @@ func TestReadersTakeTurns(t *testing.T) {
 	for range readersMax {
 		<-reading
 	}
-	r := &reader{t: t, store: store, own: reporting(w)}
+	r := &reader{t: t, store: store, own: newReporting(w)}
 	for range 2 * readersMax {
 		if page := r.read(); page.Problem != "" {
 			t.Fatal(page.Problem)
@@ -162,7 +162,7 @@ func TestOwnEventsWithoutRedis(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	w := new(writes)
 	w.deny("api", "user:ann")
-	r := &reader{t: t, store: store, own: reporting(w), query: EventQuery{After: "other-7"}}
+	r := &reader{t: t, store: store, own: newReporting(w), query: EventQuery{After: "other-7"}}
 	if page := r.read(); len(page.Events) != 1 || page.Problem == "" || !strings.Contains(page.After, "other-7") {
 		t.Errorf("%+v", page)
 	}
@@ -180,7 +180,7 @@ func TestNothingIsSentToNobody(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)
 	w.deny("api", "user:ann")
-	m := &Member{store: store, node: reporting(w)}
+	m := &Member{store: store, node: newReporting(w)}
 	var last sentEvents
 	if followed, err := m.sendEventsOnce(t.Context(), &last, time.Now()); followed || err != nil {
 		t.Errorf("followed %v, %v", followed, err)
@@ -207,7 +207,7 @@ func TestNothingIsSentToNobody(t *testing.T) {
 func TestEventsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)
-	m, r := &Member{store: store, node: reporting(w)}, &reader{t: t, store: store}
+	m, r := &Member{store: store, node: newReporting(w)}, &reader{t: t, store: store}
 	if err := server.Client().ZAdd(t.Context(), fleetKey, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: m.node.id}).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 	if page := r.read(); page.Unreadable != 8 || len(page.Events) != 0 || page.After != "" {
 		t.Errorf("%+v", page)
 	}
-	m := &Member{store: store, node: reporting(new(writes))}
+	m := &Member{store: store, node: newReporting(new(writes))}
 	if filters, err := m.followed(t.Context()); err != nil || !slices.Equal(filters, []events.Filter{{}}) {
 		t.Errorf("filters %+v, %v", filters, err)
 	}

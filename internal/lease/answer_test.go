@@ -30,7 +30,7 @@ func TestAnswers(t *testing.T) {
 			var c Counter
 			leases(t, &c, tt.limit, 0, 0, 400*ms, 2)
 			if tt.verdict == Deny {
-				a := asks(t, &c, 0, tt.limit, 5)
+				a := prepareCall(t, &c, 0, tt.limit, 5)
 				c.Granted(0, &a, &counter.Result{At: begins, Denied: true, Wait: 300 * ms, Reset: 400 * ms, Next: 400 * ms})
 			}
 			var got counter.Result
@@ -48,9 +48,9 @@ func TestAnswers(t *testing.T) {
 func TestTheStoresWaitIsReported(t *testing.T) {
 	var c Counter
 	year := must(counter.ParseLimit("10/year"))
-	a := asks(t, &c, 0, &year, 1)
+	a := prepareCall(t, &c, 0, &year, 1)
 	c.Granted(0, &a, &counter.Result{Denied: true, Wait: 300 * counter.Day, Reset: 300 * counter.Day, LeasedIn: 100 * ms})
-	takes(t, &c, 50*ms, &year, 1, Deny)
+	checkTake(t, &c, 50*ms, &year, 1, Deny)
 	var r counter.Result
 	if c.Answer(50*ms, 1, Deny, &r); r.Wait != 300*counter.Day-50*ms {
 		t.Errorf("wait %v", r.Wait)

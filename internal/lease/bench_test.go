@@ -11,14 +11,14 @@ import (
 // BenchmarkTakeFromHand measures a request that is decided from held units.
 func BenchmarkTakeFromHand(b *testing.B) {
 	l := must(counter.NewLimit(counter.SlidingWindow, counter.CountMax, counter.Minute, 0))
-	c := holding(&l, counter.CountMax/2)
+	c := newHolding(&l, counter.CountMax/2)
 	b.ReportAllocs()
 	now := counter.Micros(2)
 	for b.Loop() {
 		now++
 		if now > counter.Second/5 {
 			now = 2
-			c = holding(&l, counter.CountMax/2)
+			c = newHolding(&l, counter.CountMax/2)
 		}
 		if v, _ := c.Take(now, &l, 1); v != Admit {
 			b.Fatalf("verdict %d", v)
@@ -42,9 +42,9 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// The function holding returns a counter to which the given number of units was granted at instant
-// 1.
-func holding(l *counter.Limit, units int64) *Counter {
+// The function newHolding returns a counter to which the given number of units was granted at
+// instant 1.
+func newHolding(l *counter.Limit, units int64) *Counter {
 	c := new(Counter)
 	a, _ := c.Ask(1, l, 1)
 	a.Cost, a.Max, a.Age = 1, 1+units, c.age()

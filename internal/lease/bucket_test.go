@@ -27,14 +27,14 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 			return r[0]
 		}
 		c := Counter{rates: rates{span: horizon, since: 0, used: 5000}}
-		first := asks(t, &c, 0, &bucket, 1)
+		first := prepareCall(t, &c, 0, &bucket, 1)
 		r := decide(0, counter.Check{Op: counter.OpLook})
 		r.Granted = 1
 		c.Granted(0, &first, &r)
 		now := 10 * counter.Second
 		c.nextSpan(now)
 		c.usedBefore = 5000
-		a := asks(t, &c, now, &bucket, 1)
+		a := prepareCall(t, &c, now, &bucket, 1)
 		var check counter.Check
 		a.Fill(&check)
 		r = decide(now, check)
@@ -46,7 +46,7 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 		}
 		now += a.Age - a.Age/100
 		for range held {
-			takes(t, &c, now, &bucket, 1, Admit)
+			checkTake(t, &c, now, &bucket, 1, Admit)
 		}
 		all := decide(now, counter.Check{Op: counter.OpUpTo, Cost: 5000, Min: 1, Max: 5000})
 		uses = append(uses, use{begins + now, held + all.Granted})
@@ -72,7 +72,7 @@ func TestALeaseIsRefundedUnderItsOwnAge(t *testing.T) {
 		c.Granted(now, &a, &counter.Result{At: begins + now, Granted: granted, Remaining: 500, Reset: counter.Second, Receipt: begins + now})
 	}
 	var c Counter
-	grant(&c, 1000, asks(t, &c, 0, &l, 1), 11)
+	grant(&c, 1000, prepareCall(t, &c, 0, &l, 1), 11)
 	near := c.age()
 	for range 40 {
 		c.measureRTT(400 * ms)
@@ -81,9 +81,9 @@ func TestALeaseIsRefundedUnderItsOwnAge(t *testing.T) {
 	if far <= near {
 		t.Fatalf("an age of %s near the store, and of %s far from it", near, far)
 	}
-	grant(&c, 2000, asks(t, &c, 2000, &l, 1), 21)
-	waiting := asks(t, &c, 3000, &l, 40)
-	takes(t, &c, 3000, &l, 50, Wait)
+	grant(&c, 2000, prepareCall(t, &c, 2000, &l, 1), 21)
+	waiting := prepareCall(t, &c, 3000, &l, 40)
+	checkTake(t, &c, 3000, &l, 50, Wait)
 	grant(&c, 4000, Call{Cost: 90, Min: 40, own: 40, sent: waiting.sent, epoch: waiting.epoch}, 90)
 	c.Leave(50)
 	ages := map[int64]counter.Micros{}

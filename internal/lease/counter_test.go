@@ -18,8 +18,8 @@ var (
 	bucket  = must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 0))
 )
 
-// The function asks prepares a call and fails the test if the counter makes none.
-func asks(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64) Call {
+// The function prepareCall prepares a call and fails the test if the counter makes none.
+func prepareCall(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64) Call {
 	t.Helper()
 	a, ok := c.Ask(now, l, cost)
 	if !ok {
@@ -32,12 +32,12 @@ func asks(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost i
 // extra. The window ends at sent plus reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
-	a := asks(t, c, sent, l, 1)
+	a := prepareCall(t, c, sent, l, 1)
 	a.Max = a.Cost + extra
 	c.Granted(now, &a, &counter.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: reset, Next: reset, Receipt: begins})
 }
 
-func takes(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64, want Verdict) Held {
+func checkTake(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64, want Verdict) Held {
 	t.Helper()
 	v, held := c.Take(now, l, cost)
 	if v == AdmitAsk {
@@ -49,15 +49,15 @@ func takes(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost 
 	return held
 }
 
-func serves(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64, want Verdict) {
+func checkServe(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64, want Verdict) {
 	t.Helper()
 	if v, _ := c.Serve(now, l, cost); v != want {
 		t.Errorf("at %d serving cost %d: verdict %d, want %d", now, cost, v, want)
 	}
 }
 
-// The function returns checks the number of units refunded at an instant.
-func returns(t *testing.T, c *Counter, now counter.Micros, want int64) {
+// The function checkRefund checks the number of units refunded at an instant.
+func checkRefund(t *testing.T, c *Counter, now counter.Micros, want int64) {
 	t.Helper()
 	units := int64(0)
 	for _, b := range c.Tick(now, nil) {
@@ -77,9 +77,9 @@ func TestASlowReply(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
 		leases(t, &c, l, 0, 9*ms, 10*ms, 5)
-		takes(t, &c, 9*ms, l, 1, Admit)
-		takes(t, &c, 10*ms, l, 1, Ask)
-		returns(t, &c, 10*ms, 4)
+		checkTake(t, &c, 9*ms, l, 1, Admit)
+		checkTake(t, &c, 10*ms, l, 1, Ask)
+		checkRefund(t, &c, 10*ms, 4)
 	}
 }
 
@@ -89,32 +89,32 @@ func TestASlowReply(t *testing.T) {
 func TestAReplyAfterTheWindow(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
-		first := asks(t, &c, 0, l, 1)
+		first := prepareCall(t, &c, 0, l, 1)
 		c.Granted(1*ms, &first, &counter.Result{Granted: 1, Remaining: 900, Reset: counter.Second, Receipt: begins})
-		a := asks(t, &c, 2*ms, l, 1)
-		takes(t, &c, 2*ms, l, 1, Wait)
-		takes(t, &c, 2*ms, l, 2, Wait)
+		a := prepareCall(t, &c, 2*ms, l, 1)
+		checkTake(t, &c, 2*ms, l, 1, Wait)
+		checkTake(t, &c, 2*ms, l, 2, Wait)
 		a.Cost, a.Max = 4, 9
 		c.Granted(13*ms, &a, &counter.Result{Granted: 9, Remaining: 900, Reset: 10 * ms, Receipt: begins})
-		returns(t, &c, 13*ms, 8)
-		serves(t, &c, 13*ms, l, 1, Ask)
+		checkRefund(t, &c, 13*ms, 8)
+		checkServe(t, &c, 13*ms, l, 1, Ask)
 		if a, ok := c.Ask(13*ms, l, 1); !ok || a.Cost != 3 || a.Min != 1 {
 			t.Errorf("asks again %+v, %v", a, ok)
 		}
-		serves(t, &c, 13*ms, l, 2, Wait)
+		checkServe(t, &c, 13*ms, l, 2, Wait)
 	}
 }
 
 // TestALostReply: a lost reply never grants anything, and the waiting requests make another call.
 func TestALostReply(t *testing.T) {
 	var c Counter
-	asks(t, &c, 0, &fixed, 1)
-	takes(t, &c, 1*ms, &fixed, 1, Wait)
+	prepareCall(t, &c, 0, &fixed, 1)
+	checkTake(t, &c, 1*ms, &fixed, 1, Wait)
 	c.Failed(50 * ms)
 	if c.Held(50*ms) != 0 || c.Holding() {
 		t.Error("something is held of a call without an answer")
 	}
-	serves(t, &c, 50*ms, &fixed, 1, Ask)
+	checkServe(t, &c, 50*ms, &fixed, 1, Ask)
 	if c.queued != 0 {
 		t.Errorf("%d units are waited for", c.queued)
 	}
@@ -124,35 +124,35 @@ func TestALostReply(t *testing.T) {
 // leased, so they must not be held.
 func TestLeavingTheQueue(t *testing.T) {
 	var c Counter
-	a := asks(t, &c, 0, &bucket, 1)
-	takes(t, &c, 0, &bucket, 2, Wait)
-	takes(t, &c, 0, &bucket, 3, Wait)
+	a := prepareCall(t, &c, 0, &bucket, 1)
+	checkTake(t, &c, 0, &bucket, 2, Wait)
+	checkTake(t, &c, 0, &bucket, 3, Wait)
 	c.Leave(2)
 	a.Cost, a.Max = 6, 6
 	c.Granted(1*ms, &a, &counter.Result{Granted: 6, Remaining: 100, Receipt: begins})
 	if c.Held(1*ms) != 0 {
 		t.Errorf("%d units are in hand that the store does not know as leased", c.Held(1*ms))
 	}
-	serves(t, &c, 1*ms, &bucket, 3, Admit)
-	takes(t, &c, 1*ms, &bucket, 1, Ask)
-	returns(t, &c, 1*ms, 2)
+	checkServe(t, &c, 1*ms, &bucket, 3, Admit)
+	checkTake(t, &c, 1*ms, &bucket, 1, Ask)
+	checkRefund(t, &c, 1*ms, 2)
 }
 
 // TestFirstComeFirstServed: of the 1 + 2 + 1 + 2 + 1 units requested, the store grants 4.
 func TestFirstComeFirstServed(t *testing.T) {
 	var c Counter
-	a := asks(t, &c, 0, &fixed, 1)
+	a := prepareCall(t, &c, 0, &fixed, 1)
 	for _, cost := range []int64{2, 1, 2, 1} {
-		takes(t, &c, 0, &fixed, cost, Wait)
+		checkTake(t, &c, 0, &fixed, cost, Wait)
 	}
 	a.Cost, a.Max = 7, 7
 	c.Granted(1*ms, &a, &counter.Result{Granted: 4, Reset: 500 * ms, Receipt: begins})
 	for i, cost := range []int64{2, 1, 2, 1} {
-		serves(t, &c, 1*ms, &fixed, cost, []Verdict{Admit, Admit, Deny, Deny}[i])
+		checkServe(t, &c, 1*ms, &fixed, cost, []Verdict{Admit, Admit, Deny, Deny}[i])
 	}
-	returns(t, &c, 1*ms, 0)
-	takes(t, &c, 499*ms, &fixed, 1, Deny)
-	takes(t, &c, 500*ms, &fixed, 1, Ask)
+	checkRefund(t, &c, 1*ms, 0)
+	checkTake(t, &c, 499*ms, &fixed, 1, Deny)
+	checkTake(t, &c, 500*ms, &fixed, 1, Ask)
 }
 
 // TestADenialIsOfItsCost: after a denial of cost 5, cost 5 is denied, but cost 1 makes a call. Held
@@ -161,17 +161,17 @@ func TestADenialIsOfItsCost(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding, &bucket} {
 		var c Counter
 		leases(t, &c, l, 0, 1, counter.Second, 3)
-		a := asks(t, &c, 2, l, 5)
+		a := prepareCall(t, &c, 2, l, 5)
 		c.Granted(3, &a, &counter.Result{Denied: true, Wait: 800 * ms, Remaining: 4, Reset: counter.Second, Next: counter.Second})
-		takes(t, &c, 4, l, 5, Deny)
-		takes(t, &c, 4, l, 6, Deny)
-		takes(t, &c, 4, l, 4, Ask)
+		checkTake(t, &c, 4, l, 5, Deny)
+		checkTake(t, &c, 4, l, 6, Deny)
+		checkTake(t, &c, 4, l, 4, Ask)
 		for range 3 {
-			takes(t, &c, 5, l, 1, Admit)
+			checkTake(t, &c, 5, l, 1, Admit)
 		}
-		takes(t, &c, 6, l, 1, Ask)
+		checkTake(t, &c, 6, l, 1, Ask)
 		raised := must(counter.NewLimit(l.Algorithm(), 2000, counter.Second, 0))
-		takes(t, &c, 7, &raised, 5, Ask)
+		checkTake(t, &c, 7, &raised, 5, Ask)
 	}
 }
 
@@ -194,12 +194,12 @@ func TestADenialEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Counter
-			a := asks(t, &c, 0, tt.limit, 1)
+			a := prepareCall(t, &c, 0, tt.limit, 1)
 			c.Granted(1*ms, &a, &counter.Result{Denied: true, Wait: tt.wait, Reset: tt.wait, Next: tt.wait, LeasedIn: tt.leased})
 			if tt.ends > 1*ms {
-				takes(t, &c, tt.ends-1, tt.limit, 1, Deny)
+				checkTake(t, &c, tt.ends-1, tt.limit, 1, Deny)
 			}
-			takes(t, &c, max(1*ms, tt.ends), tt.limit, 1, Ask)
+			checkTake(t, &c, max(1*ms, tt.ends), tt.limit, 1, Ask)
 		})
 	}
 }
@@ -210,42 +210,42 @@ func TestAnotherLimit(t *testing.T) {
 	const later = 5 * counter.Second
 	var c Counter
 	lower := must(counter.NewLimit(counter.FixedWindow, 10, counter.Second, 0))
-	takes(t, &c, 0, &fixed, 1, Ask)
+	checkTake(t, &c, 0, &fixed, 1, Ask)
 	leases(t, &c, &fixed, later, later+1, counter.Second, 20)
-	held := takes(t, &c, later+2, &fixed, 3, Admit)
-	a := asks(t, &c, later+2, &fixed, 1)
-	takes(t, &c, later+3, &lower, 1, Wait)
-	returns(t, &c, later+3, 17)
+	held := checkTake(t, &c, later+2, &fixed, 3, Admit)
+	a := prepareCall(t, &c, later+2, &fixed, 1)
+	checkTake(t, &c, later+3, &lower, 1, Wait)
+	checkRefund(t, &c, later+3, 17)
 	a.Max = 11
 	c.Granted(later+4, &a, &counter.Result{Granted: 11, Remaining: 1, Reset: counter.Second, Receipt: begins})
-	returns(t, &c, later+4, 10)
-	serves(t, &c, later+4, &lower, 1, Ask)
+	checkRefund(t, &c, later+4, 10)
+	checkServe(t, &c, later+4, &lower, 1, Ask)
 	leases(t, &c, &lower, later+5, later+6, counter.Second, 2)
 	c.PutBack(later+7, 3, held)
 	if c.Held(later+7) != 2 {
 		t.Errorf("%d units in hand, want 2", c.Held(later+7))
 	}
-	returns(t, &c, later+7, 3)
+	checkRefund(t, &c, later+7, 3)
 }
 
 // TestTwoLimitsAlternate: if requests alternate between two limits, each makes its own call, and
 // none waits or leases.
 func TestTwoLimitsAlternate(t *testing.T) {
 	var c Counter
-	takes(t, &c, 0, &fixed, 1, Ask)
-	asks(t, &c, 0, &fixed, 1)
+	checkTake(t, &c, 0, &fixed, 1, Ask)
+	prepareCall(t, &c, 0, &fixed, 1)
 	raised := must(counter.NewLimit(counter.FixedWindow, 2000, counter.Second, 0))
-	takes(t, &c, 1, &raised, 1, Ask)
+	checkTake(t, &c, 1, &raised, 1, Ask)
 	if _, ok := c.Ask(1, &raised, 1); ok {
 		t.Error("a second call is to be shared")
 	}
 	c.Failed(2)
-	takes(t, &c, counter.Second, &raised, 1, Ask)
+	checkTake(t, &c, counter.Second, &raised, 1, Ask)
 	if _, ok := c.Ask(counter.Second, &raised, 1); ok {
 		t.Error("a call is to be shared within a second of the change")
 	}
-	asks(t, &c, counter.Second+1, &raised, 1)
-	takes(t, &c, counter.Second+1, &raised, 1, Wait)
+	prepareCall(t, &c, counter.Second+1, &raised, 1)
+	checkTake(t, &c, counter.Second+1, &raised, 1, Wait)
 }
 
 // TestEverythingGoesBack: all units are refunded if none were used for a while, and when the
@@ -253,7 +253,7 @@ func TestTwoLimitsAlternate(t *testing.T) {
 func TestEverythingGoesBack(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1*ms, counter.Second, 8)
-	takes(t, &c, 2*ms, &fixed, 1, Admit)
+	checkTake(t, &c, 2*ms, &fixed, 1, Admit)
 	c.Tick(50*ms, nil)
 	if c.Held(50*ms) == 0 {
 		t.Error("everything went back while the counter was in use")
@@ -264,12 +264,12 @@ func TestEverythingGoesBack(t *testing.T) {
 		t.Errorf("%d units in hand after 100 ms without use", c.Held(163*ms))
 	}
 	leases(t, &c, &fixed, 200*ms, 201*ms, counter.Second, 8)
-	late := asks(t, &c, 201*ms, &fixed, 1)
+	late := prepareCall(t, &c, 201*ms, &fixed, 1)
 	if diff := cmp.Diff([]Refund{{Units: 8, Receipt: begins, Age: ageMin}}, c.Release(nil)); diff != "" {
 		t.Error(diff)
 	}
 	c.Granted(202*ms, &late, &counter.Result{Granted: 6, Remaining: 1, Reset: counter.Second, Receipt: begins})
-	returns(t, &c, 202*ms, 5)
+	checkRefund(t, &c, 202*ms, 5)
 }
 
 // TestExpiredLeftoversDoNotShortenWhatComes: units leased while a slot still has a few expired
@@ -277,17 +277,17 @@ func TestEverythingGoesBack(t *testing.T) {
 func TestExpiredLeftoversDoNotShortenWhatComes(t *testing.T) {
 	var c Counter
 	grant := func(sent counter.Micros, extra int64) Call {
-		a := asks(t, &c, sent, &fixed, 10)
+		a := prepareCall(t, &c, sent, &fixed, 10)
 		a.Max = a.Cost + extra
 		c.Granted(sent, &a, &counter.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: counter.Second - sent,
 			Next: counter.Second - sent, Receipt: begins})
 		return a
 	}
 	age := grant(0, 17).Age
-	takes(t, &c, 1*ms, &fixed, 10, Admit)
+	checkTake(t, &c, 1*ms, &fixed, 10, Admit)
 	grant(2*ms, 13)
-	takes(t, &c, 3*ms, &fixed, 10, Admit)
+	checkTake(t, &c, 3*ms, &fixed, 10, Admit)
 	grant(age, 20)
-	takes(t, &c, age+1*ms, &fixed, 10, Admit)
-	takes(t, &c, age+2*ms, &fixed, 10, Admit)
+	checkTake(t, &c, age+1*ms, &fixed, 10, Admit)
+	checkTake(t, &c, age+2*ms, &fixed, 10, Admit)
 }

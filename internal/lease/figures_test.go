@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The method jain returns the fairness index of the fractions of their demand that the nodes got: 1
-// means that all fractions are equal, 1/K means that one node got everything.
-func (f *figures) jain() float64 {
+// The method fairnessIndex returns the fairness index of the fractions of their demand that the
+// nodes got: 1 means that all fractions are equal, 1/K means that one node got everything.
+func (f *figures) fairnessIndex() float64 {
 	var sum, squares, nodes float64
 	for i, asked := range f.asked {
 		if asked >= 20 {
@@ -58,8 +58,8 @@ func TestFigures(t *testing.T) {
 			under := 100 * float64(exact.admitted-f.admitted) / float64(exact.admitted)
 			atOnce := 100 * float64(f.atOnce) / float64(f.decisions)
 			t.Logf("%.4f messages for each decision, %.2f %% less admitted, Jain %.4f (exact %.4f), %.1f %% at once, at most %.1f %% of the limit in hand",
-				f.perDecision(), under, f.jain(), exact.jain(), atOnce, 100*float64(f.mostHeld)/float64(tt.count))
-			if f.perDecision() > tt.messages || under > tt.under || atOnce < tt.atOnce || f.jain() < 0.97 {
+				f.perDecision(), under, f.fairnessIndex(), exact.fairnessIndex(), atOnce, 100*float64(f.mostHeld)/float64(tt.count))
+			if f.perDecision() > tt.messages || under > tt.under || atOnce < tt.atOnce || f.fairnessIndex() < 0.97 {
 				t.Errorf("want at most %.2f messages and %.2f %% less, at least %.0f %% at once, Jain 0.97", tt.messages, tt.under, tt.atOnce)
 			}
 			if f.calls > exact.calls {

@@ -13,7 +13,7 @@ import (
 // The function grants makes a call at sent that leases extra units of a charge for age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
-	a := asks(t, c, sent, l, 1)
+	a := prepareCall(t, c, sent, l, 1)
 	a.Max, a.Age = a.Cost+extra, age
 	c.Granted(sent, &a, &counter.Result{Granted: a.Max, Remaining: 500, Reset: counter.Second, Next: counter.Second, Receipt: receipt})
 }
@@ -24,17 +24,17 @@ func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros
 func TestPutBack(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 6)
-	held := takes(t, &c, 2, &fixed, 4, Admit)
+	held := checkTake(t, &c, 2, &fixed, 4, Admit)
 	c.PutBack(3, 2, held)
 	if c.Held(3) != 4 {
 		t.Errorf("%d units in hand, want 4", c.Held(3))
 	}
-	returns(t, &c, 300*ms, 4)
+	checkRefund(t, &c, 300*ms, 4)
 	c.PutBack(301*ms, 2, held)
 	if c.slots[0].units != 0 || c.slots[1].units != 0 {
 		t.Error("units went back to where they are of no use")
 	}
-	returns(t, &c, 302*ms, 2)
+	checkRefund(t, &c, 302*ms, 2)
 
 	grants(t, &c, &fixed, 400*ms, 200*ms, 6, begins+1)
 	c.PutBack(401*ms, 1, held)
@@ -42,10 +42,10 @@ func TestPutBack(t *testing.T) {
 		t.Errorf("%d units in hand, want the 6 of the later charge", c.Held(401*ms))
 	}
 	c.used = 1000 // so that Tick does not refund them as surplus
-	returns(t, &c, 401*ms, 1)
+	checkRefund(t, &c, 401*ms, 1)
 
-	a := asks(t, &c, 402*ms, &fixed, 1)
-	takes(t, &c, 402*ms, &fixed, 7, Wait)
+	a := prepareCall(t, &c, 402*ms, &fixed, 1)
+	checkTake(t, &c, 402*ms, &fixed, 7, Wait)
 	a.Cost, a.Max = 8, 8
 	c.Granted(403*ms, &a, &counter.Result{Granted: 8, Remaining: 500, Reset: counter.Second, Receipt: begins + 1})
 	_, waited := c.Serve(403*ms, &fixed, 7)
@@ -53,7 +53,7 @@ func TestPutBack(t *testing.T) {
 	if c.Held(404*ms) != 6 {
 		t.Errorf("%d units in hand, want 6: the store does not know the others as leased", c.Held(404*ms))
 	}
-	returns(t, &c, 404*ms, 7)
+	checkRefund(t, &c, 404*ms, 7)
 }
 
 // TestTheHandHoldsTwoCharges: when a third charge arrives, the slot that expires first is refunded
@@ -77,7 +77,7 @@ func TestTheHandHoldsTwoCharges(t *testing.T) {
 		t.Errorf("%d units in hand, want 13", c.Held(21*ms))
 	}
 	c.used = 1000 // so that Tick does not refund them as surplus
-	returns(t, &c, 21*ms, 5)
+	checkRefund(t, &c, 21*ms, 5)
 }
 
 // TestTheFirstToExpireIsUsedFirst: units of the charge that expires first are used first, whichever
@@ -91,7 +91,7 @@ func TestTheFirstToExpireIsUsedFirst(t *testing.T) {
 		if first > 200*ms {
 			want++
 		}
-		if held := takes(t, &c, 2, &fixed, 5, Admit); held.Receipt != want {
+		if held := checkTake(t, &c, 2, &fixed, 5, Admit); held.Receipt != want {
 			t.Errorf("first lease for %v: used the charge %d, want %d", first, held.Receipt-begins, want-begins)
 		}
 	}
@@ -114,7 +114,7 @@ func TestClocksDrift(t *testing.T) {
 // TestChecks compares the checks that are sent.
 func TestChecks(t *testing.T) {
 	var c Counter
-	cold := asks(t, &c, 0, &fixed, 3)
+	cold := prepareCall(t, &c, 0, &fixed, 3)
 	check := counter.Check{Limit: &fixed, Op: counter.OpTake, Cost: 3, Lease: true}
 	want := check
 	cold.Fill(&check)
@@ -142,40 +142,40 @@ func TestChecks(t *testing.T) {
 func TestUnitsFromBeforeAResetAreDropped(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 6)
-	held := takes(t, &c, 2, &fixed, 2, Admit)
-	a := asks(t, &c, 3, &fixed, 1)
+	held := checkTake(t, &c, 2, &fixed, 2, Admit)
+	a := prepareCall(t, &c, 3, &fixed, 1)
 	a.Max = 9
-	takes(t, &c, 4, &fixed, 5, Wait)
+	checkTake(t, &c, 4, &fixed, 5, Wait)
 	c.Forget(true)
 	c.PutBack(5, 2, held)
 	c.Granted(6, &a, &counter.Result{Granted: 9, Remaining: 500, Reset: counter.Second, Receipt: begins})
-	serves(t, &c, 6, &fixed, 5, Ask)
-	returns(t, &c, 7, 0)
+	checkServe(t, &c, 6, &fixed, 5, Ask)
+	checkRefund(t, &c, 7, 0)
 	if c.Held(7) != 0 {
 		t.Errorf("%d units in hand", c.Held(7))
 	}
 	leases(t, &c, &fixed, 8, 9, counter.Second, 6)
-	held = takes(t, &c, 10, &fixed, 2, Admit)
+	held = checkTake(t, &c, 10, &fixed, 2, Admit)
 	c.Release(nil)
 	c.PutBack(11, 2, held)
-	returns(t, &c, 12, 2)
+	checkRefund(t, &c, 12, 2)
 }
 
 // TestUnusedUnitsEndADenial: if the last units are granted to waiting requests that another limit
 // then denies, the remembered denial ends.
 func TestUnusedUnitsEndADenial(t *testing.T) {
 	var c Counter
-	a := asks(t, &c, 0, &fixed, 1)
+	a := prepareCall(t, &c, 0, &fixed, 1)
 	c.Granted(1, &a, &counter.Result{Granted: 1, Remaining: 500, Reset: counter.Second, Receipt: begins})
-	a = asks(t, &c, 2, &fixed, 1)
-	takes(t, &c, 2, &fixed, 1, Wait)
-	takes(t, &c, 2, &fixed, 1, Wait)
+	a = prepareCall(t, &c, 2, &fixed, 1)
+	checkTake(t, &c, 2, &fixed, 1, Wait)
+	checkTake(t, &c, 2, &fixed, 1, Wait)
 	a.Cost, a.Max = 3, 3
 	c.Granted(3, &a, &counter.Result{Granted: 2, Reset: counter.Second, Receipt: begins})
 	_, waited := c.Serve(3, &fixed, 1)
-	serves(t, &c, 3, &fixed, 1, Deny)
+	checkServe(t, &c, 3, &fixed, 1, Deny)
 	c.PutBack(4, 1, waited)
-	takes(t, &c, 5, &fixed, 1, Deny)
-	returns(t, &c, 6, 1)
-	takes(t, &c, 7, &fixed, 1, Ask)
+	checkTake(t, &c, 5, &fixed, 1, Deny)
+	checkRefund(t, &c, 6, 1)
+	checkTake(t, &c, 7, &fixed, 1, Ask)
 }

@@ -17,33 +17,33 @@ func TestAnOverdueCall(t *testing.T) {
 	}
 	for _, l := range []*counter.Limit{&fixed, &sliding, &bucket} {
 		var c Counter
-		takes(t, &c, 0, l, 1, Ask)
-		first := asks(t, &c, 0, l, 1)
-		takes(t, &c, 1*ms, l, 2, Wait)
-		takes(t, &c, 1*ms, l, 3, Wait)
+		checkTake(t, &c, 0, l, 1, Ask)
+		first := prepareCall(t, &c, 0, l, 1)
+		checkTake(t, &c, 1*ms, l, 2, Wait)
+		checkTake(t, &c, 1*ms, l, 3, Wait)
 		c.Leave(2)
 		c.Overdue()
-		second := asks(t, &c, 9*ms, l, 2)
+		second := prepareCall(t, &c, 9*ms, l, 2)
 		if second.Cost != 5 || !c.Overtaken(&first) || c.Overtaken(&second) {
 			t.Errorf("%+v asks for %d, want 5", second, second.Cost)
 		}
 		first.Max = 7
 		// 4 units are refunded: 3 taken in advance, and 1 that is too few for the waiting request.
 		c.Granted(10*ms, &first, answer(7))
-		takes(t, &c, 10*ms, l, 1, Wait)
+		checkTake(t, &c, 10*ms, l, 1, Wait)
 		c.Leave(1)
-		serves(t, &c, 10*ms, l, 3, Wait)
+		checkServe(t, &c, 10*ms, l, 3, Wait)
 		if c.Held(10*ms) != 0 {
 			t.Errorf("%d units in hand of a call that was given up", c.Held(10*ms))
 		}
 		second.Max = 9
 		c.Granted(11*ms, &second, answer(9))
-		serves(t, &c, 11*ms, l, 3, Admit)
+		checkServe(t, &c, 11*ms, l, 3, Admit)
 		if c.Held(11*ms) != 4 || c.queued != 0 {
 			t.Errorf("%d units in hand, %d waited for", c.Held(11*ms), c.queued)
 		}
 		c.used = 1000 // so that Tick does not refund them as surplus
-		returns(t, &c, 11*ms, 6)
+		checkRefund(t, &c, 11*ms, 6)
 	}
 }
 
@@ -51,23 +51,23 @@ func TestAnOverdueCall(t *testing.T) {
 // wait for the other call.
 func TestAnOverdueCallThatReturnsFirst(t *testing.T) {
 	var c Counter
-	takes(t, &c, 0, &fixed, 1, Ask)
-	asks(t, &c, 0, &fixed, 1)
-	takes(t, &c, 1*ms, &fixed, 1, Wait)
-	takes(t, &c, 1*ms, &fixed, 3, Wait)
+	checkTake(t, &c, 0, &fixed, 1, Ask)
+	prepareCall(t, &c, 0, &fixed, 1)
+	checkTake(t, &c, 1*ms, &fixed, 1, Wait)
+	checkTake(t, &c, 1*ms, &fixed, 3, Wait)
 	c.Leave(1)
 	c.Overdue()
-	second := asks(t, &c, 9*ms, &fixed, 1)
-	takes(t, &c, 10*ms, &fixed, 1, Wait)
+	second := prepareCall(t, &c, 9*ms, &fixed, 1)
+	checkTake(t, &c, 10*ms, &fixed, 1, Wait)
 	c.Leave(1)
 	c.Overdue()
-	third := asks(t, &c, 19*ms, &fixed, 1)
+	third := prepareCall(t, &c, 19*ms, &fixed, 1)
 	c.Granted(20*ms, &second, &counter.Result{At: begins, Granted: 4, Remaining: 500, Reset: counter.Second, Receipt: begins})
-	serves(t, &c, 20*ms, &fixed, 3, Admit)
-	takes(t, &c, 20*ms, &fixed, 1, Wait)
+	checkServe(t, &c, 20*ms, &fixed, 3, Admit)
+	checkTake(t, &c, 20*ms, &fixed, 1, Wait)
 	c.Failed(21 * ms)
 	if c.Overtaken(&third) {
 		t.Error("the last call is not the one under way")
 	}
-	serves(t, &c, 21*ms, &fixed, 1, Ask)
+	checkServe(t, &c, 21*ms, &fixed, 1, Ask)
 }

@@ -30,7 +30,7 @@ func TestPauses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const now = 10 * counter.Second
-			c := Counter{last: seen{reset: now + tt.left}}
+			c := Counter{last: lastAnswer{reset: now + tt.left}}
 			c.count, c.capacity, c.window, c.algorithm = tt.limit.Count(), tt.limit.Capacity(), tt.limit.Window(), tt.limit.Algorithm()
 			var least, most, sum counter.Micros = counter.Never, 0, 0
 			for i := range counter.Micros(1000) {
@@ -65,23 +65,23 @@ func TestOneCallInEachPause(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Counter
-			takes(t, &c, 0, tt.limit, 1, Ask)
+			checkTake(t, &c, 0, tt.limit, 1, Ask)
 			if tt.flows {
 				c.flowUntil = 10 * ms
 			}
-			a := asks(t, &c, 0, tt.limit, 1)
+			a := prepareCall(t, &c, 0, tt.limit, 1)
 			c.everybody = tt.everyone
 			a.Max = 9
 			c.Granted(500, &a, &counter.Result{At: begins, Granted: 4, Remaining: tt.left, Reset: counter.Second, Receipt: begins})
 			for range 3 {
-				takes(t, &c, 600, tt.limit, 1, Admit)
+				checkTake(t, &c, 600, tt.limit, 1, Admit)
 			}
-			takes(t, &c, 9*ms, tt.limit, 1, tt.want)
+			checkTake(t, &c, 9*ms, tt.limit, 1, tt.want)
 			var r counter.Result
 			if c.Answer(9*ms, 1, Deny, &r); tt.want == Deny && (r.Wait < 1 || r.Wait > 21*ms) {
 				t.Errorf("a client is told to wait for %v", r.Wait)
 			}
-			takes(t, &c, 31*ms, tt.limit, 1, Ask)
+			checkTake(t, &c, 31*ms, tt.limit, 1, Ask)
 		})
 	}
 }

@@ -19,24 +19,24 @@ func TestHowMuchIsAsked(t *testing.T) {
 		counter Counter
 		want    int64
 	}{
-		{"as much as a horizon brings", &fixed, 30, Counter{last: seen{reset: now + counter.Second}}, 30},
-		{"less than two is not worth it", &fixed, 1, Counter{last: seen{reset: now + counter.Second}}, 0},
-		{"no more than the limit's twentieth", &fixed, 300, Counter{last: seen{reset: now + counter.Second}}, 50},
-		{"not beyond the window's end", &fixed, 30, Counter{last: seen{reset: now + 20*ms}}, 6},
-		{"a little, where the window's end is not known", &fixed, 30, Counter{last: seen{reset: now}}, 15},
-		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: seen{reset: now + counter.Second}, lastWanted: 5}, 14},
-		{"four times as long as a call takes", &fixed, 20, Counter{last: seen{reset: now + counter.Second}, rtt: 40 * ms}, 32},
+		{"as much as a horizon brings", &fixed, 30, Counter{last: lastAnswer{reset: now + counter.Second}}, 30},
+		{"less than two is not worth it", &fixed, 1, Counter{last: lastAnswer{reset: now + counter.Second}}, 0},
+		{"no more than the limit's twentieth", &fixed, 300, Counter{last: lastAnswer{reset: now + counter.Second}}, 50},
+		{"not beyond the window's end", &fixed, 30, Counter{last: lastAnswer{reset: now + 20*ms}}, 6},
+		{"a little, where the window's end is not known", &fixed, 30, Counter{last: lastAnswer{reset: now}}, 15},
+		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: lastAnswer{reset: now + counter.Second}, lastWanted: 5}, 14},
+		{"four times as long as a call takes", &fixed, 20, Counter{last: lastAnswer{reset: now + counter.Second}, rtt: 40 * ms}, 32},
 		{"nothing where a lease ends before it is of use", &bucket, 30, Counter{rtt: 20 * ms}, 0},
 		{"of a bucket half of what a lease lasts", &bucket, 40, Counter{}, 10},
-		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + counter.Second}, flowUntil: now + 1}, 9},
-		{"beside what is in hand", &fixed, 30, Counter{last: seen{reset: now + counter.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
+		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: lastAnswer{reset: now + counter.Second}, flowUntil: now + 1}, 9},
+		{"beside what is in hand", &fixed, 30, Counter{last: lastAnswer{reset: now + counter.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := tt.counter
 			c.count, c.capacity, c.window, c.algorithm = tt.limit.Count(), tt.limit.Capacity(), tt.limit.Window(), tt.limit.Algorithm()
 			c.heard, c.since, c.span = true, now, horizon
 			c.usedBefore, c.arrivedBefore = tt.rate, tt.rate
-			if a := asks(t, &c, now, tt.limit, 1); a.Max-a.Cost != tt.want || a.Cost != 1 || a.Plain() != (tt.want == 0) {
+			if a := prepareCall(t, &c, now, tt.limit, 1); a.Max-a.Cost != tt.want || a.Cost != 1 || a.Plain() != (tt.want == 0) {
 				t.Errorf("asks %+v: %d in advance, want %d", a, a.Max-a.Cost, tt.want)
 			}
 		})
@@ -47,12 +47,12 @@ func TestHowMuchIsAsked(t *testing.T) {
 // counter. Waiting requests make calls, and the counter can lease as much as before.
 func TestDenialByAnotherCheck(t *testing.T) {
 	var c Counter
-	a := asks(t, &c, 0, &fixed, 1)
-	takes(t, &c, 0, &fixed, 1, Wait)
+	a := prepareCall(t, &c, 0, &fixed, 1)
+	checkTake(t, &c, 0, &fixed, 1, Wait)
 	c.lastExtra = 7
 	c.Granted(1, &a, &counter.Result{Remaining: 0, Reset: counter.Second})
-	serves(t, &c, 2, &fixed, 1, Ask)
-	takes(t, &c, 3, &fixed, 1, Ask)
+	checkServe(t, &c, 2, &fixed, 1, Ask)
+	checkTake(t, &c, 3, &fixed, 1, Ask)
 	if c.lastExtra != 7 {
 		t.Error("what it had leased is forgotten")
 	}
@@ -63,11 +63,11 @@ func TestDenialByAnotherCheck(t *testing.T) {
 func TestSmallRequestsWaitTheirTurn(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 3)
-	asks(t, &c, 2, &fixed, 5)
-	takes(t, &c, 3, &fixed, 1, Admit)
-	takes(t, &c, 3, &fixed, 4, Wait)
-	takes(t, &c, 3, &fixed, 1, Wait)
+	prepareCall(t, &c, 2, &fixed, 5)
+	checkTake(t, &c, 3, &fixed, 1, Admit)
+	checkTake(t, &c, 3, &fixed, 4, Wait)
+	checkTake(t, &c, 3, &fixed, 1, Wait)
 	c.Leave(4)
 	c.Leave(1)
-	takes(t, &c, 4, &fixed, 1, Admit)
+	checkTake(t, &c, 4, &fixed, 1, Admit)
 }

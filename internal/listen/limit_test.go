@@ -26,11 +26,11 @@ type caller struct {
 // RemoteAddr implements [net.Conn].
 func (c caller) RemoteAddr() net.Addr { return c.from }
 
-// The type unopened is a listener that has an address only.
-type unopened struct{ net.Listener }
+// The type unopenedListener is a listener that has an address only.
+type unopenedListener struct{ net.Listener }
 
 // Addr implements [net.Listener].
-func (unopened) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
+func (unopenedListener) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
 
 // testLimit is a Limit without a listener.
 type testLimit struct {
@@ -41,7 +41,7 @@ type testLimit struct {
 
 func newTestLimit(t *testing.T, most int, guarded bool) *testLimit {
 	said := new(eventually.Journal)
-	return &testLimit{NewLimit(unopened{}, most, guarded, said.Logger()), t, said}
+	return &testLimit{NewLimit(unopenedListener{}, most, guarded, said.Logger()), t, said}
 }
 
 // The method accept accepts a connection from an IP address, or from a Unix socket if from is "".

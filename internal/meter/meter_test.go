@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// total adds up rows.
-func total(rows []Row) (t Sum) {
+// sumRows adds up rows.
+func sumRows(rows []Row) (t Sum) {
 	for _, r := range rows {
 		t.add(r.Sum)
 	}
@@ -45,7 +45,7 @@ func TestNothingIsCountedTwiceOrLost(t *testing.T) {
 			m.Return(rows)
 			continue
 		}
-		taken.add(total(rows))
+		taken.add(sumRows(rows))
 	}
 	if want := (Sum{Admitted: goroutines * each, Units: 3 * goroutines * each}); taken != want {
 		t.Errorf("%+v was taken, want %+v", taken, want)
@@ -63,8 +63,8 @@ func TestClientsBeyondTheBoundAreCountedTogether(t *testing.T) {
 			m.Count(&Key{Policy: "p", Rule: "r", Tier: "free", Kind: "user", Client: fmt.Sprint(i)}, Sum{Denied: 1})
 		}
 		rows := m.Take()
-		if len(rows) != KeysMax+1 || total(rows).Denied != KeysMax+1000 {
-			t.Fatalf("%d rows with %d requests", len(rows), total(rows).Denied)
+		if len(rows) != KeysMax+1 || sumRows(rows).Denied != KeysMax+1000 {
+			t.Fatalf("%d rows with %d requests", len(rows), sumRows(rows).Denied)
 		}
 	}
 }

@@ -33,8 +33,8 @@ func api(t testing.TB) *operator.API {
 		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{}), Events: events.New(events.Options{}).Tail}, time.Now())}
 }
 
-// The function served sends a request to the API. It fails the test unless the answer is JSON.
-func served(t testing.TB, a *operator.API, method, target, body string) (status int, answer map[string]any) {
+// The function sendRequest sends a request to the API. It fails the test unless the answer is JSON.
+func sendRequest(t testing.TB, a *operator.API, method, target, body string) (status int, answer map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	path, query, _ := strings.Cut(target, "?")
@@ -67,7 +67,7 @@ type exchange struct {
 func answersClearly(t *testing.T, a *operator.API, all []exchange) {
 	t.Helper()
 	for _, c := range all {
-		status, answer := served(t, a, c.method, c.target, c.body)
+		status, answer := sendRequest(t, a, c.method, c.target, c.body)
 		text, _ := json.Marshal(answer["error"])
 		if status != c.status || !strings.Contains(string(text), c.says) && !strings.Contains(fmt.Sprint(answer["error"]), c.says) {
 			t.Errorf("%s %.60s: %d %.200s, want %d and %q", c.method, c.target, status, text, c.status, c.says)
@@ -150,7 +150,7 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"GET", "client?client=api_key:acme", "", 404, "identifies clients by ip"},
 	})
 	a.Desk.Directory = nil
-	if status, answer := served(t, a, "GET", "record?client=user:ann", ""); status != 404 ||
+	if status, answer := sendRequest(t, a, "GET", "record?client=user:ann", ""); status != 404 ||
 		answer["error"] != "this Caddy has no directory of clients; write directory" {
 		t.Errorf("without a directory: %d %v", status, answer)
 	}
@@ -162,17 +162,17 @@ func TestADeskWithoutPoliciesHasTheDirectory(t *testing.T) {
 	a := api(t)
 	a.Desk.Policies, a.Reload = nil, nil
 	for target, want := range map[string]int{"rules": 400, "client?client=ip:192.0.2.1": 400, "record?client=ip:192.0.2.1": 200} {
-		if status, answer := served(t, a, "GET", target, ""); status != want || want == 400 && !strings.Contains(fmt.Sprint(answer), "--policy") {
+		if status, answer := sendRequest(t, a, "GET", target, ""); status != want || want == 400 && !strings.Contains(fmt.Sprint(answer), "--policy") {
 			t.Errorf("%s: %d %v, want %d", target, status, answer, want)
 		}
 	}
 	for target, want := range map[string]int{"reset?client=ip:192.0.2.1": 400, "lift?client=ip:192.0.2.1": 400, "reload": 400} {
-		if status, answer := served(t, a, "POST", target, ""); status != want {
+		if status, answer := sendRequest(t, a, "POST", target, ""); status != want {
 			t.Errorf("%s: %d %v, want %d", target, status, answer, want)
 		}
 	}
 	edit := `{"client":"user:ann","action":"set-tier","tier":"any","reason":"x","actor":"y"}`
-	if status, answer := served(t, a, "POST", "edit", edit); status != 200 {
+	if status, answer := sendRequest(t, a, "POST", "edit", edit); status != 200 {
 		t.Errorf("a tier, where no policy is known: %d %v", status, answer)
 	}
 }

@@ -56,9 +56,9 @@ func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	return &operator.Desk{Store: store, Policies: func() []operator.Policy { return policies }}, client
 }
 
-// The function said formats a report in one line: the remaining units of each counter and the
-// penalties.
-func said(r *operator.Report) string {
+// The function formatReport formats a report in one line: the remaining units of each counter and
+// the penalties.
+func formatReport(r *operator.Report) string {
 	var parts []string
 	for _, c := range r.Counters {
 		parts = append(parts, fmt.Sprintf("%s/%s:%d", c.Policy, c.Rule, c.Remaining))
@@ -77,7 +77,7 @@ func TestAnOperatorLooksResetsAndLifts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return said(r)
+		return formatReport(r)
 	}
 	const before = "shop/own:3 shop/shared:48 api/tight:0 api penalty:true"
 	for range 3 { // a look charges nothing
@@ -114,17 +114,17 @@ func TestMistakesAreReported(t *testing.T) {
 			t.Errorf("%+v: error %v, want one that is %v", s, err, want)
 		}
 	}
-	desk.Store = failing{}
+	desk.Store = failingStore{}
 	if _, err := desk.Look(t.Context(), client, operator.Selection{}); !errors.Is(err, operator.ErrStore) ||
 		!errors.Is(err, counter.ErrUnavailable) {
 		t.Errorf("without a store: %v", err)
 	}
 }
 
-// The type failing is a store that does not answer.
-type failing struct{}
+// The type failingStore is a store that does not answer.
+type failingStore struct{}
 
-func (failing) Take(context.Context, []counter.Check, []counter.Result) error {
+func (failingStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return counter.ErrUnavailable
 }
 

@@ -144,13 +144,13 @@ type knownKey struct {
 func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 	file := key.from
 	for _, field := range []struct {
-		word, said, entry string
-		sources           policyfile.Sources // used if the entry lacks the property
+		word, formatReport, entry string
+		sources                   policyfile.Sources // used if the entry lacks the property
 	}{
 		{"tier", c.who.Tier, key.Identity.Tier, p.Document.Tier}, {"user", c.who.User, key.Identity.User, p.Document.User},
 		{"tenant", c.who.Tenant, key.Identity.Tenant, p.Document.Tenant},
 	} {
-		if field.said == "" || field.said == field.entry || field.entry == "" && len(field.sources) > 0 {
+		if field.formatReport == "" || field.formatReport == field.entry || field.entry == "" && len(field.sources) > 0 {
 			continue
 		}
 		entry := fmt.Sprintf("the %s %q", field.word, field.entry)
@@ -158,7 +158,7 @@ func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 			entry = "no " + field.word
 		}
 		return &selectionError{kind: ErrSelection, text: fmt.Sprintf("%s %q contradicts %s, in which %s has %s; leave it out",
-			field.word, field.said, file, c, entry)}
+			field.word, field.formatReport, file, c, entry)}
 	}
 	f.identity, f.From = *c.withWords(&key.Identity), file
 	if f.state = key.state; f.state != policy.CredentialValid {

@@ -124,7 +124,7 @@ func TestLookFindsWhoTheClientIs(t *testing.T) {
 			t.Errorf("%+v: %v", c.words, err)
 			continue
 		}
-		if got := told(r); got != c.want {
+		if got := formatProfiles(r); got != c.want {
 			t.Errorf("%+v:\n%s, want\n%s", c.words, got, c.want)
 		}
 	}
@@ -150,13 +150,13 @@ func TestLookKnowsTheLastToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(r), "app(gold from the last token seen by this process own [address]): api 10/1h"; got != want {
+	if got, want := formatProfiles(r), "app(gold from the last token seen by this process own [address]): api 10/1h"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-// The function told formats a report: the profiles, and the rules with their limits.
-func told(r *Report) string {
+// The function formatProfiles formats a report: the profiles, and the rules with their limits.
+func formatProfiles(r *Report) string {
 	var text []string
 	for _, f := range r.Profiles {
 		one := f.Policy + "(" + f.Tier
@@ -225,7 +225,7 @@ func TestResetFindsTheCountersOfEveryTier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(r), "edge( unknown tier): api 2/1m api 10/1h"; got != want {
+	if got, want := formatProfiles(r), "edge( unknown tier): api 2/1m api 10/1h"; got != want {
 		t.Errorf("reset: %s, want %s", got, want)
 	}
 	for _, ctr := range r.Counters {

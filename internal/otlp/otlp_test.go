@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/otlptest"
 )
 
-// The function setting sets variables of the environment; the exporters read it themselves.
-func setting(t *testing.T, variables map[string]string) func(string) string {
+// The function setVariables sets variables of the environment; the exporters read it themselves.
+func setVariables(t *testing.T, variables map[string]string) func(string) string {
 	t.Helper()
 	for name, value := range variables {
 		t.Setenv(name, value)
@@ -41,7 +41,7 @@ func TestBothProtocols(t *testing.T) {
 			counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_things_total"})
 			counter.Add(3)
 			registry.MustRegister(counter)
-			s, err := Open(t.Context(), setting(t, variables), "penstock-test", registry, slog.New(slog.DiscardHandler))
+			s, err := Open(t.Context(), setVariables(t, variables), "penstock-test", registry, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestOffByDefault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
-			s, err := Open(t.Context(), setting(t, variables), "penstock-test", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+			s, err := Open(t.Context(), setVariables(t, variables), "penstock-test", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 			if s != nil || err != nil || s.Spans() != nil || s.Close() != nil {
 				t.Errorf("opened %+v, %v", s, err)
 			}
@@ -113,7 +113,7 @@ func TestWrongVariables(t *testing.T) {
 	} {
 		variables := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", c.variable: c.value}
 		t.Run(c.variable, func(t *testing.T) {
-			_, err := Open(t.Context(), setting(t, variables), "penstock-test", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+			_, err := Open(t.Context(), setVariables(t, variables), "penstock-test", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}

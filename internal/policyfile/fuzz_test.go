@@ -39,7 +39,7 @@ func fuzz(f *testing.F, format Format, ext string) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := Decode("fuzz."+ext, format, data)
 		if err != nil {
-			reasonsGiven(t, err)
+			checkReasons(t, err)
 			return
 		}
 		written, err := json.Marshal(d)
@@ -62,7 +62,7 @@ func fuzz(f *testing.F, format Format, ext string) {
 	})
 }
 
-func reasonsGiven(t *testing.T, err error) {
+func checkReasons(t *testing.T, err error) {
 	t.Helper()
 	var problems policy.Problems
 	if !errors.As(err, &problems) || len(problems) == 0 {

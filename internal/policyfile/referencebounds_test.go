@@ -31,8 +31,8 @@ func documents(t *testing.T, pattern string) string {
 	return text.String()
 }
 
-// The function many returns n entries separated by commas, each formatted with its number.
-func many(n int, format string) string {
+// The function repeatFormat returns n entries separated by commas, each formatted with its number.
+func repeatFormat(n int, format string) string {
 	all := make([]string, n)
 	for i := range all {
 		all[i] = fmt.Sprintf(format, i)
@@ -50,7 +50,7 @@ func TestReferenceBounds(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct{ reports, within, beyond string }{
 		{"exactly one of these fields; the plain word `ip` is short for `ip: {}`. At most 16.",
-			plain("identify: [" + many(16, "{attr: a%d}") + "]"), plain("identify: [" + many(17, "{attr: a%d}") + "]")},
+			plain("identify: [" + repeatFormat(16, "{attr: a%d}") + "]"), plain("identify: [" + repeatFormat(17, "{attr: a%d}") + "]")},
 		{"each counter of the rule is spread, 2 to 64", "rules: [{name: a, limit: 64/1m, shards: 64}]", "rules: [{name: a, limit: 65/1m, shards: 65}]"},
 		{"each counter of the rule is spread, 2 to 64", "rules: [{name: a, limit: 64/1m, shards: 2}]", "rules: [{name: a, limit: 64/1m, shards: 1}]"},
 		{"between the clocks of issuer and proxy, at most 5m", plain("identify: [{jwt: {jwks_file: k, leeway: 5m}}]"),
@@ -59,24 +59,24 @@ func TestReferenceBounds(t *testing.T) {
 		{"N places to the left of the peer, with N from 1 to 64", plain("trusted_hops: 64"), plain("trusted_hops: 65")},
 		{"such as `30s`: 1s to 366d", rule("retry_after: 366d"), rule("retry_after: 367d")},
 		{"do not return together: 1s to 1d", rule("retry_jitter: 1d"), rule("retry_jitter: 25h")},
-		{"If no entry matches, the cost is 1. At most 64 entries", rule("cost: [" + many(64, "{match: {path: /%d}, n: 2}") + "]"),
-			rule("cost: [" + many(65, "{match: {path: /%d}, n: 2}") + "]")},
-		{"a rule has at most 256", keys + rule("tiers: {"+many(256, "t%d: 1/1m")+"}"), keys + rule("tiers: {"+many(257, "t%d: 1/1m")+"}")},
+		{"If no entry matches, the cost is 1. At most 64 entries", rule("cost: [" + repeatFormat(64, "{match: {path: /%d}, n: 2}") + "]"),
+			rule("cost: [" + repeatFormat(65, "{match: {path: /%d}, n: 2}") + "]")},
+		{"a rule has at most 256", keys + rule("tiers: {"+repeatFormat(256, "t%d: 1/1m")+"}"), keys + rule("tiers: {"+repeatFormat(257, "t%d: 1/1m")+"}")},
 		{"the path has up to 16 parts", rule("cost_after: {estimate: 1, json: " + strings.Repeat("a.", 15) + "a}"),
 			rule("cost_after: {estimate: 1, json: " + strings.Repeat("a.", 16) + "a}")},
-		{"have up to 64 statuses each", rule("count_if: {status: [" + many(64, "4%02d") + "]}"),
-			rule("count_if: {status: [" + many(65, "4%02d") + "]}")},
+		{"have up to 64 statuses each", rule("count_if: {status: [" + repeatFormat(64, "4%02d") + "]}"),
+			rule("count_if: {status: [" + repeatFormat(65, "4%02d") + "]}")},
 		{"How long a request may wait, 1ms to 1m", rule("action: throttle, throttle: {max_delay: 1m}"),
 			rule("action: throttle, throttle: {max_delay: 61s}")},
 		{"may wait for one counter on one proxy, 1 to 100000", rule("action: throttle, throttle: {max_delay: 1s, max_waiting: 100000}"),
 			rule("action: throttle, throttle: {max_delay: 1s, max_waiting: 100001}")},
 		{"The sentence in the problem document, at most 1,024 bytes", rule("response: {message: " + x(1024) + "}"), rule("response: {message: " + x(1025) + "}")},
 		{"The whole body, at most 64 KiB", rule("response: {body: " + x(64<<10) + "}"), rule("response: {body: " + x(64<<10+1) + "}")},
-		{"header fields, at most 32", rule("response: {headers: {" + many(32, "X-%d: a") + "}}"), rule("response: {headers: {" + many(33, "X-%d: a") + "}}")},
+		{"header fields, at most 32", rule("response: {headers: {" + repeatFormat(32, "X-%d: a") + "}}"), rule("response: {headers: {" + repeatFormat(33, "X-%d: a") + "}}")},
 		{"values of at most 4,096 bytes", rule("response: {headers: {A: " + x(4096) + "}}"), rule("response: {headers: {A: " + x(4097) + "}}")},
 		{"violation is remembered: 1s to 366d", plain("penalty: {window: 366d}"), plain("penalty: {window: 500ms}")},
 		{"that starts a penalty: 1 to 1,000.", plain("penalty: {threshold: 1000}"), plain("penalty: {threshold: 1001}")},
-		{"At most 64, of 1 to 1,000,000.", plain("penalty: {multipliers: [" + many(64, "1%02d") + "]}"), plain("penalty: {multipliers: [" + many(65, "1%02d") + "]}")},
+		{"At most 64, of 1 to 1,000,000.", plain("penalty: {multipliers: [" + repeatFormat(64, "1%02d") + "]}"), plain("penalty: {multipliers: [" + repeatFormat(65, "1%02d") + "]}")},
 		{"At most 64, of 1 to 1,000,000.", plain("penalty: {multipliers: [1000000]}"), plain("penalty: {multipliers: [1000001]}")},
 		{"logs and explanations, at most 256 bytes", plain("exempt: {ip: 192.0.2.1, reason: " + x(256) + "}"), plain("exempt: {ip: 192.0.2.1, reason: " + x(257) + "}")},
 	} {

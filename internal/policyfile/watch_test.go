@@ -23,8 +23,8 @@ type watchReport struct {
 	err  error
 }
 
-// The function watching watches a file for the duration of a test.
-func watching(t *testing.T, path string, pace pace) (*Watcher, chan watchReport) {
+// The function startWatching watches a file for the duration of a test.
+func startWatching(t *testing.T, path string, pace pace) (*Watcher, chan watchReport) {
 	t.Helper()
 	reports := make(chan watchReport, 100)
 	w, err := watch(path, pace, func(d *Document, err error) {
@@ -109,7 +109,7 @@ func link(t *testing.T, target, name string) {
 func TestWatchSeesTheFileWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, policyText("one"))
-	w, reports := watching(t, path, fast)
+	w, reports := startWatching(t, path, fast)
 	write(t, path, policyText("two"))
 	wantName(t, reports, "two")
 	write(t, path, policyText("two")) // unchanged content is not reported
@@ -124,7 +124,7 @@ func TestWatchSeesTheFileReplaced(t *testing.T) {
 	dir := t.TempDir()
 	path, temporary, backup := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, ".policy.swp"), filepath.Join(dir, "policy.yaml~")
 	write(t, path, policyText("p0"))
-	_, reports := watching(t, path, fast)
+	_, reports := startWatching(t, path, fast)
 	for i := 1; i <= 5; i++ {
 		name := fmt.Sprintf("p%d", i)
 		write(t, temporary, policyText(name))
@@ -152,7 +152,7 @@ func TestWatchSeesKubernetesSwaps(t *testing.T) {
 	link(t, filepath.Base(old), filepath.Join(dir, "..data"))
 	path := filepath.Join(dir, "policy.yaml")
 	link(t, "..data/policy.yaml", path)
-	_, reports := watching(t, path, fast)
+	_, reports := startWatching(t, path, fast)
 	for n := 1; n <= 5; n++ {
 		folder := version(n)
 		link(t, filepath.Base(folder), filepath.Join(dir, "..data_tmp"))
@@ -178,7 +178,7 @@ func TestWatchFollowsALinkOnTheWay(t *testing.T) {
 	}
 	current, temporary := filepath.Join(dir, "current"), filepath.Join(dir, "temporary")
 	link(t, filepath.Join(dir, "releases", "1"), current)
-	_, reports := watching(t, filepath.Join(current, "policy.yaml"), fast)
+	_, reports := startWatching(t, filepath.Join(current, "policy.yaml"), fast)
 	link(t, filepath.Join("releases", "2"), temporary)
 	rename(t, temporary, current)
 	wantName(t, reports, "r2")
@@ -191,7 +191,7 @@ func TestWatchFollowsALinkOnTheWay(t *testing.T) {
 func TestWatchReportsErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, policyText("good"))
-	w, reports := watching(t, path, fast)
+	w, reports := startWatching(t, path, fast)
 	write(t, path, "name: bad\nrules: [{name: a, limits: 1/1s}]\n")
 	what := next(t, reports)
 	if what.err == nil || !strings.HasPrefix(what.err.Error(), "policy.yaml:2: rules[0] \"a\".limits: is an unknown field") {
@@ -210,7 +210,7 @@ func TestWatchSurvivesAFileThatIsGone(t *testing.T) {
 	write(t, path, policyText("one"))
 	longAbsence := fast
 	longAbsence.absent = time.Minute
-	_, reports := watching(t, path, longAbsence)
+	_, reports := startWatching(t, path, longAbsence)
 	write(t, path, "")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestWatchSurvivesAFileThatIsGone(t *testing.T) {
 	write(t, path, policyText("two"))
 	wantName(t, reports, "two")
 
-	_, reports = watching(t, path, fast)
+	_, reports = startWatching(t, path, fast)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func twoFolders(t *testing.T, path string) (folder, other string) {
 func TestWatchSeesTheFolderReplaced(t *testing.T) {
 	folder, other := twoFolders(t, "policy.yaml")
 	path := filepath.Join(folder, "policy.yaml")
-	_, reports := watching(t, path, fast)
+	_, reports := startWatching(t, path, fast)
 	rename(t, folder, folder+".old")
 	rename(t, other, folder)
 	wantName(t, reports, "other")
@@ -268,7 +268,7 @@ func TestWatchPolls(t *testing.T) {
 	folder, other := twoFolders(t, "conf/policy.yaml")
 	polling := fast
 	polling.poll = 20 * time.Millisecond
-	_, reports := watching(t, filepath.Join(folder, "conf/policy.yaml"), polling)
+	_, reports := startWatching(t, filepath.Join(folder, "conf/policy.yaml"), polling)
 	rename(t, folder, folder+".old")
 	rename(t, other, folder)
 	wantName(t, reports, "other")
@@ -277,7 +277,7 @@ func TestWatchPolls(t *testing.T) {
 func TestWatchReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, policyText("one"))
-	w, reports := watching(t, path, fast)
+	w, reports := startWatching(t, path, fast)
 	if err := w.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func TestAFileIsPolledWithoutNotifications(t *testing.T) {
 	write("one")
 	deaf := fast
 	deaf.deaf, deaf.alone = true, 20*time.Millisecond
-	w, reports := watching(t, path, deaf)
+	w, reports := startWatching(t, path, deaf)
 	if w.notify != nil {
 		t.Fatal("it hears")
 	}

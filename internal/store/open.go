@@ -70,6 +70,8 @@ type Store struct {
 	// Redis and Leases are the layers of a Redis store. They are nil for an in-memory store.
 	Redis  *redisstore.Store
 	Leases *leasestore.Store
+	// Loans lets requests wait for units of other regions. It is nil for an in-memory store.
+	Loans *regionstore.Store
 
 	now   func([]counter.Check, []counter.Result) bool // used over Redis: it answers from memory, or returns false
 	close func() error
@@ -103,12 +105,13 @@ func openRedis(o *Options) (*Store, error) {
 	if o.ForgetDenials {
 		leasing.DenialsMax = -1
 	}
-	regions := regionstore.New(redis, publisher(redis), o.Logger)
+	regions := regionstore.New(redis, agency(redis), o.Logger)
 	leases, err := leasestore.New(regions, leasing)
 	if err != nil {
 		regions.Close()
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close())
 	}
+	regions.ForgetWith(leases.Forget)
 	memory, err := memstore.New(memstore.Options{Logger: o.Logger})
 	if err != nil {
 		regions.Close()
@@ -116,7 +119,7 @@ func openRedis(o *Options) (*Store, error) {
 	}
 	standIn := fallback.New(leases, fallback.Options{Local: memory, Nodes: redis.Nodes, AtOnce: leases.TakeNow,
 		Prepare: redis.CountNodes, Known: leases.Used, Failed: o.Failed})
-	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases, now: standIn.TakeNow,
+	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases, Loans: regions, now: standIn.TakeNow,
 		close: func() error {
 			err := closeLeases(leases)
 			regions.Close()
@@ -124,13 +127,17 @@ func openRedis(o *Options) (*Store, error) {
 		}}, nil
 }
 
-// publisher returns the function that informs the region's agents about a limit that runs low.
-func publisher(redis *redisstore.Store) func(ctx context.Context, message []byte) (heard int64, err error) {
-	return func(ctx context.Context, message []byte) (int64, error) {
-		reply, err := redis.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.Channel, message)
-		heard, _ := reply.(int64)
-		return heard, err
-	}
+// agency returns the functions that reach the region's agents.
+func agency(redis *redisstore.Store) regionstore.Agency {
+	return regionstore.Agency{
+		Publish: func(ctx context.Context, message []byte) (int64, error) {
+			reply, err := redis.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.Channel, message)
+			heard, _ := reply.(int64)
+			return heard, err
+		},
+		Listen: func(ctx context.Context, begun func(), received func(message string)) error {
+			return redis.Listen(ctx, regionstore.ChannelKey, regionstore.AnswerChannel, begun, received)
+		}}
 }
 
 // Reachable returns the error that Redis reports, or nil. An in-memory store is always reachable.

@@ -124,14 +124,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// refused is the answer to a caller who may not call an operation.
-type refused struct {
+// refusal is the answer to a caller who may not call an operation.
+type refusal struct {
 	status int
 	text   string
 }
 
 // refuse answers before the body is read. It closes the connection, whose next bytes are the body.
-func (a *API) refuse(w http.ResponseWriter, no *refused) {
+func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	h := w.Header()
 	switch no.status {
 	case http.StatusUnauthorized:
@@ -199,7 +199,7 @@ func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 }
 
 // identify returns the caller who sends a value of the header Authorization.
-func (a *API) identify(ctx context.Context, remote, authorization string) (by requester, no *refused) {
+func (a *API) identify(ctx context.Context, remote, authorization string) (by requester, no *refusal) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil { // a Unix socket
 		host = "local"
@@ -218,9 +218,9 @@ func (a *API) identify(ctx context.Context, remote, authorization string) (by re
 		if a.people != nil {
 			text = "send a token of the control plane (pst_…) or of the issuer as \"Authorization: Bearer …\"; this one is missing, unknown, expired or revoked"
 		}
-		return by, &refused{http.StatusUnauthorized, text}
+		return by, &refusal{http.StatusUnauthorized, text}
 	case err != nil:
-		return by, &refused{http.StatusServiceUnavailable, a.away(err)}
+		return by, &refusal{http.StatusServiceUnavailable, a.away(err)}
 	}
 	return requester{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
 }

@@ -119,8 +119,8 @@ func (s *served) send(by *http.Client, token, method, path, body string, header 
 	return a
 }
 
-// wants fails the test unless the answer has the status and contains the texts.
-func (s *served) wants(a answer, status int, texts ...string) answer {
+// checkAnswer fails the test unless the answer has the status and contains the texts.
+func (s *served) checkAnswer(a answer, status int, texts ...string) answer {
 	s.t.Helper()
 	if a.status != status {
 		s.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
@@ -185,47 +185,47 @@ const reason = `"reason":"a test"`
 func TestEveryOperationIsAsDescribed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.wants(s.ask(ledger.Editor, "PUT", "/v1/tiers/gold", `{"note":"sold",`+reason+`}`), 200, `"tier":"gold"`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200, `"note":"sold"`)
-	made := s.wants(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{"tier":"gold","limits":{"api":{"limits":["9/1s"]}}},`+reason+`}`, "If-None-Match", "*"),
+	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/tiers/gold", `{"note":"sold",`+reason+`}`), 200, `"tier":"gold"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200, `"note":"sold"`)
+	made := s.checkAnswer(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{"tier":"gold","limits":{"api":{"limits":["9/1s"]}}},`+reason+`}`, "If-None-Match", "*"),
 		200, `"after":{"tier":"gold"`)
-	read := s.wants(s.ask(ledger.Viewer, "GET", client("user:ann"), ""), 200, `"client":"user:ann"`)
+	read := s.checkAnswer(s.ask(ledger.Viewer, "GET", client("user:ann"), ""), 200, `"client":"user:ann"`)
 	if tag := read.header.Get("ETag"); tag == "" || tag != made.header.Get("ETag") {
 		t.Errorf("the ETag is %q, and was %q", tag, made.header.Get("ETag"))
 	}
-	s.wants(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"n",`+reason+`}`, "If-Match", read.header.Get("ETag")), 200, `"note":"n"`)
-	s.wants(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"m",`+reason+`}`, "If-Match", read.header.Get("ETag")), 412, "has changed since")
-	s.wants(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{},`+reason+`}`), 428, "If-Match")
-	s.wants(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{},`+reason+`}`, "If-Match", "17"), 422, "header.If-Match")
-	s.wants(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"n",`+reason+`}`, "If-Match", ""), 422, "write a value, or leave the header out")
-	s.wants(s.ask(ledger.Support, "POST", client("ip:192.0.2.0/24")+"/edits", `{"action":"block","until":"2999-01-01T00:00:00Z",`+reason+`}`), 200, `"client":"ip:192.0.2.0/24"`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1", ""), 200, `"next":"ip:192.0.2.0/24"`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1&after="+url.QueryEscape("ip:192.0.2.0/24"), ""), 200, `"client":"user:ann"`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?blocked=true&kind=user", ""), 200, `"clients":[]`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?limt=1", ""), 422, "query.limt")
-	s.wants(s.ask(ledger.Viewer, "GET", client("user:nobody"), ""), 404)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/changes?limit=2", ""), 200, `"next":`)
-	s.wants(s.ask(ledger.Viewer, "GET", client("user:ann")+"/changes", ""), 200, `"actor":"editor"`, `"origin":"127.0.0.1"`, `"action":"patch note"`)
-	s.wants(s.ask(ledger.Admin, "POST", "/v1/changes/verification", ""), 200, `"whole":true`)
-	s.wants(s.ask(ledger.Editor, "DELETE", "/v1/tiers/gold?reason=x", ""), 422, "body.tier", `clients have the tier`)
-	s.wants(s.ask(ledger.Editor, "POST", client("user:ann")+"/edits", `{"action":"forget",`+reason+`}`), 200)
-	s.wants(s.ask(ledger.Editor, "DELETE", "/v1/tiers/gold?reason=x", ""), 204)
-	s.wants(s.ask(ledger.Editor, "DELETE", "/v1/tiers/gold?reason=x", ""), 404)
+	s.checkAnswer(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"n",`+reason+`}`, "If-Match", read.header.Get("ETag")), 200, `"note":"n"`)
+	s.checkAnswer(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"m",`+reason+`}`, "If-Match", read.header.Get("ETag")), 412, "has changed since")
+	s.checkAnswer(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{},`+reason+`}`), 428, "If-Match")
+	s.checkAnswer(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{},`+reason+`}`, "If-Match", "17"), 422, "header.If-Match")
+	s.checkAnswer(s.ask(ledger.Editor, "PATCH", client("user:ann"), `{"note":"n",`+reason+`}`, "If-Match", ""), 422, "write a value, or leave the header out")
+	s.checkAnswer(s.ask(ledger.Support, "POST", client("ip:192.0.2.0/24")+"/edits", `{"action":"block","until":"2999-01-01T00:00:00Z",`+reason+`}`), 200, `"client":"ip:192.0.2.0/24"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1", ""), 200, `"next":"ip:192.0.2.0/24"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1&after="+url.QueryEscape("ip:192.0.2.0/24"), ""), 200, `"client":"user:ann"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?blocked=true&kind=user", ""), 200, `"clients":[]`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?limt=1", ""), 422, "query.limt")
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("user:nobody"), ""), 404)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/changes?limit=2", ""), 200, `"next":`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("user:ann")+"/changes", ""), 200, `"actor":"editor"`, `"origin":"127.0.0.1"`, `"action":"patch note"`)
+	s.checkAnswer(s.ask(ledger.Admin, "POST", "/v1/changes/verification", ""), 200, `"whole":true`)
+	s.checkAnswer(s.ask(ledger.Editor, "DELETE", "/v1/tiers/gold?reason=x", ""), 422, "body.tier", `clients have the tier`)
+	s.checkAnswer(s.ask(ledger.Editor, "POST", client("user:ann")+"/edits", `{"action":"forget",`+reason+`}`), 200)
+	s.checkAnswer(s.ask(ledger.Editor, "DELETE", "/v1/tiers/gold?reason=x", ""), 204)
+	s.checkAnswer(s.ask(ledger.Editor, "DELETE", "/v1/tiers/gold?reason=x", ""), 404)
 	var token struct{ Token, Secret string }
-	a := s.wants(s.ask(ledger.Admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"console","role":"viewer","expires_at":%q,%s}`, time.Now().Add(time.Hour).Format(time.RFC3339), reason)), 201)
+	a := s.checkAnswer(s.ask(ledger.Admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"console","role":"viewer","expires_at":%q,%s}`, time.Now().Add(time.Hour).Format(time.RFC3339), reason)), 201)
 	if err := json.Unmarshal([]byte(a.body), &token); err != nil {
 		t.Fatal(err)
 	}
 	s.tokens["console"] = token.Secret
-	s.wants(s.ask("console", "GET", "/v1/clients", ""), 200)
-	s.wants(s.ask(ledger.Admin, "DELETE", "/v1/tokens/"+token.Token+"?reason=lost", ""), 204)
-	s.wants(s.ask("console", "GET", "/v1/clients", ""), 401, "revoked")
-	if a := s.wants(s.ask(ledger.Admin, "GET", "/v1/tokens", ""), 200, `"revoked_at"`); strings.Contains(a.body, token.Secret[4:]) {
+	s.checkAnswer(s.ask("console", "GET", "/v1/clients", ""), 200)
+	s.checkAnswer(s.ask(ledger.Admin, "DELETE", "/v1/tokens/"+token.Token+"?reason=lost", ""), 204)
+	s.checkAnswer(s.ask("console", "GET", "/v1/clients", ""), 401, "revoked")
+	if a := s.checkAnswer(s.ask(ledger.Admin, "GET", "/v1/tokens", ""), 200, `"revoked_at"`); strings.Contains(a.body, token.Secret[4:]) {
 		t.Error("the list of tokens shows a secret")
 	}
 	s.policies()
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/regions", ""), 200, `"region":""`, `"published":false`, `"missing_policies":["`)
-	s.walkKeys()
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/regions", ""), 200, `"region":""`, `"published":false`, `"missing_policies":["`)
+	s.testKeys()
 	s.walkReports()
 	s.walkThresholds()
 	for path, item := range s.api.OpenAPI().Paths {
@@ -244,7 +244,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	s := serve(t)
 	s.tokens[""] = ""
 	edits := client("user:bob") + "/edits"
-	s.wants(s.ask(ledger.Editor, "POST", "/v1/keys", `{"record":{"name":"kept","client":"user:ann"},`+reason+`}`), 201)
+	s.checkAnswer(s.ask(ledger.Editor, "POST", "/v1/keys", `{"record":{"name":"kept","client":"user:ann"},`+reason+`}`), 201)
 	for _, c := range []struct {
 		least              ledger.Role
 		method, path, body string
@@ -271,7 +271,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 		{ledger.Viewer, "GET", "/v1/thresholds/quota/notices", ""},
 		{ledger.Admin, "POST", "/v1/changes/verification", ""},
 	} {
-		s.wants(s.ask("", c.method, c.path, c.body), 401)
+		s.checkAnswer(s.ask("", c.method, c.path, c.body), 401)
 		for _, role := range ledger.Roles {
 			want := 200
 			if !role.May(c.least) {
@@ -324,13 +324,13 @@ func TestWideNetworksNeedAnAdmin(t *testing.T) {
 		if wide == "" {
 			continue
 		}
-		s.wants(s.ask(ledger.Support, "POST", path+"/edits", `{"action":"unexempt",`+reason+`}`), 200)
-		read := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200)
+		s.checkAnswer(s.ask(ledger.Support, "POST", path+"/edits", `{"action":"unexempt",`+reason+`}`), 200)
+		read := s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 200)
 		match := []string{"If-Match", read.header.Get("ETag")}
 		for _, record := range []string{`{"exempt":{}}`, `{"block":{}}`} {
-			s.wants(s.ask(ledger.Editor, "PUT", path, `{"record":`+record+`,`+reason+`}`, match...), 403, "is wider than "+wide)
+			s.checkAnswer(s.ask(ledger.Editor, "PUT", path, `{"record":`+record+`,`+reason+`}`, match...), 403, "is wider than "+wide)
 		}
-		s.wants(s.ask(ledger.Editor, "PUT", path, `{"record":{"note":"n"},`+reason+`}`, match...), 200)
+		s.checkAnswer(s.ask(ledger.Editor, "PUT", path, `{"record":{"note":"n"},`+reason+`}`, match...), 200)
 	}
 }
 
@@ -354,8 +354,8 @@ func TestHostileWrites(t *testing.T) {
 		if err := json.Unmarshal([]byte(a.body), &changed); err != nil || changed.Client != name && len(id) <= 255 {
 			t.Errorf("%q is stored as %q, %v", id, changed.Client, err)
 		}
-		s.wants(s.ask(ledger.Viewer, "GET", client(name), ""), 200)
-		s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1&after="+url.QueryEscape(changed.Client), ""), 200)
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", client(name), ""), 200)
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?limit=1&after="+url.QueryEscape(changed.Client), ""), 200)
 	}
 	edits := client("user:bob") + "/edits"
 	for body, want := range map[string]int{
@@ -374,13 +374,13 @@ func TestHostileWrites(t *testing.T) {
 			t.Errorf("%.60s: status %d %s, want %d: %s", body, a.status, a.header.Get("Content-Type"), want, a.body)
 		}
 	}
-	s.wants(s.ask(ledger.Support, "POST", edits, "action=block&reason=x", "Content-Type", "application/x-www-form-urlencoded"), 415)
-	s.wants(s.ask(ledger.Editor, "PUT", "/v1/tiers/a%00b", `{`+reason+`}`), 422)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/tiers?after=%00", ""), 422)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?kind=%00", ""), 422)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients?tier=%ff", ""), 422)
-	s.wants(s.ask(ledger.Admin, "DELETE", "/v1/tokens/%00?reason=x", ""), 404)
-	s.wants(s.ask(ledger.Admin, "DELETE", "/v1/tiers/x?reason=%00", ""), 422)
+	s.checkAnswer(s.ask(ledger.Support, "POST", edits, "action=block&reason=x", "Content-Type", "application/x-www-form-urlencoded"), 415)
+	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/tiers/a%00b", `{`+reason+`}`), 422)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/tiers?after=%00", ""), 422)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?kind=%00", ""), 422)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients?tier=%ff", ""), 422)
+	s.checkAnswer(s.ask(ledger.Admin, "DELETE", "/v1/tokens/%00?reason=x", ""), 404)
+	s.checkAnswer(s.ask(ledger.Admin, "DELETE", "/v1/tiers/x?reason=%00", ""), 422)
 	if a := s.ask(ledger.Viewer, "GET", client("user:bob"), ""); a.status != 404 {
 		t.Errorf("a write that was denied has changed a client: %s", a.body)
 	}

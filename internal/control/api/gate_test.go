@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// tested is a gate whose tokens are a set, and whose clock stands still.
-type tested struct {
+// testGate is a gate whose tokens are a set, and whose clock stands still.
+type testGate struct {
 	*gate
 	at     time.Time
 	asked  atomic.Int64 // the checks of tokens
@@ -29,9 +29,9 @@ type tested struct {
 	tokens map[string]bool
 }
 
-func newTested() *tested {
-	g := &tested{at: time.Now(), tokens: map[string]bool{"valid": true}}
-	g.gate = newGate(func(ctx context.Context, _, authorization string) (requester, *refused) {
+func newTested() *testGate {
+	g := &testGate{at: time.Now(), tokens: map[string]bool{"valid": true}}
+	g.gate = newGate(func(ctx context.Context, _, authorization string) (requester, *refusal) {
 		g.asked.Add(1)
 		if g.hold != nil {
 			<-g.hold
@@ -39,7 +39,7 @@ func newTested() *tested {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !g.tokens[authorization] {
-			return requester{}, &refused{http.StatusUnauthorized, "no"}
+			return requester{}, &refusal{http.StatusUnauthorized, "no"}
 		}
 		return requester{}, nil
 	})
@@ -47,8 +47,8 @@ func newTested() *tested {
 	return g
 }
 
-// enters returns the status of the refusal of a request, or 200.
-func (g *tested) enters(from, authorization string) int {
+// statusOf returns the status of the refusal of a request, or 200.
+func (g *testGate) statusOf(from, authorization string) int {
 	r := httptest.NewRequest(http.MethodGet, "/v1/clients", nil)
 	r.RemoteAddr = from + ":1234"
 	r.Header.Set("Authorization", authorization)
@@ -66,7 +66,7 @@ func (g *tested) enters(from, authorization string) int {
 func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
 	t.Parallel()
 	g := newTested()
-	if status := g.enters("192.0.2.1", "valid"); status != 200 {
+	if status := g.statusOf("192.0.2.1", "valid"); status != 200 {
 		t.Fatal(status)
 	}
 	for n := range 100 {
@@ -74,28 +74,28 @@ func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
 		if n >= failuresMax {
 			want = 429
 		}
-		if status := g.enters("192.0.2.1", "made up"); status != want || g.asked.Load()-before > 1 || want == 429 && g.asked.Load() != before {
+		if status := g.statusOf("192.0.2.1", "made up"); status != want || g.asked.Load()-before > 1 || want == 429 && g.asked.Load() != before {
 			t.Fatalf("token %d: status %d, want %d", n, status, want)
 		}
 	}
-	if status := g.enters("192.0.2.1", "valid"); status != 200 {
+	if status := g.statusOf("192.0.2.1", "valid"); status != 200 {
 		t.Errorf("a known token from the same address: %d", status)
 	}
-	if status := g.enters("192.0.2.2", "made up"); status != 401 {
+	if status := g.statusOf("192.0.2.2", "made up"); status != 401 {
 		t.Errorf("another address: %d", status)
 	}
 	g.at = g.at.Add(failureEvery)
-	if first, second := g.enters("192.0.2.1", "made up"), g.enters("192.0.2.1", "made up"); first != 401 || second != 429 {
+	if first, second := g.statusOf("192.0.2.1", "made up"), g.statusOf("192.0.2.1", "made up"); first != 401 || second != 429 {
 		t.Errorf("after a while: %d %d", first, second)
 	}
 	g.mu.Lock()
 	g.tokens["valid"] = false
 	g.mu.Unlock()
-	if first, second := g.enters("192.0.2.1", "valid"), g.enters("192.0.2.1", "valid"); first != 401 || second != 429 {
+	if first, second := g.statusOf("192.0.2.1", "valid"), g.statusOf("192.0.2.1", "valid"); first != 401 || second != 429 {
 		t.Errorf("a revoked token: %d %d", first, second)
 	}
 	for n := range 2 * addressesMax {
-		g.enters(fmt.Sprintf("10.%d.%d.1", n/256, n%256), "made up")
+		g.statusOf(fmt.Sprintf("10.%d.%d.1", n/256, n%256), "made up")
 	}
 	if len(g.origins) > addressesMax+1 {
 		t.Errorf("%d addresses are remembered", len(g.origins))
@@ -107,7 +107,7 @@ func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
 func TestStrangersWaitApart(t *testing.T) {
 	t.Parallel()
 	g := newTested()
-	if status := g.enters("192.0.2.1", "valid"); status != 200 {
+	if status := g.statusOf("192.0.2.1", "valid"); status != 200 {
 		t.Fatal(status)
 	}
 	g.hold = make(chan struct{})
@@ -115,7 +115,7 @@ func TestStrangersWaitApart(t *testing.T) {
 	var refused atomic.Int64
 	for range waitersEach + 10 {
 		calls.Go(func() {
-			if g.enters("192.0.2.1", "made up") == 503 {
+			if g.statusOf("192.0.2.1", "made up") == 503 {
 				refused.Add(1)
 			}
 		})
@@ -254,7 +254,7 @@ func TestALookThatPanicsIsOver(t *testing.T) {
 func TestFailuresOfManyAddressesStopNoSocket(t *testing.T) {
 	t.Parallel()
 	g := newTested() // its clock stands still
-	fail := func(i int) *refused {
+	fail := func(i int) *refusal {
 		origin, no := g.wait(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
 		if no == nil {
 			g.noteFailure(origin)

@@ -82,9 +82,9 @@ func (i *issuer) token(by signer.Key, change map[string]any) string {
 	return text
 }
 
-// people returns an edit of options, which accepts the issuer's tokens. Members of the group NAMEs
-// have the role NAME.
-func (i *issuer) people(o *Options) {
+// acceptTokens returns an edit of options, which accepts the issuer's tokens. Members of the group
+// NAMEs have the role NAME.
+func (i *issuer) acceptTokens(o *Options) {
 	i.t.Helper()
 	verifier, err := credential.NewJWT(credential.JWTOptions{IssuerURL: i.url, Audience: []string{"penstock"}, TierClaim: "groups", Refresh: time.Second,
 		LifeMax: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler), ChooseTier: func(groups []string) string {
@@ -118,9 +118,9 @@ func (s *served) ready() {
 // addresses is the number of addresses that newcomer has returned.
 var addresses atomic.Uint32
 
-// newcomer returns a client with an address of its own. The time for tokens is bounded for each
-// address, for all tests of the process together.
-func newcomer(t *testing.T) *http.Client {
+// newAddressClient returns a client with an address of its own. The time for tokens is bounded for
+// each address, for all tests of the process together.
+func newAddressClient(t *testing.T) *http.Client {
 	n := addresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 7, byte(n>>8), byte(n))}}
 	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}
@@ -128,10 +128,10 @@ func newcomer(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// as sends a request with a token of the issuer, from a new address.
-func (s *served) as(token, method, path, body string) answer {
+// askAsPerson sends a request with a token of the issuer, from a new address.
+func (s *served) askAsPerson(token, method, path, body string) answer {
 	s.t.Helper()
-	return s.send(newcomer(s.t), token, method, path, body)
+	return s.send(newAddressClient(s.t), token, method, path, body)
 }
 
 // TestPeopleHaveTheRoleOfTheirGroups tests that each role may do what it may do with a token of the
@@ -140,7 +140,7 @@ func TestPeopleHaveTheRoleOfTheirGroups(t *testing.T) {
 	t.Parallel()
 	key := signer.EC(t, "one", elliptic.P256())
 	i := newIssuer(t, key)
-	s := serve(t, i.people)
+	s := serve(t, i.acceptTokens)
 	s.ready()
 	calls := []struct {
 		needed             ledger.Role
@@ -155,17 +155,17 @@ func TestPeopleHaveTheRoleOfTheirGroups(t *testing.T) {
 	for _, role := range []ledger.Role{"", ledger.Viewer, ledger.Support, ledger.Editor, ledger.Admin, ledger.Node} {
 		token := i.token(key, map[string]any{"sub": "an " + string(role), "groups": []string{"all", string(role) + "s"}})
 		for _, c := range calls {
-			a := s.as(token, c.method, c.path, c.body)
+			a := s.askAsPerson(token, c.method, c.path, c.body)
 			if may := role.OfPeople() && role.May(c.needed); may != (a.status < 300) || !may && a.status != http.StatusForbidden {
 				t.Errorf("%q: %s %s: %d %s", role, c.method, c.path, a.status, a.body)
 			}
 		}
 	}
 	admin := i.token(key, map[string]any{"sub": "admin", "groups": "admins"})
-	s.wants(s.as(admin, "PUT", "/v1/tiers/silver", `{`+reason+`}`), 200)
-	s.wants(s.as(i.token(key, map[string]any{"groups": []string{"viewers", "editors"}}), "PUT", "/v1/tiers/gold", `{`+reason+`}`), 200)
+	s.checkAnswer(s.askAsPerson(admin, "PUT", "/v1/tiers/silver", `{`+reason+`}`), 200)
+	s.checkAnswer(s.askAsPerson(i.token(key, map[string]any{"groups": []string{"viewers", "editors"}}), "PUT", "/v1/tiers/gold", `{`+reason+`}`), 200)
 	var changes struct{ Changes []ledger.Change }
-	history := s.wants(s.ask(ledger.Viewer, "GET", "/v1/changes", ""), 200)
+	history := s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/changes", ""), 200)
 	if err := json.Unmarshal([]byte(history.body), &changes); err != nil {
 		t.Fatal(err)
 	}
@@ -182,9 +182,9 @@ func TestPeopleHaveTheRoleOfTheirGroups(t *testing.T) {
 	}
 	expires := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for _, name := range []string{"oidc:admin", "OIDC:admin", "oidc:", "a\u202eb"} {
-		s.wants(s.as(admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"%s","role":"viewer","expires_at":%q,%s}`, name, expires, reason)), 422, "body.name")
+		s.checkAnswer(s.askAsPerson(admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"%s","role":"viewer","expires_at":%q,%s}`, name, expires, reason)), 422, "body.name")
 	}
-	s.wants(s.as(admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"admin","role":"viewer","expires_at":%q,%s}`, expires, reason)), 201, `"created_by":"oidc:admin"`)
+	s.checkAnswer(s.askAsPerson(admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"admin","role":"viewer","expires_at":%q,%s}`, expires, reason)), 201, `"created_by":"oidc:admin"`)
 }
 
 // TestTokensOfPeopleAreChecked tests that each part of a token that is wrong is refused.
@@ -192,7 +192,7 @@ func TestTokensOfPeopleAreChecked(t *testing.T) {
 	t.Parallel()
 	key, foreign := signer.EC(t, "one", elliptic.P256()), signer.EC(t, "one", elliptic.P256())
 	i := newIssuer(t, key)
-	s := serve(t, i.people)
+	s := serve(t, i.acceptTokens)
 	s.ready()
 	at := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 	with := func(claim string, value any) map[string]any {
@@ -226,7 +226,7 @@ func TestTokensOfPeopleAreChecked(t *testing.T) {
 		{"no groups", nil, 403, "no group that has a role"},
 		{"groups without a role", map[string]any{"groups": []string{"admin", "nodes", ""}}, 403, "no group that has a role"},
 	} {
-		if a := s.as(i.token(key, c.change), "GET", "/v1/tokens", ""); a.status != c.want || !strings.Contains(a.body, c.says) {
+		if a := s.askAsPerson(i.token(key, c.change), "GET", "/v1/tokens", ""); a.status != c.want || !strings.Contains(a.body, c.says) {
 			t.Errorf("%s: %d %s; want %d with %q", c.name, a.status, a.body, c.want, c.says)
 		}
 	}
@@ -245,13 +245,13 @@ func TestTokensOfPeopleAreChecked(t *testing.T) {
 		"garbage":               "x.y.z",
 		"a word":                "admin",
 	} {
-		a := s.as(token, "GET", "/v1/tokens", "")
+		a := s.askAsPerson(token, "GET", "/v1/tokens", "")
 		if a.status != 401 || a.header.Get("WWW-Authenticate") != "Bearer" {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	s.wants(s.as("pst_"+good, "GET", "/v1/tokens", ""), 401)
-	if a := serve(t).as(good, "GET", "/v1/tokens", ""); a.status != 401 || strings.Contains(a.body, "issuer") {
+	s.checkAnswer(s.askAsPerson("pst_"+good, "GET", "/v1/tokens", ""), 401)
+	if a := serve(t).askAsPerson(good, "GET", "/v1/tokens", ""); a.status != 401 || strings.Contains(a.body, "issuer") {
 		t.Errorf("a control plane without an issuer: %d %s", a.status, a.body)
 	}
 }
@@ -264,22 +264,22 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 	first, second := signer.EC(t, "one", elliptic.P256()), signer.EC(t, "two", elliptic.P256())
 	i := newIssuer(t, first)
 	i.away.Store(true)
-	s := serve(t, i.people)
+	s := serve(t, i.acceptTokens)
 	old, fresh := i.token(first, map[string]any{"groups": "viewers"}), i.token(second, map[string]any{"groups": "viewers"})
-	if a := s.wants(s.as(old, "GET", "/v1/tiers", ""), 503, "has not sent its keys yet"); a.header.Get("Retry-After") != "1" {
+	if a := s.checkAnswer(s.askAsPerson(old, "GET", "/v1/tiers", ""), 503, "has not sent its keys yet"); a.header.Get("Retry-After") != "1" {
 		t.Errorf("the answer has the header %v", a.header)
 	}
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200)
 	i.away.Store(false)
 	s.ready()
-	s.wants(s.as(old, "GET", "/v1/tiers", ""), 200)
+	s.checkAnswer(s.askAsPerson(old, "GET", "/v1/tiers", ""), 200)
 	i.away.Store(true)
-	s.wants(s.as(i.token(first, map[string]any{"sub": "bob", "groups": "viewers"}), "GET", "/v1/tiers", ""), 200)
-	s.wants(s.as(fresh, "GET", "/v1/tiers", ""), 401)
+	s.checkAnswer(s.askAsPerson(i.token(first, map[string]any{"sub": "bob", "groups": "viewers"}), "GET", "/v1/tiers", ""), 200)
+	s.checkAnswer(s.askAsPerson(fresh, "GET", "/v1/tiers", ""), 401)
 	i.publish(second)
 	i.away.Store(false)
-	eventually.Until(t, patience, "the new key is accepted", func() bool { return s.as(fresh, "GET", "/v1/tiers", "").status == 200 })
-	s.wants(s.as(old, "GET", "/v1/tiers", ""), 401)
+	eventually.Until(t, patience, "the new key is accepted", func() bool { return s.askAsPerson(fresh, "GET", "/v1/tiers", "").status == 200 })
+	s.checkAnswer(s.askAsPerson(old, "GET", "/v1/tiers", ""), 401)
 }
 
 // TestGarbageTokensTakeNoTurnsOfPeople tests that an address that sends many tokens with wrong
@@ -288,7 +288,7 @@ func TestGarbageTokensTakeNoTurnsOfPeople(t *testing.T) {
 	t.Parallel()
 	key := signer.RSA(t, "one", 4096, "RS256")
 	i := newIssuer(t, key)
-	s := serve(t, i.people)
+	s := serve(t, i.acceptTokens)
 	s.ready()
 	sign := func(sub string) string {
 		token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"iss": i.url, "aud": "penstock", "sub": sub, "groups": "viewers",
@@ -303,7 +303,7 @@ func TestGarbageTokensTakeNoTurnsOfPeople(t *testing.T) {
 	header, _, _ := strings.Cut(good, ".")
 	var garbage sync.WaitGroup
 	var unchecked, refused atomic.Int64
-	attacker := newcomer(t)
+	attacker := newAddressClient(t)
 	ended := make(chan struct{})
 	for worker := range 8 {
 		garbage.Go(func() {
@@ -328,9 +328,9 @@ func TestGarbageTokensTakeNoTurnsOfPeople(t *testing.T) {
 	}
 	eventually.Until(t, patience, "garbage is not checked any more", func() bool { return unchecked.Load() > 100 })
 	for n := range 20 {
-		s.wants(s.as(good, "GET", "/v1/tiers", ""), 200)
-		s.wants(s.as(sign(fmt.Sprint(n)), "GET", "/v1/tiers", ""), 200)
-		s.wants(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200)
+		s.checkAnswer(s.askAsPerson(good, "GET", "/v1/tiers", ""), 200)
+		s.checkAnswer(s.askAsPerson(sign(fmt.Sprint(n)), "GET", "/v1/tiers", ""), 200)
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200)
 	}
 	close(ended)
 	garbage.Wait()

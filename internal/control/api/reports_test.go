@@ -31,39 +31,39 @@ func (s *served) walkReports() {
 		fmt.Fprintf(&batch, `{"time":%q,"kind":"usage","policy":"shop","rule":"api","endpoint":%q,"latency":[[8,90,0],[40,0,10]]}`+"\n", now.Format(time.RFC3339Nano), endpoint)
 	}
 	const ndjson = "application/x-ndjson"
-	s.wants(s.ask(ledger.Node, "PUT", batchPath(1), batch.String(), "Content-Type", ndjson), 200, `"repeated":false`)
-	s.wants(s.ask(ledger.Node, "PUT", batchPath(1), batch.String(), "Content-Type", ndjson), 200, `"repeated":true`)
-	s.wants(s.ask(ledger.Node, "PUT", batchPath(2), "nonsense", "Content-Type", ndjson), 422, "line 1")
-	s.wants(s.ask(ledger.Node, "PUT", "/v1/batches/x/2", batch.String(), "Content-Type", ndjson), 422, "path.feed")
+	s.checkAnswer(s.ask(ledger.Node, "PUT", batchPath(1), batch.String(), "Content-Type", ndjson), 200, `"repeated":false`)
+	s.checkAnswer(s.ask(ledger.Node, "PUT", batchPath(1), batch.String(), "Content-Type", ndjson), 200, `"repeated":true`)
+	s.checkAnswer(s.ask(ledger.Node, "PUT", batchPath(2), "nonsense", "Content-Type", ndjson), 422, "line 1")
+	s.checkAnswer(s.ask(ledger.Node, "PUT", "/v1/batches/x/2", batch.String(), "Content-Type", ndjson), 422, "path.feed")
 	for _, path := range []string{"/v1/usage?month=" + now.Format("2006-01"), "/v1/events?rule=api&kind=denied", "/v1/metrics?granularity=day", "/v1/top?rule=api",
 		"/v1/metrics/endpoints?granularity=minute", "/v1/metrics/clients?"} {
-		whole := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200)
+		whole := s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 200)
 		if strings.HasPrefix(path, "/v1/top") {
-			s.wants(whole, 200, `"clients":[{"client":"user:4","denied":4,"policy":"shop","rule":"api"}`)
+			s.checkAnswer(whole, 200, `"clients":[{"client":"user:4","denied":4,"policy":"shop","rule":"api"}`)
 			continue
 		}
-		if want, got := rowsOf(s.t, whole.body), s.paged(path); len(want) == 0 || strings.Join(got, "\n") != strings.Join(want, "\n") {
+		if want, got := rowsOf(s.t, whole.body), s.readPages(path); len(want) == 0 || strings.Join(got, "\n") != strings.Join(want, "\n") {
 			s.t.Errorf("%s: page by page\n%s\nat once\n%s", path, got, want)
 		}
 	}
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?client="+url.QueryEscape("user:3"), ""), 200, `"units":9`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?month=1999-01", ""), 200, `"usage":[]`)
-	s.wants(s.ask(ledger.Editor, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 403)
-	s.wants(s.ask(ledger.Admin, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
-	s.wants(s.ask(ledger.Admin, "POST", client("user:4")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
-	s.wants(s.ask(ledger.Viewer, "GET", client("user:3")+"/changes", ""), 200, `"action":"forget-usage"`, `"reason":"asked for"`)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/metrics/endpoints?granularity=day&rule=api&limit=1", ""), 200, `"endpoint":""`, `"admitted":90,"denied":10,"p50_us":9.`, `"p99_us":2508.8`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?client="+url.QueryEscape("user:3"), ""), 200, `"units":9`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?month=1999-01", ""), 200, `"usage":[]`)
+	s.checkAnswer(s.ask(ledger.Editor, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 403)
+	s.checkAnswer(s.ask(ledger.Admin, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
+	s.checkAnswer(s.ask(ledger.Admin, "POST", client("user:4")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("user:3")+"/changes", ""), 200, `"action":"forget-usage"`, `"reason":"asked for"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/metrics/endpoints?granularity=day&rule=api&limit=1", ""), 200, `"endpoint":""`, `"admitted":90,"denied":10,"p50_us":9.`, `"p99_us":2508.8`)
 	for _, path := range []string{"/v1/usage", "/v1/events", "/v1/top", "/v1/metrics/clients"} {
-		if a := s.wants(s.ask(ledger.Viewer, "GET", path, ""), 200); strings.Contains(a.body, "user:3") || !strings.Contains(a.body, "user:2") {
+		if a := s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 200); strings.Contains(a.body, "user:3") || !strings.Contains(a.body, "user:2") {
 			s.t.Errorf("after a client was forgotten, %s has %s", path, a.body)
 		}
 	}
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage?limit=1", ""), 200, `{"client":"","policy":"shop","rule":"api","tier":"gold","admitted":7,"denied":7,"units":18}`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?limit=1", ""), 200, `{"client":"","policy":"shop","rule":"api","tier":"gold","admitted":7,"denied":7,"units":18}`)
 	for _, path := range []string{"/v1/usage?month=now", "/v1/usage?after=nonsense", "/v1/events?kind=admin", "/v1/metrics?granularity=second",
 		"/v1/metrics/endpoints?granularity=second", "/v1/metrics/clients?client=%00", "/v1/metrics/endpoints?after=nonsense",
 		"/v1/events?after=" + url.QueryEscape("' OR 1=1"), "/v1/usage?client=%00", "/v1/top?from=yesterday"} {
-		s.wants(s.ask(ledger.Viewer, "GET", path, ""), 422)
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 422)
 	}
 }
 
@@ -85,12 +85,12 @@ func rowsOf(t *testing.T, body string) (rows []string) {
 	return rows
 }
 
-// paged returns the rows of a list, one on each page.
-func (s *served) paged(path string) (rows []string) {
+// readPages returns the rows of a list, one on each page.
+func (s *served) readPages(path string) (rows []string) {
 	s.t.Helper()
 	after := ""
 	for range 100 {
-		a := s.wants(s.ask(ledger.Viewer, "GET", path+"&limit=1"+after, ""), 200)
+		a := s.checkAnswer(s.ask(ledger.Viewer, "GET", path+"&limit=1"+after, ""), 200)
 		rows = append(rows, rowsOf(s.t, a.body)...)
 		var page struct{ Next string }
 		if err := json.Unmarshal([]byte(a.body), &page); err != nil {

@@ -62,7 +62,7 @@ func TestASlowDatabase(t *testing.T) {
 	busy := s.exec("BEGIN", "LOCK TABLE clients IN ACCESS EXCLUSIVE MODE")
 	use()
 	eventually.Until(t, patience, "a batch comes too late", func() bool { return f.Figures().Failed > 1 })
-	a := s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients", ""), http.StatusServiceUnavailable, "the database does not answer")
+	a := s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients", ""), http.StatusServiceUnavailable, "the database does not answer")
 	if a.header.Get("Retry-After") != "1" {
 		t.Errorf("the header is %v", a.header)
 	}
@@ -75,7 +75,7 @@ func TestASlowDatabase(t *testing.T) {
 	s.exec("DROP TRIGGER late ON feeds")
 	// The pause after failures lasts up to 36 s.
 	eventually.Until(t, 4*patience, "no batch waits", func() bool { return f.Figures().Waiting == 0 })
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/clients", ""), http.StatusOK)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients", ""), http.StatusOK)
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,16 +102,16 @@ func TestAReadOnlyDatabase(t *testing.T) {
 		s.ledger.Pool.Reset()
 	}
 	set("on")
-	a := s.wants(block(), http.StatusServiceUnavailable, "the database does not answer")
+	a := s.checkAnswer(block(), http.StatusServiceUnavailable, "the database does not answer")
 	if a.header.Get("Retry-After") != "1" {
 		t.Errorf("the header is %v", a.header)
 	}
-	s.wants(s.ask(ledger.Viewer, "GET", client("user:bob"), ""), http.StatusNotFound)
-	s.wants(s.ask(ledger.Viewer, "GET", "/v1/usage", ""), http.StatusOK)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("user:bob"), ""), http.StatusNotFound)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage", ""), http.StatusOK)
 	c := s.exec("SET default_transaction_read_only = off")
 	if _, err := c.Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$"); err != nil {
 		t.Fatal(err)
 	}
 	s.ledger.Pool.Reset()
-	s.wants(block(), http.StatusOK)
+	s.checkAnswer(block(), http.StatusOK)
 }

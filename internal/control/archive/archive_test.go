@@ -309,7 +309,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	steps, restoring := append(slices.Clone(stepsOfArchive), stepsOfArchive...), []string{"create", "copy", "attach", "restored"}
 	steps, restoring = steps[:racescale.Fewer(len(steps))], restoring[:racescale.Fewer(len(restoring))]
 	for _, step := range steps {
-		w.killed(step, "")
+		w.runKilled(step, "")
 		check()
 	}
 	w.round()
@@ -324,7 +324,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 	for _, partition := range []string{eventsMonth, usageMonth} {
 		for _, step := range restoring {
-			w.killed(step, partition)
+			w.runKilled(step, partition)
 			check()
 		}
 	}
@@ -336,9 +336,9 @@ func TestKilledAtEachStep(t *testing.T) {
 // stepsOfArchive are the steps of a month, some of them at its first object and at its second.
 var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "manifest", "clean", "verified", "drop", "commit"}
 
-// The method killed runs a process that is killed at a step of an archive, or of the restore of a
-// month.
-func (w *world) killed(step, restore string) {
+// The method runKilled runs a process that is killed at a step of an archive, or of the restore of
+// a month.
+func (w *world) runKilled(step, restore string) {
 	w.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), childDatabase+"="+w.url, childEndpoint+"="+w.s3.URL(), childNow+"="+w.now.Format(time.RFC3339), childRestore+"="+restore,

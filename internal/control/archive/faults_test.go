@@ -99,7 +99,7 @@ func TestABucketThatIsAwayOrHangs(t *testing.T) {
 	fails("a server that hangs")
 	w.s3.Resume()
 	bucket := w.archiver.Bucket
-	w.archiver.Bucket = w.archiverAt(dripping(t, w.s3.Addr)).Bucket
+	w.archiver.Bucket = w.archiverAt(startSlowProxy(t, w.s3.Addr)).Bucket
 	fails("a server that is slow")
 	w.archiver.Bucket = bucket
 	if w.round(); w.tables() != "" {
@@ -107,8 +107,8 @@ func TestABucketThatIsAwayOrHangs(t *testing.T) {
 	}
 }
 
-// The function dripping returns the address of a proxy that passes on one byte in 20 ms.
-func dripping(t testing.TB, to string) string {
+// The function startSlowProxy returns the address of a proxy that passes on one byte in 20 ms.
+func startSlowProxy(t testing.TB, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

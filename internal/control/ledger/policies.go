@@ -230,7 +230,7 @@ func (l *Ledger) PutPolicy(ctx context.Context, actor Actor, d *policyfile.Docum
 		return nil, err
 	}
 	put = &Revision{Policy: d.Name, Version: d.Version(), Actor: actor.Name, Action: "put", Reason: reason, Document: d}
-	err = l.write(ctx, func(w *writing) error { return w.putRevision(ctx, actor, put, rows, require) })
+	err = l.write(ctx, func(w *writeTx) error { return w.putRevision(ctx, actor, put, rows, require) })
 	return put, err
 }
 
@@ -252,11 +252,11 @@ func (l *Ledger) RollBack(ctx context.Context, actor Actor, name string, revisio
 	}
 	put := &Revision{Policy: name, Version: old.Version, Actor: actor.Name, Action: fmt.Sprintf("rollback to %d", revision), Reason: reason,
 		Document: old.Document}
-	return put, l.write(ctx, func(w *writing) error { return w.putRevision(ctx, actor, put, rows, require) })
+	return put, l.write(ctx, func(w *writeTx) error { return w.putRevision(ctx, actor, put, rows, require) })
 }
 
 // putRevision writes the next revision of a policy, and sets its number and instant.
-func (w *writing) putRevision(ctx context.Context, actor Actor, r *Revision, rows *policyRows, require If) error {
+func (w *writeTx) putRevision(ctx context.Context, actor Actor, r *Revision, rows *policyRows, require If) error {
 	present, err := policyOf(ctx, w.tx, r.Policy)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		present, err := policyOf(ctx, w.tx, name)
 		switch {
 		case err != nil:

@@ -62,7 +62,7 @@ func child() int {
 	if err != nil {
 		panic(err)
 	}
-	n := notifier(pool, new(eventually.Journal))
+	n := newNotifier(pool, new(eventually.Journal))
 	n.step = func(step string) {
 		if step == os.Getenv(childStep) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -75,7 +75,7 @@ func child() int {
 	return 1
 }
 
-func notifier(pool *pgxpool.Pool, log *eventually.Journal) *Notifier {
+func newNotifier(pool *pgxpool.Pool, log *eventually.Journal) *Notifier {
 	keys, err := ParseSecrets(secrets)
 	if err != nil {
 		panic(err)
@@ -107,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	if err := (&retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}).Round(t.Context(), start); err != nil {
 		t.Fatal(err)
 	}
-	w.Notifier, w.ledger = notifier(pool, w.log), &ledger.Ledger{Pool: pool, Now: func() time.Time { return start.AddDate(0, 0, -10) }}
+	w.Notifier, w.ledger = newNotifier(pool, w.log), &ledger.Ledger{Pool: pool, Now: func() time.Time { return start.AddDate(0, 0, -10) }}
 	return w
 }
 
@@ -173,7 +173,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	id, at := q.Header.Get("Webhook-Id"), q.Header.Get("Webhook-Timestamp")
 	seconds, err := strconv.ParseInt(at, 10, 64)
-	if err != nil || r.now.Sub(time.Unix(seconds, 0)).Abs() > 5*time.Minute || !signed(id, at, body, q.Header.Get("Webhook-Signature")) {
+	if err != nil || r.now.Sub(time.Unix(seconds, 0)).Abs() > 5*time.Minute || !isSigned(id, at, body, q.Header.Get("Webhook-Signature")) {
 		http.Error(w, "forged or old", http.StatusForbidden)
 		return
 	}
@@ -188,8 +188,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.messages = append(r.messages, m)
 }
 
-// The function signed checks a signature by the second secret, without the code of the package.
-func signed(id, at string, body []byte, signatures string) bool {
+// The function isSigned checks a signature by the second secret, without the code of the package.
+func isSigned(id, at string, body []byte, signatures string) bool {
 	mac := hmac.New(sha256.New, []byte("ABCDEFGHIJKLMNOPQRSTUVWX"))
 	mac.Write([]byte(id + "." + at + "."))
 	mac.Write(body)
@@ -197,8 +197,8 @@ func signed(id, at string, body []byte, signatures string) bool {
 	return slices.Contains(strings.Fields(signatures), want)
 }
 
-// The method told returns the clients and shares of the messages, sorted.
-func (r *receiver) told() (all []string) {
+// The method clientsTold returns the clients and shares of the messages, sorted.
+func (r *receiver) clientsTold() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.messages {
@@ -208,9 +208,9 @@ func (r *receiver) told() (all []string) {
 	return all
 }
 
-func (r *receiver) wants(want ...string) {
+func (r *receiver) awaitMessages(want ...string) {
 	r.t.Helper()
-	if told := r.told(); !slices.Equal(told, want) {
+	if told := r.clientsTold(); !slices.Equal(told, want) {
 		r.t.Errorf("the receiver was told %q, want %q", told, want)
 	}
 }
@@ -226,7 +226,7 @@ func TestEachShareIsToldOnce(t *testing.T) {
 		r.now = now
 		var rounds sync.WaitGroup
 		for range 4 {
-			other := notifier(w.Pool, w.log)
+			other := newNotifier(w.Pool, w.log)
 			rounds.Go(func() {
 				if err := other.Round(t.Context(), now); err != nil {
 					t.Error(err)
@@ -237,11 +237,11 @@ func TestEachShareIsToldOnce(t *testing.T) {
 		w.round(now)
 	}
 	together(start)
-	r.wants("user:bob 2026-11 80%", "user:cid 2026-11 100%", "user:cid 2026-11 80%")
+	r.awaitMessages("user:bob 2026-11 80%", "user:cid 2026-11 100%", "user:cid 2026-11 80%")
 	w.uses(start, map[string]int64{"user:ann": 201, "user:bob": 1})
 	together(start.Add(time.Minute))
 	first := []string{"user:ann 2026-11 100%", "user:ann 2026-11 80%", "user:bob 2026-11 80%", "user:cid 2026-11 100%", "user:cid 2026-11 80%"}
-	r.wants(first...)
+	r.awaitMessages(first...)
 	if len(r.ids) != len(first) {
 		t.Errorf("%d messages were sent", len(r.ids))
 	}
@@ -252,7 +252,7 @@ func TestEachShareIsToldOnce(t *testing.T) {
 	w.uses(december, map[string]int64{"user:ann": 850})
 	w.uses(start.AddDate(0, 0, 1), map[string]int64{"user:bob": 199}) // comes late
 	together(december)
-	r.wants(append([]string{first[0], first[1], "user:ann 2026-12 80%", "user:bob 2026-11 100%"}, first[2:]...)...)
+	r.awaitMessages(append([]string{first[0], first[1], "user:ann 2026-12 80%", "user:bob 2026-11 100%"}, first[2:]...)...)
 	notices, err := w.ledger.Notices(t.Context(), "quota", nil, 3)
 	if err != nil || len(notices) != 3 || notices[0].Delivered == nil || notices[0].Attempts != 1 {
 		t.Errorf("the notices are %+v, %v", notices, err)
@@ -306,8 +306,8 @@ func TestReceiversThatFail(t *testing.T) {
 		}
 		now = now.Add(pause)
 	}
-	good.wants("user:ann 2026-11 100%", "user:ann 2026-11 80%")
-	elsewhere.wants()
+	good.awaitMessages("user:ann 2026-11 100%", "user:ann 2026-11 80%")
+	elsewhere.awaitMessages()
 	bad.Server.CloseClientConnections()
 	notices, err := w.ledger.Notices(t.Context(), "bad", nil, 10)
 	if err != nil || len(notices) != 2 || notices[0].Trouble == "" || notices[0].Attempts+notices[1].Attempts != 3 {
@@ -332,7 +332,7 @@ func TestReceiversThatFail(t *testing.T) {
 	bad.mu.Unlock()
 	bad.now = start.Add(80 * time.Hour)
 	w.round(bad.now)
-	bad.wants()
+	bad.awaitMessages()
 }
 
 // TestAReceiverThatIsAway tests that a notice arrives once its receiver is available.
@@ -355,9 +355,9 @@ func TestAReceiverThatIsAway(t *testing.T) {
 	eventually.Until(t, 20*time.Second, "the receiver is told", func() bool {
 		now = now.Add(time.Second)
 		w.round(now)
-		return len(back.told()) == 1
+		return len(back.clientsTold()) == 1
 	})
-	back.wants("user:ann 2026-11 80%")
+	back.awaitMessages("user:ann 2026-11 80%")
 }
 
 // TestKilledBetween tests that a process that is killed at any step of a round neither loses a
@@ -390,7 +390,7 @@ func TestKilledBetween(t *testing.T) {
 	for now := start; now.Before(start.Add(4 * time.Minute)); now = now.Add(30 * time.Second) {
 		w.round(now)
 	}
-	r.wants("user:ann 2026-11 100%", "user:ann 2026-11 80%", "user:bob 2026-11 80%")
+	r.awaitMessages("user:ann 2026-11 100%", "user:ann 2026-11 80%", "user:bob 2026-11 80%")
 	if len(r.ids) != 4 {
 		t.Errorf("%d messages were sent: want three, and a copy of that after which a process was killed", len(r.ids))
 	}

@@ -46,7 +46,7 @@ func TestAForgottenClientIsNotTold(t *testing.T) {
 	}
 	r.now = start.AddDate(0, 0, 1)
 	w.round(r.now)
-	r.wants()
+	r.awaitMessages()
 	var rows int
 	if err := w.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notices").Scan(&rows); err != nil || rows != 0 {
 		t.Errorf("%d notices name clients that were forgotten, %v", rows, err)
@@ -71,9 +71,9 @@ func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	}
 }
 
-// The method passes makes a clock for the rounds of w, and returns a function that advances the
+// The method startClock makes a clock for the rounds of w, and returns a function that advances the
 // clock.
-func (w *world) passes() func(time.Duration) {
+func (w *world) startClock() func(time.Duration) {
 	var passed atomic.Int64
 	w.clock = func() time.Time { return start.Add(time.Duration(passed.Load())) }
 	return func(d time.Duration) { passed.Add(int64(d)) }
@@ -85,7 +85,7 @@ func (w *world) passes() func(time.Duration) {
 func TestASlowReceiverWithManyNotices(t *testing.T) {
 	t.Parallel()
 	w, slow, other := newWorld(t), newReceiver(t), newReceiver(t)
-	pass := w.passes()
+	pass := w.startClock()
 	slow.answer = func(http.ResponseWriter, *http.Request) bool { pass(time.Second); return false }
 	if _, err := w.Pool.Exec(t.Context(), "INSERT INTO notices (notice, threshold, client, month, percent, policy, rule, used, units, url, made_at, next_at) "+
 		"SELECT 'msg_' || n, 'a', 'user:' || n, '2026-11-01', 80, 'shop', 'api', 800, 1000, $1, $2, $2 FROM generate_series(1, $3::int) n",
@@ -95,14 +95,14 @@ func TestASlowReceiverWithManyNotices(t *testing.T) {
 	w.threshold("quota", other.URL)
 	w.uses(start, map[string]int64{"user:ann": 900})
 	w.round(start)
-	other.wants("user:ann 2026-11 80%")
+	other.awaitMessages("user:ann 2026-11 80%")
 	const most = int(sendTime/time.Second) + 1
-	first := len(slow.told())
+	first := len(slow.clientsTold())
 	if first == 0 || first > most {
 		t.Errorf("%d messages were sent to a receiver that takes a second for each; want %d at most", first, most)
 	}
 	w.round(start.Add(time.Minute))
-	if n := len(slow.told()); n <= first || n > 2*most {
+	if n := len(slow.clientsTold()); n <= first || n > 2*most {
 		t.Errorf("%d messages were sent after the second round, %d after the first", n, first)
 	}
 }
@@ -112,7 +112,7 @@ func TestASlowReceiverWithManyNotices(t *testing.T) {
 func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
-	pass := w.passes()
+	pass := w.startClock()
 	w.threshold("quota", r.URL)
 	w.uses(start, map[string]int64{"user:ann": 900})
 	w.step = func(step string) {
@@ -122,7 +122,7 @@ func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 	}
 	r.now = start.Add(18 * time.Minute) // two months are made, then there is one attempt
 	w.round(start)
-	r.wants("user:ann 2026-11 80%")
+	r.awaitMessages("user:ann 2026-11 80%")
 }
 
 // TestAThresholdThatFails tests that an error of one threshold is reported, and that other notices
@@ -140,5 +140,5 @@ func TestAThresholdThatFails(t *testing.T) {
 	if err := w.Round(t.Context(), start); err == nil || !strings.Contains(err.Error(), `the threshold "a-bad"`) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("the error is %v", err)
 	}
-	r.wants("user:ann 2026-11 80%")
+	r.awaitMessages("user:ann 2026-11 80%")
 }

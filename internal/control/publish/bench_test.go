@@ -16,7 +16,7 @@ import (
 func BenchmarkChange(b *testing.B) {
 	p := newPlane(b)
 	p.start()
-	eventually.Until(b, patience, "Redis is filled", p.whole)
+	eventually.Until(b, patience, "Redis is filled", p.isComplete)
 	told, ready := make(chan struct{}, 1), make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -41,15 +41,15 @@ func BenchmarkChange(b *testing.B) {
 func BenchmarkFill(b *testing.B) {
 	const clients = 200_000
 	p := newPlane(b)
-	p.many(clients)
+	p.writeClients(clients)
 	p.start()
-	eventually.Until(b, patience, "Redis is filled", p.whole)
+	eventually.Until(b, patience, "Redis is filled", p.isComplete)
 	began, n := time.Now(), 0
 	for b.Loop() {
 		if err := p.redis.Client().FlushAll(context.Background()).Err(); err != nil {
 			b.Fatal(err)
 		}
-		eventually.Until(b, patience, "Redis is filled again", p.whole)
+		eventually.Until(b, patience, "Redis is filled again", p.isComplete)
 		n++
 	}
 	b.ReportMetric(float64(n*clients)/time.Since(began).Seconds(), "records/s")

@@ -22,8 +22,8 @@ func (p *plane) sql(statements ...string) {
 	}
 }
 
-// unpublished returns the names of what is not published, with the reasons.
-func (p *plane) unpublished() string {
+// listUnpublished returns the names of what is not published, with the reasons.
+func (p *plane) listUnpublished() string {
 	p.t.Helper()
 	all, err := p.ledger.Unpublished(p.t.Context(), policy.ClientName{}, 10)
 	if err != nil {
@@ -47,10 +47,10 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 	p.edit(directory.Edit{Client: "user:bob", Action: directory.ActionSetLimits, Rule: "api", Limits: []string{"5/1h"}})
 	p.block("ip:192.0.2.7")
 	const limited, more = `{"limits":{"api":{"limits":["5/1h"],"reason":"a test"}}}`, `{"limits":{"api":{"limits":["9/1h"],"reason":"a test"}}}`
-	p.awaits("limits are in Redis", "user:bob", limited)
-	p.awaits("a block of a network is in Redis", "ip:192.0.2.7", blocked)
+	p.awaitText("limits are in Redis", "user:bob", limited)
+	p.awaitText("a block of a network is in Redis", "ip:192.0.2.7", blocked)
 	p.sql("UPDATE overrides SET limits = '{9/1h}' WHERE id = 'bob'")
-	p.awaits("limits that were changed by SQL are in Redis", "user:bob", more)
+	p.awaitText("limits that were changed by SQL are in Redis", "user:bob", more)
 	p.sql("UPDATE api_keys SET disabled = true")
 	p.awaitsKeys("a key that was changed by SQL is in Redis", "ann", hashed("ann")[:8]+" inactive")
 	changes, err := p.ledger.History(t.Context(), ledger.WhatClient, "user:bob", 0, 10)
@@ -60,9 +60,9 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 
 	p.sql("UPDATE overrides SET limits = '{5/bogus}' WHERE id = 'bob'", `UPDATE api_keys SET limits = '{"api": 5}', disabled = false`,
 		"UPDATE clients SET note = E'a\\u0001' WHERE id = '192.0.2.7'", "INSERT INTO clients (kind, id, revision, updated_at) VALUES ('usr', 'x', 1, now())")
-	eventually.Until(t, patience, "four are not published", func() bool { return strings.Count(p.unpublished(), "\n") == 3 })
+	eventually.Until(t, patience, "four are not published", func() bool { return strings.Count(p.listUnpublished(), "\n") == 3 })
 	for _, reason := range []string{"ip:192.0.2.7 note", "user:bob limits for rule", "usr:x client", "~key:" + hashed("ann")} {
-		if all := p.unpublished(); !strings.Contains(all, reason) {
+		if all := p.listUnpublished(); !strings.Contains(all, reason) {
 			t.Errorf("%q is not a reason in\n%s", reason, all)
 		}
 	}
@@ -92,9 +92,9 @@ func TestRowsChangedByHandArePublished(t *testing.T) {
 
 	p.sql("UPDATE overrides SET limits = '{5/1h}' WHERE id = 'bob'", "UPDATE api_keys SET limits = NULL", "UPDATE clients SET note = NULL",
 		"DELETE FROM clients WHERE kind = 'usr'")
-	p.awaits("limits that are valid again are in Redis", "user:bob", limited)
+	p.awaitText("limits that are valid again are in Redis", "user:bob", limited)
 	p.awaitsKeys("a key that is valid again is in Redis", "ann", hashed("ann")[:8]+" valid")
-	eventually.Until(t, patience, "all is published", func() bool { return p.unpublished() == "" })
+	eventually.Until(t, patience, "all is published", func() bool { return p.listUnpublished() == "" })
 	if v, broken, err := p.ledger.Verify(t.Context()); err != nil || broken != "" || v.Changes < 8 {
 		t.Errorf("the audit trail: %+v %q %v", v, broken, err)
 	}
@@ -108,7 +108,7 @@ func TestEditsByHandDoNotDeadlock(t *testing.T) {
 	p.start()
 	p.block("user:bob")
 	p.editKey(newKey("ann"))
-	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.awaitText("a block is in Redis", "user:bob", blocked)
 	p.sql("UPDATE clients SET note = 'first'")
 	open, err := p.ledger.Pool.Begin(t.Context())
 	if err != nil {
@@ -119,16 +119,16 @@ func TestEditsByHandDoNotDeadlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.block("user:eve")
-	p.awaits("a block is in Redis while an operator has rows locked", "user:eve", blocked)
+	p.awaitText("a block is in Redis while an operator has rows locked", "user:eve", blocked)
 	if err := open.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	const noted = `{"block":{"reason":"a test"},"note":"second"}`
-	p.awaits("a note is in Redis", "user:bob", noted)
+	p.awaitText("a note is in Redis", "user:bob", noted)
 	for range 50 {
 		p.sql("UPDATE clients SET note = note", "UPDATE api_keys SET disabled = NOT disabled")
 	}
 	p.sql("UPDATE clients SET note = NULL", "UPDATE api_keys SET disabled = false")
-	p.awaits("the last edit is in Redis", "user:bob", blocked)
+	p.awaitText("the last edit is in Redis", "user:bob", blocked)
 	p.awaitsKeys("the key is in Redis", "ann", hashed("ann")[:8]+" valid")
 }

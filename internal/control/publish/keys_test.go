@@ -63,7 +63,7 @@ func TestKeysReachRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
 	p.start()
-	eventually.Until(t, patience, "Redis is filled", p.whole)
+	eventually.Until(t, patience, "Redis is filled", p.isComplete)
 	first, second := hashed("ann")[:8], hashed("second")[:8]
 	p.editKey(newKey("ann"))
 	p.awaitsKeys("a key is in Redis", "ann", first+" valid")
@@ -80,7 +80,7 @@ func TestKeysReachRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.awaitsKeys("an emptied Redis gets the keys again", "ann", both)
-	eventually.Until(t, patience, "Redis is filled", p.whole)
+	eventually.Until(t, patience, "Redis is filled", p.isComplete)
 	editor := directory.Editor{Source: p.source}
 	if _, err := editor.ApplyKey(t.Context(), newKey("bob")); err == nil || !strings.Contains(err.Error(), "penstock key --control URL") {
 		t.Errorf("an edit of Redis beside the control plane: %v", err)
@@ -110,7 +110,7 @@ func TestKeysOfAnEarlierReleaseAreImported(t *testing.T) {
 	p := newPlane(t)
 	_, end := p.start()
 	p.block("user:bob")
-	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.awaitText("a block is in Redis", "user:bob", blocked)
 	end()
 	for _, statement := range []string{"DELETE FROM key_imports", "UPDATE region_publications SET generation = 'control-OLD'"} {
 		if _, err := p.ledger.Pool.Exec(t.Context(), statement); err != nil {

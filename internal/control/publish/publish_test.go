@@ -118,7 +118,7 @@ func (p *plane) text(client string) string {
 
 const blocked = `{"block":{"reason":"a test"}}`
 
-func (p *plane) awaits(what, client, text string) {
+func (p *plane) awaitText(what, client, text string) {
 	p.t.Helper()
 	eventually.Until(p.t, patience, what, func() bool { return p.text(client) == text })
 }
@@ -129,19 +129,19 @@ func TestChangesReachRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
 	p.start()
-	eventually.Until(t, patience, "Redis is filled", p.whole)
+	eventually.Until(t, patience, "Redis is filled", p.isComplete)
 	for _, client := range []string{"user:bob", "ip:192.0.2.0/24", `user:'; DROP TABLE penstock.clients; --`, "header.x-user:a:b c%d☃"} {
 		p.block(client)
-		p.awaits("a block is in Redis", client, blocked)
+		p.awaitText("a block is in Redis", client, blocked)
 		p.edit(directory.Edit{Client: client, Action: directory.ActionForget})
-		p.awaits("a client that is forgotten is not in Redis", client, "")
+		p.awaitText("a client that is forgotten is not in Redis", client, "")
 	}
 	p.edit(directory.Edit{Client: "user:cid", Action: directory.ActionGrant, Rule: "api", Units: 5, Window: "1h"})
 	eventually.Until(t, patience, "a grant is in Redis", func() bool {
 		return strings.Contains(p.text("user:cid"), `{"rule":"api","units":5,"window":"1h","at":`)
 	})
 	p.edit(directory.Edit{Client: "user:cid", Action: directory.ActionUngrant})
-	p.awaits("a grant that is removed is not in Redis", "user:cid", "")
+	p.awaitText("a grant that is removed is not in Redis", "user:cid", "")
 	history, err := p.source.History(t.Context(), mustName(t, "user:bob"), 10)
 	if err != nil || len(history) != 2 || history[1].Actor != "ops" || history[1].Action != "block" || history[1].After != blocked {
 		t.Errorf("the history in Redis is %+v, %v", history, err)
@@ -159,10 +159,10 @@ func TestAnEmptiedRedisIsFilled(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
 	p.block("user:u_2000")
-	p.many(2*pageMax + 1)
+	p.writeClients(2*pageMax + 1)
 	p.block("ip:192.0.2.7")
 	p.start()
-	eventually.Until(t, patience, "Redis is filled", p.whole)
+	eventually.Until(t, patience, "Redis is filled", p.isComplete)
 	for range 2 {
 		for _, client := range []string{"user:m_1", fmt.Sprintf("user:m_%d", 2*pageMax+1), "ip:192.0.2.7", "user:u_2000"} {
 			if text := p.text(client); text != blocked {
@@ -172,18 +172,18 @@ func TestAnEmptiedRedisIsFilled(t *testing.T) {
 		if err := p.redis.Client().FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		eventually.Until(t, patience, "Redis is filled again", p.whole)
+		eventually.Until(t, patience, "Redis is filled again", p.isComplete)
 	}
 }
 
-// whole reports whether Redis has the generation of a control plane.
-func (p *plane) whole() bool {
+// isComplete reports whether Redis has the generation of a control plane.
+func (p *plane) isComplete() bool {
 	g, err := p.source.Generation(p.t.Context())
 	return err == nil && strings.HasPrefix(g, directory.ControlledPrefix)
 }
 
-// many writes n clients in one statement, without changes.
-func (p *plane) many(n int) {
+// writeClients writes n clients in one statement, without changes.
+func (p *plane) writeClients(n int) {
 	p.t.Helper()
 	for _, statement := range []string{
 		"INSERT INTO clients (kind, id, revision, updated_at) SELECT 'user', 'm_' || i, 1, now() FROM generate_series(1, $1::int) i",
@@ -210,13 +210,13 @@ func TestOneOfTwoPublishes(t *testing.T) {
 	eventually.Until(t, patience, "the first publishes", first.Leading)
 	second, _ := p.start()
 	p.block("user:bob")
-	p.awaits("the first has published", "user:bob", blocked)
+	p.awaitText("the first has published", "user:bob", blocked)
 	if second.Leading() {
 		t.Error("both publish")
 	}
 	endFirst()
 	p.block("user:ann")
-	p.awaits("the second publishes", "user:ann", blocked)
+	p.awaitText("the second publishes", "user:ann", blocked)
 	if !second.Leading() || first.Leading() {
 		t.Errorf("the first publishes: %t, the second: %t", first.Leading(), second.Leading())
 	}
@@ -228,13 +228,13 @@ func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
 	first, _ := p.startWith(3 * time.Second)
-	eventually.Until(t, patience, "the first publishes", func() bool { return first.Leading() && p.whole() })
+	eventually.Until(t, patience, "the first publishes", func() bool { return first.Leading() && p.isComplete() })
 	p.redis.Pause()
 	second, _ := p.start()
 	eventually.Until(t, patience, "the second has the lock", second.Leading)
 	p.redis.Resume()
 	p.block("user:bob")
-	p.awaits("a change is published", "user:bob", blocked)
+	p.awaitText("a change is published", "user:bob", blocked)
 }
 
 // TestWhatWasInRedisIsImported tests that the first start imports the existing records, with their
@@ -278,7 +278,7 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	p := newPlane(t)
 	_, end := p.start()
 	p.block("user:bob")
-	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.awaitText("a block is in Redis", "user:bob", blocked)
 	end()
 	client := p.redis.Client()
 	// This is the write of an old program, which does not know that a control plane owns the
@@ -291,7 +291,7 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, end = p.start()
-	p.awaits("the row wins", "user:bob", blocked)
+	p.awaitText("the row wins", "user:bob", blocked)
 	end()
 	// A backup has the same generation, and a history that ends earlier.
 	if err := client.Del(t.Context(), "rl1:~history:{~directory}").Err(); err != nil {
@@ -301,8 +301,8 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.start()
-	p.awaits("what the backup had besides is removed", "user:gone", "")
-	p.awaits("the row wins", "user:bob", blocked)
+	p.awaitText("what the backup had besides is removed", "user:gone", "")
+	p.awaitText("the row wins", "user:bob", blocked)
 }
 
 // TestTheRightsThatAreDocumentedAreEnough tests that a publisher works with an ACL user that has
@@ -325,9 +325,9 @@ func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
 	p.source = redisdir.New(store)
 	p.block("user:ann")
 	p.start()
-	p.awaits("Redis is filled", "user:ann", blocked)
+	p.awaitText("Redis is filled", "user:ann", blocked)
 	p.block("ip:192.0.2.7")
-	p.awaits("a change is published", "ip:192.0.2.7", blocked)
+	p.awaitText("a change is published", "ip:192.0.2.7", blocked)
 }
 
 // TestTwoDatabasesDoNotFight tests that the publisher of a new database does not take over the
@@ -337,7 +337,7 @@ func TestTwoDatabasesDoNotFight(t *testing.T) {
 	p := newPlane(t)
 	p.start()
 	p.block("user:bob")
-	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.awaitText("a block is in Redis", "user:bob", blocked)
 	other := newPlane(t)
 	other.source = p.source
 	publisher, _ := other.start()
@@ -356,13 +356,13 @@ func TestPublishingOutlivesRedis(t *testing.T) {
 	p := newPlane(t)
 	publisher, _ := p.start()
 	p.block("user:bob")
-	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.awaitText("a block is in Redis", "user:bob", blocked)
 	p.redis.Kill()
 	p.block("user:ann")
 	eventually.Until(t, patience, "the publisher reports Redis", func() bool { return publisher.Trouble() != "" })
 	p.redis.Restart()
-	p.awaits("the change of the outage is published", "user:ann", blocked)
-	p.awaits("and what was before", "user:bob", blocked)
+	p.awaitText("the change of the outage is published", "user:ann", blocked)
+	p.awaitText("and what was before", "user:bob", blocked)
 	eventually.Until(t, patience, "the trouble is over", func() bool { return publisher.Trouble() == "" })
 }
 

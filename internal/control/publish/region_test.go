@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// in returns a plane with the same database and a Redis of its own, for another region.
-func (p *plane) in(region string) *plane {
+// openRegion returns a plane with the same database and a Redis of its own, for another region.
+func (p *plane) openRegion(region string) *plane {
 	p.t.Helper()
 	other := &plane{t: p.t, ledger: p.ledger, redis: redistest.Start(p.t), config: p.config, region: region}
 	store, err := redisstore.New(redisstore.Options{URL: other.redis.URL(), Timeout: redisstore.TimeoutMax})
@@ -56,18 +56,18 @@ func TestARegionThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	us := newPlane(t)
 	us.region = "us"
-	eu := us.in("eu")
+	eu := us.openRegion("eu")
 	us.start()
 	eu.start()
 	us.block("user:bob")
-	us.awaits("a block is in us", "user:bob", blocked)
-	eu.awaits("a block is in eu", "user:bob", blocked)
+	us.awaitText("a block is in us", "user:bob", blocked)
+	eu.awaitText("a block is in eu", "user:bob", blocked)
 	eu.awaitsCurrent("eu")
 	eu.redis.Kill()
 	eventually.Until(t, patience, "the status says that eu is cut off", func() bool { return us.status("eu").Trouble != "" })
 	for _, client := range []string{"user:ann", "user:eve", "ip:192.0.2.7"} {
 		us.block(client)
-		us.awaits("us goes on", client, blocked)
+		us.awaitText("us goes on", client, blocked)
 	}
 	if r := us.status("eu"); r.Behind != 3 || !r.Published || !r.Complete {
 		t.Errorf("the status of eu is %+v", r)
@@ -77,7 +77,7 @@ func TestARegionThatIsCutOff(t *testing.T) {
 	}
 	eu.redis.Restart()
 	for _, client := range []string{"user:bob", "user:ann", "user:eve", "ip:192.0.2.7"} {
-		eu.awaits("eu has all", client, blocked)
+		eu.awaitText("eu has all", client, blocked)
 	}
 	us.awaitsCurrent("eu")
 }
@@ -89,7 +89,7 @@ func TestThePublicationBeforeRegions(t *testing.T) {
 	p := newPlane(t)
 	_, end := p.start()
 	p.block("user:bob")
-	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.awaitText("a block is in Redis", "user:bob", blocked)
 	p.awaitsCurrent("")
 	if r := p.status(""); !r.Published {
 		t.Errorf("the status without regions is %+v", r)
@@ -101,15 +101,15 @@ func TestThePublicationBeforeRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.region, p.log = "us", eventually.Journal{}
-	eu := p.in("eu")
+	eu := p.openRegion("eu")
 	_, end = p.start()
 	eu.start()
 	for _, client := range []string{"user:bob", "user:ann"} {
-		p.awaits("the Redis of before has all", client, blocked)
-		eu.awaits("the new Redis has all", client, blocked)
+		p.awaitText("the Redis of before has all", client, blocked)
+		eu.awaitText("the new Redis has all", client, blocked)
 	}
 	eventually.Until(t, patience, "both are current", func() bool {
-		return p.status("us").Behind == 0 && p.status("eu").Complete && eu.whole()
+		return p.status("us").Behind == 0 && p.status("eu").Complete && eu.isComplete()
 	})
 	if now, err := p.source.Generation(t.Context()); err != nil || now != generation {
 		t.Errorf("the generation was %q, and is %q, %v", generation, now, err)

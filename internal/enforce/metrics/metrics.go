@@ -42,6 +42,7 @@ type Metrics struct {
 	StoreErrors  *prometheus.CounterVec // by kind
 	Credentials  *prometheus.CounterVec // by policy, method, state
 	Waits        *prometheus.CounterVec // by result
+	LoanWaits    *prometheus.CounterVec // by result
 	Settlements  *prometheus.CounterVec // by result
 	Unreadable   prometheus.Counter
 	Reloads      *prometheus.CounterVec // by policy, result
@@ -77,6 +78,8 @@ func New() *Metrics {
 			"Tokens and API keys of requests, by the result of their verification.", "policy", "method", "state"),
 		Waits: vec("penstock_waits_total",
 			"Requests that waited for a throttle rule, or should have, by how the wait ended.", "result"),
+		LoanWaits: vec("penstock_loan_waits_total",
+			"Requests that waited for units of other regions, by how the wait ended.", "result"),
 		Settlements: vec("penstock_settlements_total",
 			"Charges corrected after the response, or that should have been, by result.", "result"),
 		Unreadable: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_unreadable_costs_total",
@@ -104,7 +107,7 @@ func keyReloads(result string, of func(accepted, refused uint64) uint64) prometh
 
 // Collectors returns all metrics, for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Requests, m.Denials, m.Endpoints, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements,
+	return []prometheus.Collector{m.Requests, m.Denials, m.Endpoints, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.LoanWaits, m.Settlements,
 		m.Unreadable, m.Reloads, m.Policies, m.keyPanics, m.keyReloads[0], m.keyReloads[1]}
 }
 

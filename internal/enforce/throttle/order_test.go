@@ -82,7 +82,7 @@ func (c *clients) want(at time.Duration, lines ...string) {
 // TestTheShortestDelayHoldsAtOnce: x2 is denied at once, because it would wait for its own limit
 // longer than the other rule's max_delay.
 func TestTheShortestDelayHoldsAtOnce(t *testing.T) {
-	own, all := waiting(t, "own", "1/20s fixed_window", 30*counter.Second, 9), waiting(t, "all", "9/1s fixed_window", 5*counter.Second, 9)
+	own, all := throttleRule(t, "own", "1/20s fixed_window", 30*counter.Second, 9), throttleRule(t, "all", "9/1s fixed_window", 5*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
 		c.ask("x1", "x2", "y")
 		c.want(0, "0s x1", "0s x2 denied", "0s y")
@@ -95,7 +95,7 @@ func TestTheShortestDelayHoldsAtOnce(t *testing.T) {
 
 // TestAnOwnLimitDelaysNoOtherClient: x2 waits for its own limit, and y is admitted.
 func TestAnOwnLimitDelaysNoOtherClient(t *testing.T) {
-	own, all := waiting(t, "own", "1/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "2/1s fixed_window", 30*counter.Second, 9)
+	own, all := throttleRule(t, "own", "1/10s fixed_window", 30*counter.Second, 9), throttleRule(t, "all", "2/1s fixed_window", 30*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
 		c.ask("x1", "x2", "y", "z")
 		c.want(5*time.Second, "0s x1", "0s y", "1s z admitted")
@@ -106,7 +106,7 @@ func TestAnOwnLimitDelaysNoOtherClient(t *testing.T) {
 // TestADeniedRequestLetsOthersPass: x's limit had room when x2 and x3 arrived, but x1 has used it
 // up by the time of their turn.
 func TestADeniedRequestLetsOthersPass(t *testing.T) {
-	own, all := waiting(t, "own", "1/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "2/1s fixed_window", 30*counter.Second, 9)
+	own, all := throttleRule(t, "own", "1/10s fixed_window", 30*counter.Second, 9), throttleRule(t, "all", "2/1s fixed_window", 30*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
 		c.ask("a", "b", "x1", "x2", "x3", "y", "z")
 		c.want(5*time.Second, "0s a", "0s b", "1s x1 admitted", "1s y admitted", "2s z admitted")
@@ -117,7 +117,7 @@ func TestADeniedRequestLetsOthersPass(t *testing.T) {
 // TestARequestDeniedByBothWaitsForTheLonger: both limits deny x2. Its own limit does so for longer,
 // so x2 does not block the queue of the common limit.
 func TestARequestDeniedByBothWaitsForTheLonger(t *testing.T) {
-	own, all := waiting(t, "own", "1/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "1/1s fixed_window", 30*counter.Second, 9)
+	own, all := throttleRule(t, "own", "1/10s fixed_window", 30*counter.Second, 9), throttleRule(t, "all", "1/1s fixed_window", 30*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
 		c.ask("x1", "x2", "y")
 		c.want(5*time.Second, "0s x1", "1s y admitted")
@@ -129,7 +129,7 @@ func TestARequestDeniedByBothWaitsForTheLonger(t *testing.T) {
 // the common limit too. Its place there is behind the requests that arrived before it, but ahead of
 // y, which arrived later.
 func TestARequestFromAnotherQueueKeepsItsOrder(t *testing.T) {
-	own, all := waiting(t, "own", "1/2500ms burst 1", 30*counter.Second, 9), waiting(t, "all", "1/1s fixed_window", 30*counter.Second, 9)
+	own, all := throttleRule(t, "own", "1/2500ms burst 1", 30*counter.Second, 9), throttleRule(t, "all", "1/1s fixed_window", 30*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
 		c.ask("x1", "a", "b", "c", "d", "x2")
 		c.pass(2200 * time.Millisecond)
@@ -141,7 +141,7 @@ func TestARequestFromAnotherQueueKeepsItsOrder(t *testing.T) {
 // TestAFullQueueRejectsRequestsFromOthers: a full queue rejects a request that moves from another
 // queue, just as it rejects a new one.
 func TestAFullQueueRejectsRequestsFromOthers(t *testing.T) {
-	own, all := waiting(t, "own", "1/2500ms burst 1", 30*counter.Second, 9), waiting(t, "all", "1/1s fixed_window", 30*counter.Second, 2)
+	own, all := throttleRule(t, "own", "1/2500ms burst 1", 30*counter.Second, 9), throttleRule(t, "all", "1/1s fixed_window", 30*counter.Second, 2)
 	withClients(t, own, all, func(c *clients) {
 		c.ask("x1", "a", "b", "c", "x2", "x3")
 		c.pass(2200 * time.Millisecond)
@@ -155,7 +155,7 @@ func TestAFullQueueRejectsRequestsFromOthers(t *testing.T) {
 // TestAdmissibleRequestsQueueBehindOlderOnes: a request is queued if an older one waits, even if no
 // limit denies it.
 func TestAdmissibleRequestsQueueBehindOlderOnes(t *testing.T) {
-	own, all := waiting(t, "own", "9/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "9/1s fixed_window", 30*counter.Second, 2)
+	own, all := throttleRule(t, "own", "9/10s fixed_window", 30*counter.Second, 9), throttleRule(t, "all", "9/1s fixed_window", 30*counter.Second, 2)
 	withClients(t, own, all, func(c *clients) {
 		checks := c.requestOf("192.0.2.1", "/").plan.Checks()
 		ticket := c.lines.Join(Place{Key: checks[len(checks)-1].Key, Max: 2}) // the limit for all clients
@@ -192,7 +192,7 @@ func (c *clients) sendAs(client string) *sentRequest {
 func TestNoRequestWaitsWithoutNeed(t *testing.T) {
 	const all, own, ownSpan = 3, 2, 5 * time.Second
 	random := rand.New(rand.NewPCG(storetest.Seed(t), 1))
-	withClients(t, waiting(t, "own", "2/5s fixed_window", counter.Minute, 999), waiting(t, "all", "3/1s fixed_window", counter.Minute, 999), func(c *clients) {
+	withClients(t, throttleRule(t, "own", "2/5s fixed_window", counter.Minute, 999), throttleRule(t, "all", "3/1s fixed_window", counter.Minute, 999), func(c *clients) {
 		var sent []*sentRequest
 		for n := range 100 {
 			c.pass(time.Duration(n)*200*time.Millisecond + 50*time.Millisecond)

@@ -32,9 +32,9 @@ func join(t *testing.T, l *Queues, key string) *Ticket {
 	return ticket
 }
 
-// The function signalled returns which of the tickets were signaled since the last call, in the
+// The function listSignaled returns which of the tickets were signaled since the last call, in the
 // form "x.x".
-func signalled(tickets ...*Ticket) string {
+func listSignaled(tickets ...*Ticket) string {
 	text := make([]byte, len(tickets))
 	for i, t := range tickets {
 		select {
@@ -90,13 +90,13 @@ func TestFirstComeFirstServed(t *testing.T) {
 	l := New(Options{})
 	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")
 	other := join(t, l, "o")
-	want(t, "at first", signalled(a, b, c, other), "x..x")
+	want(t, "at first", listSignaled(a, b, c, other), "x..x")
 	a.Leave()
-	want(t, "a has left", signalled(b, c), "x.")
+	want(t, "a has left", listSignaled(b, c), "x.")
 	a.Leave()
-	want(t, "a leaves again", signalled(b, c), "..")
+	want(t, "a leaves again", listSignaled(b, c), "..")
 	b.Leave()
-	want(t, "b has left", signalled(c), "x")
+	want(t, "b has left", listSignaled(c), "x")
 	if !l.Busy([]byte("k")) || l.Busy([]byte("x")) {
 		t.Error("k has a line and x has none")
 	}
@@ -111,37 +111,37 @@ func TestCancelingFreesThePlace(t *testing.T) {
 	l := New(Options{})
 	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")
 	b.Leave()
-	want(t, "the one in the middle left", signalled(a, c), "x.")
+	want(t, "the one in the middle left", listSignaled(a, c), "x.")
 	c.Leave()
 	d := join(t, l, "k")
-	want(t, "the last one left", signalled(a, d), "..")
+	want(t, "the last one left", listSignaled(a, d), "..")
 	a.Leave()
-	want(t, "the first one left", signalled(d), "x")
+	want(t, "the first one left", listSignaled(d), "x")
 }
 
 // TestMovedTicketsKeepTheirOrder: tickets in a queue are ordered by their arrival at any queue.
 func TestMovedTicketsKeepTheirOrder(t *testing.T) {
 	l := New(Options{})
 	a, b, c, d := join(t, l, "a"), join(t, l, "b"), join(t, l, "b"), join(t, l, "a")
-	want(t, "at first", signalled(a, b, c, d), "xx..")
+	want(t, "at first", listSignaled(a, b, c, d), "xx..")
 	c.Move(place("a", 100))
-	want(t, "c stands between a and d", signalled(a, b, c, d), "....")
+	want(t, "c stands between a and d", listSignaled(a, b, c, d), "....")
 	a.Leave()
-	want(t, "a has left", signalled(c, d), "x.")
+	want(t, "a has left", listSignaled(c, d), "x.")
 	c.Move(place("a", 100))
-	want(t, "c stays", signalled(c, d), "x.")
+	want(t, "c stays", listSignaled(c, d), "x.")
 	c.Move(place("b", 100))
-	want(t, "c is behind b again", signalled(b, c, d), "..x")
+	want(t, "c is behind b again", listSignaled(b, c, d), "..x")
 	if at := c.Behind(places("xba")); at != 1 {
 		t.Errorf("c is behind b: %d", at)
 	}
 	b.Move(place("a", 100))
-	want(t, "b is ahead of d", signalled(b, c, d), "xx.")
+	want(t, "b is ahead of d", listSignaled(b, c, d), "xx.")
 	if d.Behind(places("a")) != 0 || b.Behind(places("ab")) != -1 || c.Behind(places("bx")) != -1 {
 		t.Error("d has been overtaken, and nobody came before b")
 	}
 	b.Leave()
-	want(t, "d is the first again", signalled(d), "x")
+	want(t, "d is the first again", listSignaled(d), "x")
 }
 
 func TestFull(t *testing.T) {
@@ -209,7 +209,7 @@ func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 		for i, ticket := range s.tickets {
 			lines[s.keys[i]] = true
 			first := s.first(s.keys[i]) == i
-			if s.signalled[i] = first && (signalled(ticket) == "x" || s.signalled[i]); first && !s.signalled[i] {
+			if s.signalled[i] = first && (listSignaled(ticket) == "x" || s.signalled[i]); first && !s.signalled[i] {
 				t.Fatalf("step %d: ticket %d is the first of %s and was not told", step, i, s.keys[i])
 			}
 			before := slices.IndexFunc([]byte(keys), func(key byte) bool { at := s.first(string(key)); return at >= 0 && at < i })

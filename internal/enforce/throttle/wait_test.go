@@ -61,7 +61,7 @@ func (*asking) Now() counter.Micros          { return micros(time.Since(time.Tim
 // withFront runs a story with a front of two rules: one request per second, for which requests
 // wait, and two per hour for /hard.
 func withFront(t *testing.T, story func(*front)) {
-	withFrontOf(t, story, waiting(t, "slow", "1/1s fixed_window", 2*counter.Second, 2),
+	withFrontOf(t, story, throttleRule(t, "slow", "1/1s fixed_window", 2*counter.Second, 2),
 		policy.Rule{Name: "hard", Match: policy.Match{Path: []string{"/hard"}}, Limits: limits(t, "1/1h fixed_window")})
 }
 
@@ -92,8 +92,8 @@ func limits(t *testing.T, text string) []counter.Limit {
 	return []counter.Limit{l}
 }
 
-// The function waiting returns a throttle rule.
-func waiting(t *testing.T, name, limit string, most counter.Micros, waiters int) policy.Rule {
+// The function throttleRule returns a throttle rule.
+func throttleRule(t *testing.T, name, limit string, most counter.Micros, waiters int) policy.Rule {
 	t.Helper()
 	return policy.Rule{Name: name, Limits: limits(t, limit), Action: policy.ActionThrottle,
 		Throttle: &policy.Throttle{MaxDelay: most, MaxWaiting: waiters}}
@@ -195,7 +195,7 @@ func TestUnansweredLookupsAreNotAdmitted(t *testing.T) {
 				t.Fatalf("request %d is admitted after %v", n, at)
 			}
 		}
-	}, waiting(t, "slow", "1/1s fixed_window", counter.Minute, 50))
+	}, throttleRule(t, "slow", "1/1s fixed_window", counter.Minute, 50))
 }
 
 // TestDisconnectedClientsLeaveTheQueue: a client that disconnects leaves the queue and takes no
@@ -257,6 +257,6 @@ func TestTheTurnsOfShardsAreNotLost(t *testing.T) {
 					f.t.Fatalf("%s: after %d requests: %+v", end, n, d)
 				}
 			}
-		}, all, waiting(t, "slow", "1/1s fixed_window", 2*counter.Second, 2))
+		}, all, throttleRule(t, "slow", "1/1s fixed_window", 2*counter.Second, 2))
 	}
 }

@@ -33,7 +33,7 @@ func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
 func (s *sink) WriteHeader(int)             {}
 
 // The function calling returns a function that makes one call of n questions, without a network.
-func calling(tb testing.TB, h *bridged, n int) func() {
+func calling(tb testing.TB, h *testBridge, n int) func() {
 	items := make([]wire.Item, n)
 	for i := range items {
 		items[i] = h.question("/api/x", fmt.Sprintf("192.0.2.%d", i%250))
@@ -58,9 +58,9 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// The function alone returns a function that decides one request with only core and
+// The function decideAlone returns a function that decides one request with only core and
 // the store.
-func alone(tb testing.TB, h *bridged) func() {
+func decideAlone(tb testing.TB, h *testBridge) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()
 	item := h.question("/api/x", "192.0.2.1")
@@ -79,7 +79,7 @@ func alone(tb testing.TB, h *bridged) func() {
 func BenchmarkCall(b *testing.B) {
 	h := open(b, shelf, nil)
 	b.Run("core alone", func(b *testing.B) {
-		one := alone(b, h)
+		one := decideAlone(b, h)
 		b.ReportAllocs()
 		for b.Loop() {
 			one()

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function trying opens a bridge with the policy shop and a candidate.
-func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
+// The function openWithCandidate opens a bridge with the policy shop and a candidate.
+func openWithCandidate(t *testing.T, candidate string, change func(*Options)) *testBridge {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
 	if err := os.WriteFile(file, []byte(candidate), 0o600); err != nil {
@@ -29,8 +29,8 @@ func trying(t *testing.T, candidate string, change func(*Options)) *bridged {
 	})
 }
 
-// The method tried waits until a number of trials have ended with the given decisions.
-func (h *bridged) tried(present, candidate string, want int) {
+// The method awaitTrials waits until a number of trials have ended with the given decisions.
+func (h *testBridge) awaitTrials(present, candidate string, want int) {
 	h.t.Helper()
 	series := fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="shop.shadow",present=%q}`, candidate, present)
 	eventually.Until(h.t, 10*time.Second, fmt.Sprintf("%s is %d", series, want), func() bool { return h.counted(series) == want })
@@ -39,7 +39,7 @@ func (h *bridged) tried(present, candidate string, want int) {
 // TestACandidateChangesNoAnswer: the answers are those of the policy in force, and the metrics show
 // the decisions of the candidate, for requests from a filter and in JSON.
 func TestACandidateChangesNoAnswer(t *testing.T) {
-	h := trying(t, `rules:
+	h := openWithCandidate(t, `rules:
   - { name: api, match: { path: /api/* }, limit: 1/1h fixed_window }
   - { name: more, match: { path: /other }, action: block }
 `, nil)
@@ -54,10 +54,10 @@ func TestACandidateChangesNoAnswer(t *testing.T) {
 	if w := h.post([]byte(`{"path":"/other","ip":"192.0.2.1"}`), "application/json"); w.Code != 200 || !strings.Contains(w.Body.String(), `"none"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	h.tried("admitted", "admitted", 1)
-	h.tried("admitted", "refused", 3)
-	h.tried("refused", "refused", 1)
-	if got := h.used("/api/x", "192.0.2.1"); got != 2 {
+	h.awaitTrials("admitted", "admitted", 1)
+	h.awaitTrials("admitted", "refused", 3)
+	h.awaitTrials("refused", "refused", 1)
+	if got := h.readUsed("/api/x", "192.0.2.1"); got != 2 {
 		t.Errorf("%d units of the policy in force are used, want 2", got)
 	}
 }
@@ -65,31 +65,31 @@ func TestACandidateChangesNoAnswer(t *testing.T) {
 // TestACandidateChargesByTheReportedResponse: a trial waits for the response that the filter
 // reports. Values that the filter was not asked for are unknown.
 func TestACandidateChargesByTheReportedResponse(t *testing.T) {
-	h := trying(t, `rules:
+	h := openWithCandidate(t, `rules:
   - { name: ai, match: { path: /ai }, limit: 30/1h fixed_window, cost_after: { json: usage.total, estimate: 10, max: 50 } }
   - { name: other, match: { path: /api/* }, limit: 5/1h, count_if: { status: [401] } }
 `, nil)
 	first, second := h.admitted(), h.admitted()
-	h.ask(settling(first, "25"))
-	h.tried("admitted", "admitted", 1)
-	h.ask(settling(second, "5")) // 25 units are used, and the estimate is 10
-	h.tried("admitted", "refused", 1)
+	h.ask(settlementItem(first, "25"))
+	h.awaitTrials("admitted", "admitted", 1)
+	h.ask(settlementItem(second, "5")) // 25 units are used, and the estimate is 10
+	h.awaitTrials("admitted", "refused", 1)
 	h.ask(h.question("/api/x", "192.0.2.1")) // the filter will not report this response
-	h.tried("admitted", "untried", 1)
+	h.awaitTrials("admitted", "untried", 1)
 }
 
 // TestACandidateThatReadsMore: filters send only what the policy in force reads, so requests of a
 // candidate that reads more are untried. The log reports this once.
 func TestACandidateThatReadsMore(t *testing.T) {
 	var log eventually.Journal
-	h := trying(t, "rules: [{ name: api, match: { header: { X-Beta: \"1\" } }, limit: 1/1h }]\n", func(o *Options) { o.Logger = log.Logger() })
+	h := openWithCandidate(t, "rules: [{ name: api, match: { header: { X-Beta: \"1\" } }, limit: 1/1h }]\n", func(o *Options) { o.Logger = log.Logger() })
 	h.ask(h.question("/api/x", "192.0.2.1"), h.question("/api/x", "192.0.2.1"))
-	h.tried("admitted", "untried", 2)
+	h.awaitTrials("admitted", "untried", 2)
 	if n := strings.Count(log.String(), "header X-Beta"); n != 1 {
 		t.Errorf("%d lines name the header, want 1:\n%s", n, log.String())
 	}
 	h.post([]byte(`{"path":"/api/x","ip":"192.0.2.2","headers":{"X-Beta":"1"}}`), "application/json")
-	h.tried("admitted", "admitted", 1)
+	h.awaitTrials("admitted", "admitted", 1)
 }
 
 // TestALargeRequestIsNotKept tests that the memory of trials is bounded.
@@ -107,7 +107,7 @@ func TestALargeRequestIsNotKept(t *testing.T) {
 // TestAWrongCandidateIsRejected: a wrong candidate is rejected at the start, and by an edit, which
 // leaves the previous candidate unchanged.
 func TestAWrongCandidateIsRejected(t *testing.T) {
-	h := trying(t, "rules: [{ name: api, limit: 1/1h }]\n", nil)
+	h := openWithCandidate(t, "rules: [{ name: api, limit: 1/1h }]\n", nil)
 	file := h.b.options.ShadowPolicyFile
 	if err := os.WriteFile(file, []byte("rules: [{ name: api, limit: 1/hour }]\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -121,5 +121,5 @@ func TestAWrongCandidateIsRejected(t *testing.T) {
 		t.Errorf("the start: %v", err)
 	}
 	h.ask(h.question("/api/x", "192.0.2.1"))
-	h.tried("admitted", "admitted", 1)
+	h.awaitTrials("admitted", "admitted", 1)
 }

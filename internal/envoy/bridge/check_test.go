@@ -123,7 +123,7 @@ func TestBadCalls(t *testing.T) {
 			t.Errorf("%s: status %d, want %d: %s", name, w.Code, c.want, w.Body)
 		}
 	}
-	if n := h.used("/api/x", "192.0.2.1"); n != 2 {
+	if n := h.readUsed("/api/x", "192.0.2.1"); n != 2 {
 		t.Errorf("%d used", n)
 	}
 }
@@ -194,7 +194,7 @@ func TestTooManyQuestions(t *testing.T) {
 	h := open(t, shop, nil)
 	receipt := h.admitted()
 	h.b.asking.Store(questionsMax - 1)
-	if a := h.ask(h.question("/api/x", "192.0.2.1"), settling(receipt, "3")); a[0].Status != wire.StatusBusy || a[1].Status != wire.StatusOK {
+	if a := h.ask(h.question("/api/x", "192.0.2.1"), settlementItem(receipt, "3")); a[0].Status != wire.StatusBusy || a[1].Status != wire.StatusOK {
 		t.Error(a)
 	}
 	if a := h.ask(h.question("/api/x", "192.0.2.1")); a[0].Status != wire.StatusOK || h.b.asking.Load() != questionsMax-1 {
@@ -368,7 +368,7 @@ func TestMetrics(t *testing.T) {
 // TestWaiting: requests are answered when they are admitted, in the order of arrival. A request
 // waits only if it must, and waiting requests do not count towards CallsMax.
 func TestWaiting(t *testing.T) {
-	still(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		ask := h.question("/slow", "192.0.2.1")
 		wait := ask
 		wait.Kind = wire.KindWait
@@ -408,7 +408,7 @@ func TestWaiting(t *testing.T) {
 // TestWaitsThatEnd: a caller that leaves frees its place, and a stopping bridge ends all
 // waits.
 func TestWaitsThatEnd(t *testing.T) {
-	still(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		wait := h.question("/slow", "192.0.2.1")
 		wait.Kind = wire.KindWait
 		h.ask(wait)

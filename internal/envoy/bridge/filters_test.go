@@ -24,7 +24,7 @@ import (
 // The type world is a simulation of workers of several Envoys and a bridge, in simulated time.
 // Events run in order of time.
 type world struct {
-	*bridged
+	*testBridge
 	random  *rand.Rand
 	events  schedule
 	loss    float64          // the fraction of calls that are lost, in either direction
@@ -211,8 +211,8 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
-// The method load sends requests to a worker for a while, at a varying rate.
-func (w *world) load(k *worker, most int, span time.Duration) {
+// The method runLoad sends requests to a worker for a while, at a varying rate.
+func (w *world) runLoad(k *worker, most int, span time.Duration) {
 	end := time.Now().Add(span)
 	var send func()
 	rate, until := 0, time.Now()
@@ -245,7 +245,7 @@ func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell(&world{bridged: open(t, text, func(o *Options) { o.PolicyFile, o.Policy = "", d }), random: rand.New(rand.NewPCG(seed, 1))})
+		tell(&world{testBridge: open(t, text, func(o *Options) { o.PolicyFile, o.Policy = "", d }), random: rand.New(rand.NewPCG(seed, 1))})
 	})
 }
 
@@ -263,7 +263,7 @@ func TestFiltersAreNeverOver(t *testing.T) {
 					for range 4 {
 						k := w.newWorker()
 						w.run(5 * time.Millisecond)
-						w.load(k, 400, 8*time.Second)
+						w.runLoad(k, 400, 8*time.Second)
 						if loss > 0 {
 							w.in(time.Duration(1+w.random.IntN(8))*time.Second, func() { k.dead = true })
 						}
@@ -271,7 +271,7 @@ func TestFiltersAreNeverOver(t *testing.T) {
 					w.run(9 * time.Second)
 					t.Logf("%d admitted, %d refused, %d by on_error; %d without a call", len(w.used), w.refused, w.broken, w.aside)
 					if algorithm == "token_bucket" {
-						w.inEverySpan(limit)
+						w.checkSpans(limit)
 					} else {
 						w.inEveryWindow(limit)
 					}
@@ -293,7 +293,7 @@ func (w *world) inEveryWindow(limit int) {
 	}
 }
 
-func (w *world) inEverySpan(limit int) {
+func (w *world) checkSpans(limit int) {
 	slices.Sort(w.used)
 	// These are the units left in a bucket, in millionths, if requests count at their admission.
 	tokens, before := limit*1e6, counter.Micros(0)
@@ -314,10 +314,10 @@ func TestUnitsOfFiltersComeBack(t *testing.T) {
 		for range 3 {
 			k := w.newWorker()
 			w.run(5 * time.Millisecond)
-			w.load(k, 600, 3*time.Second)
+			w.runLoad(k, 600, 3*time.Second)
 		}
 		w.run(5 * time.Second)
-		if used := w.bridged.used("/hot", "192.0.2.1"); used != int64(len(w.used)) || w.aside*2 < len(w.used) {
+		if used := w.testBridge.readUsed("/hot", "192.0.2.1"); used != int64(len(w.used)) || w.aside*2 < len(w.used) {
 			t.Errorf("%d units are used, and %d requests were admitted, %d without a call", used, len(w.used), w.aside)
 		}
 	})
@@ -331,7 +331,7 @@ func TestUnitsOfFiltersAreInherited(t *testing.T) {
 		k := w.newWorker()
 		for range 12 {
 			w.run(5 * time.Millisecond)
-			w.load(k, 600, 300*time.Millisecond)
+			w.runLoad(k, 600, 300*time.Millisecond)
 			w.run(330 * time.Millisecond) // at this point the last calls are answered
 			next, held := w.newWorker(), k.held
 			k.f.End()
@@ -348,7 +348,7 @@ func TestUnitsOfFiltersAreInherited(t *testing.T) {
 			k = next
 		}
 		w.run(5 * time.Second)
-		if used := w.bridged.used("/hot", "192.0.2.1"); used != int64(len(w.used)) || inherited < 3 || k.held != 0 {
+		if used := w.testBridge.readUsed("/hot", "192.0.2.1"); used != int64(len(w.used)) || inherited < 3 || k.held != 0 {
 			t.Errorf("%d units are used, and %d requests were admitted; %d times something was inherited, %d are still in hand", used, len(w.used), inherited, k.held)
 		}
 	})

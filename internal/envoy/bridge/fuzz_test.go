@@ -12,7 +12,7 @@ import (
 // FuzzCheck: every call is answered, with one answer for each item or with an error status.
 func FuzzCheck(f *testing.F) {
 	h := open(f, shop, nil)
-	whole := h.call(h.question("/api/x", "192.0.2.1"), h.question("/ai", "2001:db8::1"), settling(h.admitted(), "3"))
+	whole := h.call(h.question("/api/x", "192.0.2.1"), h.question("/ai", "2001:db8::1"), settlementItem(h.admitted(), "3"))
 	f.Add(whole, true)
 	f.Add(whole[:40], true)
 	f.Add(h.call(), true)

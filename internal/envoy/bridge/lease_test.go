@@ -29,7 +29,7 @@ rules:
 `
 
 // The method wanting returns a question that asks for leased units for its first check.
-func (h *bridged) wanting(kind wire.Kind, path string, change func(*wire.Units)) wire.Item {
+func (h *testBridge) wanting(kind wire.Kind, path string, change func(*wire.Units)) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Kind = kind
 	u := wire.Units{Counter: h.counter(path, 0), Cost: 1, Max: 11, ShareMille: 500, Age: 250 * counter.Millisecond}
@@ -44,7 +44,7 @@ func (h *bridged) wanting(kind wire.Kind, path string, change func(*wire.Units))
 }
 
 // counter is the filter's view of a check's counter.
-func (h *bridged) counter(path string, check int) uint64 {
+func (h *testBridge) counter(path string, check int) uint64 {
 	var plan core.Plan
 	item := h.question(path, "192.0.2.1")
 	e := h.b.policy.Current()
@@ -52,14 +52,14 @@ func (h *bridged) counter(path string, check int) uint64 {
 	return wire.CounterOf(&plan.Checks()[check])
 }
 
-func returning(token string, units int64) wire.Item {
+func returnItem(token string, units int64) wire.Item {
 	return wire.Item{Kind: wire.KindRefund, Refund: wire.Refund{Token: token, Units: units}}
 }
 
 // The method back waits until the given number of units of the limit of /hot is used.
-func (h *bridged) back(want int64) {
+func (h *testBridge) back(want int64) {
 	h.t.Helper()
-	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.used("/hot", "192.0.2.1") == want })
+	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.readUsed("/hot", "192.0.2.1") == want })
 }
 
 // TestUnitsInAdvance: units are leased with a request, without one, and for waiting requests. Each
@@ -72,35 +72,35 @@ func TestUnitsInAdvance(t *testing.T) {
 			t.Fatalf("answer %d: %+v", i, a[i])
 		}
 	}
-	if a[0].Results[0].Granted != 1 || a[1].Results[0].Granted != 11 || len(a[2].Leases) != 0 || h.used("/hot", "192.0.2.1") != 23 {
+	if a[0].Results[0].Granted != 1 || a[1].Results[0].Granted != 11 || len(a[2].Leases) != 0 || h.readUsed("/hot", "192.0.2.1") != 23 {
 		t.Fatalf("%+v", a)
 	}
 	more := h.ask(h.wanting(wire.KindLease, "/hot", func(u *wire.Units) { u.Cost, u.Max, u.Age = 5, 5, 0 }))[0]
-	if more.Results[0].Granted != 1 || more.Leases[0].Granted != 5 || h.used("/hot", "192.0.2.1") != 28 {
+	if more.Results[0].Granted != 1 || more.Leases[0].Granted != 5 || h.readUsed("/hot", "192.0.2.1") != 28 {
 		t.Fatalf("for those who wait: %+v", more)
 	}
 	first, second := a[0].Leases[0].Token, a[1].Leases[0].Token
-	for _, refused := range []wire.Item{returning(first, 11), returning(first, 0), returning(first, -1), returning("", 1),
-		returning(first[:20], 1), returning(h.admittedReceipt(), 1), settling(first, "0")} {
+	for _, refused := range []wire.Item{returnItem(first, 11), returnItem(first, 0), returnItem(first, -1), returnItem("", 1),
+		returnItem(first[:20], 1), returnItem(h.admittedReceipt(), 1), settlementItem(first, "0")} {
 		if got := h.ask(refused)[0]; got.Status != wire.StatusInvalid {
 			t.Errorf("%+v: %+v", refused, got)
 		}
 	}
-	if got := h.ask(returning(first, 10), returning(second, 4)); got[0].Status != wire.StatusOK || got[1].Status != wire.StatusOK {
+	if got := h.ask(returnItem(first, 10), returnItem(second, 4)); got[0].Status != wire.StatusOK || got[1].Status != wire.StatusOK {
 		t.Fatal(got)
 	}
 	h.back(28 - 14)
-	for _, again := range []wire.Item{returning(first, 1), returning(second, 1)} {
+	for _, again := range []wire.Item{returnItem(first, 1), returnItem(second, 1)} {
 		if got := h.ask(again)[0]; got.Status != wire.StatusInvalid {
 			t.Errorf("given back twice: %+v", got)
 		}
 	}
-	h.ask(returning(more.Leases[0].Token, 4))
+	h.ask(returnItem(more.Leases[0].Token, 4))
 	h.back(10)
 }
 
 // admittedReceipt is a receipt for the settlement of a response.
-func (h *bridged) admittedReceipt() string {
+func (h *testBridge) admittedReceipt() string {
 	h.t.Helper()
 	return h.ask(h.question("/refunds", "192.0.2.1"))[0].Receipt
 }
@@ -134,7 +134,7 @@ func TestWantsAreBounded(t *testing.T) {
 			t.Errorf("%+v: %+v", item, a)
 		}
 	}
-	if n := h.used("/hot", "192.0.2.1"); n != 0 {
+	if n := h.readUsed("/hot", "192.0.2.1"); n != 0 {
 		t.Errorf("%d units are charged by what was refused", n)
 	}
 }
@@ -146,7 +146,7 @@ func TestUnleasedLimitsChargeTheCostOnly(t *testing.T) {
 	for path, change := range map[string]func(*wire.Units){"/exact": nil, "/refunds": nil, "/hot": other,
 		"/both": func(u *wire.Units) { u.Check = 2 }} {
 		a := h.ask(h.wanting(wire.KindLease, path, change), h.wanting(wire.KindFetch, path, change))
-		if a[0].Status != wire.StatusOK || a[0].Results[0].Granted != 1 || len(a[0].Leases) != 0 || h.used(path, "192.0.2.1") != 1 {
+		if a[0].Status != wire.StatusOK || a[0].Results[0].Granted != 1 || len(a[0].Leases) != 0 || h.readUsed(path, "192.0.2.1") != 1 {
 			t.Errorf("%s: %+v", path, a[0])
 		}
 		if a[1].Status != wire.StatusUnknown || len(a[1].Leases) != 0 {
@@ -202,7 +202,7 @@ func TestNothingIsGrantedWithoutTheStore(t *testing.T) {
 		}
 	}
 	item := h.question("/local", "192.0.2.1")
-	if got := h.usedIn(memory, "/local", "192.0.2.1"); got != 1 {
+	if got := h.readUsedIn(memory, "/local", "192.0.2.1"); got != 1 {
 		t.Errorf("%d of the share of %s are used", got, item.Ask.Path)
 	}
 }
@@ -238,15 +238,15 @@ func TestAnyBridgeRedeemsReceipts(t *testing.T) {
 	first, second := open(t, leased, shared), open(t, leased, shared)
 	second.b.enforcer, second.store = first.b.enforcer, first.store
 	second.b.settling = first.b.settling
-	a := first.asked(first.wanting(wire.KindLease, "/hot", nil))[0]
-	for _, h := range []*bridged{second, first, second} {
-		h.asked(returning(a.Leases[0].Token, 6))
+	a := first.askWithToken(first.wanting(wire.KindLease, "/hot", nil))[0]
+	for _, h := range []*testBridge{second, first, second} {
+		h.askWithToken(returnItem(a.Leases[0].Token, 6))
 	}
 	ended := func() int {
 		return first.counted(`penstock_settlements_total{result="settled"}`) + first.counted(`penstock_settlements_total{result="redeemed"}`)
 	}
 	eventually.Until(t, 10*time.Second, "both are ended", func() bool { return ended() == 2 })
-	if used := first.used("/hot", "192.0.2.1"); used != 5 {
+	if used := first.readUsed("/hot", "192.0.2.1"); used != 5 {
 		t.Errorf("%d used, want 5: eleven were taken and six are back, once", used)
 	}
 }
@@ -255,7 +255,7 @@ func TestAnyBridgeRedeemsReceipts(t *testing.T) {
 func TestLeasedUnitsAreCounted(t *testing.T) {
 	h := open(t, leased, nil)
 	a := h.ask(h.wanting(wire.KindLease, "/hot", nil))[0]
-	h.ask(returning(a.Leases[0].Token, 3))
+	h.ask(returnItem(a.Leases[0].Token, 3))
 	if got := []int{h.counted("penstock_bridge_leased_units_total"), h.counted("penstock_bridge_returned_units_total")}; !slices.Equal(got, []int{10, 3}) {
 		t.Errorf("%v", got)
 	}

@@ -18,8 +18,8 @@ const (
 	adminToken  = "fedcba9876543210"
 )
 
-// The function asks sends a request with a token, "" for none.
-func asks(handler http.Handler, method, path, token string) *httptest.ResponseRecorder {
+// The function sendRequest sends a request with a token, "" for none.
+func sendRequest(handler http.Handler, method, path, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -55,7 +55,7 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 	} {
 		for _, route := range operator.Routes() {
 			path := operator.Prefix + route.Name
-			w := asks(c.on, route.Method, path, c.token)
+			w := sendRequest(c.on, route.Method, path, c.token)
 			// If the route is reached, its own answer is returned, such as 400 for a missing
 			// parameter.
 			reached := w.Code != 401 && !strings.Contains(w.Body.String(), "operators are not served here")
@@ -65,10 +65,10 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/v1/policy", "/metrics"} {
-		if w := asks(both.b.Handler(), "GET", path, adminToken); w.Code != 401 {
+		if w := sendRequest(both.b.Handler(), "GET", path, adminToken); w.Code != 401 {
 			t.Errorf("%s with the token of operators: %d", path, w.Code)
 		}
-		if w := asks(both.b.AdminHandler(), "GET", path, adminToken); w.Code != 404 {
+		if w := sendRequest(both.b.AdminHandler(), "GET", path, adminToken); w.Code != 404 {
 			t.Errorf("%s at the listener of operators: %d", path, w.Code)
 		}
 	}
@@ -77,12 +77,12 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 // TestOperatorsSeeAndResetWhatTheBridgeCharges: the routes show the charges that filters caused,
 // and the clients that were denied.
 func TestOperatorsSeeAndResetWhatTheBridgeCharges(t *testing.T) {
-	still(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		for range 3 {
 			h.ask(h.question("/api/x", "192.0.2.7"))
 		}
 		tell := func(method, path string) string {
-			w := asks(h.b.AdminHandler(), method, operator.Prefix+path, "")
+			w := sendRequest(h.b.AdminHandler(), method, operator.Prefix+path, "")
 			if w.Code != 200 {
 				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 			}
@@ -97,7 +97,7 @@ func TestOperatorsSeeAndResetWhatTheBridgeCharges(t *testing.T) {
 			t.Errorf("top: %s", top)
 		}
 		tell("POST", "reset?client=ip:192.0.2.7")
-		if used := h.used("/api/x", "192.0.2.7"); used != 0 {
+		if used := h.readUsed("/api/x", "192.0.2.7"); used != 0 {
 			t.Errorf("after a reset, %d are used", used)
 		}
 		if rules := tell("POST", "reload"); !strings.Contains(rules, fmt.Sprintf(`"version":%q`, h.b.policy.Current().ID)) {

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/status"
 )
 
-// The function looks sends a request for a client's own limits; fields are names and values in
-// turn.
-func looks(handler http.Handler, fields ...string) (int, status.Answer, string) {
+// The function lookUpLimits sends a request for a client's own limits; fields are names and values
+// in turn.
+func lookUpLimits(handler http.Handler, fields ...string) (int, status.Answer, string) {
 	r := httptest.NewRequest(http.MethodGet, StatusPath, nil)
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
@@ -33,16 +33,16 @@ func looks(handler http.Handler, fields ...string) (int, status.Answer, string) 
 // TestClientsSeeTheirOwnLimits: the answer is about the same client as a check of that request, and
 // nothing is charged.
 func TestClientsSeeTheirOwnLimits(t *testing.T) {
-	still(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		h.ask(h.question("/api/x", "192.0.2.7"))
 		handler := h.b.Handler()
 		for range 3 {
-			code, answer, text := looks(handler, statusPeerField, "192.0.2.7:4711", "Origin", "https://shop.example", "Sec-Fetch-Site", "same-origin")
+			code, answer, text := lookUpLimits(handler, statusPeerField, "192.0.2.7:4711", "Origin", "https://shop.example", "Sec-Fetch-Site", "same-origin")
 			if code != 200 || answer.Identity != "ip" || answer.Client != "192.0.2.7" || len(answer.Limits) == 0 || answer.Limits[0].Remaining != 1 {
 				t.Fatalf("%d %s", code, text)
 			}
 		}
-		if used := h.used("/api/x", "192.0.2.7"); used != 1 {
+		if used := h.readUsed("/api/x", "192.0.2.7"); used != 1 {
 			t.Errorf("%d are used, after one request", used)
 		}
 	})
@@ -58,7 +58,7 @@ func TestStatusIsForEnvoy(t *testing.T) {
 	const peer = "192.0.2.7:4711"
 	for _, c := range []struct {
 		name   string
-		on     *bridged
+		on     *testBridge
 		fields []string
 		code   int
 		says   string
@@ -75,7 +75,7 @@ func TestStatusIsForEnvoy(t *testing.T) {
 		{"a Unix socket", bare, []string{statusPeerField, "/run/envoy.sock"}, 200, `"limits":[`},
 		{"garbage", bare, []string{statusPeerField, strings.Repeat("\xff", 255), "X-Forwarded-For", strings.Repeat(",", 255)}, 200, `"limits":[`},
 	} {
-		if code, _, text := looks(c.on.b.Handler(), c.fields...); code != c.code || !strings.Contains(text, c.says) {
+		if code, _, text := lookUpLimits(c.on.b.Handler(), c.fields...); code != c.code || !strings.Contains(text, c.says) {
 			t.Errorf("%s: %d %s, want %d and %q", c.name, code, text, c.code, c.says)
 		}
 	}
@@ -103,10 +103,10 @@ func TestStatusIsForEnvoy(t *testing.T) {
 // TestStatusIsBounded: one address gets a bounded number of answers in a second, and does not
 // affect other addresses. If the store fails, the answer is an error.
 func TestStatusIsBounded(t *testing.T) {
-	still(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		handler := h.b.Handler()
 		ask := func(peer string) int {
-			code, _, _ := looks(handler, statusPeerField, peer)
+			code, _, _ := lookUpLimits(handler, statusPeerField, peer)
 			return code
 		}
 		for i := range status.EachMax + 5 {

@@ -18,7 +18,7 @@ var routes = []struct{ method, path, body string }{{"POST", "/v1/check", `{"path
 // TestNoPageInABrowserAsks: a page may send text to any port of its user's machine, and the browser
 // names the page's origin.
 func TestNoPageInABrowserAsks(t *testing.T) {
-	still(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		for field, values := range map[string][]string{"Origin": {"https://evil.example", "null", "http://localhost:8441"},
 			"Sec-Fetch-Site": {"cross-site", "same-site", "same-origin"}} {
 			for _, value := range values {
@@ -28,7 +28,7 @@ func TestNoPageInABrowserAsks(t *testing.T) {
 					r.Header.Set(field, value)
 					w := httptest.NewRecorder()
 					h.b.Handler().ServeHTTP(w, r)
-					if used := h.used("/api/x", "192.0.2.7"); w.Code != http.StatusForbidden || used != 0 {
+					if used := h.readUsed("/api/x", "192.0.2.7"); w.Code != http.StatusForbidden || used != 0 {
 						t.Errorf("%s with %s: %s: %d, %d used", route.path, field, value, w.Code, used)
 					}
 				}

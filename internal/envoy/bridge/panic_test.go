@@ -22,10 +22,10 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type explosive is a verifier that panics on every credential.
-type explosive struct{}
+// The type panickingVerifier is a verifier that panics on every credential.
+type panickingVerifier struct{}
 
-func (explosive) Verify(string) (*policy.Identity, policy.CredentialState) { panic("provoked") }
+func (panickingVerifier) Verify(string) (*policy.Identity, policy.CredentialState) { panic("provoked") }
 
 // TestAPanicFailsOneQuestion: a panic fails one question. The other questions of its call are
 // decided.
@@ -39,7 +39,7 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 		func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	v := h.b.policy.Current()
 	var err error
-	if v.Ruleset, err = v.Document.CompileWith([]policy.Verifier{explosive{}, nil}); err != nil {
+	if v.Ruleset, err = v.Document.CompileWith([]policy.Verifier{panickingVerifier{}, nil}); err != nil {
 		t.Fatal(err)
 	}
 	bad := h.question("/", "192.0.2.1")
@@ -63,13 +63,13 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 	}
 }
 
-// The type fused is a store that panics once, at the nth call after it was set.
-type fused struct {
+// The type fusedStore is a store that panics once, at the nth call after it was set.
+type fusedStore struct {
 	counter.Store
 	fuse atomic.Int64
 }
 
-func (f *fused) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (f *fusedStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if f.fuse.Add(-1) == 0 {
 		panic("provoked")
 	}
@@ -77,8 +77,8 @@ func (f *fused) Take(ctx context.Context, checks []counter.Check, results []coun
 }
 
 // fusedBridge is a bridge with the policy shop over a store that can panic, and its log.
-func fusedBridge(t *testing.T, change func(*Options)) (*bridged, *fused, *eventually.Journal) {
-	log, store := new(eventually.Journal), new(fused)
+func fusedBridge(t *testing.T, change func(*Options)) (*testBridge, *fusedStore, *eventually.Journal) {
+	log, store := new(eventually.Journal), new(fusedStore)
 	h := open(t, strings.Replace(shop, "1/100ms", "1/1s", 1), func(o *Options) {
 		store.Store, o.Logger = o.Store, log.Logger()
 		o.Store = store
@@ -113,12 +113,12 @@ func TestAPanicOfTheStore(t *testing.T) {
 		t.Errorf("%d calls and %d questions are under way", h.b.under.Load(), h.b.asking.Load())
 	}
 	first, second := h.admitted(), h.admitted()
-	h.settled(20)
+	h.awaitUsed(20)
 	store.fuse.Store(1)
-	h.ask(settling(first, "35"))
+	h.ask(settlementItem(first, "35"))
 	eventually.Until(t, 10*time.Second, "it has panicked", func() bool { return store.fuse.Load() < 1 })
-	h.ask(settling(second, "3"))
-	h.settled(13) // the reserved units of the first request stay charged
+	h.ask(settlementItem(second, "3"))
+	h.awaitUsed(13) // the reserved units of the first request stay charged
 	if text := log.String(); !strings.Contains(text, "provoked") || !strings.Contains(text, "panic_test.go") {
 		t.Errorf("the log does not say where: %s", text)
 	}

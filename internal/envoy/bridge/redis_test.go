@@ -49,31 +49,31 @@ func TestACallIsOnePipeline(t *testing.T) {
 // receipts. Reserved units are refunded once, whichever bridge gets the receipt, and however often.
 func TestAReceiptIsRedeemedOnceAtAll(t *testing.T) {
 	server := redistest.Start(t)
-	var bridges [2]*bridged
+	var bridges [2]*testBridge
 	for i := range bridges {
 		store := openRedis(t, server)
 		bridges[i] = open(t, shop, func(o *Options) { o.Store, o.Shared, o.Token = store, true, "0123456789abcdef" })
 	}
 	first, second := bridges[0], bridges[1]
-	used := func() int64 { return first.usedIn(first.b.options.Store, "/ai", "192.0.2.1") }
+	used := func() int64 { return first.readUsedIn(first.b.options.Store, "/ai", "192.0.2.1") }
 	const receipts = 5
 	var given [receipts]string
 	for i := range given {
-		given[i] = first.asked(first.question("/ai", "192.0.2.1"))[0].Receipt
+		given[i] = first.askWithToken(first.question("/ai", "192.0.2.1"))[0].Receipt
 	}
 	if got := used(); got != 10*receipts {
 		t.Fatalf("%d reserved", got)
 	}
 	for i, receipt := range given {
-		at := [2]*bridged{first, second}
+		at := [2]*testBridge{first, second}
 		if i%2 == 1 {
-			at = [2]*bridged{second, first}
+			at = [2]*testBridge{second, first}
 		}
-		if a := at[0].asked(settling(receipt, "9"))[0]; a.Status != wire.StatusOK {
+		if a := at[0].askWithToken(settlementItem(receipt, "9"))[0]; a.Status != wire.StatusOK {
 			t.Errorf("receipt %d: %+v", i, a)
 		}
-		at[1].asked(settling(receipt, "3"), settling(receipt, "3"))
-		at[0].asked(settling(receipt, "3"))
+		at[1].askWithToken(settlementItem(receipt, "3"), settlementItem(receipt, "3"))
+		at[0].askWithToken(settlementItem(receipt, "3"))
 	}
 	ends := func(result string) (n int) {
 		for _, h := range bridges {

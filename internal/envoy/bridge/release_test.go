@@ -19,7 +19,7 @@ func TestACallIsLetGoOf(t *testing.T) {
 	for i := range question.Ask.Headers {
 		question.Ask.Headers[i] = wire.Value{Text: "gold", Given: true}
 	}
-	c.body = h.call(question, settling("receipt", "3"))
+	c.body = h.call(question, settlementItem("receipt", "3"))
 	e, err := h.b.read(c)
 	if err != nil || !h.b.answer(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/check", nil), c, e) || c.questions[0].answer.Status != wire.StatusOK {
 		t.Fatal(err)

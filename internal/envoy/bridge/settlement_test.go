@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function settling returns a filter's report of a response with a cost.
-func settling(receipt, cost string) wire.Item {
+// The function settlementItem returns a filter's report of a response with a cost.
+func settlementItem(receipt, cost string) wire.Item {
 	s := wire.Settle{Receipt: receipt, Status: 200}
 	if cost != "" {
 		s.Numbers = []wire.Field{{Name: "usage.total", Text: cost}}
@@ -28,7 +28,7 @@ func settling(receipt, cost string) wire.Item {
 
 // The method admitted returns the receipt of a request to /ai. The request is charged 10 until its
 // cost is known.
-func (h *bridged) admitted() string {
+func (h *testBridge) admitted() string {
 	h.t.Helper()
 	a := h.ask(h.question("/ai", "192.0.2.1"))[0]
 	if a.Status != wire.StatusOK || a.Results[0].Denied || a.Receipt == "" {
@@ -37,10 +37,10 @@ func (h *bridged) admitted() string {
 	return a.Receipt
 }
 
-// The method settled waits until the given number of units is used.
-func (h *bridged) settled(want int64) {
+// The method awaitUsed waits until the given number of units is used.
+func (h *testBridge) awaitUsed(want int64) {
 	h.t.Helper()
-	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.used("/ai", "192.0.2.1") == want })
+	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.readUsed("/ai", "192.0.2.1") == want })
 }
 
 // TestSettlement: the cost is more, less, absurd, or missing. Each receipt is valid once, also
@@ -51,37 +51,37 @@ func TestSettlement(t *testing.T) {
 		t.Error("a receipt for what costs the same in the end")
 	}
 	first := h.admitted()
-	h.settled(10)
+	h.awaitUsed(10)
 	// A settlement is sent together with questions.
-	if a := h.ask(settling(first, "35"), h.question("/other", "192.0.2.1")); a[0].Status != wire.StatusOK || a[1].Status != wire.StatusOK {
+	if a := h.ask(settlementItem(first, "35"), h.question("/other", "192.0.2.1")); a[0].Status != wire.StatusOK || a[1].Status != wire.StatusOK {
 		t.Error(a)
 	}
-	h.settled(35)
+	h.awaitUsed(35)
 	for range 2 {
-		if a := h.ask(settling(first, "35")); a[0].Status != wire.StatusInvalid {
+		if a := h.ask(settlementItem(first, "35")); a[0].Status != wire.StatusInvalid {
 			t.Error("redeemed again:", a)
 		}
 	}
-	h.ask(settling(h.admitted(), "3"))
-	h.settled(38)
-	h.ask(settling(h.admitted(), "51")) // if it is more than max, the default is charged, which is the estimate
-	h.settled(48)
+	h.ask(settlementItem(h.admitted(), "3"))
+	h.awaitUsed(38)
+	h.ask(settlementItem(h.admitted(), "51")) // if it is more than max, the default is charged, which is the estimate
+	h.awaitUsed(48)
 	old := h.admitted()
-	h.settled(58)
+	h.awaitUsed(58)
 	h.write(strings.Replace(shop, "2/1h", "9/1h", 1))
 	if err := h.b.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	h.ask(settling(old, "1"))
-	h.settled(49)
+	h.ask(settlementItem(old, "1"))
+	h.awaitUsed(49)
 	alone := h.admitted()
-	item := settling(alone, "0")
+	item := settlementItem(alone, "0")
 	item.Settle.Status = 0 // without a response, the reserved units stay charged
 	if a := h.ask(item)[0]; a.Status != wire.StatusOK {
 		t.Error(a)
 	}
-	h.settled(59)
-	if a := h.ask(settling(alone, "0"))[0]; a.Status != wire.StatusInvalid {
+	h.awaitUsed(59)
+	if a := h.ask(settlementItem(alone, "0"))[0]; a.Status != wire.StatusInvalid {
 		t.Error("a receipt is good twice if nothing came of it:", a)
 	}
 	forgotten := h.admitted()
@@ -91,10 +91,10 @@ func TestSettlement(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a := h.ask(settling(forgotten, "1"))[0]; a.Status != wire.StatusUnknown {
+	if a := h.ask(settlementItem(forgotten, "1"))[0]; a.Status != wire.StatusUnknown {
 		t.Error("by a policy that nobody knows any more:", a)
 	}
-	h.settled(69)
+	h.awaitUsed(69)
 }
 
 // TestForgedReceipts: a change of any byte invalidates a receipt. Another bridge's receipt is valid
@@ -106,19 +106,19 @@ func TestForgedReceipts(t *testing.T) {
 		changed := []byte(receipt)
 		changed[i] ^= 1
 		for _, forged := range []string{string(changed), receipt[:i]} {
-			if a := h.ask(settling(forged, "1"))[0]; a.Status == wire.StatusOK {
+			if a := h.ask(settlementItem(forged, "1"))[0]; a.Status == wire.StatusOK {
 				t.Fatalf("changed at byte %d it is good", i)
 			}
 		}
 	}
-	if a := h.ask(settling(other.admitted(), "1"))[0]; a.Status != wire.StatusInvalid {
+	if a := h.ask(settlementItem(other.admitted(), "1"))[0]; a.Status != wire.StatusInvalid {
 		t.Error("another bridge's receipt is good:", a)
 	}
-	h.settled(10)
-	if a := h.ask(settling(receipt, "1"))[0]; a.Status != wire.StatusOK {
+	h.awaitUsed(10)
+	if a := h.ask(settlementItem(receipt, "1"))[0]; a.Status != wire.StatusOK {
 		t.Error("the true one is not good any more:", a)
 	}
-	h.settled(1)
+	h.awaitUsed(1)
 }
 
 // TestReceiptsExpire: receipts expire, end with a restart, and are valid at other bridges with the
@@ -178,27 +178,27 @@ func TestALateResponseIsCharged(t *testing.T) {
 		return h.b.sealer.seal(v.ID, &s, v.Ruleset, micros(time.Now())-receiptTTL)
 	}
 	for _, cost := range []string{"3", "10"} {
-		if a := h.ask(settling(expired(), cost))[0]; a.Status != wire.StatusInvalid {
+		if a := h.ask(settlementItem(expired(), cost))[0]; a.Status != wire.StatusInvalid {
 			t.Errorf("a cost of %s: %+v", cost, a)
 		}
 	}
-	if a := h.ask(settling(expired(), "35"))[0]; a.Status != wire.StatusOK {
+	if a := h.ask(settlementItem(expired(), "35"))[0]; a.Status != wire.StatusOK {
 		t.Error(a)
 	}
-	h.settled(35)
+	h.awaitUsed(35)
 }
 
 // TestRedeemed: each number of each process is redeemed once, and expired ones are forgotten. At
 // the bound, new segments are rejected and known ones still work.
 func TestRedeemed(t *testing.T) {
-	var r redeemed
+	var r redeemedReceipts
 	of := func(p byte, n uint64) receiptID { return receiptID{process{p}, n} }
 	for _, id := range []receiptID{of(1, 0), of(1, 1), of(2, 0), of(1, segmentReceipts), of(1, 1<<63)} {
 		if !r.redeem(id, 100, 0) || r.redeem(id, 100, 0) {
 			t.Errorf("%v", id)
 		}
 	}
-	r = redeemed{}
+	r = redeemedReceipts{}
 	for i := range uint64(segmentsMax) {
 		if !r.redeem(of(1, i*segmentReceipts), 100, 50) {
 			t.Fatalf("segment %d has no room", i)
@@ -222,10 +222,10 @@ func TestRedeemed(t *testing.T) {
 func TestSettlementsAreCounted(t *testing.T) {
 	h := open(t, shop, nil)
 	receipt := h.admitted()
-	h.ask(settling(receipt, ""), settling(receipt, "1"), settling("?", "1"))
+	h.ask(settlementItem(receipt, ""), settlementItem(receipt, "1"), settlementItem("?", "1"))
 	last := h.admitted()
 	h.b.settling.Stop(settle.Deadline)
-	if a := h.ask(settling(last, "1"))[0]; a.Status != wire.StatusBusy {
+	if a := h.ask(settlementItem(last, "1"))[0]; a.Status != wire.StatusBusy {
 		t.Error(a)
 	}
 	w := httptest.NewRecorder()

@@ -18,7 +18,7 @@ import (
 // cost is credited only by the bridge that admitted the request.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	server := redistest.Start(t)
-	open := func() (*bridged, *store.Store) {
+	open := func() (*testBridge, *store.Store) {
 		s, err := store.Open(store.Options{Redis: &redisstore.Options{URL: server.URL(), Timeout: 250 * time.Millisecond}})
 		if err != nil {
 			t.Fatal(err)
@@ -30,12 +30,12 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	}
 	h, s := open()
 	other, otherStore := open()
-	decided := func() bool { return !h.asked(h.question("/api/x", "192.0.2.9"))[0].Results[0].Local }
+	decided := func() bool { return !h.askWithToken(h.question("/api/x", "192.0.2.9"))[0].Results[0].Local }
 	eventually.Until(t, 10*time.Second, "redis decides", decided)
 	server.Pause()
 	eventually.Until(t, 10*time.Second, "redis is away", func() bool {
-		h.asked(h.question("/api/x", "192.0.2.9"))
-		other.asked(h.question("/api/x", "192.0.2.9"))
+		h.askWithToken(h.question("/api/x", "192.0.2.9"))
+		other.askWithToken(h.question("/api/x", "192.0.2.9"))
 		return s.Redis.Stats().Breaker != redisstore.BreakerClosed && otherStore.Redis.Stats().Breaker != redisstore.BreakerClosed
 	})
 	ends := func() int {
@@ -43,7 +43,7 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	}
 	admitted := func(peer, cost string) (n int) {
 		for range 20 {
-			a := h.asked(h.question("/ai", peer))[0]
+			a := h.askWithToken(h.question("/ai", peer))[0]
 			if a.Status != wire.StatusOK || !a.Results[0].Local {
 				t.Fatalf("%+v", a)
 			}
@@ -52,7 +52,7 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 			}
 			n++
 			was := ends()
-			if a := h.asked(settling(a.Receipt, cost))[0]; a.Status != wire.StatusOK {
+			if a := h.askWithToken(settlementItem(a.Receipt, cost))[0]; a.Status != wire.StatusOK {
 				t.Fatalf("%+v", a)
 			}
 			eventually.Until(t, 10*time.Second, "it is settled", func() bool { return ends() > was })
@@ -65,20 +65,20 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	if n := admitted("192.0.2.2", "1"); n != 20 {
 		t.Errorf("%d requests of 1 unit are admitted of 100", n)
 	}
-	foreign := h.asked(h.question("/ai", "192.0.2.3"))[0]
-	other.asked(h.question("/ai", "192.0.2.3"))
+	foreign := h.askWithToken(h.question("/ai", "192.0.2.3"))[0]
+	other.askWithToken(h.question("/ai", "192.0.2.3"))
 	server.Resume()
 	eventually.Until(t, 10*time.Second, "redis decides again", decided)
-	if a := other.asked(settling(foreign.Receipt, "1"))[0]; a.Status != wire.StatusOK {
+	if a := other.askWithToken(settlementItem(foreign.Receipt, "1"))[0]; a.Status != wire.StatusOK {
 		t.Errorf("%+v", a)
 	}
 	other.b.settling.Stop(time.Minute)
 	eventually.Until(t, 10*time.Second, "redis decides for the other bridge", func() bool {
-		return !other.asked(h.question("/api/x", "192.0.2.9"))[0].Results[0].Local
+		return !other.askWithToken(h.question("/api/x", "192.0.2.9"))[0].Results[0].Local
 	})
-	other.asked(h.question("/ai", "192.0.2.3"))
+	other.askWithToken(h.question("/ai", "192.0.2.3"))
 	for peer, want := range map[string]int64{"192.0.2.1": 0, "192.0.2.2": 100 - 20 - 10, "192.0.2.3": 100 - 4*10} {
-		a := h.asked(h.question("/ai", peer))[0]
+		a := h.askWithToken(h.question("/ai", peer))[0]
 		if a.Status != wire.StatusOK || a.Results[0].Local || a.Results[0].Remaining != want || a.Results[0].Denied != (want == 0) {
 			t.Errorf("%s: want %d left: %+v", peer, want, a)
 		}

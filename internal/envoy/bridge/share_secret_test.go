@@ -20,7 +20,7 @@ import (
 // TestBridgesShareTheirSecret: bridges over one Redis without a token redeem each other's receipts.
 func TestBridgesShareTheirSecret(t *testing.T) {
 	server := redistest.Start(t)
-	var bridges [2]*bridged
+	var bridges [2]*testBridge
 	for i := range bridges {
 		store := openRedis(t, server)
 		bridges[i] = open(t, shop, func(o *Options) {
@@ -31,10 +31,10 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "the secret is shared", func() bool {
 		return first.b.sealer.secret() == second.b.sealer.secret()
 	})
-	receipt := first.asked(first.question("/ai", "192.0.2.1"))[0].Receipt
+	receipt := first.askWithToken(first.question("/ai", "192.0.2.1"))[0].Receipt
 	// the second bridge gets a receipt that has already been redeemed
-	for _, h := range []*bridged{second, first} {
-		if a := h.asked(settling(receipt, "3"))[0]; a.Status != wire.StatusOK {
+	for _, h := range []*testBridge{second, first} {
+		if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != wire.StatusOK {
 			t.Fatalf("a receipt of the first bridge: %+v", a)
 		}
 	}
@@ -45,7 +45,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 		}
 		return ends("settled") == 1 && ends("redeemed") == 1 // this is the secret of the bridge that came first
 	})
-	if used := first.usedIn(first.b.options.Store, "/ai", "192.0.2.1"); used != 3 {
+	if used := first.readUsedIn(first.b.options.Store, "/ai", "192.0.2.1"); used != 3 {
 		t.Errorf("%d are used, want 3", used)
 	}
 }
@@ -76,13 +76,13 @@ func TestSharingASecret(t *testing.T) {
 			o.PolicyFile, o.Policy, o.Shared, o.ShareSecret, o.Logger = "", d, true, share, log.Logger()
 		}
 		first, second := open(t, shop, options), open(t, shop, options)
-		redeems := func(what string, receipt string, h *bridged, want wire.Status) {
+		redeems := func(what string, receipt string, h *testBridge, want wire.Status) {
 			t.Helper()
-			if a := h.asked(settling(receipt, "3"))[0]; a.Status != want {
+			if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != want {
 				t.Errorf("%s: status %d, want %d", what, a.Status, want)
 			}
 		}
-		given := func(h *bridged) string { return h.asked(h.question("/ai", "192.0.2.1"))[0].Receipt }
+		given := func(h *testBridge) string { return h.askWithToken(h.question("/ai", "192.0.2.1"))[0].Receipt }
 		put := func(secret string) {
 			held.Store(&secret)
 			time.Sleep(secretEvery + 2*secretRetry)
@@ -90,7 +90,7 @@ func TestSharingASecret(t *testing.T) {
 		time.Sleep(10 * secretRetry)
 		redeems("another's while the store is away", given(first), second, wire.StatusInvalid)
 		redeems("its own while the store is away", given(first), first, wire.StatusOK)
-		old := map[*bridged][]string{first: {given(first), given(first)}, second: {given(second), given(second)}}
+		old := map[*testBridge][]string{first: {given(first), given(first)}, second: {given(second), given(second)}}
 		own := first.b.sealer.secret()
 		if strings.Count(log.String(), "cannot be shared") != 2 {
 			t.Errorf("it is not logged once by each:\n%s", log)

@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The function shadowed returns options of a bridge with a candidate, whose metrics are in a
+// The function shadowOptions returns options of a bridge with a candidate, whose metrics are in a
 // separate registry. The candidate has so many rules that loading it takes longer than anything
 // else in these tests.
-func shadowed(t *testing.T) (o Options, registry *prometheus.Registry) {
+func shadowOptions(t *testing.T) (o Options, registry *prometheus.Registry) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -45,8 +45,8 @@ func shadowed(t *testing.T) (o Options, registry *prometheus.Registry) {
 	return o, registry
 }
 
-// The function shown returns the number of policies that the metrics show.
-func shown(t *testing.T, registry *prometheus.Registry) (n int) {
+// The function countPolicies returns the number of policies that the metrics show.
+func countPolicies(t *testing.T, registry *prometheus.Registry) (n int) {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -63,18 +63,18 @@ func shown(t *testing.T, registry *prometheus.Registry) (n int) {
 // TestPoliciesAreShownWhileTheBridgeIsOpen: the metrics show no policy of a bridge that has closed,
 // or whose candidate is rejected.
 func TestPoliciesAreShownWhileTheBridgeIsOpen(t *testing.T) {
-	o, registry := shadowed(t)
+	o, registry := shadowOptions(t)
 	b, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := shown(t, registry); n != 2 {
+	if n := countPolicies(t, registry); n != 2 {
 		t.Errorf("the metrics show %d policies, want 2", n)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := shown(t, registry); n != 0 {
+	if n := countPolicies(t, registry); n != 0 {
 		t.Errorf("the metrics show %d policies of a bridge that has closed", n)
 	}
 	if err := os.WriteFile(o.ShadowPolicyFile, []byte("rules: nonsense\n"), 0o600); err != nil {
@@ -83,7 +83,7 @@ func TestPoliciesAreShownWhileTheBridgeIsOpen(t *testing.T) {
 	if b, err := New(o); err == nil {
 		t.Errorf("the candidate is accepted; the bridge closes with %v", b.Close())
 	}
-	if n := shown(t, registry); n != 0 {
+	if n := countPolicies(t, registry); n != 0 {
 		t.Errorf("the metrics show %d policies of a bridge that did not open", n)
 	}
 }
@@ -91,7 +91,7 @@ func TestPoliciesAreShownWhileTheBridgeIsOpen(t *testing.T) {
 // TestMetricsAreReadWhileABridgeOpens: the race detector finds no access to a policy that is being
 // opened.
 func TestMetricsAreReadWhileABridgeOpens(t *testing.T) {
-	o, registry := shadowed(t)
+	o, registry := shadowOptions(t)
 	opened := make(chan struct{})
 	var reads sync.WaitGroup
 	reads.Go(func() {
@@ -100,7 +100,7 @@ func TestMetricsAreReadWhileABridgeOpens(t *testing.T) {
 			case <-opened:
 				return
 			default:
-				shown(t, registry)
+				countPolicies(t, registry)
 			}
 		}
 	})

@@ -21,15 +21,15 @@ import (
 
 const sampledParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// The function tracing makes a bridge trace, and returns what it has recorded.
-func tracing(o *Options) *tracetest.SpanRecorder {
+// The function recordSpans makes a bridge trace, and returns what it has recorded.
+func recordSpans(o *Options) *tracetest.SpanRecorder {
 	spans := tracetest.NewSpanRecorder()
 	o.Tracer = enforce.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
 	return spans
 }
 
 // tracedCall returns a call of a filter that sends the trace of its request.
-func (h *bridged) tracedCall(path, traceparent string) []byte {
+func (h *testBridge) tracedCall(path, traceparent string) []byte {
 	item := h.question(path, "192.0.2.1")
 	reads := formOf(h.b.policy.Current()).traced
 	item.Ask.Headers = make([]wire.Value, len(reads.Headers))
@@ -44,7 +44,7 @@ func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 		var spans *tracetest.SpanRecorder
 		h := open(t, shop, func(o *Options) {
 			if traces {
-				spans = tracing(o)
+				spans = recordSpans(o)
 			}
 		})
 		if a := h.ask(h.question("/api/x", "192.0.2.1")); a[0].Status != wire.StatusOK || len(a[0].Results) != 1 || a[0].Results[0].Denied {
@@ -67,14 +67,14 @@ func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 // TestPolicyOfABridgeThatTraces: a filter that has the policy of a bridge that does not trace gets
 // another one from a bridge that does.
 func TestPolicyOfABridgeThatTraces(t *testing.T) {
-	fetch := func(h *bridged, known string) *httptest.ResponseRecorder {
+	fetch := func(h *testBridge, known string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/v1/policy", nil)
 		r.Header.Set("If-None-Match", known)
 		w := httptest.NewRecorder()
 		h.b.Handler().ServeHTTP(w, r)
 		return w
 	}
-	plain, traced := open(t, shop, nil), open(t, shop, func(o *Options) { tracing(o) })
+	plain, traced := open(t, shop, nil), open(t, shop, func(o *Options) { recordSpans(o) })
 	before := fetch(plain, "").Header().Get("Etag")
 	w := fetch(traced, before)
 	p, version, err := compact.ReadPolicy(w.Body.Bytes())
@@ -92,7 +92,7 @@ func TestPolicyOfABridgeThatTraces(t *testing.T) {
 // TestTraceOfAJSONCall: a caller of the JSON API sends its span as the header of the call.
 func TestTraceOfAJSONCall(t *testing.T) {
 	var spans *tracetest.SpanRecorder
-	h := open(t, shop, func(o *Options) { spans = tracing(o) })
+	h := open(t, shop, func(o *Options) { spans = recordSpans(o) })
 	for _, parent := range []string{"", sampledParent, "hostile"} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(`{"path":"/api/x","ip":"192.0.2.7"}`))
 		r.Header.Set(core.TraceHeader, parent)
@@ -109,7 +109,7 @@ func TestTraceOfAJSONCall(t *testing.T) {
 // TestTraceOfAFailure: the span of a question that the store did not answer is an error.
 func TestTraceOfAFailure(t *testing.T) {
 	var spans *tracetest.SpanRecorder
-	h := open(t, shop, func(o *Options) { spans = tracing(o) })
+	h := open(t, shop, func(o *Options) { spans = recordSpans(o) })
 	h.store.fails = counter.ErrUnavailable
 	h.post(h.tracedCall("/api/x", sampledParent), wire.ContentType)
 	ended := spans.Ended()

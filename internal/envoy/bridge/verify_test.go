@@ -31,7 +31,7 @@ func withP384(t *testing.T) string {
 // time is used up. The verdicts on the remaining tokens are not remembered.
 func TestACallFullOfGarbage(t *testing.T) {
 	h := open(t, withP384(t), nil)
-	items := h.garbage()
+	items := h.garbageItems()
 	lasting := 0
 	for i, a := range h.ask(items...) {
 		if a.Status != wire.StatusOK || len(a.Results) != 1 || a.Results[0].Denied || a.Verdict == nil || len(a.Verdict.Ways) != 1 ||
@@ -47,7 +47,7 @@ func TestACallFullOfGarbage(t *testing.T) {
 		t.Errorf("%d of %d tokens were verified in one call", lasting, len(items))
 	}
 	for i := range items {
-		if used := h.used("/api/x", items[i].Ask.Peer.String()); used != 1 {
+		if used := h.readUsed("/api/x", items[i].Ask.Peer.String()); used != 1 {
 			t.Fatalf("%d are counted for %v, want 1", used, items[i].Ask.Peer)
 		}
 	}
@@ -56,9 +56,9 @@ func TestACallFullOfGarbage(t *testing.T) {
 	}
 }
 
-// The method garbage returns questions with tokens that no key has signed, each from its own
+// The method garbageItems returns questions with tokens that no key has signed, each from its own
 // address.
-func (h *bridged) garbage() []wire.Item {
+func (h *testBridge) garbageItems() []wire.Item {
 	text := base64.RawURLEncoding.EncodeToString
 	items := make([]wire.Item, wire.ItemsMax)
 	for i := range items {
@@ -76,10 +76,10 @@ func (h *bridged) garbage() []wire.Item {
 // decided as one without a token. The filter denies it.
 func TestGarbageWhereUsersMatter(t *testing.T) {
 	h := open(t, withP384(t)+"block: [{ user: mallory }]\n", nil)
-	items := h.garbage()
+	items := h.garbageItems()
 	busy := 0
 	for i, a := range h.ask(items...) {
-		used := h.used("/api/x", items[i].Ask.Peer.String())
+		used := h.readUsed("/api/x", items[i].Ask.Peer.String())
 		if a.Status == wire.StatusBusy {
 			busy++
 		} else if a.Status != wire.StatusOK || used != 1 {

@@ -34,9 +34,9 @@ type proxy struct {
 	ended  chan error // the error with which the stream ended
 }
 
-// The function serving returns a server, the journal of its log, and a function that connects an
-// Envoy to it.
-func serving(t *testing.T, o Options) (*Server, *eventually.Journal, func() *proxy) {
+// The function startServer returns a server, the journal of its log, and a function that connects
+// an Envoy to it.
+func startServer(t *testing.T, o Options) (*Server, *eventually.Journal, func() *proxy) {
 	t.Helper()
 	said := new(eventually.Journal)
 	s, err := New(o, said.Logger())
@@ -117,7 +117,7 @@ func (p *proxy) wantSettings(version string) (settings, nonce, whole string) {
 // TestEveryEnvoyHasThePolicyInForce checks the policy at the start and after a change. An Envoy
 // that rejects a version gets no other until the next change.
 func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
-	s, said, connect := serving(t, Options{Wasm: "/etc/penstock.wasm", Filter: "cluster: bridge\n# why\n\ndeadline: 20ms"})
+	s, said, connect := startServer(t, Options{Wasm: "/etc/penstock.wasm", Filter: "cluster: bridge\n# why\n\ndeadline: 20ms"})
 	early := connect()
 	early.acknowledge("", "", "")
 	s.Set("v1", []byte("first"))
@@ -163,7 +163,7 @@ func TestOptionsAreChecked(t *testing.T) {
 
 // TestTooManyEnvoys: a stream beyond the bound is rejected until another ends.
 func TestTooManyEnvoys(t *testing.T) {
-	s, _, connect := serving(t, Options{Wasm: "/etc/penstock.wasm"})
+	s, _, connect := startServer(t, Options{Wasm: "/etc/penstock.wasm"})
 	s.envoys.Store(envoysMax)
 	if err := <-connect().ended; grpcstatus.Code(err) != codes.ResourceExhausted {
 		t.Errorf("%v", err)
@@ -178,7 +178,7 @@ func TestTooManyEnvoys(t *testing.T) {
 // TestARejectionIsLoggedOnce: a rejection is logged once for each version, so that an Envoy that
 // repeats itself cannot fill the log.
 func TestARejectionIsLoggedOnce(t *testing.T) {
-	s, said, _ := serving(t, Options{Wasm: "/etc/penstock.wasm"})
+	s, said, _ := startServer(t, Options{Wasm: "/etc/penstock.wasm"})
 	e := &envoy{server: s, sent: 1}
 	for range 3 {
 		e.receive(&discovery.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &status.Status{Message: "first"}})

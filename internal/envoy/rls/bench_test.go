@@ -36,9 +36,9 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 		b.Fatal(err)
 	}
 	bare := dial(b, func(server *grpc.Server) { pb.RegisterRateLimitServiceServer(server, &echo{answer: answer}) })
-	b.Run("echo", func(b *testing.B) { overWire(b, pb.NewRateLimitServiceClient(bare), request) })
-	b.Run("memory", func(b *testing.B) { overWire(b, memory.RateLimitServiceClient, request) })
-	b.Run("redis", func(b *testing.B) { overWire(b, serve(b, rs, redis(b)).RateLimitServiceClient, request) })
+	b.Run("echo", func(b *testing.B) { benchmarkOverWire(b, pb.NewRateLimitServiceClient(bare), request) })
+	b.Run("memory", func(b *testing.B) { benchmarkOverWire(b, memory.RateLimitServiceClient, request) })
+	b.Run("redis", func(b *testing.B) { benchmarkOverWire(b, serve(b, rs, redis(b)).RateLimitServiceClient, request) })
 	b.Run("no wire", func(b *testing.B) {
 		s := New(Options{Store: memory.options.Store, Ruleset: func(string) (*core.Ruleset, bool) { return rs, true }})
 		b.ReportAllocs()
@@ -50,13 +50,13 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	})
 }
 
-// The type wired is a client of the rate limit service, over a connection.
-type wired interface {
+// The type wiredClient is a client of the rate limit service, over a connection.
+type wiredClient interface {
 	ShouldRateLimit(context.Context, *pb.RateLimitRequest, ...grpc.CallOption) (*pb.RateLimitResponse, error)
 }
 
-// overWire sends requests from 64 goroutines.
-func overWire(b *testing.B, client wired, request *pb.RateLimitRequest) {
+// benchmarkOverWire sends requests from 64 goroutines.
+func benchmarkOverWire(b *testing.B, client wiredClient, request *pb.RateLimitRequest) {
 	b.SetParallelism(32)
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {

@@ -25,14 +25,14 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// The type written is an encoded message.
-type written []byte
+// The type encodedMessage is an encoded message.
+type encodedMessage []byte
 
 // asWritten is the codec of a client that sends encoded messages.
 type asWritten struct{ encoding.CodecV2 }
 
 func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
-	if raw, ok := v.(written); ok {
+	if raw, ok := v.(encodedMessage); ok {
 		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
 	}
 	return c.CodecV2.Marshal(v)
@@ -41,7 +41,7 @@ func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
 // sendBytes sends an encoded request and returns the response.
 func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	response := new(pb.RateLimitResponse)
-	err := s.conn.Invoke(patient(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, written(request), response,
+	err := s.conn.Invoke(patient(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, encodedMessage(request), response,
 		grpc.ForceCodecV2(asWritten{encoding.GetCodecV2(proto.Name)}))
 	return response, err
 }
@@ -159,7 +159,7 @@ func inBytes(t testing.TB) protoreflect.MessageDescriptor {
 			return
 		}
 		for _, m := range text.MessageType {
-			inBytesToo(m)
+			acceptBytes(m)
 		}
 		changed, err := protodesc.NewFile(text, files)
 		if err != nil {
@@ -177,7 +177,7 @@ func inBytes(t testing.TB) protoreflect.MessageDescriptor {
 	return found.(protoreflect.MessageDescriptor)
 }
 
-func inBytesToo(m *descriptorpb.DescriptorProto) {
+func acceptBytes(m *descriptorpb.DescriptorProto) {
 	if m.GetOptions().GetMapEntry() {
 		return
 	}
@@ -187,12 +187,13 @@ func inBytesToo(m *descriptorpb.DescriptorProto) {
 		}
 	}
 	for _, inner := range m.NestedType {
-		inBytesToo(inner)
+		acceptBytes(inner)
 	}
 }
 
-// The function differ returns the first difference between a library message and a request, or "".
-func differ(theirs, ours protoreflect.Message) string {
+// The function firstDifference returns the first difference between a library message and a
+// request, or "".
+func firstDifference(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {
 		our, their := fields.Get(i), theirs.Descriptor().Fields().ByNumber(fields.Get(i).Number())
@@ -204,7 +205,7 @@ func differ(theirs, ours protoreflect.Message) string {
 				return where
 			}
 			for j := range a.List().Len() {
-				if at := differ(a.List().Get(j).Message(), b.List().Get(j).Message()); at != "" {
+				if at := firstDifference(a.List().Get(j).Message(), b.List().Get(j).Message()); at != "" {
 					return at
 				}
 			}
@@ -212,7 +213,7 @@ func differ(theirs, ours protoreflect.Message) string {
 			if theirs.Has(their) != ours.Has(our) {
 				return where
 			}
-			if at := differ(a.Message(), b.Message()); at != "" {
+			if at := firstDifference(a.Message(), b.Message()); at != "" {
 				return at
 			}
 		case our.Kind() == protoreflect.StringKind:
@@ -231,7 +232,7 @@ func FuzzReadRequest(f *testing.F) {
 	form := inBytes(f)
 	for _, seed := range []*pb.RateLimitRequest{
 		{Domain: "shop", HitsAddend: 7, Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", "1", "", "é"), descriptor(),
-			hits(descriptor("b", "2"), 1<<63, true), hits(limited(descriptor("c", "3"), 9, 6, 2), 0, false)}},
+			hits(descriptor("b", "2"), 1<<63, true), hits(limitedDescriptor(descriptor("c", "3"), 9, 6, 2), 0, false)}},
 	} {
 		data, err := protobuf.Marshal(seed)
 		if err != nil {
@@ -261,7 +262,7 @@ func FuzzReadRequest(f *testing.F) {
 		if err != nil || len(ours.Descriptors) > DescriptorsMax || validate(ours) != nil && len(ours.Descriptors) > 0 && ours.Domain != "" {
 			return
 		}
-		if at := differ(theirs.ProtoReflect(), ours.ProtoReflect()); at != "" {
+		if at := firstDifference(theirs.ProtoReflect(), ours.ProtoReflect()); at != "" {
 			t.Errorf("%x: %s differs: %v, and the library reads %v", data, at, ours, theirs)
 		}
 	})

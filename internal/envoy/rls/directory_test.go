@@ -70,8 +70,8 @@ func serveDirected(t *testing.T, d *directory.Directory) *served {
 	return s
 }
 
-// The method soon sends requests until the answer is the expected one.
-func (s *served) soon(t *testing.T, what string, want bool, ds ...*ratelimit.RateLimitDescriptor) {
+// The method awaitAnswer sends requests until the answer is the expected one.
+func (s *served) awaitAnswer(t *testing.T, what string, want bool, ds ...*ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool { return (s.ask(ds...).OverallCode == pb.RateLimitResponse_OK) == want })
 }
@@ -82,24 +82,24 @@ func TestRecordsOfDescriptors(t *testing.T) {
 	d := openDirectory(t, redistest.Start(t))
 	s := serveDirected(t, d)
 	edit(t, d, directory.Edit{Client: "header.x-user:gold", Action: directory.ActionSetTier, Tier: "gold"})
-	s.soon(t, "a new client is read and passes", true, descriptor("x-user", "gold"))
+	s.awaitAnswer(t, "a new client is read and passes", true, descriptor("x-user", "gold"))
 	for range 4 {
-		s.passes(true, descriptor("x-user", "gold"))
+		s.checkAnswer(true, descriptor("x-user", "gold"))
 	}
-	s.passes(false, descriptor("x-user", "gold"))
-	s.soon(t, "another one, too", true, descriptor("x-user", "ann"))
-	s.passes(false, descriptor("x-user", "ann"))
+	s.checkAnswer(false, descriptor("x-user", "gold"))
+	s.awaitAnswer(t, "another one, too", true, descriptor("x-user", "ann"))
+	s.checkAnswer(false, descriptor("x-user", "ann"))
 	edit(t, d, directory.Edit{Client: "header.x-user:ann", Action: directory.ActionExempt})
-	s.soon(t, "an exempt client passes", true, descriptor("x-user", "ann"))
+	s.awaitAnswer(t, "an exempt client passes", true, descriptor("x-user", "ann"))
 	edit(t, d, directory.Edit{Client: "header.x-user:ann", Action: directory.ActionBlock})
-	s.soon(t, "a blocked client is denied", false, descriptor("x-user", "ann"))
-	s.passes(false, descriptor("x-user", "dan"), descriptor("x-user", "ann"))
-	s.soon(t, "nothing was charged", true, descriptor("x-user", "dan"))
+	s.awaitAnswer(t, "a blocked client is denied", false, descriptor("x-user", "ann"))
+	s.checkAnswer(false, descriptor("x-user", "dan"), descriptor("x-user", "ann"))
+	s.awaitAnswer(t, "nothing was charged", true, descriptor("x-user", "dan"))
 	edit(t, d, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock})
-	s.soon(t, "a blocked network is denied", false, descriptor("remote_address", "192.0.2.7"))
+	s.awaitAnswer(t, "a blocked network is denied", false, descriptor("remote_address", "192.0.2.7"))
 	limited := descriptor("remote_address", "192.0.2.7", "x", "y")
 	limited.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: envoytype.RateLimitUnit_HOUR}
-	s.passes(false, limited)
+	s.checkAnswer(false, limited)
 }
 
 // TestDescriptorsWithoutRecords: without Redis, a new client is decided without a record, and a
@@ -109,14 +109,14 @@ func TestDescriptorsWithoutRecords(t *testing.T) {
 	d := openDirectory(t, server)
 	s := serveDirected(t, d)
 	edit(t, d, directory.Edit{Client: "header.x-user:ann", Action: directory.ActionBlock})
-	s.passes(false, descriptor("x-user", "ann"))
+	s.checkAnswer(false, descriptor("x-user", "ann"))
 	eventually.Until(t, patience, "the client is read", func() bool {
 		_, ok := d.Find("header.x-user", "ann", noon)
 		return ok
 	})
 	server.Kill()
-	s.passes(false, descriptor("x-user", "ann"))
-	s.passes(true, descriptor("x-user", "new"))
+	s.checkAnswer(false, descriptor("x-user", "ann"))
+	s.checkAnswer(true, descriptor("x-user", "new"))
 	if d.Figures().Undirected.Load() == 0 {
 		t.Error("no request is counted as undirected")
 	}
@@ -140,7 +140,7 @@ func TestDescriptorsInAFlood(t *testing.T) {
 		go d.Fetch(ctx, uint32(1000+batch), names)
 	}
 	eventually.Until(t, patience, "the flood waits", func() bool { return d.Waiting() >= 8<<10 })
-	s.passes(false, descriptor("x-user", "new"))
+	s.checkAnswer(false, descriptor("x-user", "new"))
 	if n := d.Figures().Overloads.Load(); n == 0 {
 		t.Error("no overload is counted")
 	}
@@ -190,18 +190,18 @@ func TestKeysOfDescriptors(t *testing.T) {
 	}
 	edit(t, d, directory.Edit{Client: "user:bad", Action: directory.ActionBlock})
 	for range 5 {
-		s.soon(t, "a key of the tier gold passes", true, with("acme"))
+		s.awaitAnswer(t, "a key of the tier gold passes", true, with("acme"))
 	}
-	s.passes(false, with("acme"))
-	s.passes(false, with("bad"))
-	s.passes(false, with("nobody"))
+	s.checkAnswer(false, with("acme"))
+	s.checkAnswer(false, with("bad"))
+	s.checkAnswer(false, with("nobody"))
 	s.clock.Add(int64(counter.Minute))
-	s.passes(true, with("acme"))
+	s.checkAnswer(true, with("acme"))
 	change(directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
-	s.soon(t, "a revoked key is denied", false, with("acme"))
-	s.soon(t, "another key passes", true, with("seen"))
+	s.awaitAnswer(t, "a revoked key is denied", false, with("acme"))
+	s.awaitAnswer(t, "another key passes", true, with("seen"))
 	server.Kill()
-	s.passes(true, with("seen"))
-	s.passes(false, with("acme"))
-	s.passes(false, with("unseen"))
+	s.checkAnswer(true, with("seen"))
+	s.checkAnswer(false, with("acme"))
+	s.checkAnswer(false, with("unseen"))
 }

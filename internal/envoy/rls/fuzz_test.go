@@ -35,8 +35,8 @@ func FuzzShouldRateLimit(f *testing.F) {
 	for _, seed := range []*pb.RateLimitRequest{
 		{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", "1")}},
 		{Domain: "shop", HitsAddend: 7, Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("path", "/x?a", "remote_address", "192.0.2.1"),
-			hits(descriptor("a", "", "a", "2"), 3, true), hits(descriptor("a", "", "a", "2"), 0, false), limited(descriptor("b", "1"), 2, 3, 1),
-			hits(limited(descriptor("b", "1"), 2, 3, 1), 1<<63, false), limited(descriptor(), 0, 6, 0)}},
+			hits(descriptor("a", "", "a", "2"), 3, true), hits(descriptor("a", "", "a", "2"), 0, false), limitedDescriptor(descriptor("b", "1"), 2, 3, 1),
+			hits(limitedDescriptor(descriptor("b", "1"), 2, 3, 1), 1<<63, false), limitedDescriptor(descriptor(), 0, 6, 0)}},
 	} {
 		data, err := proto.Marshal(seed)
 		if err != nil {

@@ -192,8 +192,8 @@ func (s *served) send(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return response
 }
 
-// The method passes sends one request and fails the test unless it gets the expected answer.
-func (s *served) passes(want bool, ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
+// The method checkAnswer sends one request and fails the test unless it gets the expected answer.
+func (s *served) checkAnswer(want bool, ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
 	s.Helper()
 	response := s.ask(ds...)
 	if got := response.OverallCode == pb.RateLimitResponse_OK; got != want {

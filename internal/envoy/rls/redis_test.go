@@ -56,19 +56,19 @@ func TestRedis(t *testing.T) {
 		t.Errorf("%d of 200 were admitted, want 100", n)
 	}
 	s := nodes[0]
-	s.passes(true, hits(descriptor("used", "1"), 9, false))
-	s.passes(false, hits(descriptor("used", "1"), 5, false))
-	s.passes(false, hits(descriptor("used", "1"), 0, false))
-	got := s.passes(true, hits(descriptor("used", "1"), 6, true))
+	s.checkAnswer(true, hits(descriptor("used", "1"), 9, false))
+	s.checkAnswer(false, hits(descriptor("used", "1"), 5, false))
+	s.checkAnswer(false, hits(descriptor("used", "1"), 0, false))
+	got := s.checkAnswer(true, hits(descriptor("used", "1"), 6, true))
 	if got.Statuses[0].LimitRemaining != 0 {
 		t.Errorf("%v", got.Statuses[0])
 	}
-	if got = s.passes(true, hits(descriptor("used", "1"), 0, false)); got.Statuses[0].LimitRemaining != 2 {
+	if got = s.checkAnswer(true, hits(descriptor("used", "1"), 0, false)); got.Statuses[0].LimitRemaining != 2 {
 		t.Errorf("%v", got.Statuses[0])
 	}
-	year := limited(descriptor("x", "1"), 1, envoytype.RateLimitUnit_YEAR, 0)
-	s.passes(true, year)
-	nodes[1].passes(false, year)
+	year := limitedDescriptor(descriptor("x", "1"), 1, envoytype.RateLimitUnit_YEAR, 0)
+	s.checkAnswer(true, year)
+	nodes[1].checkAnswer(false, year)
 	if s.failed()+nodes[1].failed() != 0 {
 		t.Errorf("the store failed %d times", s.failed()+nodes[1].failed())
 	}
@@ -88,7 +88,7 @@ func TestQuotaOverRedis(t *testing.T) {
 	failed := func() int { return nodes[0].failed() + nodes[1].failed() }
 	for try := range 5 {
 		value, before := strconv.Itoa(try), failed()
-		admitted, left := quotaUsed(t, nodes, value)
+		admitted, left := useQuota(t, nodes, value)
 		if now := failed() - before; now > 0 {
 			if t.Logf("%d calls failed", now); admitted > int64(50+now) {
 				t.Errorf("%d of 200 were admitted, want at most 50 and the %d whose call failed", admitted, now)
@@ -98,15 +98,15 @@ func TestQuotaOverRedis(t *testing.T) {
 		if admitted != 50 || left != 250 {
 			t.Errorf("%d of 200 were admitted, want 50; %d left of 300, want 250", admitted, left)
 		}
-		nodes[1].passes(false, descriptor("a", value), descriptor("n", value))
+		nodes[1].checkAnswer(false, descriptor("a", value), descriptor("n", value))
 		return
 	}
 	t.Error("the store failed each time")
 }
 
-// quotaUsed sends 200 requests for the rules of TestQuotaOverRedis. It returns how many were
+// useQuota sends 200 requests for the rules of TestQuotaOverRedis. It returns how many were
 // admitted, and what is left of the rule n.
-func quotaUsed(t *testing.T, nodes []*served, value string) (requests int64, left uint32) {
+func useQuota(t *testing.T, nodes []*served, value string) (requests int64, left uint32) {
 	t.Helper()
 	var admitted atomic.Int64
 	var all sync.WaitGroup
@@ -124,5 +124,5 @@ func quotaUsed(t *testing.T, nodes []*served, value string) (requests int64, lef
 		})
 	}
 	all.Wait()
-	return admitted.Load(), nodes[0].passes(true, hits(descriptor("n", value), 0, false)).Statuses[0].LimitRemaining
+	return admitted.Load(), nodes[0].checkAnswer(true, hits(descriptor("n", value), 0, false)).Statuses[0].LimitRemaining
 }

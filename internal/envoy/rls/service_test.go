@@ -30,7 +30,7 @@ const perAddress = `{name: shop, rules: [{name: api, limit: 2/1m fixed_window}]}
 func TestAnswer(t *testing.T) {
 	s := serve(t, rules(t, perAddress), nil)
 	s.clock.Add(int64(500 * counter.Millisecond))
-	got := s.passes(true, descriptor("remote_address", "192.0.2.7"))
+	got := s.checkAnswer(true, descriptor("remote_address", "192.0.2.7"))
 	want := []*pb.RateLimitResponse_DescriptorStatus{{Code: pb.RateLimitResponse_OK, LimitRemaining: 1,
 		CurrentLimit: &pb.RateLimitResponse_RateLimit{Name: "api", RequestsPerUnit: 2, Unit: pb.RateLimitResponse_RateLimit_MINUTE},
 		// 59.5 seconds, rounded up: Envoy reads whole seconds, and clients must not return too
@@ -43,8 +43,8 @@ func TestAnswer(t *testing.T) {
 		"ratelimit": `"api";r=1;t=60`, "ratelimit-policy": `"api";q=2;w=60`}, fields(got)); diff != "" {
 		t.Error(diff)
 	}
-	s.passes(true, descriptor("remote_address", "192.0.2.7"))
-	got = s.passes(false, descriptor("remote_address", "192.0.2.7"))
+	s.checkAnswer(true, descriptor("remote_address", "192.0.2.7"))
+	got = s.checkAnswer(false, descriptor("remote_address", "192.0.2.7"))
 	f := fields(got)
 	if f["retry-after"] != "60" || f["content-type"] != "application/problem+json" || f["x-ratelimit-remaining"] != "0" {
 		t.Errorf("%v", f)
@@ -55,9 +55,9 @@ func TestAnswer(t *testing.T) {
 	if got.Statuses[0].Code != pb.RateLimitResponse_OVER_LIMIT || got.Statuses[0].LimitRemaining != 0 {
 		t.Errorf("%v", got.Statuses[0])
 	}
-	s.passes(true, descriptor("remote_address", "192.0.2.8"))
+	s.checkAnswer(true, descriptor("remote_address", "192.0.2.8"))
 	s.clock.Add(int64(counter.Minute))
-	s.passes(true, descriptor("remote_address", "192.0.2.7"))
+	s.checkAnswer(true, descriptor("remote_address", "192.0.2.7"))
 	if s.decided != 5 || s.outcomes["allowed"] != 4 || s.outcomes["denied"] != 1 {
 		t.Errorf("observed %d: %v", s.decided, s.outcomes)
 	}
@@ -88,7 +88,7 @@ func TestMapping(t *testing.T) {
 		{`attr: {envoy.domain: shop}`, []string{"x", "1"}, nil},
 	} {
 		s := serve(t, rules(t, `{name: shop, rules: [{name: r, match: {`+c.match+`}, per: [], limit: 1/1m}]}`), nil)
-		s.passes(true, descriptor(c.is...))
+		s.checkAnswer(true, descriptor(c.is...))
 		if got := s.ask(descriptor(c.is...)); got.OverallCode != pb.RateLimitResponse_OVER_LIMIT {
 			t.Errorf("%s does not match %v", c.match, c.is)
 		}
@@ -106,20 +106,20 @@ func TestMapping(t *testing.T) {
 func TestListsAndIdentities(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, identify: [{header: {name: X-User, unverified: true}}, ip], exempt: {ip: [10.0.0.0/8]},
 		block: {ip: [192.0.2.66]}, rules: [{name: r, limit: 1/1m}]}`), nil)
-	s.passes(true, descriptor("x-user", "ann", "remote_address", "192.0.2.1"))
-	s.passes(false, descriptor("x-user", "ann", "remote_address", "192.0.2.2"))
-	s.passes(true, descriptor("remote_address", "192.0.2.2"))
+	s.checkAnswer(true, descriptor("x-user", "ann", "remote_address", "192.0.2.1"))
+	s.checkAnswer(false, descriptor("x-user", "ann", "remote_address", "192.0.2.2"))
+	s.checkAnswer(true, descriptor("remote_address", "192.0.2.2"))
 	for range 3 {
-		got := s.passes(true, descriptor("remote_address", "10.1.2.3"))
+		got := s.checkAnswer(true, descriptor("remote_address", "10.1.2.3"))
 		if got.Statuses[0].LimitRemaining != math.MaxUint32 || got.Statuses[0].CurrentLimit != nil {
 			t.Errorf("%v", got.Statuses[0])
 		}
 	}
-	got := s.passes(false, descriptor("x-user", "bob"), descriptor("remote_address", "192.0.2.66"))
+	got := s.checkAnswer(false, descriptor("x-user", "bob"), descriptor("remote_address", "192.0.2.66"))
 	if len(got.RawBody) == 0 || fields(got)["retry-after"] != "" {
 		t.Errorf("%v", got)
 	}
-	s.passes(true, descriptor("x-user", "bob")) // was not charged
+	s.checkAnswer(true, descriptor("x-user", "bob")) // was not charged
 }
 
 // TestAllOrNothing: a descriptor that is over its limit leaves the others of its request uncharged.
@@ -128,9 +128,9 @@ func TestAllOrNothing(t *testing.T) {
 		{name: a, match: {attr: {a: []}}, per: [attr:a], limit: 1/1m},
 		{name: b, match: {attr: {b: []}}, per: [attr:b], limit: 2/1m}]}`), nil)
 	both := []*ratelimit.RateLimitDescriptor{descriptor("a", "1"), descriptor("b", "1"), descriptor("c", "1")}
-	s.passes(true, both...)
+	s.checkAnswer(true, both...)
 	for range 3 {
-		got := s.passes(false, both...)
+		got := s.checkAnswer(false, both...)
 		codes := [3]pb.RateLimitResponse_Code{}
 		for i := range codes {
 			codes[i] = got.Statuses[i].Code
@@ -142,8 +142,8 @@ func TestAllOrNothing(t *testing.T) {
 			t.Errorf("%v", got.Statuses[1])
 		}
 	}
-	s.passes(true, descriptor("b", "1"))
-	s.passes(false, descriptor("b", "1"))
+	s.checkAnswer(true, descriptor("b", "1"))
+	s.checkAnswer(false, descriptor("b", "1"))
 }
 
 func hits(d *ratelimit.RateLimitDescriptor, n uint64, negative bool) *ratelimit.RateLimitDescriptor {
@@ -177,27 +177,27 @@ func TestHitsAddend(t *testing.T) {
 	left("g", 2)
 	global(1, pb.RateLimitResponse_OK)
 
-	s.passes(true, hits(descriptor("k", "own"), 0, false)) // a look
+	s.checkAnswer(true, hits(descriptor("k", "own"), 0, false)) // a look
 	left("own", 10)
-	s.passes(true, hits(descriptor("k", "own"), 4, false))
+	s.checkAnswer(true, hits(descriptor("k", "own"), 4, false))
 	left("own", 2)
-	s.passes(false, hits(descriptor("k", "own"), 3, false)) // recorded too: 14 of 10
+	s.checkAnswer(false, hits(descriptor("k", "own"), 3, false)) // recorded too: 14 of 10
 	left("own", 0)
-	s.passes(false, hits(descriptor("k", "own"), 0, false))
-	s.passes(true, hits(descriptor("k", "own"), 1, true))
-	s.passes(false, hits(descriptor("k", "own"), 0, false))
-	s.passes(true, hits(descriptor("k", "own"), 3, true))
+	s.checkAnswer(false, hits(descriptor("k", "own"), 0, false))
+	s.checkAnswer(true, hits(descriptor("k", "own"), 1, true))
+	s.checkAnswer(false, hits(descriptor("k", "own"), 0, false))
+	s.checkAnswer(true, hits(descriptor("k", "own"), 3, true))
 	left("own", 4)
-	s.passes(true, hits(descriptor("k", "own"), math.MaxUint64, true))
+	s.checkAnswer(true, hits(descriptor("k", "own"), math.MaxUint64, true))
 	left("own", 10)
-	s.passes(false, hits(descriptor("k", "own"), math.MaxUint64, false))
+	s.checkAnswer(false, hits(descriptor("k", "own"), math.MaxUint64, false))
 	s.clock.Add(int64(counter.Minute))
 	left("own", 10) // debt ends with its window
-	s.passes(true, hits(descriptor("k", "own"), 5, true))
+	s.checkAnswer(true, hits(descriptor("k", "own"), 5, true))
 	left("own", 10) // an empty window is not refunded
 }
 
-func limited(d *ratelimit.RateLimitDescriptor, n uint32, unit envoytype.RateLimitUnit, several uint32) *ratelimit.RateLimitDescriptor {
+func limitedDescriptor(d *ratelimit.RateLimitDescriptor, n uint32, unit envoytype.RateLimitUnit, several uint32) *ratelimit.RateLimitDescriptor {
 	d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
 	if several > 0 {
 		d.Limit.UnitMultiplier = wrapperspb.UInt32(several)
@@ -209,29 +209,29 @@ func limited(d *ratelimit.RateLimitDescriptor, n uint32, unit envoytype.RateLimi
 func TestOverride(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: r, per: [], limit: 1/1m}]}`), nil)
 	own := func(value string) *ratelimit.RateLimitDescriptor {
-		return limited(descriptor("a", value, "b", "1"), 3, envoytype.RateLimitUnit_SECOND, 90)
+		return limitedDescriptor(descriptor("a", value, "b", "1"), 3, envoytype.RateLimitUnit_SECOND, 90)
 	}
 	for range 3 {
-		got := s.passes(true, own("1")).Statuses[0].CurrentLimit
+		got := s.checkAnswer(true, own("1")).Statuses[0].CurrentLimit
 		want := &pb.RateLimitResponse_RateLimit{Name: "envoy-override", RequestsPerUnit: 3,
 			Unit: pb.RateLimitResponse_RateLimit_SECOND, UnitMultiplier: wrapperspb.UInt32(90)}
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
 	}
-	s.passes(false, own("1"))
-	s.passes(true, own("2"))
-	s.passes(true, limited(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 0))
-	s.passes(false, limited(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 0))
-	s.passes(false, descriptor("a", "0"), limited(descriptor("a", "2"), 0, envoytype.RateLimitUnit_DAY, 0))
-	s.passes(true, descriptor("a", "0")) // was not charged
+	s.checkAnswer(false, own("1"))
+	s.checkAnswer(true, own("2"))
+	s.checkAnswer(true, limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 0))
+	s.checkAnswer(false, limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 0))
+	s.checkAnswer(false, descriptor("a", "0"), limitedDescriptor(descriptor("a", "2"), 0, envoytype.RateLimitUnit_DAY, 0))
+	s.checkAnswer(true, descriptor("a", "0")) // was not charged
 	for _, wrong := range []*ratelimit.RateLimitDescriptor{
-		limited(descriptor("a", "1"), 1, envoytype.RateLimitUnit_UNKNOWN, 0),
-		limited(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 2),
-		limited(descriptor("a", "1"), 1, envoytype.RateLimitUnit_DAY, 32),
-		limited(descriptor("a", "1"), 1, envoytype.RateLimitUnit_DAY, math.MaxUint32),
+		limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_UNKNOWN, 0),
+		limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 2),
+		limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_DAY, 32),
+		limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_DAY, math.MaxUint32),
 		{Limit: &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 1, UnitMultiplier: wrapperspb.UInt32(0)}},
-		limited(descriptor("a", "1"), 1, 99, 0),
+		limitedDescriptor(descriptor("a", "1"), 1, 99, 0),
 	} {
 		_, err := s.RateLimitServiceClient.ShouldRateLimit(patient(t),
 			&pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{wrong}})
@@ -240,7 +240,7 @@ func TestOverride(t *testing.T) {
 		}
 	}
 	for i := range uint32(3 * overridesMax) {
-		s.passes(true, limited(descriptor("many", "1"), 5000+i, envoytype.RateLimitUnit_HOUR, 0))
+		s.checkAnswer(true, limitedDescriptor(descriptor("many", "1"), 5000+i, envoytype.RateLimitUnit_HOUR, 0))
 	}
 	if n := len(s.overrides.known); n > overridesMax {
 		t.Errorf("%d limits are remembered", n)
@@ -254,16 +254,16 @@ func TestOverridesOfOneUnit(t *testing.T) {
 		for i, want := range []bool{true, false, false} {
 			var ds []*ratelimit.RateLimitDescriptor
 			for _, count := range counts {
-				ds = append(ds, limited(descriptor("k", name), count, envoytype.RateLimitUnit_MINUTE, 0))
+				ds = append(ds, limitedDescriptor(descriptor("k", name), count, envoytype.RateLimitUnit_MINUTE, 0))
 			}
-			got := s.passes(want, ds...)
+			got := s.checkAnswer(want, ds...)
 			if l := got.Statuses[0]; l.CurrentLimit.RequestsPerUnit != 1 || l.LimitRemaining != 0 || (l.Code == pb.RateLimitResponse_OK) != want {
 				t.Errorf("%v: request %d: %v", counts, i, l)
 			}
 		}
 	}
-	s.passes(true, limited(descriptor("k", "d"), 4, envoytype.RateLimitUnit_MINUTE, 0), limited(descriptor("k", "d"), 1, envoytype.RateLimitUnit_HOUR, 0))
-	s.passes(false, limited(descriptor("k", "d"), 4, envoytype.RateLimitUnit_MINUTE, 0), limited(descriptor("k", "d"), 1, envoytype.RateLimitUnit_HOUR, 0))
+	s.checkAnswer(true, limitedDescriptor(descriptor("k", "d"), 4, envoytype.RateLimitUnit_MINUTE, 0), limitedDescriptor(descriptor("k", "d"), 1, envoytype.RateLimitUnit_HOUR, 0))
+	s.checkAnswer(false, limitedDescriptor(descriptor("k", "d"), 4, envoytype.RateLimitUnit_MINUTE, 0), limitedDescriptor(descriptor("k", "d"), 1, envoytype.RateLimitUnit_HOUR, 0))
 }
 
 // TestOverrideOfAnyDomain: a limit sent by Envoy applies in a domain without rules; other
@@ -278,7 +278,7 @@ func TestOverrideOfAnyDomain(t *testing.T) {
 		}
 	}
 	own := func(n uint32) *ratelimit.RateLimitDescriptor {
-		return limited(descriptor("k", "v"), n, envoytype.RateLimitUnit_MINUTE, 0)
+		return limitedDescriptor(descriptor("k", "v"), n, envoytype.RateLimitUnit_MINUTE, 0)
 	}
 	for _, domain := range []string{"shop", "other", "third"} {
 		ask(domain, pb.RateLimitResponse_OK, own(2))
@@ -291,7 +291,7 @@ func TestOverrideOfAnyDomain(t *testing.T) {
 		t.Errorf("%d requests with a limit count as ones of unknown domains", s.unknown)
 	}
 	for range 3 {
-		ask("other", pb.RateLimitResponse_OK, descriptor("a", "1"), limited(descriptor("k", "w"), 3, envoytype.RateLimitUnit_MINUTE, 0))
+		ask("other", pb.RateLimitResponse_OK, descriptor("a", "1"), limitedDescriptor(descriptor("k", "w"), 3, envoytype.RateLimitUnit_MINUTE, 0))
 		ask("other", pb.RateLimitResponse_OK, descriptor("a", "1"))
 	}
 	if s.unknown != 3 || s.wrong != 0 {
@@ -313,7 +313,7 @@ func TestQuotaOverTheProtocol(t *testing.T) {
 		return codes
 	}
 	for i, want := range []string{"...", "x..", "xx.", "xx."} {
-		got := s.passes(i < 2, descriptor("a", "1"), descriptor("b", "1"), descriptor("n", "1"))
+		got := s.checkAnswer(i < 2, descriptor("a", "1"), descriptor("b", "1"), descriptor("n", "1"))
 		if codes := over(got); codes != want {
 			t.Errorf("request %d: %s, want %s: %v", i, codes, want, got)
 		}
@@ -321,11 +321,11 @@ func TestQuotaOverTheProtocol(t *testing.T) {
 			t.Errorf("request %d: %v", i, fields(got))
 		}
 	}
-	if left := s.passes(true, descriptor("n", "1")).Statuses[0].LimitRemaining; left != 6 {
+	if left := s.checkAnswer(true, descriptor("n", "1")).Statuses[0].LimitRemaining; left != 6 {
 		t.Errorf("%d left beside requests of which two were refused, want 6", left)
 	}
-	s.passes(false, descriptor("a", "1"), descriptor("n", "1"))
-	s.passes(true, descriptor("b", "2"), descriptor("n", "1"))
+	s.checkAnswer(false, descriptor("a", "1"), descriptor("n", "1"))
+	s.checkAnswer(true, descriptor("b", "2"), descriptor("n", "1"))
 }
 
 // TestInvalid: a malformed request is answered with an error that names the mistake.
@@ -351,32 +351,32 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 	s.send(&pb.RateLimitRequest{Domain: "shop", Descriptors: many[1:]})
-	s.passes(true, descriptor()) // a descriptor without entries
+	s.checkAnswer(true, descriptor()) // a descriptor without entries
 	got := s.send(&pb.RateLimitRequest{Domain: "other", Descriptors: many[:2]})
 	if got.OverallCode != pb.RateLimitResponse_OK || s.unknown != 1 || s.wrong != 4 {
 		t.Errorf("%v; %d unknown, %d invalid", got.OverallCode, s.unknown, s.wrong)
 	}
 }
 
-// The type broken is a store that does not answer.
-type broken struct{}
+// The type brokenStore is a store that does not answer.
+type brokenStore struct{}
 
-func (broken) Take(context.Context, []counter.Check, []counter.Result) error {
+func (brokenStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return errors.Join(counter.ErrUnavailable, errors.New("gone"))
 }
 
-// The type overloaded is a store that has no room for another call.
-type overloaded struct{}
+// The type overloadedStore is a store that has no room for another call.
+type overloadedStore struct{}
 
-func (overloaded) Take(context.Context, []counter.Check, []counter.Result) error {
+func (overloadedStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return fmt.Errorf("the queue is full: %w", counter.ErrOverloaded)
 }
 
 // TestStoreOverloaded: the request is denied regardless of on_error, with a time to retry.
 func TestStoreOverloaded(t *testing.T) {
 	for _, onError := range []string{"allow", "local", "deny"} {
-		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloaded{})
-		got, again := s.passes(false, descriptor("a", "1")), ""
+		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloadedStore{})
+		got, again := s.checkAnswer(false, descriptor("a", "1")), ""
 		for _, header := range got.ResponseHeadersToAdd {
 			if header.Key == "retry-after" {
 				again = header.Value
@@ -394,8 +394,8 @@ func TestStoreFails(t *testing.T) {
 		`{name: shop, rules: [{name: r, limit: 1/1m}]}`:                 true,
 		`{name: shop, on_error: deny, rules: [{name: r, limit: 1/1m}]}`: false,
 	} {
-		s := serve(t, rules(t, policy), broken{})
-		got := s.passes(want, descriptor("a", "1"), limited(descriptor("a", "1"), 3, envoytype.RateLimitUnit_DAY, 0))
+		s := serve(t, rules(t, policy), brokenStore{})
+		got := s.checkAnswer(want, descriptor("a", "1"), limitedDescriptor(descriptor("a", "1"), 3, envoytype.RateLimitUnit_DAY, 0))
 		for _, status := range got.Statuses {
 			if status.CurrentLimit != nil || (status.Code == pb.RateLimitResponse_OK) != want {
 				t.Errorf("%v", status)
@@ -407,7 +407,7 @@ func TestStoreFails(t *testing.T) {
 		if f := fields(got); f["ratelimit"]+f["retry-after"] != "" || s.failed() != 1 {
 			t.Errorf("%v, %d failures observed", f, s.failed())
 		}
-		s.passes(want, limited(descriptor("a", "1"), 3, envoytype.RateLimitUnit_DAY, 0))
+		s.checkAnswer(want, limitedDescriptor(descriptor("a", "1"), 3, envoytype.RateLimitUnit_DAY, 0))
 	}
 }
 
@@ -456,10 +456,10 @@ func TestWatchingIsBounded(t *testing.T) {
 func TestResponse(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, headers: none, rules: [{name: r, limit: 1/1m fixed_window,
 		response: {status: 503, body: '{"a":1}', headers: {X-Why: limit}}}]}`), nil)
-	if f := fields(s.passes(true, descriptor("a", "1"))); len(f) > 0 {
+	if f := fields(s.checkAnswer(true, descriptor("a", "1"))); len(f) > 0 {
 		t.Errorf("%v", f)
 	}
-	got := s.passes(false, descriptor("a", "1"))
+	got := s.checkAnswer(false, descriptor("a", "1"))
 	if diff := cmp.Diff(map[string]string{"content-type": "application/json", "x-why": "limit", "retry-after": "60"}, fields(got)); diff != "" {
 		t.Error(diff)
 	}

@@ -14,7 +14,7 @@ import (
 // whole limit. Hits that do not fit into any shard are denied.
 func TestShards(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: all, per: [], expose: true, limit: 12/1m fixed_window, shards: 4}]}`), nil)
-	got := s.passes(true, descriptor("generic_key", "a"), descriptor("generic_key", "b"))
+	got := s.checkAnswer(true, descriptor("generic_key", "a"), descriptor("generic_key", "b"))
 	for i, status := range got.Statuses {
 		if status.CurrentLimit.RequestsPerUnit != 12 || status.LimitRemaining != 8 {
 			t.Errorf("descriptor %d: %v", i, status)
@@ -24,10 +24,10 @@ func TestShards(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	for range 11 {
-		s.passes(true, descriptor("generic_key", "a"))
+		s.checkAnswer(true, descriptor("generic_key", "a"))
 	}
 	for range 4 {
-		s.passes(false, descriptor("generic_key", "a"))
+		s.checkAnswer(false, descriptor("generic_key", "a"))
 	}
 	// refunds 4
 	s.send(&pb.RateLimitRequest{Domain: "shop", Descriptors: four(descriptor("generic_key", "a"), true)})

@@ -20,7 +20,7 @@ func TestTargetsThatAreNotServed(t *testing.T) {
 		{":path", "?q"}, {"path", "*", "method", "GET"},
 	}
 	for _, pairs := range unserved {
-		got := s.passes(false, descriptor("path", "/admin/x", "host", "shop.example"), descriptor(pairs...))
+		got := s.checkAnswer(false, descriptor("path", "/admin/x", "host", "shop.example"), descriptor(pairs...))
 		if fields(got)["content-type"] != "application/problem+json" || !bytes.Contains(got.RawBody, []byte(`"status":429`)) {
 			t.Errorf("%v: %v", pairs, got)
 		}
@@ -30,10 +30,10 @@ func TestTargetsThatAreNotServed(t *testing.T) {
 	}
 	for _, pairs := range [][]string{{"host", "Shop.Example.:80", "path", "/x"}, {"path", "*", "method", "OPTIONS"}, {"host", "", "path", ""},
 		{"host", "[2001:db8::1]"}, {"generic_key", "x@shop.example"}} {
-		s.passes(true, descriptor(pairs...))
+		s.checkAnswer(true, descriptor(pairs...))
 	}
-	s.passes(true, descriptor("path", "/admin/x", "host", "shop.example")) // was not charged
-	s.passes(false, descriptor("path", "/admin/x", "host", "shop.example"))
+	s.checkAnswer(true, descriptor("path", "/admin/x", "host", "shop.example")) // was not charged
+	s.checkAnswer(false, descriptor("path", "/admin/x", "host", "shop.example"))
 }
 
 // TestOtherPathsAndHosts: a policy that does not compare paths or hosts may give their names to

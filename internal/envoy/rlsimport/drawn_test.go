@@ -79,7 +79,7 @@ func TestModelDecidesAsTheRealService(t *testing.T) {
 				pairs = append(pairs, [2]string{entry.Key, entry.Value})
 			}
 			refused, verdicts := m.ask(0, [][][2]string{pairs}, 1)
-			if refused != (overall(step.there) == pb.RateLimitResponse_OVER_LIMIT.String()) {
+			if refused != (overallPart(step.there) == pb.RateLimitResponse_OVER_LIMIT.String()) {
 				t.Errorf("%s: %s: the model refuses: %t; %s", step.where, step.text, refused, step.there)
 			}
 			if limit := verdicts[0].limit; (limit != nil) != strings.Contains(step.there, " of ") {

@@ -205,8 +205,9 @@ func answerText(response *pb.RateLimitResponse, err error) string {
 	return response.OverallCode.String() + ": " + strings.Join(list, ", ")
 }
 
-// The function overall returns the part of an answer that decides whether Envoy admits the request.
-func overall(answer string) string {
+// The function overallPart returns the part of an answer that decides whether Envoy admits the
+// request.
+func overallPart(answer string) string {
 	code, _, _ := strings.Cut(answer, ":")
 	return code
 }

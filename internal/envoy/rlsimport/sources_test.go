@@ -148,7 +148,7 @@ func (p *proxy) replay(s *sequence, domain string) (asked int) {
 		case step.request.Domain == domain:
 			for range max(1, step.request.HitsAddend) {
 				asked++
-				want := overall(step.there) == "OK"
+				want := overallPart(step.there) == "OK"
 				if got := p.admits(p.requestOf(step.request)); got != want {
 					p.Errorf("%s: %s: admitted %t, by the service %t", step.where, step.text, got, want)
 				}

@@ -207,8 +207,8 @@ func TestBounds(t *testing.T) {
 		data []byte
 		ok   bool
 	}{
-		{"as many items as there may be", callOf(asks(ItemsMax)...), true},
-		{"one more", callOf(asks(ItemsMax + 1)...), false},
+		{"as many items as there may be", callOf(makeItems(ItemsMax)...), true},
+		{"one more", callOf(makeItems(ItemsMax + 1)...), false},
 		{"about leases", []byte("pc\x02\x00"), true},
 		{"another version", []byte("pc\x03\x00"), false},
 		{"no version", []byte("pc"), false},
@@ -228,7 +228,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func asks(n int) []Item {
+func makeItems(n int) []Item {
 	all := make([]Item, n)
 	for i := range all {
 		all[i].Kind = KindAsk

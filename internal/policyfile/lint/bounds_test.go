@@ -75,7 +75,7 @@ func TestAdviceOnTenThousandRulesIsSoon(t *testing.T) {
 func TestManyRulesInBracketsFit(t *testing.T) {
 	for _, format := range []string{"  {\n    name: a%d,\n    limit: 1/1m,\n  },\n", "  {name: a%d,\n   limit: 1/1m},\n",
 		"\t{\n\t\t\"name\": \"a%d\",\n\t\t\"limit\": \"1/1m\"\n\t},\n"} {
-		text := "rules: [\n" + wide(format, 3000) + "]\n"
+		text := "rules: [\n" + repeatFormat(format, 3000) + "]\n"
 		if d, err := policyfile.Decode("p.yaml", policyfile.YAML, []byte(text)); err != nil || len(d.Rules) != 3000 {
 			t.Errorf("%q: error %.200v", format, err)
 		}
@@ -104,16 +104,16 @@ func TestHostileDocuments(t *testing.T) {
 		"toml dots":      {policyfile.TOML, "a" + strings.Repeat(".a", many) + " = 1", "nested deeper than 32"},
 		"toml header":    {policyfile.TOML, "[a" + strings.Repeat(".a", many) + "]", "nested deeper than 32"},
 		"too large":      {policyfile.YAML, strings.Repeat("#", syntax.SizeMax+1), "is larger than"},
-		"wide toml":      {policyfile.TOML, wide("k%d = 1\n", many), "more than 1000 keys in one block"},
-		"wide json":      {policyfile.JSON, "{" + strings.TrimSuffix(wide("\"k%d\": 1,", many), ",") + "}", "more than 1000 keys in one block"},
-		"wide yaml":      {policyfile.YAML, wide("k%d: 1\n", many), "more than 1000 keys in one block"},
-		"wide yaml flow": {policyfile.YAML, "a: {" + wide("k%d: 1, ", many) + "}", "more than 1000 keys in one block"},
+		"wide toml":      {policyfile.TOML, repeatFormat("k%d = 1\n", many), "more than 1000 keys in one block"},
+		"wide json":      {policyfile.JSON, "{" + strings.TrimSuffix(repeatFormat("\"k%d\": 1,", many), ",") + "}", "more than 1000 keys in one block"},
+		"wide yaml":      {policyfile.YAML, repeatFormat("k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml flow": {policyfile.YAML, "a: {" + repeatFormat("k%d: 1, ", many) + "}", "more than 1000 keys in one block"},
 		"wide yaml list": {policyfile.YAML, "a: [" + strings.Repeat("x, ", many) + "]", "more than 10000 items in one pair of brackets"},
-		"old line ends":  {policyfile.YAML, wide("k%d: 1\r", many), "more than 1000 keys in one block"},
-		"wide yaml item": {policyfile.YAML, "a:\n- b: {}\n" + wide("  k%d: 1\n", many), "more than 1000 keys in one block"},
-		"wide yaml odd":  {policyfile.YAML, "# [\n" + wide("k%d: 1\n", many), "more than 1000 keys in one block"},
-		"wide yaml word": {policyfile.YAML, "a: \"[\"\n" + wide("k%d: 1\n", many), "more than 1000 keys in one block"},
-		"wide yaml nest": {policyfile.YAML, "a: [" + wide("{k: %d}, ", 2000) + "]", "a: is an unknown field"},
+		"old line ends":  {policyfile.YAML, repeatFormat("k%d: 1\r", many), "more than 1000 keys in one block"},
+		"wide yaml item": {policyfile.YAML, "a:\n- b: {}\n" + repeatFormat("  k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml odd":  {policyfile.YAML, "# [\n" + repeatFormat("k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml word": {policyfile.YAML, "a: \"[\"\n" + repeatFormat("k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml nest": {policyfile.YAML, "a: [" + repeatFormat("{k: %d}, ", 2000) + "]", "a: is an unknown field"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := policyfile.Decode("p", hostile.format, []byte(hostile.text))
@@ -127,7 +127,7 @@ func TestHostileDocuments(t *testing.T) {
 	}
 }
 
-func wide(format string, n int) string {
+func repeatFormat(format string, n int) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, format, i)

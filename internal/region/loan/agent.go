@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Bounds of an agent.
@@ -25,6 +26,12 @@ const (
 	callTime    = 2 * time.Second // of a question to another region, and of a call of the store
 	listenAgain = time.Second
 	earlyMax    = counter.Second // a loan whose lender's clock is further ahead is given back
+
+	// While requests wait, a loan is held until its last unit could be restored, but not longer
+	// than holdMax, and not longer than idleMax after the last part.
+	holdMax   = time.Second
+	idleMax   = 250 * time.Millisecond
+	partPause = 4 * time.Millisecond
 )
 
 // Policy is what an agent must know of a policy.
@@ -40,6 +47,8 @@ type Options struct {
 	// Listen calls received for each question that is published in this region, until ctx is done
 	// or the connection ends. It calls begun once it listens.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
+	// Publish sends a message to the proxies of this region.
+	Publish func(ctx context.Context, message []byte) error
 	// Policy returns the policy in force.
 	Policy func() Policy
 	// Peers are the other regions.
@@ -59,6 +68,9 @@ type Agent struct {
 	listening atomic.Bool
 	counts    counts
 	lent      book
+	rounds    rounds
+
+	holdMax, idleMax time.Duration
 }
 
 // counts are the statistics of an agent besides those of its peers.
@@ -73,6 +85,7 @@ type pause struct {
 	short  bool          // the last question was one of a region that denied requests
 	until  time.Time     // the end of the pause
 	length time.Duration // of the pause
+	empty  bool          // the last question brought nothing
 }
 
 // ends reports whether a question may be asked now. If so, the question counts as under way. A
@@ -87,11 +100,23 @@ func (p *pause) ends(now time.Time, short bool) bool {
 	return true
 }
 
+// endsFor is ends for a question for which requests wait. Only a pause after a question that
+// brought nothing delays it. Another question may be under way.
+func (p *pause) endsFor(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.empty && p.short && now.Before(p.until) {
+		return false
+	}
+	p.asking, p.short = true, true
+	return true
+}
+
 // begins notes that a question has been asked. The pauses grow while nothing is borrowed.
 func (p *pause) begins(now time.Time, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if units > 0 {
+	if p.empty = units == 0; !p.empty {
 		p.length = pauseMin
 	} else {
 		p.length = min(max(pauseMin, 2*p.length), pauseMax)
@@ -101,7 +126,8 @@ func (p *pause) begins(now time.Time, units int64) {
 
 // New returns an agent that does nothing yet.
 func New(o Options) *Agent {
-	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, countersMax), places: make(chan struct{}, asksMax)}
+	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, countersMax), places: make(chan struct{}, asksMax),
+		rounds: rounds{byKey: make(map[string]*round)}, holdMax: holdMax, idleMax: idleMax}
 }
 
 // Run borrows units for this region until ctx is done.
@@ -129,36 +155,59 @@ func (a *Agent) hear(ctx context.Context, message string) {
 	}
 	own := a.o.Policy()
 	whole, err := check(q, own.Namespace)
+	if err == nil {
+		if part, ok := own.Here.Limit(&whole); !ok || part.Count() != q.Part {
+			err = errShares // the proxy has another policy
+		}
+	}
 	if err != nil {
 		a.counts.invalid.Add(1)
-		return
-	}
-	if part, ok := own.Here.Limit(&whole); !ok || part.Count() != q.Part { // the proxy has another policy
-		a.counts.invalid.Add(1)
+		if q.Need > 0 && len(q.Key) <= regionstore.KeyBytesMax && len(q.ID) <= regionstore.IDBytesMax {
+			a.refuse(ctx, q, []string{q.ID})
+		}
 		return
 	}
 	q.Shares = own.Here.Shares
-	p := &a.pauses[a.hash(q.Key)%countersMax]
+	if q.Need > 0 {
+		a.await(ctx, q, []string{q.ID})
+		return
+	}
+	p := a.pauseOf(q)
 	if !p.ends(time.Now(), q.Short) {
 		a.counts.repeated.Add(1)
 		return
 	}
+	if r := a.rounds.join(q); !a.start(ctx, q, r) {
+		p.begins(time.Now(), 0)
+		a.leave(ctx, r)
+	}
+}
+
+func (a *Agent) pauseOf(q *Question) *pause { return &a.pauses[a.hash(q.Key)%countersMax] }
+
+// start asks a question of a round in the background. It returns false if too many are being asked.
+func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 	select {
 	case a.places <- struct{}{}:
 	default:
 		a.counts.dropped.Add(1)
-		p.begins(time.Now(), 0)
-		return
+		return false
 	}
 	a.counts.questions.Add(1)
 	a.running.Go(func() {
-		defer func() { <-a.places }()
-		p.begins(time.Now(), a.borrow(ctx, q))
+		units := a.borrow(ctx, q, r)
+		<-a.places
+		if units == 0 && r.moving.Load() {
+			units = 1 // the next question might bring some
+		}
+		a.pauseOf(q).begins(time.Now(), units)
+		a.leave(ctx, r)
 	})
+	return true
 }
 
 // borrow asks all other regions, and restores what they lend. It returns the units.
-func (a *Agent) borrow(ctx context.Context, q *Question) int64 {
+func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	var units atomic.Int64
 	var asking sync.WaitGroup
 	for _, peer := range a.o.Peers {
@@ -166,26 +215,56 @@ func (a *Agent) borrow(ctx context.Context, q *Question) int64 {
 			asked, cancel := context.WithTimeout(ctx, callTime)
 			defer cancel()
 			l, err := peer.ask(asked, q)
+			if err == nil && l.Moving {
+				r.moving.Store(true)
+			}
 			if err != nil || l.Units == 0 {
 				return
 			}
-			own := a.o.Policy()
-			restoring, end := context.WithTimeout(context.WithoutCancel(ctx), callTime)
-			defer end()
-			restored, err := a.restore(restoring, &own, q, l)
+			r.lent.Add(l.Units)
+			restored, rest, err := a.restoreParts(context.WithoutCancel(ctx), q, l, r)
 			if err != nil {
-				a.counts.lost.Add(uint64(l.Units))
+				a.counts.lost.Add(uint64(rest))
 				a.o.Logger.Warn("borrowed units could not be restored, and are lost until their window ends", "region", peer.Name,
-					"units", l.Units, "error", err)
+					"units", rest, "error", err)
 			}
 			units.Add(restored)
-			if rest := l.Units - restored; err == nil && rest > 0 {
-				a.giveBack(restoring, peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
+			if err == nil && rest > 0 {
+				r.back.Store(true)
+				a.giveBack(context.WithoutCancel(ctx), peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
 			}
 		})
 	}
 	asking.Wait()
 	return units.Load()
+}
+
+// restoreParts restores a loan. A counter takes no more units than it has counted. While requests
+// wait for units, they are admitted by what was restored, and then the counter takes a further part
+// of the loan. It returns the units that were restored, and the rest. After an error, the rest must
+// not be used.
+func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round) (restored, rest int64, err error) {
+	rest = l.Units
+	for begun, progress := time.Now(), time.Now(); ; {
+		own := a.o.Policy()
+		restoring, end := context.WithTimeout(ctx, callTime)
+		part, err := a.restore(restoring, &own, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt, At: l.At})
+		end()
+		if err != nil {
+			return restored, rest, err
+		}
+		now := time.Now()
+		if part > 0 {
+			l.At, progress = 0, now // the clock has reached the lender's reading
+			restored, rest = restored+part, rest-part
+			r.restored.Add(part)
+			a.publish(ctx, &regionstore.Answer{Key: q.Key, Units: part})
+		}
+		if rest == 0 || r.restored.Load() >= r.need.Load() || now.Sub(progress) > a.idleMax || now.Sub(begun) > a.holdMax {
+			return restored, rest, nil
+		}
+		time.Sleep(partPause)
+	}
 }
 
 // restore restores a loan, once this region's clock has reached the lender's reading. If that takes
@@ -212,6 +291,8 @@ func (a *Agent) restore(ctx context.Context, own *Policy, q *Question, l Loan) (
 
 // giveBack returns to a region what could not be restored here, because fewer units were counted.
 func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
 	taken, err := peer.giveBack(ctx, q, rest)
 	if lost := rest.Units - taken; err != nil || lost > 0 {
 		a.counts.lost.Add(uint64(lost))
@@ -251,5 +332,6 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 		a.counts.lentUnits.Add(uint64(l.Units))
 		l = a.lent.add(a.hash(q.Key), l, time.Now())
 	}
+	l.Moving = a.rounds.has(q.Key)
 	return l, nil
 }

@@ -31,9 +31,11 @@
 //
 // # Price
 //
-// No request waits for a loan. A region whose units run out before a loan arrives denies requests,
-// although other regions have units. A loan costs one call of the lender's Redis, one of the
-// borrower's, and a round trip between the regions.
+// In a region whose units have run out, requests wait for a loan where the front allows it, and are
+// denied otherwise, although other regions have units. A loan costs one call of the lender's Redis,
+// one of the borrower's, and a round trip between the regions. While requests wait for it, it is
+// restored in parts, because a counter takes no more units than it has counted: each part costs a
+// call, and a message to the proxies.
 //
 // # When not to use it
 //

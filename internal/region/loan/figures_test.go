@@ -90,11 +90,11 @@ func (traffic traffic) run(t *testing.T, windows int) *figures {
 		store := open()
 		defer store.Close()
 		agents[i] = New(Options{Store: store, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: d} },
-			Logger: slog.New(slog.DiscardHandler)})
-		fronts[i] = regionstore.New(batching{store}, func(_ context.Context, message []byte) (int64, error) {
+			Publish: func(context.Context, []byte) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
+		fronts[i] = regionstore.New(batching{store}, regionstore.Agency{Publish: func(_ context.Context, message []byte) (int64, error) {
 			agents[i].hear(ctx, string(message))
 			return 1, nil
-		}, nil)
+		}}, nil)
 	}
 	for _, a := range agents {
 		for j, other := range agents {

@@ -33,6 +33,9 @@ type Loan struct {
 	// reading of its own clock on: before that, its requests might weigh the window before more
 	// than the lender's did.
 	At counter.Micros `json:"at"`
+	// Moving reports whether units of the counter are on their way to the lender, or back to
+	// another region, so that another question might bring more.
+	Moving bool `json:"moving,omitempty"`
 }
 
 // EarlyError reports that the clock of the borrower is behind that of the lender. Nothing was
@@ -50,9 +53,10 @@ var errNothing = errors.New("the region has no unit of the limit")
 // other, a region could lend more than its part.
 var errShares = errors.New("the regions divide limits differently: their policies differ")
 
-// Lend charges the counter of this region with a part of what it has left, and returns that as a
-// loan. Namespace is the beginning of the keys that may be lent. It returns an error if the
-// question is not valid or the store does not answer; what was charged in the second case is lost.
+// Lend charges the counter of this region with the units for which requests wait, and with a part
+// of what it has left beyond them, and returns that as a loan. Namespace is the beginning of the
+// keys that may be lent. It returns an error if the question is not valid or the store does not
+// answer; what was charged in the second case is lost.
 func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question) (Loan, error) {
 	whole, err := check(q, namespace)
 	if err != nil {
@@ -66,8 +70,8 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 		return Loan{}, errNothing
 	}
 	want := min(q.Want, part.Capacity())
-	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: 1, Min: 1, Max: want, ShareMille: lentMille,
-		Bounds: q.Bounds}}
+	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: min(max(1, q.Need), want), Min: 1, Max: want,
+		ShareMille: lentMille, Bounds: q.Bounds}}
 	var results [1]counter.Result
 	if !q.Short {
 		looks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
@@ -87,8 +91,9 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 	return Loan{Units: results[0].Granted, Receipt: results[0].Receipt, At: results[0].At}, nil
 }
 
-// Restore restores a loan to the counter of this region. The caller calls it once for each loan,
-// and again only after an [*EarlyError]. It returns the number of units that count.
+// Restore restores a loan to the counter of this region. It returns the number of units that count.
+// The caller calls it again for the rest of a loan, which has fewer units, or after an
+// [*EarlyError], and not after another error.
 func Restore(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, l Loan) (int64, error) {
 	whole, err := check(q, namespace)
 	if err != nil {
@@ -135,6 +140,10 @@ func check(q *Question, namespace string) (whole counter.Limit, err error) {
 		return whole, fmt.Errorf("the key is not that of a counter with the limit %q, or it cannot be lent", q.Limit)
 	case q.Want < 1 || q.Want > counter.CountMax:
 		return whole, fmt.Errorf("%d units are out of bounds, which are 1 to %d", q.Want, counter.CountMax)
+	case q.Need < 0 || q.Need > counter.CountMax:
+		return whole, fmt.Errorf("%d needed units are out of bounds, which are 0 to %d", q.Need, counter.CountMax)
+	case len(q.ID) > regionstore.IDBytesMax:
+		return whole, fmt.Errorf("an ID of %d bytes is too long: it may have %d", len(q.ID), regionstore.IDBytesMax)
 	case (whole.Calendar() != 0) != (q.Bounds != nil):
 		return whole, errors.New("the bounds of a calendar window are missing, or there is none")
 	}

@@ -167,6 +167,9 @@ func (w *world) borrow(borrower, lender *place) {
 	}
 	q := &Question{Key: w.key, Limit: borrower.whole.String(), Part: borrower.limit.Count(), Want: 1 + w.rng.Int64N(w.whole.Count()),
 		Short: w.safe || w.rng.IntN(2) == 0, Shares: borrower.here.Shares}
+	if w.rng.IntN(2) == 0 {
+		q.Need = w.rng.Int64N(w.whole.Count() + 1)
+	}
 	if w.mistake == ignoresTheShares {
 		q.Shares = lender.here.Shares
 		defer func() { q.Shares = borrower.here.Shares }() // for the borrower
@@ -185,7 +188,12 @@ func (w *world) borrow(borrower, lender *place) {
 		return
 	}
 	w.loans++
-	w.pending = append(w.pending, func() {
+	w.pending = append(w.pending, w.arrival(borrower, lender, q, l))
+}
+
+// arrival returns what happens when a loan arrives, or when the next part of it is restored.
+func (w *world) arrival(borrower, lender *place, q *Question, l Loan) func() {
+	return func() {
 		if w.mistake == ignoresTheWindow {
 			now := w.now + borrower.offset
 			l.Receipt, l.At = now-now%w.whole.Window(), 0
@@ -198,11 +206,14 @@ func (w *world) borrow(borrower, lender *place) {
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			if rest := l.Units - restored; rest > 0 && (w.safe || w.rng.IntN(8) > 0) && w.mistake == none {
+			if rest := l.Units - restored; rest > 0 && restored > 0 && !w.safe && w.mistake == none && w.rng.IntN(2) == 0 {
+				l.Units = rest // the next part, once requests have used this one
+				w.pending = append(w.pending, w.arrival(borrower, lender, q, l))
+			} else if rest > 0 && (w.safe || w.rng.IntN(8) > 0) && w.mistake == none {
 				w.giveBack(lender, q, Loan{Units: rest, Receipt: l.Receipt})
 			}
 		}
-	})
+	}
 }
 
 func (w *world) giveBack(lender *place, q *Question, rest Loan) {

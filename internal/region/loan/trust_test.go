@@ -43,7 +43,7 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	l.part, _ = here.Limit(&l.whole)
 	l.key = []byte("rl1:n:r:{c}" + counter.KeyTail(&l.whole))
 	l.Agent = New(Options{Store: store, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: here} },
-		Logger: slog.New(slog.DiscardHandler)})
+		Publish: func(context.Context, []byte) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
 	return l
 }
 

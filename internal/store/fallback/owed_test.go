@@ -148,8 +148,8 @@ func TestOwedIsBounded(t *testing.T) {
 	}
 }
 
-// TestDisplacedUnitsAreInDoubt: units that are no longer owed are not forgotten in the tally of this
-// process.
+// TestDisplacedUnitsAreInDoubt: units that are no longer owed are not forgotten in the tally of
+// this process.
 func TestDisplacedUnitsAreInDoubt(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorAllow)

@@ -61,7 +61,7 @@ func TestTheBooksBalance(t *testing.T) {
 				for _, s := range nodes {
 					f.close(s)
 				}
-				books.balance(f, counters)
+				books.checkBalance(f, counters)
 			})
 		})
 	}
@@ -79,12 +79,13 @@ func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 	}
 }
 
-// The method balance compares the units that the store has charged with those that were admitted.
-func (l *ledger) balance(f *far, counters []counter.Check) {
+// The method checkBalance compares the units that the store has charged with those that were
+// admitted.
+func (l *ledger) checkBalance(f *remoteStore, counters []counter.Check) {
 	f.Helper()
 	for i := range counters {
 		key := string(counters[i].Key)
-		used, _ := f.used(key)
+		used, _ := f.readUsed(key)
 		admitted := l.admitted[key]
 		if used < admitted || f.lose == 0 && used != admitted || used > counters[i].Limit.Count() {
 			f.Errorf("%s: the store has charged %d of %d, %d were admitted", key, used, counters[i].Limit.Count(), admitted)
@@ -121,7 +122,7 @@ func TestARefundIsSentOnce(t *testing.T) {
 		}
 		f.close(s)
 		f.set(func() { f.lose = 0 })
-		if used, returned := f.used("a"); used < books.admitted["a"] {
+		if used, returned := f.readUsed("a"); used < books.admitted["a"] {
 			t.Errorf("%d came back, %d are used and %d were admitted", returned, used, books.admitted["a"])
 		}
 	})
@@ -144,7 +145,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 		for range 10 {
 			_ = books.ask(s, leasedOf("a", l, 1))
 		}
-		if got, _ := f.used("a"); got != books.admitted["a"] || books.admitted["a"] != 1310 {
+		if got, _ := f.readUsed("a"); got != books.admitted["a"] || books.admitted["a"] != 1310 {
 			t.Errorf("the store has charged %d, %d were admitted, want 1310", got, books.admitted["a"])
 		}
 		hung := f.node(Options{})

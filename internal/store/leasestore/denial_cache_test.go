@@ -25,13 +25,13 @@ func TestADenialIsRemembered(t *testing.T) {
 			p.calls(1, "the first denial")
 			lasts := min(DenialMax-lookAhead, first.Wait)
 			for _, after := range []counter.Micros{0, 1, 7_013, lasts - 1} {
-				p.after(after)
-				if diff := cmp.Diff(p.exactly(takeOf("a", l, 1)), p.ask(takeOf("a", l, 1))[0]); diff != "" {
+				p.setClocks(after)
+				if diff := cmp.Diff(p.askInner(takeOf("a", l, 1)), p.ask(takeOf("a", l, 1))[0]); diff != "" {
 					t.Errorf("after %v, other than the store (-):\n%s", after, diff)
 				}
 				p.calls(0, "while it is remembered")
 			}
-			p.after(lasts)
+			p.setClocks(lasts)
 			r := p.ask(takeOf("a", l, 1))[0]
 			p.calls(1, "when it is over")
 			if r.Denied != (lasts < first.Wait) {
@@ -41,8 +41,8 @@ func TestADenialIsRemembered(t *testing.T) {
 	}
 }
 
-// The method exactly returns the inner store's answer to a denied check.
-func (p *rig) exactly(c counter.Check) counter.Result {
+// The method askInner returns the inner store's answer to a denied check.
+func (p *rig) askInner(c counter.Check) counter.Result {
 	p.Helper()
 	r := make([]counter.Result, 1)
 	if err := p.inner.of.Take(context.Background(), []counter.Check{c}, r); err != nil {
@@ -61,11 +61,11 @@ func TestADenialOfOneCostCoversGreaterCosts(t *testing.T) {
 			p, l := open(t, Options{}), limittest.New(t, text)
 			p.exhaust("a", l)
 			p.ask(takeOf("b", l, l.Capacity()-2))
-			p.after(13 * counter.Millisecond)
+			p.setClocks(13 * counter.Millisecond)
 			p.ask(takeOf("b", l, 4))
 			p.calls(2, "a denial of 4")
 			for _, cost := range []int64{4, 5, 7, l.Capacity(), l.Capacity() + 1} {
-				got, want := p.ask(takeOf("b", l, cost))[0], p.exactly(takeOf("b", l, cost))
+				got, want := p.ask(takeOf("b", l, cost))[0], p.askInner(takeOf("b", l, cost))
 				p.calls(0, "a cost as great")
 				if got.Wait-want.Wait > slack || want.Wait-got.Wait > slack || (got.Wait == counter.Never) != (want.Wait == counter.Never) {
 					t.Errorf("cost %d: wait %v, want %v", cost, got.Wait, want.Wait)
@@ -155,9 +155,9 @@ func TestChangesTakeEffectWithinASecond(t *testing.T) {
 	if err := p.inner.of.Take(context.Background(), []counter.Check{reset}, make([]counter.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
-	p.after(DenialMax - lookAhead - 1)
+	p.setClocks(DenialMax - lookAhead - 1)
 	before := p.ask(takeOf("a", l, 1))[0].Denied
-	p.after(DenialMax)
+	p.setClocks(DenialMax)
 	if !before || p.ask(takeOf("a", l, 1))[0].Denied {
 		t.Error("a reset by another node is not felt after a second")
 	}
@@ -179,10 +179,10 @@ func TestLeasedUnitsEndADenial(t *testing.T) {
 		answered(leasedIn)
 		p.ask(takeOf(key, l, 1))
 		p.calls(1, "the denial")
-		p.after(start + lasts - 1)
+		p.setClocks(start + lasts - 1)
 		p.ask(takeOf(key, l, 1))
 		p.calls(0, fmt.Sprintf("leased in %v: until then", leasedIn))
-		p.after(start + lasts)
+		p.setClocks(start + lasts)
 		p.ask(takeOf(key, l, 1))
 		p.calls(1, fmt.Sprintf("leased in %v: from then on", leasedIn))
 	}
@@ -207,10 +207,10 @@ func TestOneCallLooksAgain(t *testing.T) {
 		}
 		return p.inner.of.Take(ctx, checks, results)
 	})
-	p.after(DenialMax - lookAhead)
+	p.setClocks(DenialMax - lookAhead)
 	p.ask(takeOf("a", l, 1), takeOf("b", l, 1))
 	p.calls(1, "the first who asks shortly before the end")
-	p.after(2*DenialMax - 2*lookAhead - 1)
+	p.setClocks(2*DenialMax - 2*lookAhead - 1)
 	p.ask(takeOf("a", l, 1), takeOf("b", l, 1))
 	p.calls(0, "what it was told, which is remembered as long")
 	if asked != 1 {
@@ -219,7 +219,7 @@ func TestOneCallLooksAgain(t *testing.T) {
 
 	// If that call fails, other calls are made when the denial has ended.
 	p.inner.instead(func(context.Context, []counter.Check, []counter.Result) error { return counter.ErrUnavailable })
-	p.after(2*DenialMax - 2*lookAhead)
+	p.setClocks(2*DenialMax - 2*lookAhead)
 	if r := p.ask(takeOf("a", l, 1)); !r[0].Denied {
 		t.Errorf("while the denial holds: %+v", r)
 	}
@@ -228,7 +228,7 @@ func TestOneCallLooksAgain(t *testing.T) {
 		t.Errorf("while the denial holds: %+v", r)
 	}
 	p.calls(1, "the call that failed")
-	p.after(2*DenialMax - lookAhead)
+	p.setClocks(2*DenialMax - lookAhead)
 	p.ask(takeOf("a", l, 1))
 	p.calls(1, "when it is over")
 }
@@ -245,10 +245,10 @@ func TestADenialCountsFromItsCall(t *testing.T) {
 	p.ask(takeOf("a", l, 1))
 	p.inner.instead(nil)
 	p.inner.calls.Store(0)
-	p.after(100*counter.Millisecond - 1)
+	p.setClocks(100*counter.Millisecond - 1)
 	p.ask(takeOf("a", l, 1))
 	p.calls(0, "before the window ends")
-	p.after(100 * counter.Millisecond)
+	p.setClocks(100 * counter.Millisecond)
 	if r := p.ask(takeOf("a", l, 1))[0]; r.Denied {
 		t.Errorf("in the next window: %+v", r)
 	}

@@ -32,7 +32,7 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	switch err := b.Take(ctx, checks, results); {
 	case err != nil:
 		b.failed.Add(1)
-		if errors.As(err, new(notSent)) {
+		if errors.As(err, new(notSentError)) {
 			b.unsent.Add(1)
 		}
 		b.errs.Store(err.Error(), err)
@@ -43,8 +43,9 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	}
 }
 
-// The method held is a store that blocks the calls of the inner store until the test releases them.
-func (p *rig) held() (release func()) {
+// The method blockInner is a store that blocks the calls of the inner store until the test releases
+// them.
+func (p *rig) blockInner() (release func()) {
 	wall := make(chan struct{})
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 		<-wall
@@ -82,7 +83,7 @@ func TestABurstIsAFewCalls(t *testing.T) {
 		for _, text := range []string{"5/1h", "5/1h fixed_window", "5/1h sliding_log", "5/1h burst 5"} {
 			t.Run(fmt.Sprintf("%d at %s", n, text), func(t *testing.T) {
 				b := &burst{rig: open(t, Options{})}
-				release, l := b.held(), limittest.New(t, text)
+				release, l := b.blockInner(), limittest.New(t, text)
 				for range n {
 					b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
 				}
@@ -160,7 +161,7 @@ func TestAnOutageEndsTheWait(t *testing.T) {
 // outage.
 func TestWaitsAreBounded(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
-	release, l := b.held(), limittest.New(t, "1/1h")
+	release, l := b.blockInner(), limittest.New(t, "1/1h")
 	defer release()
 	for range gateWaitingMax + 2 {
 		b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
@@ -187,7 +188,7 @@ func TestWaitsAreBounded(t *testing.T) {
 // whose context is done is rejected at once.
 func TestAWaitEnds(t *testing.T) {
 	b := &burst{rig: open(t, Options{DenialsMax: -1})}
-	release, l := b.held(), limittest.New(t, "100000/1h")
+	release, l := b.blockInner(), limittest.New(t, "100000/1h")
 	for range gateCallsMax + 10 {
 		b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
 	}
@@ -207,7 +208,7 @@ func TestAWaitEnds(t *testing.T) {
 		errors.Is(err, counter.ErrUnavailable) {
 		t.Errorf("a request whose time was over at the gate: %v", err)
 	}
-	b.after(gateWaitMax + 1)
+	b.setClocks(gateWaitMax + 1)
 	release()
 	b.running.Wait()
 	if a, f := b.admitted.Load(), b.failed.Load(); a != gateCallsMax || f != 10 {
@@ -361,7 +362,7 @@ func TestTheLastAnswerIsKnownWhileInUse(t *testing.T) {
 				p.ask(check)
 			}
 			for span, want := range after {
-				p.after(span)
+				p.setClocks(span)
 				if got := p.Used(&check); got != want {
 					t.Errorf("after %v: %d units are used, want %d", span, got, want)
 				}

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// The function handy returns a store that holds many units of n counters, and the checks of a
+// The function newFilled returns a store that holds many units of n counters, and the checks of a
 // request under all of them.
-func handy(t testing.TB, n int) (*Store, []counter.Check) {
+func newFilled(t testing.TB, n int) (*Store, []counter.Check) {
 	t.Helper()
 	inner, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -42,7 +42,7 @@ func handy(t testing.TB, n int) (*Store, []counter.Check) {
 }
 
 func TestTheHandDoesNotAllocate(t *testing.T) {
-	s, checks := handy(t, 2)
+	s, checks := newFilled(t, 2)
 	results := make([]counter.Result, 2)
 	before := s.Stats()
 	takes := racescale.Fewer(100_000)
@@ -86,7 +86,7 @@ func TestNothingIsUsedAfterAStop(t *testing.T) {
 func BenchmarkHand(b *testing.B) {
 	for _, n := range []int{1, 3} {
 		b.Run(fmt.Sprintf("limits=%d", n), func(b *testing.B) {
-			s, checks := handy(b, n)
+			s, checks := newFilled(b, n)
 			results, before := make([]counter.Result, n), s.Stats()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -100,7 +100,7 @@ func BenchmarkHand(b *testing.B) {
 }
 
 func BenchmarkHandParallel(b *testing.B) {
-	s, checks := handy(b, 1)
+	s, checks := newFilled(b, 1)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		results := make([]counter.Result, 1)

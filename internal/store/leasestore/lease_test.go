@@ -46,7 +46,7 @@ func TestAHotLimitIsDecidedInHand(t *testing.T) {
 				for _, s := range nodes {
 					f.close(s)
 				}
-				got, _ := f.used("a")
+				got, _ := f.readUsed("a")
 				want := books.admitted["a"]
 				// refilled tokens are not credited
 				if got != want && !(l.Algorithm() == counter.TokenBucket && got > want) {
@@ -90,7 +90,7 @@ func TestIdleUnitsGoBack(t *testing.T) {
 		if n := s.Stats().InHand; n != 0 {
 			t.Errorf("%d units are in hand of an idle counter", n)
 		}
-		if got, _ := f.used("a"); got != books.admitted["a"] || s.Stats().Returned == 0 {
+		if got, _ := f.readUsed("a"); got != books.admitted["a"] || s.Stats().Returned == 0 {
 			t.Errorf("the store has charged %d, %d were admitted", got, books.admitted["a"])
 		}
 		s.life.mu.Lock()
@@ -217,7 +217,7 @@ func TestCanceledRequestsLeaveNoState(t *testing.T) {
 		cancel()
 		all.Wait()
 		// no units were requested for requests that no longer waited
-		if got, _ := f.used("a"); got != 6 || books.admitted["a"] != 6 {
+		if got, _ := f.readUsed("a"); got != 6 || books.admitted["a"] != 6 {
 			t.Errorf("%d charged and %d admitted, want 6", got, books.admitted["a"])
 		}
 		f.close(s)

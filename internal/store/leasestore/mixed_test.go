@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// asksOf returns the keys and operations of a request's calls, as the inner store receives them.
-func asksOf(s *Store, t testing.TB, checks ...counter.Check) (asked []string, results []counter.Result) {
+// readCalls returns the keys and operations of a request's calls, as the inner store receives them.
+func readCalls(s *Store, t testing.TB, checks ...counter.Check) (asked []string, results []counter.Result) {
 	t.Helper()
 	inner, before := s.inner, s.inner
 	var mu sync.Mutex
@@ -57,7 +57,7 @@ func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 		exact.Guard, exact.Violation = 3, 7
 		inHand := s.Stats().InHand
 		for i := range 5 {
-			asked, results := asksOf(s, t, hot, shadow, penalty, exact)
+			asked, results := readCalls(s, t, hot, shadow, penalty, exact)
 			want := []string{"shadow op 0 cost 1 guard 0", "penalty op 0 cost 0 guard 0", "exact op 0 cost 1 guard 2"}
 			if diff := cmp.Diff(want, asked); diff != "" {
 				t.Fatalf("asked (-want +got):\n%s", diff)
@@ -78,7 +78,7 @@ func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 		}
 		look := penalty
 		look.Op = counter.OpLook
-		if _, r := asksOf(s, t, look); r[0].Violations != 1 {
+		if _, r := readCalls(s, t, look); r[0].Violations != 1 {
 			t.Errorf("%d violations, want 1", r[0].Violations)
 		}
 	})
@@ -245,7 +245,7 @@ func TestDenialsOfUnheldCountersAreRemembered(t *testing.T) {
 	round()
 	round()
 	p.calls(2*clients, "until all are refused")
-	p.after(DenialMax / 2)
+	p.setClocks(DenialMax / 2)
 	round()
 	if n := p.inner.calls.Swap(0); n > clients/100 {
 		t.Errorf("%d calls for %d clients that were refused just now", n, clients)
@@ -275,7 +275,7 @@ func TestTheNextRequestMakesTheCall(t *testing.T) {
 		}
 		all.Wait()
 		f.close(s)
-		if used, _ := f.used("a"); used != 20 || books.admitted["a"] != 20 || books.failed > 0 {
+		if used, _ := f.readUsed("a"); used != 20 || books.admitted["a"] != 20 || books.failed > 0 {
 			t.Errorf("%d used, %d admitted, %d failed", used, books.admitted["a"], books.failed)
 		}
 	})
@@ -309,7 +309,7 @@ func TestManyDenialsMeetNoDeadline(t *testing.T) {
 			t.Errorf("%d admitted of those whom nothing denies", books.admitted["all"])
 		}
 		f.close(s)
-		if used, _ := f.used("all"); used != 100 {
+		if used, _ := f.readUsed("all"); used != 100 {
 			t.Errorf("the store has charged %d, want 100", used)
 		}
 	})

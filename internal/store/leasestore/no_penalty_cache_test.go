@@ -22,7 +22,7 @@ func TestAPenaltyBesideLeases(t *testing.T) {
 		defer f.close(s)
 		defer f.close(other)
 		penalty := &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{1}}
-		hot := punished(penalty, leasedOf("hot", limittest.New(t, "100000/1h"), 1))
+		hot := punishedChecks(penalty, leasedOf("hot", limittest.New(t, "100000/1h"), 1))
 		const span = 2 * time.Second
 		ask := func() (refused bool) {
 			denied := books.denied
@@ -38,7 +38,7 @@ func TestAPenaltyBesideLeases(t *testing.T) {
 			t.Errorf("%d calls, %d denied, %d failed, %d from the hand", calls, books.denied, books.failed, s.Stats().Leased)
 		}
 		offend := func(s *Store, key string) {
-			small := punished(penalty, takeOf(key, limittest.New(t, "1/500ms"), 1))
+			small := punishedChecks(penalty, takeOf(key, limittest.New(t, "1/500ms"), 1))
 			for range 2 {
 				_ = (&ledger{}).ask(s, small...)
 			}

@@ -50,7 +50,7 @@ func TestCallsThatHang(t *testing.T) {
 					t.Errorf("a request took %v", books.slowest)
 				}
 				for key, admitted := range books.admitted {
-					if used, _ := f.used(key); used < admitted && l.Algorithm() != counter.TokenBucket {
+					if used, _ := f.readUsed(key); used < admitted && l.Algorithm() != counter.TokenBucket {
 						t.Errorf("%s: %d charged, %d admitted", key, used, admitted)
 					}
 				}
@@ -98,7 +98,7 @@ func TestFirstContact(t *testing.T) {
 					t.Errorf("%d of 1000 requests failed, %d admitted with %d calls", books.failed, books.admitted["a"], calls)
 				}
 				f.close(s)
-				if used, _ := f.used("a"); used != 1000 {
+				if used, _ := f.readUsed("a"); used != 1000 {
 					t.Errorf("the store has charged %d", used)
 				}
 			})
@@ -121,20 +121,20 @@ func TestAnOvertakenCall(t *testing.T) {
 			t.Errorf("%d calls, %d at once, %d admitted, %d failed", calls, atOnce, books.admitted["a"], books.failed)
 		}
 		f.close(s)
-		if used, _ := f.used("a"); used != 3 {
+		if used, _ := f.readUsed("a"); used != 3 {
 			t.Errorf("the store has charged %d, want 3", used)
 		}
 	})
 }
 
-// The type queueing is a store that is slow for one key, as if calls waited in a queue, and fast
-// for others.
-type queueing struct {
+// The type queueingStore is a store that is slow for one key, as if calls waited in a queue, and
+// fast for others.
+type queueingStore struct {
 	counter.Store
 	slow string
 }
 
-func (q queueing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (q queueingStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if string(checks[0].Key) == q.slow {
 		time.Sleep(4 * farTimeout)
 	}
@@ -149,7 +149,7 @@ func TestLateBesideAStoreThatAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, l := newFar(t, time.Millisecond), limittest.New(t, "600/1h")
 			slow, other := leasedOf("a", l, 1), leasedOf("b", l, 1)
-			s, err := New(queueing{f, string(slow.Key)}, Options{})
+			s, err := New(queueingStore{f, string(slow.Key)}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The function punished returns the checks of a request under a penalty and limits whose denials
-// are violations.
-func punished(p *counter.Penalty, limits ...counter.Check) []counter.Check {
+// The function punishedChecks returns the checks of a request under a penalty and limits whose
+// denials are violations.
+func punishedChecks(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	checks := []counter.Check{{Key: []byte("penalty"), Op: counter.OpTake, Penalty: p}}
 	for i := range limits {
 		limits[i].Guard, limits[i].Violation = 1, int64(limits[i].Key[0])
@@ -20,9 +20,9 @@ func punished(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	return append(checks, limits...)
 }
 
-// The method recorded returns the number of violations that the inner store remembers, and the
-// duration of the penalty.
-func (p *rig) recorded(penalty *counter.Penalty) (int64, counter.Micros) {
+// The method readViolations returns the number of violations that the inner store remembers, and
+// the duration of the penalty.
+func (p *rig) readViolations(penalty *counter.Penalty) (int64, counter.Micros) {
 	p.Helper()
 	r := make([]counter.Result, 1)
 	look := []counter.Check{{Key: []byte("penalty"), Op: counter.OpLook, Penalty: penalty}}
@@ -32,8 +32,8 @@ func (p *rig) recorded(penalty *counter.Penalty) (int64, counter.Micros) {
 	return r[0].Violations, r[0].Wait
 }
 
-// The type told holds the parts of a result that must be the same in every answer.
-type told struct {
+// The type sharedResult holds the parts of a result that must be the same in every answer.
+type sharedResult struct {
 	refused bool
 	wait    counter.Micros
 }
@@ -47,11 +47,11 @@ func TestViolationsMatchTheStore(t *testing.T) {
 	penalized := 0
 	for i := range 3_000 {
 		at := counter.Micros(i) * 13_007
-		var got [2][2]told
+		var got [2][2]sharedResult
 		for j, p := range []*rig{remembering, exact} {
-			p.after(at)
-			for k, r := range p.ask(punished(penalty, limits[i/7%2])...) {
-				got[j][k] = told{r.Denied, r.Wait}
+			p.setClocks(at)
+			for k, r := range p.ask(punishedChecks(penalty, limits[i/7%2])...) {
+				got[j][k] = sharedResult{r.Denied, r.Wait}
 			}
 		}
 		if got[0][0].refused && got[1][0].refused {
@@ -61,8 +61,8 @@ func TestViolationsMatchTheStore(t *testing.T) {
 		if got[0] != got[1] {
 			t.Fatalf("at %v: %+v, the store alone says %+v", at, got[0], got[1])
 		}
-		n, wait := remembering.recorded(penalty)
-		if m, w := exact.recorded(penalty); m != n || w != wait {
+		n, wait := remembering.readViolations(penalty)
+		if m, w := exact.readViolations(penalty); m != n || w != wait {
 			t.Fatalf("at %v: %d violations and %v, want %d and %v", at, n, wait, m, w)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAPenaltyInForceIsRemembered(t *testing.T) {
 	free := limittest.New(t, "9/1m")
 	offend := func() []counter.Result {
 		p.Helper()
-		return p.ask(punished(penalty, takeOf("a", l, 1))...)
+		return p.ask(punishedChecks(penalty, takeOf("a", l, 1))...)
 	}
 	offend()
 	if r := offend(); !r[0].Denied || r[0].Wait != counter.Second {
@@ -86,15 +86,15 @@ func TestAPenaltyInForceIsRemembered(t *testing.T) {
 	}
 	p.calls(2, "until it is imposed")
 	for _, after := range []counter.Micros{0, 99 * counter.Millisecond, 100 * counter.Millisecond, 999 * counter.Millisecond} {
-		p.after(after)
-		r := p.ask(punished(penalty, takeOf("a", l, 1), takeOf("new", free, 1))...)
+		p.setClocks(after)
+		r := p.ask(punishedChecks(penalty, takeOf("a", l, 1), takeOf("new", free, 1))...)
 		p.calls(0, "while it is in force")
 		if !r[0].Denied || r[0].Wait != counter.Second-after || r[1].Denied != (after < 100*counter.Millisecond) || r[2].Denied ||
 			r[2].Remaining != 9 || r[2].At != noon+after {
 			t.Errorf("after %v: %+v", after, r)
 		}
 	}
-	p.after(counter.Second)
+	p.setClocks(counter.Second)
 	if r := offend(); r[0].Denied || r[1].Granted != 1 {
 		t.Errorf("when it is over: %+v", r)
 	}
@@ -105,19 +105,19 @@ func TestALiftedPenaltyIsForgotten(t *testing.T) {
 	penalty := &counter.Penalty{Window: counter.Hour, Threshold: 2, Multipliers: []int64{10}}
 	p, a, b := open(t, Options{}), limittest.New(t, "1/1m fixed_window"), limittest.New(t, "1/1m sliding_window")
 	lift := func() {
-		reset := punished(penalty)[0]
+		reset := punishedChecks(penalty)[0]
 		reset.Op = counter.OpReset
 		p.ask(reset)
 	}
 	p.exhaust("a", a)
 	p.exhaust("b", b)
-	p.ask(punished(penalty, takeOf("a", a, 1))...)
-	two := punished(penalty, takeOf("b", b, 1))
+	p.ask(punishedChecks(penalty, takeOf("a", a, 1))...)
+	two := punishedChecks(penalty, takeOf("b", b, 1))
 	if r := p.ask(two...); !r[0].Denied {
 		t.Fatalf("two violations: %+v", r)
 	}
 	lift()
-	p.after(1)
+	p.setClocks(1)
 	p.inner.calls.Store(0)
 	if r := p.ask(two...); r[0].Denied || r[0].Violations != 1 || !r[1].Denied {
 		t.Errorf("after it was lifted: %+v, want the first violation", r)
@@ -127,7 +127,7 @@ func TestALiftedPenaltyIsForgotten(t *testing.T) {
 	p.calls(0, "a denial whose violation is recorded")
 	lift()
 	p.ask(two...)
-	if n, _ := p.recorded(penalty); n != 1 {
+	if n, _ := p.readViolations(penalty); n != 1 {
 		t.Errorf("%d violations after it was lifted again, want 1", n)
 	}
 }
@@ -139,31 +139,31 @@ func TestADenialKeepsItsViolation(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "1/1m fixed_window")
 	p.exhaust("a", l)
 	p.ask(takeOf("a", l, 1)) // this is a policy without penalties
-	p.ask(punished(penalty, takeOf("a", l, 1))...)
-	other := punished(penalty, takeOf("a", l, 1))
+	p.ask(punishedChecks(penalty, takeOf("a", l, 1))...)
+	other := punishedChecks(penalty, takeOf("a", l, 1))
 	other[1].Violation = 2
 	p.ask(other...)
 	p.calls(3, "three ways to count it")
 	p.ask(takeOf("a", l, 1))
 	p.ask(other...)
 	p.calls(0, "the last way, and none")
-	if n, _ := p.recorded(penalty); n != 2 {
+	if n, _ := p.readViolations(penalty); n != 2 {
 		t.Errorf("%d violations, want 2", n)
 	}
 
 	// A denial during a penalty is recorded when the penalty has ended.
-	p.after(2 * counter.Minute)
+	p.setClocks(2 * counter.Minute)
 	short := &counter.Penalty{Window: counter.Hour, Threshold: 3, Multipliers: []int64{1}, Max: 100 * counter.Millisecond}
-	p.ask(punished(short, takeOf("b", l, 1))...)
-	p.ask(punished(short, takeOf("b", l, 1))...)
+	p.ask(punishedChecks(short, takeOf("b", l, 1))...)
+	p.ask(punishedChecks(short, takeOf("b", l, 1))...)
 	p.ask(takeOf("c", l, 1))
-	c := punished(short, takeOf("c", l, 1))
+	c := punishedChecks(short, takeOf("c", l, 1))
 	for range 3 {
 		if r := p.ask(c...); !r[0].Denied {
 			t.Errorf("%+v, want a penalty", r)
 		}
 	}
-	p.after(2*counter.Minute + 100*counter.Millisecond)
+	p.setClocks(2*counter.Minute + 100*counter.Millisecond)
 	if r := p.ask(c...); r[0].Violations != 4 {
 		t.Errorf("when the penalty is over: %+v, want a fourth violation", r)
 	}

@@ -32,14 +32,14 @@ func (v visit) Remote() netip.Addr           { return v.Peer() }
 func (v visit) Now() counter.Micros          { return noon }
 func (v visit) Attr(string) (string, bool)   { return "", false }
 
-// The type answered holds everything that the client and the metrics receive.
-type answered struct {
+// The type answerParts holds everything that the client and the metrics receive.
+type answerParts struct {
 	Decision core.Decision
 	Fields   response.Fields
 	Outcomes []core.Outcome
 }
 
-func (p *rig) visit(rs *core.Ruleset, v visit) (a answered) {
+func (p *rig) visit(rs *core.Ruleset, v visit) (a answerParts) {
 	p.Helper()
 	var plan core.Plan
 	plan.Add(rs, v)
@@ -84,8 +84,8 @@ func TestTheCacheChangesNoAnswer(t *testing.T) {
 			for range 4_000 {
 				at += counter.Micros(random.IntN(60_000))
 				v := visit{[]string{"192.0.2.1", "192.0.2.2"}[random.IntN(2)]}
-				remembering.after(at)
-				exact.after(at)
+				remembering.setClocks(at)
+				exact.setClocks(at)
 				got, want := remembering.visit(rs, v), exact.visit(rs, v)
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(core.Decision{}, counter.Limit{}, policy.Identity{})); diff != "" {
 					t.Fatalf("at %v, other than the store alone (-):\n%s", at, diff)

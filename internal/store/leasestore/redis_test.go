@@ -87,7 +87,7 @@ func TestNeverOverOnRedis(t *testing.T) {
 				}
 			}
 			c.Lease = false
-			for exact := overRedis(t, server, time.Second, nil); books.denied == 0 || !books.last(t, exact, c); {
+			for exact := overRedis(t, server, time.Second, nil); books.denied == 0 || !books.isDenied(t, exact, c); {
 			}
 			got := books.admitted[string(c.Key)]
 			least := count - lost
@@ -143,8 +143,8 @@ func TestBatchesOnRedis(t *testing.T) {
 	}
 }
 
-// The method last makes one more request and reports whether it was denied.
-func (l *ledger) last(t testing.TB, s *Store, c counter.Check) bool {
+// The method isDenied makes one more request and reports whether it was denied.
+func (l *ledger) isDenied(t testing.TB, s *Store, c counter.Check) bool {
 	t.Helper()
 	before := l.denied
 	if err := l.ask(s, c); err != nil {

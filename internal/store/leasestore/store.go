@@ -253,6 +253,9 @@ func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, resul
 	}
 }
 
+// Forget drops the remembered answers of a counter to which another process has restored units.
+func (s *Store) Forget(c *counter.Check) { s.forget(c) }
+
 // The method forget drops the remembered answers of a counter that was reset or refunded. After a
 // reset, the units held for the counter are no longer charged, so they are dropped too.
 func (s *Store) forget(c *counter.Check) {

@@ -78,8 +78,8 @@ func open(t testing.TB, o Options) *rig {
 	return p
 }
 
-// The method after sets both clocks to a span after noon.
-func (p *rig) after(span counter.Micros) { p.clock.Store(int64(span)) }
+// The method setClocks sets both clocks to a span after noon.
+func (p *rig) setClocks(span counter.Micros) { p.clock.Store(int64(span)) }
 
 // The method ask answers checks and fails the test if the store cannot answer.
 func (p *rig) ask(checks ...counter.Check) []counter.Result {

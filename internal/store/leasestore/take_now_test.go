@@ -49,7 +49,7 @@ func TestTakeNowNeverAsks(t *testing.T) {
 // On a busy machine few units may be held, because they are taken slowly, or they may expire. The
 // test then takes more units and tries again.
 func TestTakeNowDoesNotAllocate(t *testing.T) {
-	s, checks := handy(t, 2)
+	s, checks := newFilled(t, 2)
 	results, takes := make([]counter.Result, 2), racescale.Fewer(10_000)
 	for end := time.Now().Add(patience); ; {
 		decided := 0

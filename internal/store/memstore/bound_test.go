@@ -21,9 +21,9 @@ const oneOverflow = ^uint64((overflowPerRule - 1) << overflowShift)
 
 var notations = []string{"3/1h fixed_window", "3/1h sliding_window", "3/1h sliding_log", "3/1h token_bucket"}
 
-// The function full returns a store at its bound. Every counter is used up for an hour or more,
+// The function newFull returns a store at its bound. Every counter is used up for an hour or more,
 // except one that is used up for a second.
-func full(t testing.TB, countersMax int, l *counter.Limit) *pinned {
+func newFull(t testing.TB, countersMax int, l *counter.Limit) *pinnedStore {
 	p := open(t, countersMax)
 	p.collide(oneOverflow)
 	for i := range countersMax - 1 {
@@ -40,7 +40,7 @@ func TestFullStoreGivesNoFreshAllowance(t *testing.T) {
 	for _, text := range notations {
 		t.Run(text, func(t *testing.T) {
 			l := limittest.New(t, text)
-			p := full(t, 300, l)
+			p := newFull(t, 300, l)
 			for i := range 299 {
 				if r := p.ask(takeOf(fmt.Sprint("held", i), l, 1))[0]; !r.Denied || r.Overflow {
 					t.Fatalf("held %d: %+v, want refused by its own counter", i, r)
@@ -68,7 +68,7 @@ func TestNewcomerStaysWithOverflowUntilItIsFresh(t *testing.T) {
 	for _, text := range notations {
 		t.Run(text, func(t *testing.T) {
 			l := limittest.New(t, text)
-			p := full(t, 100, l)
+			p := newFull(t, 100, l)
 			p.ask(takeOf("newcomer", l, 3))
 			// The counter of brief is fresh, so there is room for one client.
 			p.at(noon + 10*counter.Second)
@@ -110,7 +110,7 @@ func TestAfterEverythingIsFreshNewcomersGetTheirOwn(t *testing.T) {
 func TestGiveBackNeverMakesRoomInOverflow(t *testing.T) {
 	for _, text := range notations {
 		l := limittest.New(t, text)
-		p := full(t, 100, l)
+		p := newFull(t, 100, l)
 		receipt := p.ask(takeOf("newcomer", l, 3))[0].Receipt
 		back := takeOf("newcomer", l, 3)
 		back.Op, back.Receipt = counter.OpRefund, receipt
@@ -132,7 +132,7 @@ func TestGiveBackNeverMakesRoomInOverflow(t *testing.T) {
 // bounded by one window.
 func TestForceOnANewcomer(t *testing.T) {
 	l := limittest.New(t, "3/1h fixed_window")
-	p := full(t, 100, l)
+	p := newFull(t, 100, l)
 	force := takeOf("newcomer", l, 100)
 	force.Op = counter.OpForce
 	if r := p.ask(force)[0]; r.Granted != 6 || !r.Overflow {
@@ -162,7 +162,7 @@ func TestUnchargedChecksAreNotStored(t *testing.T) {
 func TestOneOverflowCounterTwiceInACall(t *testing.T) {
 	for _, text := range notations {
 		l := limittest.New(t, text)
-		p := full(t, 100, l)
+		p := newFull(t, 100, l)
 		r := p.ask(takeOf("x", l, 1), takeOf("y", l, 1))
 		if r[0].Granted != 0 || !r[1].Denied || p.overflow.held != 0 {
 			t.Errorf("%s: %+v, %d in overflow, want nothing charged", text, r, p.overflow.held)
@@ -186,7 +186,7 @@ func TestOneOverflowCounterTwiceInACall(t *testing.T) {
 // TestLimitsOfOneRuleOverflowApart: two limits of one rule have separate overflow counters.
 func TestLimitsOfOneRuleOverflowApart(t *testing.T) {
 	hour, minute := limittest.New(t, "3/1h"), limittest.New(t, "2/1m")
-	p := full(t, 100, hour)
+	p := newFull(t, 100, hour)
 	for i := range 3 {
 		r := p.ask(takeOf("x", hour, 1), takeOf("x", minute, 1))
 		if want := i == 2; r[1].Denied != want || r[0].Denied || !r[0].Overflow || !r[1].Overflow {
@@ -299,7 +299,7 @@ func compareGrants(t *testing.T, l *counter.Limit) {
 func TestFullStoreSaysSoOnceAMinute(t *testing.T) {
 	var out strings.Builder
 	l := limittest.New(t, "3/1h")
-	p := full(t, 100, l)
+	p := newFull(t, 100, l)
 	p.alarm.log = slog.New(slog.NewTextHandler(&out, nil))
 	for second := range counter.Micros(120) {
 		p.at(noon + second*counter.Second)

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The method taken recomputes the memory that a table uses.
-func (t *table) taken() (n int64) {
+// The method recomputeMemory recomputes the memory that a table uses.
+func (t *table) recomputeMemory() (n int64) {
 	seen := map[*segment]bool{}
 	for _, s := range t.directory {
 		if !seen[s] {
@@ -93,8 +93,8 @@ func TestByteCountIsExact(t *testing.T) {
 	sum := int64(0)
 	for i := range s.shards {
 		tab := &s.shards[i].table
-		if tab.taken() != tab.bytes {
-			t.Fatalf("shard %d takes %d bytes and says %d", i, tab.taken(), tab.bytes)
+		if tab.recomputeMemory() != tab.bytes {
+			t.Fatalf("shard %d takes %d bytes and says %d", i, tab.recomputeMemory(), tab.bytes)
 		}
 		if tab.bytesAdded == 0 { // the table was never used
 			continue

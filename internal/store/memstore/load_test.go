@@ -19,8 +19,8 @@ import (
 // The constant goroutines is the number of concurrent callers.
 const goroutines = 16
 
-// The function together runs f in many goroutines at once, each with its own random source.
-func together(t *testing.T, f func(rng *rand.Rand) error) {
+// The function runTogether runs f in many goroutines at once, each with its own random source.
+func runTogether(t *testing.T, f func(rng *rand.Rand) error) {
 	seed := storetest.Seed(t)
 	var group sync.WaitGroup
 	for i := range goroutines {
@@ -40,7 +40,7 @@ func TestManyCallersAdmitExactlyTheLimit(t *testing.T) {
 	p, l := open(t, 0), limittest.New(t, "100/1h fixed_window")
 	var mu sync.Mutex
 	granted := make([]int64, clients)
-	together(t, func(rng *rand.Rand) error {
+	runTogether(t, func(rng *rand.Rand) error {
 		mine := make([]int64, clients)
 		for range perGoroutine {
 			chosen := rng.Perm(clients)[:1+rng.IntN(8)]
@@ -76,7 +76,7 @@ func TestGrowthUnderLoadLosesNothing(t *testing.T) {
 	p, l := open(t, 0), limittest.New(t, "1000000/1h sliding_window")
 	var mu sync.Mutex
 	charged := make([]int64, clients)
-	together(t, func(rng *rand.Rand) error {
+	runTogether(t, func(rng *rand.Rand) error {
 		mine, results := make([]int64, clients), make([]counter.Result, 1)
 		for range perGoroutine {
 			c := rng.IntN(clients)
@@ -111,7 +111,7 @@ func TestFullStoreUnderLoad(t *testing.T) {
 	long, brief := limittest.New(t, "5/1h fixed_window"), limittest.New(t, "5/1ms token_bucket")
 	var mu sync.Mutex
 	granted := map[string]int64{}
-	together(t, func(rng *rand.Rand) error {
+	runTogether(t, func(rng *rand.Rand) error {
 		mine, results := map[string]int64{}, make([]counter.Result, 3)
 		for range perGoroutine {
 			one, two := fmt.Sprint(rng.IntN(clients)), fmt.Sprint("b", rng.IntN(clients))

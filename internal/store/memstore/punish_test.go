@@ -23,8 +23,9 @@ func request(t testing.TB, client string) []counter.Check {
 	return []counter.Check{{Key: []byte(key), ScopeLen: len("rl1:shop:~penalty:"), Penalty: p}, c}
 }
 
-// The function daily returns a check of a calendar day, as sent when the caller's clock shows now.
-func daily(t testing.TB, client string, now counter.Micros) counter.Check {
+// The function dailyCheck returns a check of a calendar day, as sent when the caller's clock shows
+// now.
+func dailyCheck(t testing.TB, client string, now counter.Micros) counter.Check {
 	c := takeOf(client, limittest.New(t, "3/day"), 1)
 	b := counter.CalendarDay.Bounds(now, time.UTC)
 	c.Bounds = &b
@@ -156,7 +157,7 @@ func TestStaleChargesNothing(t *testing.T) {
 		p := open(t, countersMax)
 		p.ask(takeOf("first", limittest.New(t, "1/1h"), 1))
 		for _, caller := range []counter.Micros{noon - 3*counter.Day, noon + counter.Day} {
-			checks := []counter.Check{takeOf("a", limittest.New(t, "5/1h"), 1), daily(t, "a", caller), request(t, "a")[0]}
+			checks := []counter.Check{takeOf("a", limittest.New(t, "5/1h"), 1), dailyCheck(t, "a", caller), request(t, "a")[0]}
 			err := p.Take(context.Background(), checks, make([]counter.Result, 3))
 			if !errors.Is(err, counter.ErrStale) || !errors.Is(err, counter.ErrUnavailable) {
 				t.Errorf("%s: %v", name, err)
@@ -165,7 +166,7 @@ func TestStaleChargesNothing(t *testing.T) {
 				t.Errorf("%s: %d held, %d of overflow", name, p.Len(), p.Store.overflow.held)
 			}
 		}
-		if r := p.ask(takeOf("a", limittest.New(t, "5/1h"), 1), daily(t, "a", noon)); r[0].Remaining != 4 || r[1].Remaining != 2 {
+		if r := p.ask(takeOf("a", limittest.New(t, "5/1h"), 1), dailyCheck(t, "a", noon)); r[0].Remaining != 4 || r[1].Remaining != 2 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -177,12 +178,12 @@ func TestCalendarOverflowIsItsOwn(t *testing.T) {
 	p := open(t, 1)
 	p.ask(takeOf("first", limittest.New(t, "1/1h"), 1))
 	for range 3 {
-		if r := p.ask(daily(t, "a", noon), takeOf("a", limittest.New(t, "3/1d fw"), 1)); r[0].Granted+r[1].Granted != 2 || !r[0].Overflow {
+		if r := p.ask(dailyCheck(t, "a", noon), takeOf("a", limittest.New(t, "3/1d fw"), 1)); r[0].Granted+r[1].Granted != 2 || !r[0].Overflow {
 			t.Errorf("%+v", r)
 		}
 	}
 	p.at(noon + 12*counter.Hour)
-	if r := p.ask(daily(t, "a", noon)); r[0].Granted != 1 || r[0].Reset != counter.Day {
+	if r := p.ask(dailyCheck(t, "a", noon)); r[0].Granted != 1 || r[0].Reset != counter.Day {
 		t.Errorf("the next day: %+v", r[0])
 	}
 }
@@ -191,7 +192,7 @@ func TestCalendarOverflowIsItsOwn(t *testing.T) {
 // denial that is not a new violation.
 func TestPenaltiesDoNotAllocate(t *testing.T) {
 	p, results := open(t, 100), make([]counter.Result, 3)
-	good, bad := append(request(t, "good"), daily(t, "good", noon)), append(request(t, "bad"), daily(t, "bad", noon))
+	good, bad := append(request(t, "good"), dailyCheck(t, "good", noon)), append(request(t, "bad"), dailyCheck(t, "bad", noon))
 	good[1].Limit = limittest.New(t, "1000000/1h fw")
 	bad[0].Penalty.Threshold = 1000
 	for name, checks := range map[string][]counter.Check{"admitted": good, "refused": bad} {

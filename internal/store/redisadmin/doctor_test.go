@@ -38,8 +38,8 @@ func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	return found, ok
 }
 
-// The function obey runs the commands of a finding, as a reader would.
-func obey(t *testing.T, f Finding) {
+// The function runCommands runs the commands of a finding, as a reader would.
+func runCommands(t *testing.T, f Finding) {
 	t.Helper()
 	if len(f.Do) == 0 {
 		t.Fatalf("%s: nothing is said to do", f.Subject)
@@ -64,7 +64,7 @@ func shell(t *testing.T, command string) string {
 func TestDoctorFindsNothingWrong(t *testing.T) {
 	s := redistest.Start(t, "--maxmemory", "64mb")
 	before := contentsOf(t, s)
-	found, ok := examined(t, at(s.URL()))
+	found, ok := examined(t, optionsFor(s.URL()))
 	if !ok {
 		t.Error("something is wrong with a good server")
 	}
@@ -117,13 +117,13 @@ func TestDoctorsCommandsMendIt(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			found, ok := examined(t, at(s.URL()))
+			found, ok := examined(t, optionsFor(s.URL()))
 			f := found[c.subject]
 			if f.Level != c.level || !strings.Contains(f.Text, c.want) || ok == (c.level == LevelWrong) {
 				t.Fatalf("found %+v, want %v: %s", f, c.level, c.want)
 			}
-			obey(t, f)
-			if found, ok := examined(t, at(s.URL())); !ok || found[c.subject].Level != LevelOK {
+			runCommands(t, f)
+			if found, ok := examined(t, optionsFor(s.URL())); !ok || found[c.subject].Level != LevelOK {
 				t.Errorf("after that: %+v", found[c.subject])
 			}
 		})
@@ -146,15 +146,15 @@ func TestDoctorNoticesThatSnapshotsFail(t *testing.T) {
 		info, err := s.Client().Info(ctx, "persistence").Result()
 		return err == nil && strings.Contains(info, "rdb_last_bgsave_status:err")
 	})
-	found, ok := examined(t, at(s.URL()))
+	found, ok := examined(t, optionsFor(s.URL()))
 	if f := found["persistence"]; ok || f.Level != LevelWrong || !strings.Contains(f.Text, "MISCONF") {
 		t.Fatalf("found %+v", f)
 	}
 	if f := found["script"]; f.Level != LevelWrong || !strings.Contains(f.Text, "MISCONF") {
 		t.Errorf("the script on a server that refuses to write: %+v", f)
 	}
-	obey(t, found["persistence"])
-	if found, ok := examined(t, at(s.URL())); !ok {
+	runCommands(t, found["persistence"])
+	if found, ok := examined(t, optionsFor(s.URL())); !ok {
 		t.Errorf("after that: %+v", found["persistence"])
 	}
 }
@@ -168,7 +168,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 		t.Helper()
 		grantLimiter(t, s, strings.Join(words, " "))
 	}
-	o := at(s.URL() + "?db=1")
+	o := optionsFor(s.URL() + "?db=1")
 	o.Redis.Username, o.Redis.Password = "limiter", "secret-secret"
 	set()
 	if _, ok := examined(t, o); !ok {
@@ -198,7 +198,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 			t.Errorf("without %s: %+v", word, f)
 			continue
 		}
-		obey(t, found["rights"])
+		runCommands(t, found["rights"])
 		if _, ok := examined(t, o); !ok {
 			t.Errorf("without %s: what it says does not help: %v", word, f.Do)
 		}
@@ -218,7 +218,7 @@ func TestDoctorDoesNotGuessWhereUsersAreKept(t *testing.T) {
 	s := redistest.Start(t, "--aclfile", users)
 	grantLimiter(t, s, "-pexpire")
 	as := func(configFile string) (Finding, string) {
-		o := at(s.URL())
+		o := optionsFor(s.URL())
 		o.Redis.Username, o.Redis.Password = "limiter", "secret-secret"
 		d := connect(t, o)
 		d.Nodes[0].info["config_file"] = configFile
@@ -246,7 +246,7 @@ func TestDoctorDoesNotGuessWhereUsersAreKept(t *testing.T) {
 func TestDoctorSaysWhatTheServersAre(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	found, ok := examined(t, at(s.Sentinels[0].URL()))
+	found, ok := examined(t, optionsFor(s.Sentinels[0].URL()))
 	if !ok || found["sentinel"].Level != LevelOK || len(found[s.Servers[1].Addr+" (replica) clock"].Text) == 0 {
 		t.Errorf("in order: %+v", found["sentinel"])
 	}
@@ -257,22 +257,22 @@ func TestDoctorSaysWhatTheServersAre(t *testing.T) {
 		}
 		grantLimiter(t, server, more)
 	}
-	found, ok = examined(t, at("redis://limiter:secret-secret@"+s.Sentinels[0].Addr))
+	found, ok = examined(t, optionsFor("redis://limiter:secret-secret@"+s.Sentinels[0].Addr))
 	if ok || found[s.Servers[0].Addr+" (master) rights"].Level != LevelOK || found[s.Servers[1].Addr+" (replica) rights"].Level != LevelWrong {
 		t.Error("a replica whose user may not do all is not noticed before it is the master")
 	}
-	obey(t, found[s.Servers[1].Addr+" (replica) rights"])
-	if _, ok = examined(t, at("redis://limiter:secret-secret@"+s.Sentinels[0].Addr)); !ok {
+	runCommands(t, found[s.Servers[1].Addr+" (replica) rights"])
+	if _, ok = examined(t, optionsFor("redis://limiter:secret-secret@"+s.Sentinels[0].Addr)); !ok {
 		t.Error("what it says to do does not help")
 	}
-	found, ok = examined(t, at(s.Servers[1].URL()))
+	found, ok = examined(t, optionsFor(s.Servers[1].URL()))
 	if f := found["role"]; ok || !strings.Contains(f.Text, "Name its primary: redis://"+s.Servers[0].Addr) {
 		t.Errorf("a replica that was named: %+v", f)
 	}
 	s.Sentinels[1].Kill()
 	s.Sentinels[2].Kill()
 	eventually.Until(t, patience, "the sentinel notices", func() bool {
-		found, ok := examined(t, at(s.Sentinels[0].URL()))
+		found, ok := examined(t, optionsFor(s.Sentinels[0].URL()))
 		return !ok && strings.Contains(found["sentinel"].Text, "cannot be reached") || strings.Contains(found["sentinel"].Text, "NOQUORUM")
 	})
 }
@@ -280,16 +280,16 @@ func TestDoctorSaysWhatTheServersAre(t *testing.T) {
 func TestDoctorOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, "--maxmemory", "64mb")
-	found, ok := examined(t, at(c.Nodes[0].URL()))
+	found, ok := examined(t, optionsFor(c.Nodes[0].URL()))
 	if !ok {
 		t.Error("something is wrong with a good cluster")
 	}
 	if f := found[c.Nodes[1].Addr+" (master) coverage"]; f.Level != LevelNote {
 		t.Errorf("a cluster that stops as a whole: %+v", f)
 	} else {
-		obey(t, f)
+		runCommands(t, f)
 	}
-	if found, _ := examined(t, at(c.Nodes[0].URL())); found[c.Nodes[1].Addr+" (master) coverage"].Text != "" || found["coverage"].Text == "" {
+	if found, _ := examined(t, optionsFor(c.Nodes[0].URL())); found[c.Nodes[1].Addr+" (master) coverage"].Text != "" || found["coverage"].Text == "" {
 		t.Error("what it says to do does not help, or helps too much")
 	}
 	for i, node := range c.Nodes[:3] {
@@ -302,17 +302,17 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 	// a new replica is not listed at once
 	eventually.Until(t, patience, "least privilege is enough", func() bool {
-		found, ok := examined(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr))
+		found, ok := examined(t, optionsFor("redis://limiter:secret-secret@"+c.Nodes[0].Addr))
 		return ok && found["cluster"].Level == LevelOK
 	})
 	if err := c.Nodes[1].Client().Do(context.Background(), "acl", "setuser", "limiter", "-asking").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if found, ok := examined(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr)); ok || found[c.Nodes[1].Addr+" (master) rights"].Level != LevelWrong {
+	if found, ok := examined(t, optionsFor("redis://limiter:secret-secret@"+c.Nodes[0].Addr)); ok || found[c.Nodes[1].Addr+" (master) rights"].Level != LevelWrong {
 		t.Error("a user who may not say ASKING may do all")
 	}
 	c.Nodes[3].Kill()
-	found, ok = examined(t, at(c.Nodes[0].URL()))
+	found, ok = examined(t, optionsFor(c.Nodes[0].URL()))
 	if f := found["cluster"]; ok || f.Level != LevelNote || !strings.Contains(f.Text, "no server has 0-5460") {
 		t.Errorf("a replica is gone: %+v", f)
 	}
@@ -320,7 +320,7 @@ func TestDoctorOfACluster(t *testing.T) {
 
 func TestDoctorJudgesTime(t *testing.T) {
 	s := redistest.Start(t)
-	o := at(s.URL())
+	o := optionsFor(s.URL())
 	o.Timeout = time.Nanosecond
 	found, ok := examined(t, o)
 	if f := found["script"]; ok || !strings.Contains(f.Text, "raise timeout to") {

@@ -32,9 +32,11 @@ func connect(t *testing.T, o Options) *Deployment {
 	return d
 }
 
-// The function at returns options for an address, with a timeout that is long enough for a busy
-// machine.
-func at(url string) Options { return Options{Redis: redisstore.Options{URL: url}, Timeout: patience} }
+// The function optionsFor returns options for an address, with a timeout that is long enough for a
+// busy machine.
+func optionsFor(url string) Options {
+	return Options{Redis: redisstore.Options{URL: url}, Timeout: patience}
+}
 
 // healthText returns the printed state of servers, and whether there is no problem.
 func healthText(t *testing.T, d *Deployment) (text string, ok bool) {
@@ -70,7 +72,7 @@ func TestHealthOfOneServer(t *testing.T) {
 	if err := s.Client().Set(context.Background(), "k", 1, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	d := connect(t, at(s.URL()))
+	d := connect(t, optionsFor(s.URL()))
 	text, ok := healthText(t, d)
 	if !ok || d.Mode != ModeSingle {
 		t.Errorf("ok %v, mode %v", ok, d.Mode)
@@ -84,7 +86,7 @@ func TestHealthOfOneServer(t *testing.T) {
 func TestHealthOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
-	d := connect(t, at(c.Nodes[4].URL())) // a replica is enough for this case
+	d := connect(t, optionsFor(c.Nodes[4].URL())) // a replica is enough for this case
 	text, ok := healthText(t, d)
 	if !ok || d.Mode != ModeCluster || len(d.Nodes) != 6 {
 		t.Errorf("ok %v, mode %v, %d nodes", ok, d.Mode, len(d.Nodes))
@@ -101,14 +103,14 @@ func TestHealthOfACluster(t *testing.T) {
 	c.Replica(killed).Kill() // no replica can replace the master
 	killed.Kill()
 	eventually.Until(t, patience, "the cluster notices", func() bool {
-		d, err := Connect(context.Background(), at(c.Nodes[4].URL()))
+		d, err := Connect(context.Background(), optionsFor(c.Nodes[4].URL()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
 		return slices.ContainsFunc(d.Nodes, func(n *Node) bool { return n.Addr == killed.Addr && n.down() })
 	})
-	text, ok = healthText(t, connect(t, at(c.Nodes[4].URL())))
+	text, ok = healthText(t, connect(t, optionsFor(c.Nodes[4].URL())))
 	if ok {
 		t.Error("a cluster without two of its nodes is in order")
 	}
@@ -118,18 +120,18 @@ func TestHealthOfACluster(t *testing.T) {
 func TestHealthBySentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	d := connect(t, at(s.Sentinels[1].URL()))
+	d := connect(t, optionsFor(s.Sentinels[1].URL()))
 	text, ok := healthText(t, d)
 	if !ok || d.Mode != ModeSentinel || d.Name != s.Name || len(d.Nodes) != 2 || len(d.Sentinels) != 3 {
 		t.Errorf("ok %v, mode %v, name %q, %d nodes, %d sentinels", ok, d.Mode, d.Name, len(d.Nodes), len(d.Sentinels))
 	}
 	contains(t, text, `"penstock": 1 master and 1 replica, watched by 3 sentinels`, "replica of "+s.Servers[0].Addr, " bytes, ")
 	s.Servers[1].Kill()
-	if text, ok = healthText(t, connect(t, at(s.Sentinels[1].URL()))); ok {
+	if text, ok = healthText(t, connect(t, optionsFor(s.Sentinels[1].URL()))); ok {
 		t.Error("a master without its replica is in order")
 	}
 	contains(t, text, "wrong: "+s.Servers[1].Addr+" cannot be reached")
-	o := at(s.Sentinels[0].URL())
+	o := optionsFor(s.Sentinels[0].URL())
 	o.Master = "other"
 	if _, err := Connect(context.Background(), o); err == nil || !strings.Contains(err.Error(), `watches no master "other"; there are: ["penstock"]`) {
 		t.Errorf("a name that is none: %v", err)
@@ -146,7 +148,7 @@ func TestSentinelsWithoutUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := connect(t, at("redis://ops:secret-secret@"+s.Sentinels[0].Addr))
+	d := connect(t, optionsFor("redis://ops:secret-secret@"+s.Sentinels[0].Addr))
 	if len(d.Nodes) != 2 || d.Nodes[0].Err != nil || d.Nodes[1].Err != nil || d.Sentinels[2].Err != nil {
 		t.Errorf("nodes: %v", d.Health().Wrong)
 	}
@@ -165,10 +167,10 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 		options Options
 		want    []string
 	}{
-		"nobody there":          {at("redis://" + nobody), []string{nobody + " cannot be reached", "start it, or"}},
-		"no password":           {at(s.URL()), []string{"wants a password", "--redis-password-file FILE"}},
+		"nobody there":          {optionsFor("redis://" + nobody), []string{nobody + " cannot be reached", "start it, or"}},
+		"no password":           {optionsFor(s.URL()), []string{"wants a password", "--redis-password-file FILE"}},
 		"wrong password":        {Options{Redis: redisstore.Options{URL: s.URL(), PasswordFile: wrongPassword}}, []string{"WRONGPASS", "check the user and the password: redis-cli -s "}},
-		"no URL":                {at("localhost"), []string{"url has the scheme"}},
+		"no URL":                {optionsFor("localhost"), []string{"url has the scheme"}},
 		"sentinels only":        {Options{Redis: redisstore.Options{URL: single.URL()}, Master: "m"}, []string{`--master "m" goes with sentinels`, "leave it out"}},
 		"a user not known":      {Options{Redis: redisstore.Options{URL: single.URL(), Username: "ops", Password: "secret-secret"}}, []string{"WRONGPASS"}},
 		"a certificate in vain": {Options{Redis: redisstore.Options{URL: single.URL(), CAFile: "x"}}, []string{"write rediss://"}},
@@ -201,7 +203,7 @@ func TestAnnounced(t *testing.T) {
 func TestReplicaWithoutMaster(t *testing.T) {
 	nobody := freeport.Address(t)
 	s := redistest.Start(t, "--replicaof", strings.ReplaceAll(nobody, ":", " "))
-	text, ok := healthText(t, connect(t, at(s.URL())))
+	text, ok := healthText(t, connect(t, optionsFor(s.URL())))
 	if ok || strings.Contains(text, "-1") {
 		t.Errorf("in order: %v, or a number that is none in:\n%s", ok, text)
 	}
@@ -213,7 +215,7 @@ func TestReplicaWithoutMaster(t *testing.T) {
 func TestHealthBeforeSlotsAreGivenOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartAlone(t)
-	text, ok := healthText(t, connect(t, asLimiter(t, s, redisstore.ClusterPrivilege)))
+	text, ok := healthText(t, connect(t, limiterOptions(t, s, redisstore.ClusterPrivilege)))
 	if ok {
 		t.Error("a cluster without slots is in order")
 	}

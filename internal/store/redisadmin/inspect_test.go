@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function told returns the description of a key.
-func told(t *testing.T, o Options, key string, check *counter.Check) (text string, wrong bool) {
+// The function describeKey returns the description of a key.
+func describeKey(t *testing.T, o Options, key string, check *counter.Check) (text string, wrong bool) {
 	t.Helper()
 	c, err := connect(t, o).Inspect(context.Background(), key, check)
 	if err != nil {
@@ -76,14 +76,14 @@ func TestInspectEveryAlgorithm(t *testing.T) {
 	} {
 		t.Run(c.limit, func(t *testing.T) {
 			asked := check(t, c.key, c.limit, 7)
-			text, wrong := told(t, at(s.URL()), c.key, &asked)
+			text, wrong := describeKey(t, optionsFor(s.URL()), c.key, &asked)
 			contains(t, text, "as good as unused")
 			if wrong {
 				t.Error("a counter that is not there is wrong")
 			}
 			charge(t, s, asked)
 			before := contentsOf(t, s)
-			text, wrong = told(t, at(s.URL()), c.key, &asked)
+			text, wrong = describeKey(t, optionsFor(s.URL()), c.key, &asked)
 			contains(t, text, append(c.want, "policy     shop", "expires    in ", fmt.Sprintf("slot       %d, were it a cluster; at %s", redisstore.Slot(c.key), s.Addr))...)
 			if wrong || contentsOf(t, s) != before {
 				t.Errorf("wrong is %v, keys are %q and were %q", wrong, contentsOf(t, s), before)
@@ -115,7 +115,7 @@ func TestInspectOfPastWindows(t *testing.T) {
 		if err := s.Client().Set(ctx, c.key, c.value(now.UnixMicro()), time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
-		text, wrong := told(t, at(s.URL()), c.key, nil)
+		text, wrong := describeKey(t, optionsFor(s.URL()), c.key, nil)
 		contains(t, text, c.want...)
 		if leased := strings.Contains(text, "leased"); wrong || leased != strings.Contains(c.key, ":c}") {
 			t.Errorf("%s: wrong %v, leased %v", c.key, wrong, leased)
@@ -143,7 +143,7 @@ func TestInspectAPenalty(t *testing.T) {
 	const key = "rl1:shop:~penalty:{user:u_42}"
 	guard := counter.Check{Key: []byte(key), ScopeLen: len("rl1:shop:~penalty:"),
 		Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{2}, Max: counter.Hour}}
-	text, _ := told(t, at(s.URL()), key, &guard)
+	text, _ := describeKey(t, optionsFor(s.URL()), key, &guard)
 	contains(t, text, "penalty    of user u_42", "none is in force", "violations 0", "from 1 violation in 1h0m0s on, for 1h0m0s at most")
 	asked := check(t, "rl1:shop:api:{user:u_42}:60s:sl", "1/60s sliding_log", 1)
 	asked.Guard, asked.Violation = 1, 7
@@ -152,7 +152,7 @@ func TestInspectAPenalty(t *testing.T) {
 		t.Fatalf("no penalty: %+v", results)
 	}
 	for _, name := range []string{key, key + ":until"} {
-		text, _ := told(t, at(s.URL()), name, nil)
+		text, _ := describeKey(t, optionsFor(s.URL()), name, nil)
 		contains(t, text, "in force until", "in force until 2", "every request is denied", "violations 1", "of a limit whose wait ends at")
 	}
 }
@@ -167,17 +167,17 @@ func TestInspectFindsTheServer(t *testing.T) {
 			break
 		}
 	}
-	o := at(c.Nodes[3].URL())
+	o := optionsFor(c.Nodes[3].URL())
 	charge(t, c.Nodes[1], check(t, key, "10/1h", 3))
-	text, _ := told(t, o, key, nil)
+	text, _ := describeKey(t, o, key, nil)
 	contains(t, text, fmt.Sprintf("slot       %d, at %s", redisstore.Slot(key), c.Nodes[1].Addr), "3 units used")
 
 	c.BeginMove(redisstore.Slot(key), c.Nodes[2])
 	c.MoveKeys(redisstore.Slot(key), c.Nodes[2], 10)
-	text, _ = told(t, o, key, nil)
+	text, _ = describeKey(t, o, key, nil)
 	contains(t, text, "3 units used")
 	c.EndMove(redisstore.Slot(key), c.Nodes[2])
-	text, _ = told(t, o, key, nil)
+	text, _ = describeKey(t, o, key, nil)
 	contains(t, text, ", at "+c.Nodes[2].Addr, "3 units used")
 
 	c.Replica(c.Nodes[2]).Kill()
@@ -194,7 +194,7 @@ func TestInspectByASentinelAfterAFailover(t *testing.T) {
 	const key = "rl1:shop:api:{user:u_42}:3600s:sw"
 	charge(t, s.Master(), check(t, key, "10/1h", 3))
 	s.Failover()
-	text, _ := told(t, at(s.Sentinels[0].URL()), key, nil)
+	text, _ := describeKey(t, optionsFor(s.Sentinels[0].URL()), key, nil)
 	contains(t, text, "at "+s.Servers[1].Addr, "3 units used")
 }
 
@@ -214,7 +214,7 @@ func TestInspectSaysWhatIsCorrupt(t *testing.T) {
 		if err := s.Client().Do(ctx, spoil...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		text, wrong := told(t, at(s.URL()), key, nil)
+		text, wrong := describeKey(t, optionsFor(s.URL()), key, nil)
 		if contains(t, text, "wrong", "do "); !wrong {
 			t.Errorf("%s is taken for good", key)
 		}
@@ -222,14 +222,14 @@ func TestInspectSaysWhatIsCorrupt(t *testing.T) {
 		if out := shell(t, strings.TrimSpace(command)); !strings.HasPrefix(out, "1") {
 			t.Errorf("%s: %s", command, out)
 		}
-		if text, wrong = told(t, at(s.URL()), key, nil); wrong {
+		if text, wrong = describeKey(t, optionsFor(s.URL()), key, nil); wrong {
 			t.Errorf("%s is still wrong: %s", key, text)
 		}
 	}
 }
 
 func TestInspectRejectsWhatIsNoKey(t *testing.T) {
-	d := connect(t, at(redistest.Start(t).URL()))
+	d := connect(t, optionsFor(redistest.Start(t).URL()))
 	for key, want := range map[string]string{
 		"":           "it does not begin with rl1:",
 		"session:42": "it does not begin with rl1:",
@@ -266,7 +266,7 @@ func TestInspectReportsLeases(t *testing.T) {
 		if results := charge(t, s, lease); results[0].Granted < 2 {
 			t.Fatalf("%s: nothing is leased: %+v", limit, results[0])
 		}
-		text, _ := told(t, at(s.URL()), key, nil)
+		text, _ := describeKey(t, optionsFor(s.URL()), key, nil)
 		if !leasedForAMinute.MatchString(text) {
 			t.Errorf("%s: a lease of a minute is not reported in:\n%s", limit, text)
 		}

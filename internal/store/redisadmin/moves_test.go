@@ -59,7 +59,7 @@ func TestSlotLeftHalfway(t *testing.T) {
 	if from == to {
 		to = c.Nodes[1]
 	}
-	o, asked := at(c.Nodes[4].URL()), check(t, key, "10/1h sliding_log", 3)
+	o, asked := optionsFor(c.Nodes[4].URL()), check(t, key, "10/1h sliding_log", 3)
 	charge(t, from, asked)
 	if text, _ := healthText(t, connect(t, o)); strings.Contains(text, "note:") {
 		t.Error("something is told of a cluster in which nothing moves")
@@ -81,7 +81,7 @@ func TestSlotLeftHalfway(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	contains(t, found["moves"].Text, send...)
-	text, _ = told(t, o, key, &asked)
+	text, _ = describeKey(t, o, key, &asked)
 	contains(t, text, append(send, "moving     slot ", "unknown while the slot moves: TRYAGAIN")...)
 
 	shell(t, found["moves"].Do[0])
@@ -89,7 +89,7 @@ func TestSlotLeftHalfway(t *testing.T) {
 	if text, ok := healthText(t, connect(t, o)); !ok || strings.Contains(text, "note:") {
 		t.Error("the slot still moves")
 	}
-	text, _ = told(t, o, key, &asked)
+	text, _ = describeKey(t, o, key, &asked)
 	contains(t, text, "7 of 10 left")
 
 	halfMoves(t, c, o, slot)
@@ -131,23 +131,23 @@ func TestHealthOfALostMaster(t *testing.T) {
 		grantLimiter(t, node, redisstore.ClusterPrivilege)
 	}
 	for name, url := range map[string]string{"who may ask all": c.Nodes[1].URL(), "the limiter": "redis://limiter:secret-secret@" + c.Nodes[1].Addr} {
-		text, ok := healthText(t, connect(t, at(url)))
+		text, ok := healthText(t, connect(t, optionsFor(url)))
 		if ok || strings.Contains(text, ":0 ") {
 			t.Errorf("%s: ok %v", name, ok)
 		}
 		contains(t, text, "10923 of 16384 slots are served", "wrong: no server has the slots 0-5460")
 	}
-	text, _ := healthText(t, connect(t, at(c.Nodes[1].URL())))
+	text, _ := healthText(t, connect(t, optionsFor(c.Nodes[1].URL())))
 	_, command, ok := strings.Cut(text, "let it take the slots: ")
 	if command, _, _ = strings.Cut(command, "\n"); !ok || !strings.HasPrefix(shell(t, command), "OK") {
 		t.Errorf("%q is no help", command)
 	}
 	eventually.Until(t, patience, "the replica serves its master's slots", func() bool {
-		text, ok := healthText(t, connect(t, at(c.Nodes[1].URL())))
+		text, ok := healthText(t, connect(t, optionsFor(c.Nodes[1].URL())))
 		return ok && strings.Contains(text, "16384 of 16384 slots are served")
 	})
 	// The server that lost its file has no slots, and knows nothing about any slots.
-	text, ok = healthText(t, connect(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr)))
+	text, ok = healthText(t, connect(t, optionsFor("redis://limiter:secret-secret@"+c.Nodes[0].Addr)))
 	if ok {
 		t.Error("a cluster without slots is in order")
 	}

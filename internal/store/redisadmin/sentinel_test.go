@@ -14,12 +14,12 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function watching returns options for sentinels. The users of the servers and of the
+// The function sentinelOptions returns options for sentinels. The users of the servers and of the
 // sentinels have only the rights in docs/guides/redis.md.
-func watching(t *testing.T, s *redistest.Sentinel, more string) Options {
+func sentinelOptions(t *testing.T, s *redistest.Sentinel, more string) Options {
 	t.Helper()
 	for _, server := range s.Servers {
-		asLimiter(t, server, redisstore.SentinelPrivilege)
+		limiterOptions(t, server, redisstore.SentinelPrivilege)
 	}
 	for _, sentinel := range s.Sentinels {
 		args := []any{"acl", "setuser", "watcher", "reset", "on", ">other-secret"}
@@ -39,7 +39,7 @@ func watching(t *testing.T, s *redistest.Sentinel, more string) Options {
 func TestSentinelsOfLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	o := watching(t, s, "")
+	o := sentinelOptions(t, s, "")
 	d := connect(t, o)
 	text, ok := healthText(t, d)
 	if !ok || strings.Contains(text, "note: ") || len(d.Nodes) != 2 || len(d.Sentinels) != 3 {
@@ -90,7 +90,7 @@ func obeyAll(t *testing.T, found map[string]Finding, sentinels []*redistest.Serv
 func TestSentinelsOfLeastPrivilegeKnowMore(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	o := watching(t, s, "")
+	o := sentinelOptions(t, s, "")
 	o.Redis.Addrs = o.Redis.Addrs[:1]
 	text, ok := healthText(t, connect(t, o))
 	if !ok {

@@ -57,7 +57,7 @@ func TestOverTLS(t *testing.T) {
 	if ok || found["eviction"].Level != LevelWrong || found["script"].Level != LevelOK {
 		t.Errorf("eviction %+v, script %+v", found["eviction"], found["script"])
 	}
-	obey(t, found["eviction"])
+	runCommands(t, found["eviction"])
 	if _, ok := examined(t, Options{Redis: good, Timeout: patience}); !ok {
 		t.Error("what it says to do does not help")
 	}

@@ -71,7 +71,7 @@ func TestTrial(t *testing.T) {
 		return trial
 	}
 	trial := start(6)
-	o := at("redis://" + trial.Addrs()[5])
+	o := optionsFor("redis://" + trial.Addrs()[5])
 	if text, ok := healthText(t, connect(t, o)); !ok || !strings.Contains(text, "3 masters and 3 replicas; 16384 of 16384") {
 		t.Error("it is not in order")
 	}

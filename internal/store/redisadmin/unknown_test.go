@@ -27,11 +27,11 @@ func grantLimiter(t *testing.T, s *redistest.Server, more string) {
 	}
 }
 
-// asLimiter returns options for a server's user of [grantLimiter].
-func asLimiter(t *testing.T, s *redistest.Server, more string) Options {
+// limiterOptions returns options for a server's user of [grantLimiter].
+func limiterOptions(t *testing.T, s *redistest.Server, more string) Options {
 	t.Helper()
 	grantLimiter(t, s, more)
-	o := at(s.URL())
+	o := optionsFor(s.URL())
 	o.Redis.Username, o.Redis.Password = "limiter", "secret-secret"
 	return o
 }
@@ -53,7 +53,7 @@ func TestDoctorDoesNotGuessSettings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := redistest.Start(t, append([]string{"--maxmemory", "64mb"}, c.args...)...)
-			found, ok := examined(t, asLimiter(t, s, ""))
+			found, ok := examined(t, limiterOptions(t, s, ""))
 			f := found["persistence"]
 			if !ok || f.Level != LevelNote {
 				t.Errorf("ok %v, %+v", ok, f)
@@ -62,7 +62,7 @@ func TestDoctorDoesNotGuessSettings(t *testing.T) {
 			if len(f.Do) != 1 || !strings.HasSuffix(f.Do[0], "CONFIG GET "+c.setting) {
 				t.Errorf("to do: %q", f.Do)
 			}
-			found, _ = examined(t, asLimiter(t, s, "+config|get"))
+			found, _ = examined(t, limiterOptions(t, s, "+config|get"))
 			if f := found["persistence"]; !strings.Contains(f.Text, c.known) || strings.Contains(f.Text, "not known") {
 				t.Errorf("with the right: %+v", f)
 			}
@@ -87,7 +87,7 @@ func TestDoctorDoesNotGuessThatChargesFail(t *testing.T) {
 		info, err := s.Client().Info(context.Background(), "persistence").Result()
 		return err == nil && strings.Contains(info, "rdb_last_bgsave_status:err")
 	})
-	o := asLimiter(t, s, "")
+	o := limiterOptions(t, s, "")
 	found, ok := examined(t, o)
 	if f := found["persistence"]; !ok || f.Level != LevelNote || found["script"].Level != LevelOK {
 		t.Errorf("ok %v, %+v, %+v", ok, f, found["script"])
@@ -106,7 +106,7 @@ func TestDoctorDoesNotGuessCoverage(t *testing.T) {
 	for _, yes := range []string{"yes", "no"} {
 		s := redistest.StartAlone(t)
 		set(t, s, "cluster-require-full-coverage", yes)
-		found, _ := examined(t, asLimiter(t, s, redisstore.ClusterPrivilege))
+		found, _ := examined(t, limiterOptions(t, s, redisstore.ClusterPrivilege))
 		if f := found["coverage"]; f.Level != LevelNote || !strings.Contains(f.Text, "if cluster-require-full-coverage is yes, while a master is down") {
 			t.Errorf("%s: %+v", yes, f)
 		}

@@ -68,7 +68,7 @@ func TestABackupOfAnotherFormatIsRejected(t *testing.T) {
 		"line 2":        {key: "rl1:shop:api:{user:a}:60s:sw", value: "1 2"},
 		"line 2, \"0 r": {key: "rl1:shop:api:{user:a}:60s:sl", value: "1:0"},
 	} {
-		if _, err := Restore(t.Context(), w.servers, written(t, r), false); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Restore(t.Context(), w.servers, newBackup(t, r), false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", r.value, err, want)
 		}
 	}

@@ -163,7 +163,7 @@ func TestExpiredCountersAreLeftOut(t *testing.T) {
 		add("rl1:shop:api:{user:a}:3600s:sl", strings.Join(log[:membersPerRecord-6], " "), soon)
 		log = log[membersPerRecord-6:]
 	}
-	restored := w.restore(written(t, records...), false)
+	restored := w.restore(newBackup(t, records...), false)
 	if restored.Over != 2 || restored.Added != 1 {
 		t.Errorf("%v", restored)
 	}
@@ -174,8 +174,8 @@ func TestExpiredCountersAreLeftOut(t *testing.T) {
 	}
 }
 
-// written returns a backup with records.
-func written(t *testing.T, records ...record) *bytes.Reader {
+// newBackup returns a backup with records.
+func newBackup(t *testing.T, records ...record) *bytes.Reader {
 	t.Helper()
 	var file bytes.Buffer
 	to := newWriter(&file, time.Now())
@@ -224,7 +224,7 @@ func TestABucketIsNeverFullerThanItsRate(t *testing.T) {
 		records = append(records, record{meaning: meaning{kindBucket, counter.Hour}, key: string(p.merged.Key), expires: now.Add(10 * time.Hour).UnixMilli(), value: stored})
 		pairs = append(pairs, p)
 	}
-	w.restore(written(t, records...), false)
+	w.restore(newBackup(t, records...), false)
 	for _, p := range pairs {
 		merged := w.take(p.merged)[0].Remaining // the others are looked at later, so they only gain
 		if stored, live := w.take(p.stored)[0].Remaining, w.take(p.live)[0].Remaining; merged > min(stored, live) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The function judged passes a text to a bound, in pieces of at most size bytes.
-func judged(text string, size int) error {
+// The function passText passes a text to a bound, in pieces of at most size bytes.
+func passText(text string, size int) error {
 	var b bound
 	for len(text) > 0 {
 		n := min(size, len(text))
@@ -52,14 +52,14 @@ func TestBoundLetsPass(t *testing.T) {
 			if len(text) > 10_000 && size > 1 && size < 69 {
 				continue
 			}
-			if err := judged(text, size); err != nil {
+			if err := passText(text, size); err != nil {
 				t.Errorf("%s in pieces of %d: %v", name, size, err)
 			}
 		}
 	}
 	text := slotsReply(3)
 	t.Logf("cluster slots has %d bytes", len(text))
-	if err := judged(text, 32<<10); err != nil {
+	if err := passText(text, 32<<10); err != nil {
 		t.Errorf("the slots of a large cluster: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestBoundStopsAtTheAnnouncement(t *testing.T) {
 			if size == 1 && len(text) > 1<<20 {
 				continue
 			}
-			if judged(text, size) == nil {
+			if passText(text, size) == nil {
 				t.Errorf("%s in pieces of %d passes", name, size)
 			}
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function burst makes concurrent calls and returns the number granted, the number of failures
-// of each kind, and the longest wait.
-func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) (granted int64, kinds map[string]int, longest time.Duration) {
+// The function callAtOnce makes concurrent calls and returns the number granted, the number of
+// failures of each kind, and the longest wait.
+func callAtOnce(s *Store, callers int, key func(i int) string, limit *counter.Limit) (granted int64, kinds map[string]int, longest time.Duration) {
 	var (
 		mu    sync.Mutex
 		all   sync.WaitGroup
@@ -73,7 +73,7 @@ func TestNoCallOfABurstFails(t *testing.T) {
 			since := s.clock()
 			waitUntil(t, "it has waited for long", func() bool { return s.clock() > since+2*s.settings.timeout })
 		}()
-		granted, kinds, longest := burst(s, callers, key, limittest.New(t, "1000000000/1h fixed_window"))
+		granted, kinds, longest := callAtOnce(s, callers, key, limittest.New(t, "1000000000/1h fixed_window"))
 		t.Logf("%s: %d of %d granted, failures %v, the longest call took %s", name, granted, callers, kinds, longest)
 		if granted != callers || len(kinds) > 0 {
 			t.Errorf("%s: %d of %d calls were answered, failures %v", name, granted, callers, kinds)
@@ -98,7 +98,7 @@ func TestHungRedisUnderABurst(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	key := func(i int) string { return fmt.Sprintf("rl1:shop:api:{h:%d}:1h:fw", i) }
-	granted, kinds, longest := burst(s, callers, key, limittest.New(t, "1000000000/1h fixed_window"))
+	granted, kinds, longest := callAtOnce(s, callers, key, limittest.New(t, "1000000000/1h fixed_window"))
 	t.Logf("%d granted, failures %v, the longest call took %s", granted, kinds, longest)
 	if granted > 0 || kinds["timeout"]+kinds["breaker_open"] != callers {
 		t.Errorf("%d of %d calls were answered, failures %v", granted, callers, kinds)

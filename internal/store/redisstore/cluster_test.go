@@ -33,12 +33,12 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// The type tagged puts all keys of a store into one slot.
-type tagged struct{ counter.Store }
+// The type taggedStore puts all keys of a store into one slot.
+type taggedStore struct{ counter.Store }
 
 const tag = "{t}"
 
-func (s tagged) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (s taggedStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	moved := append([]counter.Check(nil), checks...)
 	for i := range moved {
 		if c := &moved[i]; len(c.Key) > 0 {
@@ -50,9 +50,9 @@ func (s tagged) Take(ctx context.Context, checks []counter.Check, results []coun
 
 // taggedSubject returns the subject of an exam for a store with several servers. The function
 // keeper reads the server of the tag.
-func taggedSubject(s *Store, keeper *bare) storetest.Subject {
+func taggedSubject(s *Store, keeper *bareStore) storetest.Subject {
 	return storetest.Subject{
-		Store: tagged{s},
+		Store: taggedStore{s},
 		Pin:   func(now counter.Micros) { s.pinned.Store(int64(now)) },
 		Counter: func(t testing.TB, key []byte, l *counter.Limit) (counter.State, []counter.Mark) {
 			return keeper.counter(t, append([]byte(tag), key...), l)
@@ -72,8 +72,9 @@ func exam(t *testing.T, open func(t testing.TB) storetest.Subject) {
 	t.Run("oracle", func(t *testing.T) { storetest.RunOracle(t, open, storetest.OracleSteps) })
 }
 
-// The function steady configures a cluster not to replace masters because the machine is busy.
-func steady(t testing.TB, c *redistest.Cluster) *redistest.Cluster {
+// The function configureSteady configures a cluster not to replace masters because the machine is
+// busy.
+func configureSteady(t testing.TB, c *redistest.Cluster) *redistest.Cluster {
 	for _, node := range c.Nodes {
 		if err := node.Client().ConfigSet(t.Context(), "cluster-node-timeout", "20000").Err(); err != nil {
 			t.Fatal(err)
@@ -89,7 +90,7 @@ func openCluster(t testing.TB, c *redistest.Cluster, options Options) *Store {
 
 func TestStoreExamOnACluster(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	exam(t, func(t testing.TB) storetest.Subject {
 		keeper := bareOn(t, c.Master(slotOf(tag)))
 		s := openCluster(t, c, Options{Timeout: TimeoutMax})
@@ -100,16 +101,16 @@ func TestStoreExamOnACluster(t *testing.T) {
 // TestSlotsTogether checks counters on all servers at once.
 func TestSlotsTogether(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	s := openCluster(t, c, Options{Timeout: TimeoutMax})
 	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*3) })
-	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
+	t.Run("as one store would", func(t *testing.T) { compareWithModel(t, s) })
 	t.Run("a violation elsewhere", func(t *testing.T) { violationElsewhere(t, s) })
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-// The function evenly returns checks of which each of three servers has four, in turn.
-func evenly(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
+// The function spreadChecks returns checks of which each of three servers has four, in turn.
+func spreadChecks(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
 	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // this call discovers the servers
 	of := map[*node][]counter.Check{}
 	for i := range 1000 {
@@ -133,7 +134,7 @@ func evenly(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
 // which are denied, in the expected number of pipelines, with the refunds.
 func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
 	wide, narrow := limittest.New(t, "10/1d fixed_window"), limittest.New(t, "2/1d fixed_window")
-	checks := evenly(t, s, wide)
+	checks := spreadChecks(t, s, wide)
 	checks[7].Limit = narrow
 	before := s.Stats().Batches
 	for round := range 4 {
@@ -152,10 +153,10 @@ func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
 	}
 }
 
-// likeOneStore compares calls over several slots with the model, which has no slots. Every answer
-// must be equal, with a clock that stands still during a call. The instants of a bucket may differ
-// by the tick to which a refund rounds.
-func likeOneStore(t *testing.T, s *Store) {
+// compareWithModel compares calls over several slots with the model, which has no slots. Every
+// answer must be equal, with a clock that stands still during a call. The instants of a bucket may
+// differ by the tick to which a refund rounds.
+func compareWithModel(t *testing.T, s *Store) {
 	rng := rand.New(rand.NewPCG(storetest.Seed(t), 0))
 	model, now := &storetest.Model{}, counter.Micros(1_700_049_600)*counter.Second
 	defer s.pinned.Store(0)
@@ -220,7 +221,7 @@ func violationElsewhere(t *testing.T, s *Store) {
 func manyCallsOfACluster(t *testing.T, s *Store) {
 	limit := limittest.New(t, "2/1d fixed_window")
 	for round := range 3 {
-		calls := many(300, limit)
+		calls := makeCalls(300, limit)
 		for i := range calls {
 			// In the last round one of the two servers denies, so the other charge is refunded.
 			calls[i].Checks = append(calls[i].Checks, take1(fmt.Sprint("rl1:more:", i), limittest.New(t, "9/1d fixed_window"))...)

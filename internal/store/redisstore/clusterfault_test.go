@@ -26,8 +26,8 @@ func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redis
 	}
 }
 
-// The function another returns a master of a cluster that does not have the slot.
-func another(c *redistest.Cluster, slot int) *redistest.Server {
+// The function masterWithout returns a master of a cluster that does not have the slot.
+func masterWithout(c *redistest.Cluster, slot int) *redistest.Server {
 	from := c.Master(slot)
 	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // these are keys with a slot of each master
 		if to := c.Master(other); to != from {
@@ -41,12 +41,12 @@ func another(c *redistest.Cluster, slot int) *redistest.Server {
 // none is charged twice.
 func TestSlotsMoveUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	f := startWide(t, openCluster(t, c, Options{Timeout: TimeoutMax}), 16)
 	f.each(t)
 	for i := range 3 {
 		slot := slotOf(key(i))
-		to := another(c, slot)
+		to := masterWithout(c, slot)
 		c.BeginMove(slot, to)
 		f.each(t)
 		for c.MoveKeys(slot, to, 1) > 0 {
@@ -55,11 +55,11 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		c.EndMove(slot, to)
 		f.each(t)
 	}
-	f.unharmed(t, c, "while slots moved")
+	f.checkUnharmed(t, c, "while slots moved")
 }
 
-// The method unharmed ends a load and checks that no call has failed or was charged twice.
-func (f *traffic) unharmed(t *testing.T, c *redistest.Cluster, when string) {
+// The method checkUnharmed ends a load and checks that no call has failed or was charged twice.
+func (f *traffic) checkUnharmed(t *testing.T, c *redistest.Cluster, when string) {
 	t.Helper()
 	f.end(t)
 	f.atMostOnceIn(t, where(t, c, f.store), false)
@@ -104,7 +104,7 @@ func TestMasterKilledUnderLoad(t *testing.T) {
 // made twice.
 func TestOrderlyFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	f := startPaced(t, openCluster(t, c, Options{Timeout: slowest / 2}), 24, time.Millisecond)
 	f.each(t)
 	c.Failover(c.Master(slotOf(key(0))))
@@ -116,7 +116,7 @@ func TestOrderlyFailoverUnderLoad(t *testing.T) {
 // TestClusterForgetsScriptsUnderLoad: no call fails when the servers lose the script.
 func TestClusterForgetsScriptsUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	f := startWide(t, openCluster(t, c, Options{Timeout: slowest / 2}), 16)
 	for range 3 {
 		f.each(t)
@@ -127,7 +127,7 @@ func TestClusterForgetsScriptsUnderLoad(t *testing.T) {
 		}
 	}
 	f.each(t)
-	f.unharmed(t, c, "where the script is loaded again and they are sent again")
+	f.checkUnharmed(t, c, "where the script is loaded again and they are sent again")
 }
 
 // reshardedSlots is how many slots are moved under load: redis-cli takes some milliseconds for
@@ -138,7 +138,7 @@ const reshardedSlots = 1600
 // is charged twice.
 func TestReshardUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartUnevenCluster(t, reshardedSlots, slotCount/2))
+	c := configureSteady(t, redistest.StartUnevenCluster(t, reshardedSlots, slotCount/2))
 	f := startPaced(t, openCluster(t, c, Options{Timeout: TimeoutMax}), 24, 4*time.Millisecond)
 	f.each(t)
 	from := c.Master(0)
@@ -151,7 +151,7 @@ func TestReshardUnderLoad(t *testing.T) {
 	}
 	reshard(t, c, from, c.Nodes[1])
 	f.each(t)
-	f.unharmed(t, c, "while a master lost its slots")
+	f.checkUnharmed(t, c, "while a master lost its slots")
 	if f.store.nodeOf(slot).address.target == from.Addr {
 		t.Error("the slots have not moved")
 	}

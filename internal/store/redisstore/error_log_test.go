@@ -107,8 +107,8 @@ func (serverError) RedisError()     {}
 
 var _ redis.Error = serverError("")
 
-// before7 is the error of a Redis before 7 for an error inside a script.
-func before7(text string) serverError {
+// errorBefore7 is the error of a Redis before 7 for an error inside a script.
+func errorBefore7(text string) serverError {
 	return serverError("ERR Error running script (call to f_9a3f): @user_script:9: @user_script: 9: " + text)
 }
 
@@ -140,13 +140,13 @@ func TestFailureKindsAndBreaker(t *testing.T) {
 		{serverError("ERR max number of clients reached"), KindScript, true},
 		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
 		{serverError("ERR user_script:12: attempt to index a nil value"), KindScript, false},
-		{before7("-READONLY You can't write against a read only replica."), KindScript, true},
-		{before7("-OOM command not allowed when used memory > 'maxmemory'."), KindScript, false},
-		{before7("-MISCONF Redis is configured to save RDB snapshots"), KindScript, true},
-		{before7(deniedCommandBefore7), KindScript, true},
-		{before7(deniedKeyBefore7), KindScript, true},
-		{before7("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
-		{before7("attempt to compare nil with number"), KindScript, false},
+		{errorBefore7("-READONLY You can't write against a read only replica."), KindScript, true},
+		{errorBefore7("-OOM command not allowed when used memory > 'maxmemory'."), KindScript, false},
+		{errorBefore7("-MISCONF Redis is configured to save RDB snapshots"), KindScript, true},
+		{errorBefore7(deniedCommandBefore7), KindScript, true},
+		{errorBefore7(deniedKeyBefore7), KindScript, true},
+		{errorBefore7("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
+		{errorBefore7("attempt to compare nil with number"), KindScript, false},
 		{serverError("ERR user_script:12: The user executing the script can't"), KindScript, false},
 		{serverError("CORRUPT counter of \"x: -OOM y\": too short"), KindScript, false},
 	} {
@@ -169,7 +169,7 @@ func TestRemediesBefore7(t *testing.T) {
 		deniedCommandBefore7: "the ACL user needs more rights",
 		deniedKeyBefore7:     "the ACL user needs more rights",
 	} {
-		if err := failureOf(before7(text)); !strings.Contains(err.Error(), want) {
+		if err := failureOf(errorBefore7(text)); !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want that it says %q", err, want)
 		}
 	}

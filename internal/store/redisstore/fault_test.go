@@ -133,11 +133,11 @@ func (f *traffic) time(took time.Duration) {
 	}
 }
 
-// The method some waits for further calls that are answered.
-func (f *traffic) some(t testing.TB) {
+// The method awaitAnswers waits for further calls that are answered.
+func (f *traffic) awaitAnswers(t testing.TB) {
 	t.Helper()
-	target := f.answered() + int64(10*f.callers)
-	waitUntil(t, "calls are answered", func() bool { return f.answered() >= target })
+	target := f.countAnswered() + int64(10*f.callers)
+	waitUntil(t, "calls are answered", func() bool { return f.countAnswered() >= target })
 }
 
 // The method failures waits for further calls that fail.
@@ -147,7 +147,7 @@ func (f *traffic) failures(t testing.TB, n int64) {
 	waitUntil(t, "calls fail", func() bool { return f.failed.Load() >= target })
 }
 
-func (f *traffic) answered() (n int64) {
+func (f *traffic) countAnswered() (n int64) {
 	for i := range f.granted {
 		n += f.granted[i].Load()
 	}
@@ -162,23 +162,23 @@ func (f *traffic) end(t testing.TB) {
 	if longest := time.Duration(f.longest.Load()); longest > max(slowest, f.store.settings.timeout) {
 		t.Errorf("a call with a deadline of %s took %s", f.store.settings.timeout, longest)
 	}
-	t.Logf("%d answered, %d failed, the longest call took %s; %+v", f.answered(), f.failed.Load(),
+	t.Logf("%d answered, %d failed, the longest call took %s; %+v", f.countAnswered(), f.failed.Load(),
 		time.Duration(f.longest.Load()), f.store.Stats())
 }
 
-// atMostOnce compares the server's counters with the callers' records. If lost is set, the server
-// has lost counters in the meantime.
-func (f *traffic) atMostOnce(t testing.TB, server *redistest.Server, lost bool) {
+// checkAtMostOnce compares the server's counters with the callers' records. If lost is set, the
+// server has lost counters in the meantime.
+func (f *traffic) checkAtMostOnce(t testing.TB, server *redistest.Server, lost bool) {
 	t.Helper()
 	f.atMostOnceIn(t, func(string) *redistest.Server { return server }, lost)
 }
 
-// atMostOnceIn is atMostOnce for keys on different servers.
+// atMostOnceIn is checkAtMostOnce for keys on different servers.
 func (f *traffic) atMostOnceIn(t testing.TB, of func(key string) *redistest.Server, lost bool) {
 	t.Helper()
 	for i := range f.callers {
 		for _, c := range f.checks(i) {
-			keeper := &bare{client: of(string(c.Key)).Client()}
+			keeper := &bareStore{client: of(string(c.Key)).Client()}
 			state, _ := keeper.counter(t, c.Key, f.limit)
 			f.compare(t, i, state, lost)
 		}
@@ -220,7 +220,7 @@ func (f *traffic) eachOf(t testing.TB, some func(caller int) bool) {
 // The method calm waits until the store works again, and logs how long that took.
 func (f *traffic) calm(t testing.TB, since time.Time) {
 	t.Helper()
-	f.some(t)
+	f.awaitAnswers(t)
 	took := time.Since(since)
 	t.Logf("limits held again %s after redis answered", took)
 	if took > 10*time.Second { // a breaker that no probe closes is open for 30 s
@@ -231,27 +231,27 @@ func (f *traffic) calm(t testing.TB, since time.Time) {
 func TestRedisKilledAndRestartedUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	f := start(t, open(t, Options{URL: server.URL()}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	server.Kill()
 	f.failures(t, 200)
 	server.Restart()
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, server, true)
+	f.checkAtMostOnce(t, server, true)
 }
 
 func TestRedisStoppedUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	f := start(t, open(t, Options{URL: server.URL()}), 64)
-	f.some(t)
+	f.awaitAnswers(t)
 	server.Pause()
 	waitUntil(t, "the breaker opens", func() bool { return f.store.Stats().Breaker == BreakerOpen })
 	f.failures(t, 2000)
 	server.Resume()
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, server, false)
-	executed, known := server.Calls("evalsha"), f.answered()
+	f.checkAtMostOnce(t, server, false)
+	executed, known := server.Calls("evalsha"), f.countAnswered()
 	unknown := int64(0)
 	for i := range f.unknown {
 		unknown += f.unknown[i].Load()
@@ -264,26 +264,26 @@ func TestRedisStoppedUnderLoad(t *testing.T) {
 func TestClientPauseUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	f := start(t, open(t, Options{URL: server.URL()}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	if err := server.Client().Do(context.Background(), "client", "pause", "600", "all").Err(); err != nil {
 		t.Fatal(err)
 	}
 	waitUntil(t, "the breaker opens", func() bool { return f.store.Stats().Breaker == BreakerOpen })
-	f.some(t)
+	f.awaitAnswers(t)
 	f.end(t)
-	f.atMostOnce(t, server, false)
+	f.checkAtMostOnce(t, server, false)
 }
 
 func TestFlushAllUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	f := start(t, open(t, Options{URL: server.URL(), Timeout: TimeoutMax}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	if err := server.Client().FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.some(t)
+	f.awaitAnswers(t)
 	f.end(t)
-	f.atMostOnce(t, server, true)
+	f.checkAtMostOnce(t, server, true)
 	if n := f.failed.Load(); n > 0 {
 		t.Errorf("%d calls failed: a flush loses counters but no call", n)
 	}
@@ -293,14 +293,14 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	f := start(t, open(t, Options{URL: server.URL(), Timeout: slowest / 2}), 32)
 	for range 5 {
-		f.some(t)
+		f.awaitAnswers(t)
 		if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.some(t)
+	f.awaitAnswers(t)
 	f.end(t)
-	f.atMostOnce(t, server, false)
+	f.checkAtMostOnce(t, server, false)
 	if n := f.failed.Load(); n > 0 {
 		t.Errorf("%d calls failed: the script is loaded again and they are sent again", n)
 	}
@@ -314,7 +314,7 @@ func TestHungRedisCostsAFewDeadlines(t *testing.T) {
 	s := open(t, Options{URL: server.URL()})
 	ready(t, s)
 	f := start(t, s, 64)
-	f.some(t)
+	f.awaitAnswers(t)
 	before := s.Stats().Failures[KindTimeout] // on a busy machine there can be some failures
 	server.Pause()
 	defer server.Resume()

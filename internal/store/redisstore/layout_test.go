@@ -84,16 +84,16 @@ func TestLayoutOfVersion1(t *testing.T) {
 			if diff := cmp.Diff(c.want, results[0]); diff != "" {
 				t.Errorf("it is read otherwise than it was meant: %s", diff)
 			}
-			if diff := cmp.Diff(c.leaves, written(t, server)); diff != "" {
+			if diff := cmp.Diff(c.leaves, readContents(t, server)); diff != "" {
 				t.Errorf("what is written now is something else than it was: %s", diff)
 			}
 		})
 	}
 }
 
-// The function written returns the entire contents of the server, with spaces between the members
-// of a set.
-func written(t *testing.T, s *redistest.Server) map[string]string {
+// The function readContents returns the entire contents of the server, with spaces between the
+// members of a set.
+func readContents(t *testing.T, s *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	keys, err := s.Client().Keys(t.Context(), "*").Result()

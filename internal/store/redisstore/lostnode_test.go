@@ -62,7 +62,7 @@ func TestLostMasterStopsNoOther(t *testing.T) {
 // slots keep an invalid address.
 func TestClusterLosesANodesFile(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t, "--cluster-require-full-coverage", "no"))
+	c := configureSteady(t, redistest.StartCluster(t, "--cluster-require-full-coverage", "no"))
 	running := openCluster(t, c, Options{Timeout: TimeoutMax})
 	limit := limittest.New(t, "10/1m fixed_window")
 	of := map[*redistest.Server]string{} // these are keys of each master
@@ -92,13 +92,13 @@ func TestClusterLosesANodesFile(t *testing.T) {
 // a timeout.
 func TestSlotLeftHalfway(t *testing.T) {
 	t.Parallel()
-	c := steady(t, redistest.StartCluster(t))
+	c := configureSteady(t, redistest.StartCluster(t))
 	s := openCluster(t, c, Options{Timeout: 200 * time.Millisecond})
 	limit := limittest.New(t, "10/1m sliding_log")
 	checks := take1("rl1:{k}", limit)
 	waitUntil(t, "it is charged", func() bool { return s.Take(context.Background(), checks, make([]counter.Result, 1)) == nil })
 	slot := slotOf("rl1:{k}")
-	to := another(c, slot)
+	to := masterWithout(c, slot)
 	c.BeginMove(slot, to)
 	if n := c.MoveKeys(slot, to, 1); n != 1 {
 		t.Fatalf("%d keys were moved", n)

@@ -103,7 +103,7 @@ func TestNoServersAnswer(t *testing.T) {
 				t.Errorf("%s: %v, want no connection to the server that was given", mode, err)
 			}
 		}
-		calls := many(3, limit)
+		calls := makeCalls(3, limit)
 		s.TakeAll(context.Background(), calls)
 		for i := range calls {
 			if kindOf(calls[i].Err) != "connection" {
@@ -128,7 +128,7 @@ func TestNoServersAnswer(t *testing.T) {
 func TestCloseOfManyServersLeavesNoGoroutine(t *testing.T) {
 	c, masterView, ring := redistest.StartCluster(t), redistest.StartSentinel(t), startRing(t, 3)
 	_ = c.Client().Close() // the goroutines of this server must not be counted
-	before := ours()
+	before := countGoroutines()
 	limit := limittest.New(t, "1000/1d fixed_window")
 	for _, open := range []func() *Store{
 		func() *Store { return openCluster(t, c, Options{Timeout: TimeoutMax}) },
@@ -151,7 +151,7 @@ func TestCloseOfManyServersLeavesNoGoroutine(t *testing.T) {
 		}()
 		s.Close()
 		<-waiting
-		if left := ours(); left > before {
+		if left := countGoroutines(); left > before {
 			t.Errorf("%s: %d goroutines are left, %d were there before:\n%s", s.settings.mode, left, before, stacks())
 		}
 	}

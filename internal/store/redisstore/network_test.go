@@ -18,26 +18,26 @@ func TestSlowAnswersUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
 	f := start(t, open(t, Options{URL: p.url()}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	p.set(120*time.Millisecond, false) // this delay exceeds every deadline
 	f.failures(t, 2000)
 	p.set(0, false)
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, server, false)
+	f.checkAtMostOnce(t, server, false)
 }
 
 func TestLostAnswersUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
 	f := start(t, open(t, Options{URL: p.url()}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	p.set(0, true) // charges are executed, but their replies are lost
 	f.failures(t, 2000)
 	p.set(0, false)
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, server, false)
+	f.checkAtMostOnce(t, server, false)
 }
 
 func TestConnectionsResetUnderLoad(t *testing.T) {
@@ -45,12 +45,12 @@ func TestConnectionsResetUnderLoad(t *testing.T) {
 	p := newProxy(t, server)
 	f := start(t, open(t, Options{URL: p.url()}), 32)
 	for i := range 40 {
-		f.some(t)
+		f.awaitAnswers(t)
 		p.resetAfter(1 + 37*i) // the connection is cut in the middle of a batch's answers
 	}
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, server, false)
+	f.checkAtMostOnce(t, server, false)
 	if f.failed.Load() == 0 {
 		t.Error("no call failed: no connection was reset in the middle of anything")
 	}

@@ -65,13 +65,13 @@ func TestNodesAreCounted(t *testing.T) {
 func outage(t *testing.T, server *redistest.Server, s *Store) {
 	t.Helper()
 	server.Kill()
-	opens(t, s)
+	callUntilOpen(t, s)
 	server.Restart()
 	waitUntil(t, "a probe is answered", func() bool { return s.Stats().Breaker == BreakerHalfOpen })
 }
 
-// The function others registers further nodes.
-func others(t *testing.T, server *redistest.Server, names ...string) {
+// The function registerNodes registers further nodes.
+func registerNodes(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		// These entries are valid for as long as the test runs.
@@ -91,7 +91,7 @@ func TestIdleNodesAreCountedAgain(t *testing.T) {
 	s.CountNodes()
 	waitUntil(t, "it is counted", func() bool { return s.Nodes() == 1 })
 	server.Kill()
-	opens(t, s)
+	callUntilOpen(t, s)
 	server.Restart()
 	waitUntil(t, "it is counted again", func() bool { return server.Client().ZCard(t.Context(), nodesKey).Val() == 1 })
 	waitUntil(t, "the breaker closes", func() bool { return s.Stats().Breaker == BreakerClosed })
@@ -140,7 +140,7 @@ func TestShortReturn(t *testing.T) {
 			t.Errorf("after %v %d nodes are believed in, want %d", after, s.Nodes(), want)
 		}
 	}
-	others(t, server, "two", "three")
+	registerNodes(t, server, "two", "three")
 	believes(0, 3)
 	configure(t, server, "flushall")
 	for after := 2 * time.Second; after <= missingAfter; after += announceEvery {
@@ -151,7 +151,7 @@ func TestShortReturn(t *testing.T) {
 		believes(after, 3) // the period starts again
 	}
 	believes(24*time.Second, 1)
-	others(t, server, "two", "three", "four")
+	registerNodes(t, server, "two", "three", "four")
 	believes(26*time.Second, 4)
 }
 

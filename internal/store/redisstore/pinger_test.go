@@ -24,7 +24,7 @@ func TestABusyServerIsNotAway(t *testing.T) {
 	ready(t, s)
 	s.settings.silentMax = time.Minute // the test does not depend on the machine's speed
 	n := s.only.Load()
-	waitUntil(t, "the first PING is answered", func() bool { return p.pinged() > 0 })
+	waitUntil(t, "the first PING is answered", func() bool { return p.countPinged() > 0 })
 	once := func() error {
 		return s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1))
 	}
@@ -64,7 +64,7 @@ func TestPingsAloneAreNotEnough(t *testing.T) {
 	s := open(t, Options{URL: p.url(), Timeout: 40 * time.Millisecond})
 	ready(t, s)
 	s.settings.silentMax = time.Second
-	waitUntil(t, "the first PING is answered", func() bool { return p.pinged() > 0 })
+	waitUntil(t, "the first PING is answered", func() bool { return p.countPinged() > 0 })
 	once := func() error {
 		return s.Take(context.Background(), take1("rl1:k", limittest.New(t, "1000/1d")), make([]counter.Result, 1))
 	}

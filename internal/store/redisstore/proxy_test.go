@@ -156,8 +156,8 @@ func (p *proxy) set(delay time.Duration, drop bool) {
 	p.delay, p.drop = delay, drop
 }
 
-// The method pinged returns the number of connections that began with a PING.
-func (p *proxy) pinged() (n int) {
+// The method countPinged returns the number of connections that began with a PING.
+func (p *proxy) countPinged() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, is := range p.pings {

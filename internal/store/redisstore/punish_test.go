@@ -33,9 +33,9 @@ func request(t testing.TB) []counter.Check {
 		{Key: []byte(guardedKey), Limit: l, Cost: 1, Guard: 1, Violation: 7}}
 }
 
-// The function daily returns a check of a calendar day, with the boundaries sent by a caller whose
-// clock shows now.
-func daily(t testing.TB, now counter.Micros) counter.Check {
+// The function dailyCheck returns a check of a calendar day, with the boundaries sent by a caller
+// whose clock shows now.
+func dailyCheck(t testing.TB, now counter.Micros) counter.Check {
 	t.Helper()
 	b := counter.CalendarDay.Bounds(now, time.UTC)
 	return counter.Check{Key: []byte(dailyKey), Limit: limittest.New(t, "3/day"), Cost: 1, Bounds: &b}
@@ -51,9 +51,9 @@ func ask(t testing.TB, s counter.Store, checks ...counter.Check) []counter.Resul
 	return results
 }
 
-// The function expires returns the instant at which Redis expires a key, or 0 if the key does not
-// exist.
-func expires(t testing.TB, s *redistest.Server, key string) counter.Micros {
+// The function readExpiry returns the instant at which Redis expires a key, or 0 if the key does
+// not exist.
+func readExpiry(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	t.Helper()
 	at, err := s.Client().PExpireTime(t.Context(), key).Result()
 	if err != nil {
@@ -62,10 +62,10 @@ func expires(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	return max(0, counter.Micros(at.Microseconds()))
 }
 
-// The function near compares an expiry with the expected instant. It can be earlier by Redis'
-// resolution of a millisecond, and later by up to a second, because Redis reads its clock again for
-// each expiry, and might be descheduled in the meantime.
-func near(t testing.TB, what string, got, want counter.Micros) {
+// The function checkExpiry compares an expiry with the expected instant. It can be earlier by
+// Redis' resolution of a millisecond, and later by up to a second, because Redis reads its clock
+// again for each expiry, and might be descheduled in the meantime.
+func checkExpiry(t testing.TB, what string, got, want counter.Micros) {
 	t.Helper()
 	if d := got - want; d < -counter.Millisecond || d > counter.Second {
 		t.Errorf("%s is forgotten %s after it should be", what, d)
@@ -78,17 +78,17 @@ func TestTimeToLiveOfPenalties(t *testing.T) {
 	s := redistest.Start(t)
 	b, checks := bareOn(t, s), request(t)
 	ask(t, b, checks...)
-	if expires(t, s, penaltyKey) != 0 || expires(t, s, penaltyKey+untilSuffix) != 0 {
+	if readExpiry(t, s, penaltyKey) != 0 || readExpiry(t, s, penaltyKey+untilSuffix) != 0 {
 		t.Error("an admitted request leaves something")
 	}
 	r := ask(t, b, checks...)
 	if !r[0].Denied || r[0].Wait > 10*counter.Minute || r[0].Violations != 1 {
 		t.Fatalf("%+v", r[0])
 	}
-	near(t, "the violation", expires(t, s, penaltyKey), r[0].At+counter.Hour)
-	near(t, "the penalty", expires(t, s, penaltyKey+untilSuffix), r[0].At+r[0].Wait)
-	at := expires(t, s, penaltyKey)
-	if ask(t, b, checks...); expires(t, s, penaltyKey) != at {
+	checkExpiry(t, "the violation", readExpiry(t, s, penaltyKey), r[0].At+counter.Hour)
+	checkExpiry(t, "the penalty", readExpiry(t, s, penaltyKey+untilSuffix), r[0].At+r[0].Wait)
+	at := readExpiry(t, s, penaltyKey)
+	if ask(t, b, checks...); readExpiry(t, s, penaltyKey) != at {
 		t.Error("a refusal by the penalty moves the expiry")
 	}
 	checks[0].Op, checks[1].Op, checks[1].Guard = counter.OpReset, counter.OpReset, 0
@@ -141,9 +141,9 @@ func TestTimeToLiveOfCalendars(t *testing.T) {
 	s := redistest.Start(t)
 	now := counter.Micros(time.Now().UnixMicro())
 	for late := range counter.Micros(3) {
-		b, c := bareOn(t, s), daily(t, now-late*counter.Day)
+		b, c := bareOn(t, s), dailyCheck(t, now-late*counter.Day)
 		r := ask(t, b, c)
-		near(t, "the counter", expires(t, s, dailyKey), r[0].Receipt+2*counter.Day)
+		checkExpiry(t, "the counter", readExpiry(t, s, dailyKey), r[0].Receipt+2*counter.Day)
 		if got := s.Client().Get(t.Context(), dailyKey).Val(); !strings.HasSuffix(got, " 1 0") {
 			t.Errorf("the counter is %q", got)
 		}
@@ -216,9 +216,9 @@ func TestStaleIsNoFailureOfTheStore(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
 	now := counter.Micros(time.Now().UnixMicro())
-	good := daily(t, now)
+	good := dailyCheck(t, now)
 	for _, caller := range []counter.Micros{now - 4*counter.Day, now + 2*counter.Day} {
-		checks := []counter.Check{{Key: []byte("rl1:beside"), Limit: limittest.New(t, "100/1h fw"), Cost: 1}, daily(t, caller)}
+		checks := []counter.Check{{Key: []byte("rl1:beside"), Limit: limittest.New(t, "100/1h fw"), Cost: 1}, dailyCheck(t, caller)}
 		for range 2 * failuresInRow {
 			before := server.Calls("evalsha")
 			err := s.Take(context.Background(), checks, make([]counter.Result, 2))

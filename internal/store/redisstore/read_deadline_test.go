@@ -46,8 +46,8 @@ func (c *lateConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// The function late returns a dialed lazyConn and the connection below it.
-func late(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
+// The function newLateConn returns a dialed lazyConn and the connection below it.
+func newLateConn(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
 	t.Helper()
 	under := &lateConn{answer: "+OK\r\n", comesBy: comesBy}
 	c := &lazyConn{timeout: time.Hour, gone: func(*lazyConn) {}, dial: func(context.Context) (net.Conn, error) { return under, nil }}
@@ -61,7 +61,7 @@ func late(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
 // TestReadWaitsForTurns: a reply that arrives in the last turn is used, whatever the wall clock
 // shows.
 func TestReadWaitsForTurns(t *testing.T) {
-	c, under := late(t, readTurns)
+	c, under := newLateConn(t, readTurns)
 	_ = c.SetReadDeadline(time.Now().Add(time.Hour))
 	room := make([]byte, 64)
 	n, err := c.Read(room)
@@ -76,7 +76,7 @@ func TestReadWaitsForTurns(t *testing.T) {
 // TestReadEndsAfterItsTurns: a server that does not answer uses up the turns only once, even if the
 // same deadline is set again.
 func TestReadEndsAfterItsTurns(t *testing.T) {
-	c, under := late(t, 1_000)
+	c, under := newLateConn(t, 1_000)
 	deadline, room := time.Now().Add(time.Hour), make([]byte, 64)
 	for range 3 {
 		_ = c.SetReadDeadline(deadline)
@@ -100,25 +100,25 @@ func TestReadEndsAfterItsTurns(t *testing.T) {
 func TestReadDeadline(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, c := range []struct {
-		name    string
-		timeout time.Duration // until the deadline
-		late    time.Duration // how late the reader is at each turn
-		want    time.Duration // total wait
+		name        string
+		timeout     time.Duration // until the deadline
+		newLateConn time.Duration // how late the reader is at each turn
+		want        time.Duration // total wait
 	}{
 		{name: "a process on time waits for the deadline", timeout: 50 * time.Millisecond, want: 50 * time.Millisecond},
-		{name: "a late process waits for as many turns", timeout: 50 * time.Millisecond, late: 20 * time.Millisecond, want: 250 * time.Millisecond},
-		{name: "it does not wait for ever", timeout: 50 * time.Millisecond, late: 200 * time.Millisecond, want: 615 * time.Millisecond},
+		{name: "a late process waits for as many turns", timeout: 50 * time.Millisecond, newLateConn: 20 * time.Millisecond, want: 250 * time.Millisecond},
+		{name: "it does not wait for ever", timeout: 50 * time.Millisecond, newLateConn: 200 * time.Millisecond, want: 615 * time.Millisecond},
 		{name: "a deadline that has passed when it is set waits for the timeout", timeout: -time.Second, want: 100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var d readDeadline
-			now := d.set(start.Add(c.timeout), start, 100*time.Millisecond).Add(c.late)
+			now := d.set(start.Add(c.timeout), start, 100*time.Millisecond).Add(c.newLateConn)
 			for {
 				end, ok := d.next(now)
 				if !ok {
 					break
 				}
-				now = end.Add(c.late)
+				now = end.Add(c.newLateConn)
 			}
 			if got := now.Sub(start); got != c.want {
 				t.Errorf("waited %s, want %s", got, c.want)
@@ -134,7 +134,7 @@ func TestReadDeadline(t *testing.T) {
 // TestLateWrites: a batch that this process sends after its deadline is sent once, and its reply
 // may take the whole timeout.
 func TestLateWrites(t *testing.T) {
-	c, under := late(t, readTurns)
+	c, under := newLateConn(t, readTurns)
 	_ = c.SetDeadline(time.Now().Add(-time.Second))
 	if n, err := c.Write([]byte("PING\r\n")); err != nil || n != under.written {
 		t.Fatalf("%d bytes were written, error %v", n, err)

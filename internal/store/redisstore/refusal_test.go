@@ -19,9 +19,10 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// The function failing calls Take until a call fails in the given way. The breaker can open first,
-// because the first replies can be lost when a connection ends; Check then reports the failure.
-func failing(t *testing.T, s *Store, want string) {
+// The function callUntilFailure calls Take until a call fails in the given way. The breaker can
+// open first, because the first replies can be lost when a connection ends; Check then reports the
+// failure.
+func callUntilFailure(t *testing.T, s *Store, want string) {
 	t.Helper()
 	limit, last := limittest.New(t, "1000000/1d"), error(nil)
 	defer func() {
@@ -41,8 +42,8 @@ func failing(t *testing.T, s *Store, want string) {
 	})
 }
 
-// The function working makes calls until one is answered.
-func working(t *testing.T, s *Store) {
+// The function callUntilAnswered makes calls until one is answered.
+func callUntilAnswered(t *testing.T, s *Store) {
 	t.Helper()
 	limit := limittest.New(t, "1000000/1d")
 	waitUntil(t, "a call is answered", func() bool {
@@ -50,8 +51,8 @@ func working(t *testing.T, s *Store) {
 	})
 }
 
-// The function opens makes calls until the breaker opens.
-func opens(t *testing.T, s *Store) {
+// The function callUntilOpen makes calls until the breaker opens.
+func callUntilOpen(t *testing.T, s *Store) {
 	t.Helper()
 	limit := limittest.New(t, "1000000/1d")
 	waitUntil(t, "the breaker opens", func() bool {
@@ -70,12 +71,12 @@ func configure(t *testing.T, server *redistest.Server, args ...any) {
 func TestReplicaIsNotWrittenTo(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})
-	working(t, s)
+	callUntilAnswered(t, s)
 	configure(t, server, "replicaof", "127.0.0.1", "1")
-	failing(t, s, "give the primary's")
-	opens(t, s)
+	callUntilFailure(t, s, "give the primary's")
+	callUntilOpen(t, s)
 	configure(t, server, "replicaof", "no", "one")
-	working(t, s)
+	callUntilAnswered(t, s)
 }
 
 func TestBusyServer(t *testing.T) {
@@ -87,11 +88,11 @@ func TestBusyServer(t *testing.T) {
 	go func() {
 		hung <- server.Client().Eval(context.Background(), "while true do end", nil).Err()
 	}()
-	failing(t, s, "BUSY")
-	opens(t, s)
+	callUntilFailure(t, s, "BUSY")
+	callUntilOpen(t, s)
 	configure(t, server, "script", "kill")
 	<-hung
-	working(t, s)
+	callUntilAnswered(t, s)
 }
 
 func TestOneBadKeyDoesNotOpenTheBreaker(t *testing.T) {
@@ -121,9 +122,9 @@ func TestScriptThatCannotBeLoaded(t *testing.T) {
 	server := redistest.Start(t)
 	configure(t, server, "acl", "setuser", "me", "on", ">secret", "~rl1:*", "+@all", "-script")
 	s := open(t, Options{URL: server.URL(), Username: "me", Password: "secret"})
-	failing(t, s, "the ACL user needs more rights")
+	callUntilFailure(t, s, "the ACL user needs more rights")
 	configure(t, server, "acl", "setuser", "me", "+script|load")
-	working(t, s)
+	callUntilAnswered(t, s)
 }
 
 func TestStoreWithLeastPrivilege(t *testing.T) {
@@ -148,7 +149,7 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 			receipt = max(receipt, results[0].Receipt)
 		}
 	}
-	penalized := append(request(t), daily(t, counter.Micros(time.Now().UnixMicro())))
+	penalized := append(request(t), dailyCheck(t, counter.Micros(time.Now().UnixMicro())))
 	for _, op := range []counter.Op{counter.OpTake, counter.OpTake, counter.OpTake, counter.OpLook, counter.OpReset} {
 		for i := range penalized {
 			penalized[i].Op = op

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// fourChecks returns a check of each algorithm.
-func fourChecks(t testing.TB) []counter.Check {
+// makeFourChecks returns a check of each algorithm.
+func makeFourChecks(t testing.TB) []counter.Check {
 	var checks []counter.Check
 	for a := counter.FixedWindow; a <= counter.TokenBucket; a++ {
 		l := mustLimit(t, a, 10, counter.Minute)
@@ -28,13 +28,13 @@ func fourChecks(t testing.TB) []counter.Check {
 	return checks
 }
 
-// goodReply is the reply to fourChecks on fresh counters.
+// goodReply is the reply to the checks of makeFourChecks on fresh counters.
 const goodReply = "1700000000000000 1 0 0 0 0 0 0 1700000000000000 1 1 1700000000000000 0 0 0 0"
 
 // TestMalformedReplies: for replies that the script never sends, the decoder returns errors, does
 // not panic, and never allows.
 func TestMalformedReplies(t *testing.T) {
-	checks := fourChecks(t)
+	checks := makeFourChecks(t)
 	decode := func(text string) error {
 		cmd := newTake(context.Background(), 0, checks)
 		cmd.SetVal(text)
@@ -78,7 +78,7 @@ func FuzzReply(f *testing.F) {
 	f.Add("1700000000000000 1 1 9007199254740992 9007199254740992 1 1 1 1 1 1 1 1 1 9007199254740992 1")
 	f.Add("1700000000000000 1 1 1 1,1 1 1 1,9007199254740992 1 1 1 1 1 9007199254740992 1 1")
 	f.Add("")
-	checks := fourChecks(f)
+	checks := makeFourChecks(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		cmd := newTake(context.Background(), 0, checks)
 		cmd.SetVal(text)
@@ -96,7 +96,7 @@ func FuzzReply(f *testing.F) {
 
 // TestTakeOwnsItsBytes: changing the keys after newTake has returned does not change the command.
 func TestTakeOwnsItsBytes(t *testing.T) {
-	checks := fourChecks(t)
+	checks := makeFourChecks(t)
 	cmd := newTake(context.Background(), 0, checks)
 	want := cmd.String()
 	for _, c := range checks {
@@ -110,7 +110,7 @@ func TestTakeOwnsItsBytes(t *testing.T) {
 // TestAllocations: the only allocations of a call are the command, go-redis' part of it, and its
 // bytes. Decoding the answer does not allocate.
 func TestAllocations(t *testing.T) {
-	checks := fourChecks(t)[:2]
+	checks := makeFourChecks(t)[:2]
 	ctx, results := context.Background(), make([]counter.Result, 2)
 	if n := testing.AllocsPerRun(100, func() { newTake(ctx, 0, checks) }); n > 3 {
 		t.Errorf("newTake allocates %v times, want 3", n)
@@ -154,7 +154,7 @@ func TestNotSentTwice(t *testing.T) {
 	if _ = client.Process(t.Context(), redis.NewCmd(t.Context(), "evalsha", "x", 0)); calls.Load() != 6 {
 		t.Fatalf("an ordinary command is sent %d times, want 6", calls.Load())
 	}
-	checks := fourChecks(t)
+	checks := makeFourChecks(t)
 	for name, send := range map[string]func(cmd redis.Cmder) error{
 		"alone": func(cmd redis.Cmder) error { return client.Process(t.Context(), cmd) },
 		"in a pipeline": func(cmd redis.Cmder) error {
@@ -198,13 +198,13 @@ func hangUpOnTake(conn net.Conn, calls *atomic.Int32) {
 func TestLeastPrivilege(t *testing.T) {
 	s := redistest.Start(t)
 	b := bareOn(t, s)
-	user := append([]any{"ACL", "SETUSER", "penstock", "on", "nopass", "resetchannels", "~key*"}, scriptCommands()...)
+	user := append([]any{"ACL", "SETUSER", "penstock", "on", "nopass", "resetchannels", "~key*"}, scriptRules()...)
 	if err := s.Client().Do(t.Context(), user...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.client = redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr, Username: "penstock", DisableIdentity: true})
 	defer func() { _ = b.client.Close() }()
-	checks, results := fourChecks(t), make([]counter.Result, 4)
+	checks, results := makeFourChecks(t), make([]counter.Result, 4)
 	now := counter.Micros(1_700_000_000_000_000)
 	ask := func(at counter.Micros, op counter.Op, cost int64) {
 		t.Helper()
@@ -227,8 +227,8 @@ func TestLeastPrivilege(t *testing.T) {
 	ask(0, counter.OpTake, 1)
 }
 
-// scriptCommands returns the ACL rules for the script's commands, without those for connecting.
-func scriptCommands() []any {
+// scriptRules returns the ACL rules for the script's commands, without those for connecting.
+func scriptRules() []any {
 	return []any{"-@all", "+evalsha", "+time", "+get", "+set", "+del", "+pexpire", "+zadd", "+zcount", "+zrange", "+zrangebyscore",
 		"+zremrangebyscore", "+zremrangebyrank"}
 }

@@ -102,7 +102,7 @@ func TestServersOfARingTogether(t *testing.T) {
 	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
 	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*2) })
-	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
+	t.Run("as one store would", func(t *testing.T) { compareWithModel(t, s) })
 	t.Run("a violation elsewhere", func(t *testing.T) { violationElsewhere(t, s) })
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
@@ -112,7 +112,7 @@ func TestServersOfARingTogether(t *testing.T) {
 func TestRefundAfterADenialElsewhere(t *testing.T) {
 	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
-	checks := evenly(t, s, limittest.New(t, "60/1m burst 100"))[:2]
+	checks := spreadChecks(t, s, limittest.New(t, "60/1m burst 100"))[:2]
 	checks[0].Cost, checks[1].Limit = 100, limittest.New(t, "1/1d fixed_window")
 	now := counter.Micros(1_700_049_600) * counter.Second
 	s.pinned.Store(int64(now))
@@ -144,7 +144,7 @@ func TestServerOfARingGone(t *testing.T) {
 	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")
 	s := openRing(t, servers, Options{Timeout: TimeoutMax})
 	limit, home := limittest.New(t, "2/1d fixed_window"), ringHome(s, servers)
-	checks := evenly(t, s, limit)
+	checks := spreadChecks(t, s, limit)
 	for i := range checks {
 		if r := ask(t, s, checks[i]); r[0].Remaining != 1 {
 			t.Fatalf("%+v", r)
@@ -244,7 +244,7 @@ func TestRingIsNamedAlike(t *testing.T) {
 	s.Close()
 	slices.Reverse(servers[1:])
 	s = openRing(t, servers, Options{Timeout: TimeoutMax, Logger: log.Logger()})
-	ask(t, s, evenly(t, s, limittest.New(t, "9/1m"))...)
+	ask(t, s, spreadChecks(t, s, limittest.New(t, "9/1m"))...)
 	two := RingNames([]string{servers[0].Addr, servers[1].Addr})
 	if text := log.String(); text != "" {
 		t.Errorf("the same servers: %s", text)

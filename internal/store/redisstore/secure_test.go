@@ -51,8 +51,8 @@ func createUser(t *testing.T, client *redis.Client, rights string) {
 	}
 }
 
-// asMe returns the options of user me, with the client certificate.
-func asMe(a *authority, log *eventually.Journal) Options {
+// optionsOfMe returns the options of user me, with the client certificate.
+func optionsOfMe(a *authority, log *eventually.Journal) Options {
 	return Options{Username: "me", Password: "secret", CAFile: a.file("ca.crt"), CertFile: a.file("client.crt"),
 		KeyFile: a.file("client.key"), ServerName: "cache.example", Timeout: TimeoutMax, Logger: log.Logger()}
 }
@@ -66,21 +66,21 @@ func TestClusterSecured(t *testing.T) {
 	waitUntil(t, "the cluster is there", func() bool {
 		return strings.Contains(server.Client().ClusterInfo(context.Background()).Val(), "cluster_state:ok")
 	})
-	options := asMe(a, log)
+	options := optionsOfMe(a, log)
 	options.URL, options.Mode = "rediss://"+addr, ModeCluster
 	s := open(t, options)
-	working(t, s)
+	callUntilAnswered(t, s)
 	if err := s.Check(context.Background()); err != nil {
 		t.Errorf("check: %v", err)
 	}
-	named(t, server.Client())
+	checkNamed(t, server.Client())
 	if text := log.String(); text != "" {
 		t.Errorf("the log says:\n%s", text)
 	}
 }
 
-// The function named fails the test unless the connections of the store carry its name.
-func named(t *testing.T, client *redis.Client) {
+// The function checkNamed fails the test unless the connections of the store carry its name.
+func checkNamed(t *testing.T, client *redis.Client) {
 	t.Helper()
 	list, err := client.ClientList(context.Background()).Result()
 	if err != nil || !strings.Contains(list, "name=penstock ") || strings.Contains(list, "cmd=NULL name=penstock") {
@@ -94,12 +94,12 @@ func TestSentinelSecured(t *testing.T) {
 	a, log := newAuthority(t), &eventually.Journal{}
 	server, addr := secured(t, a, LeastPrivilege+" "+SentinelPrivilege)
 	sentinel := securedSentinel(t, a, addr)
-	options := asMe(a, log)
+	options := optionsOfMe(a, log)
 	options.URL, options.Mode, options.Master = "rediss://"+sentinel+"/3", ModeSentinel, "cache"
 	options.SentinelUsername, options.SentinelPasswordFile = "watcher", write(t, "other-secret\n")
 	s := open(t, options)
-	working(t, s)
-	named(t, server.Client())
+	callUntilAnswered(t, s)
+	checkNamed(t, server.Client())
 	watch := redis.NewClient(&redis.Options{Addr: sentinel, TLSConfig: s.settings.tls, DisableIdentity: true})
 	t.Cleanup(func() { _ = watch.Close() })
 	waitUntil(t, "the sentinel is listened to", func() bool {
@@ -110,7 +110,7 @@ func TestSentinelSecured(t *testing.T) {
 		t.Errorf("nothing was counted in database 3: %s", keys)
 	}
 	options.SentinelPasswordFile = write(t, "wrong")
-	failing(t, open(t, options), "WRONGPASS")
+	callUntilFailure(t, open(t, options), "WRONGPASS")
 	if text := log.String(); strings.Contains(text, "secret") {
 		t.Errorf("the log shows a password:\n%s", text)
 	}

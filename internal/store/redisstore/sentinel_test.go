@@ -38,7 +38,7 @@ func TestSentinelFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	masterView := redistest.StartSentinel(t)
 	f := start(t, openSentinel(t, masterView, Options{}), 32)
-	f.some(t)
+	f.awaitAnswers(t)
 	master := masterView.Master()
 	masterView.Sentinels[0].Kill()
 	master.Kill()
@@ -46,7 +46,7 @@ func TestSentinelFailoverUnderLoad(t *testing.T) {
 	masterView.AwaitFailover(master)
 	f.calm(t, time.Now())
 	f.end(t)
-	f.atMostOnce(t, masterView.Master(), true)
+	f.checkAtMostOnce(t, masterView.Master(), true)
 }
 
 // TestOrderlySentinelFailoverUnderLoad: an orderly failover loses nothing, and the old master
@@ -56,11 +56,11 @@ func TestOrderlySentinelFailoverUnderLoad(t *testing.T) {
 	masterView := redistest.StartSentinel(t)
 	// Leave processor time to the sentinels.
 	f := startPaced(t, openSentinel(t, masterView, Options{}), 32, time.Millisecond)
-	f.some(t)
+	f.awaitAnswers(t)
 	masterView.Failover()
-	f.some(t)
+	f.awaitAnswers(t)
 	f.end(t)
-	f.atMostOnce(t, masterView.Master(), true)
+	f.checkAtMostOnce(t, masterView.Master(), true)
 }
 
 // TestSentinelsThatKnowOfFewerFailovers: the answer of a sentinel that was cut off is ignored, but
@@ -93,10 +93,10 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 		"of the latest none is master": {[3]told{{1, 'r'}, {0, 'b'}, {1, 'r'}}, 0, known},
 	} {
 		t.Run(name, func(t *testing.T) {
-			servers := map[byte]*fake{'a': newFake(t, passed), 'b': newFake(t, passed), 'r': newFake(t, passed)}
+			servers := map[byte]*fakeServer{'a': newFake(t, passed), 'b': newFake(t, passed), 'r': newFake(t, passed)}
 			servers['r'].role = "slave"
 			options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}
-			var sentinels []*fake
+			var sentinels []*fakeServer
 			for range 3 {
 				f := newFake(t, passed)
 				f.watch(servers['a'], known)
@@ -135,7 +135,7 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	a, b, c := newFake(t, passed), newFake(t, passed), newFake(t, passed)
 	options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}
-	var sentinels []*fake
+	var sentinels []*fakeServer
 	for range 3 {
 		f := newFake(t, passed)
 		f.watch(a, 5)
@@ -143,7 +143,7 @@ func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	}
 	s := open(t, options)
 	ask(t, s, take1("rl1:k", limittest.New(t, "10/1m fixed_window"))...) // makes the master known
-	believes := func(what string, master *fake, failovers int64, rounds int) {
+	believes := func(what string, master *fakeServer, failovers int64, rounds int) {
 		t.Helper()
 		var err error
 		for range rounds {
@@ -182,9 +182,9 @@ func TestSentinelsThatForget(t *testing.T) {
 			s.rediscover()
 			return s.epoch.Load() > 0 == failovers && s.lost.Load() == nil && s.only.Load().address.target == masterView.Master().Addr
 		})
-		working(t, s)
+		callUntilAnswered(t, s)
 	}
-	working(t, s)
+	callUntilAnswered(t, s)
 	masterView.Failover()
 	believes(true)
 	masterView.Forget()

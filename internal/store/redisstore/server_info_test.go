@@ -56,7 +56,7 @@ func TestServerInfoIsThatOfTheServer(t *testing.T) {
 func TestServersAreReadOnceInAWhile(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
-	working(t, s)
+	callUntilAnswered(t, s)
 	eventually.Until(t, 20*time.Second, "the store has checked the server", func() bool { return server.Calls("info") > 0 })
 	before := server.Calls("info") // each call of Calls is itself counted afterwards
 	now := time.Now()

@@ -210,7 +210,7 @@ func TestRestartWhileIdleCostsNoCall(t *testing.T) {
 
 func TestCloseAnswersEveryoneAndLeavesNoGoroutine(t *testing.T) {
 	server := redistest.Start(t)
-	before := ours()
+	before := countGoroutines()
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Lanes: 4})
 	limit := limittest.New(t, "10/1m")
 	ready(t, s)
@@ -243,14 +243,14 @@ func TestCloseAnswersEveryoneAndLeavesNoGoroutine(t *testing.T) {
 	if err := s.Take(context.Background(), take1("rl1:k", limit), make([]counter.Result, 1)); kindOf(err) != "closed" {
 		t.Errorf("take after close: %v", err)
 	}
-	if left := ours(); left > before {
+	if left := countGoroutines(); left > before {
 		t.Errorf("%d goroutines of the store or its client are left, %d were there before:\n%s", left, before, stacks())
 	}
 }
 
 func TestCloseDuringOutageLeavesNoGoroutine(t *testing.T) {
 	server := redistest.Start(t)
-	before := ours()
+	before := countGoroutines()
 	server.Kill()
 	s := open(t, Options{URL: server.URL()})
 	waitUntil(t, "the breaker opens", func() bool {
@@ -259,12 +259,12 @@ func TestCloseDuringOutageLeavesNoGoroutine(t *testing.T) {
 	})
 	s.Close()
 	// The client's own goroutines end soon after it is closed.
-	waitUntil(t, "no goroutine of the store or its client is left", func() bool { return ours() <= before })
+	waitUntil(t, "no goroutine of the store or its client is left", func() bool { return countGoroutines() <= before })
 }
 
-// The function ours counts the goroutines that run code of the store or of go-redis, except those
-// of the tests themselves.
-func ours() (n int) {
+// The function countGoroutines counts the goroutines that run code of the store or of go-redis,
+// except those of the tests themselves.
+func countGoroutines() (n int) {
 	for _, stack := range strings.Split(stacks(), "\n\n") {
 		if strings.Contains(stack, "redisstore.(*") || strings.Contains(stack, "go-redis") {
 			n++

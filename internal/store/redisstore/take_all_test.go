@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function many returns n calls with one check each, all with different keys.
-func many(n int, limit *counter.Limit) []counter.Call {
+// The function makeCalls returns n calls with one check each, all with different keys.
+func makeCalls(n int, limit *counter.Limit) []counter.Call {
 	calls := make([]counter.Call, n)
 	for i := range calls {
 		calls[i] = counter.Call{Checks: take1(fmt.Sprint("rl1:all:", i), limit), Results: make([]counter.Result, 1)}
@@ -44,7 +44,7 @@ func TestManyCallsAreOnePipeline(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, asked := s.Stats().Batches, server.Calls("evalsha")
-			calls := many(300, limit)
+			calls := makeCalls(300, limit)
 			calls[7].Checks[0].Cost = -1
 			calls[8].Checks = nil
 			s.TakeAll(ctx, calls)
@@ -78,7 +78,7 @@ func TestTakeAllFailsCallByCall(t *testing.T) {
 	s := open(t, Options{URL: server.URL(), Timeout: 20 * time.Millisecond, QueueMax: 16})
 	ready(t, s)
 	server.Pause()
-	calls := many(1000, limittest.New(t, "2/1m"))
+	calls := makeCalls(1000, limittest.New(t, "2/1m"))
 	start := time.Now()
 	s.TakeAll(context.Background(), calls)
 	if took := time.Since(start); took > slowest {
@@ -96,7 +96,7 @@ func TestTakeAllFailsCallByCall(t *testing.T) {
 	}
 	server.Resume()
 	waitUntil(t, "redis is asked again", func() bool {
-		calls := many(3, limittest.New(t, "9/1m"))
+		calls := makeCalls(3, limittest.New(t, "9/1m"))
 		s.TakeAll(context.Background(), calls)
 		return calls[0].Err == nil && calls[1].Err == nil && calls[2].Err == nil
 	})
@@ -121,7 +121,7 @@ func BenchmarkTakeAll(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s := open(b, Options{URL: server.URL(), Timeout: TimeoutMax})
 			ready(b, s)
-			calls := many(questions, limittest.New(b, "1000000/1s burst 1000000"))
+			calls := makeCalls(questions, limittest.New(b, "1000000/1s burst 1000000"))
 			ways[name](s, calls)
 			before := s.Stats().Batches
 			b.ReportAllocs()

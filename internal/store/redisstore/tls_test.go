@@ -63,9 +63,9 @@ func TestTLSWithClientCertificateAndPasswordFile(t *testing.T) {
 	s := open(t, Options{URL: "rediss://" + host + "/1", Username: "me", PasswordFile: write(t, "secret\n"),
 		CAFile: a.file("ca.crt"), CertFile: a.file("client.crt"), KeyFile: a.file("client.key"),
 		ServerName: "cache.example", Logger: log.Logger()})
-	working(t, s)
+	callUntilAnswered(t, s)
 	configure(t, server, "client", "kill", "type", "normal", "skipme", "yes")
-	working(t, s)
+	callUntilAnswered(t, s)
 	if strings.Contains(log.String(), "secret") {
 		t.Errorf("the log shows the password:\n%s", log.String())
 	}
@@ -91,22 +91,22 @@ func TestTLSIsVerified(t *testing.T) {
 			test.spoil(&options)
 			options.Logger = log.Logger()
 			s := open(t, options)
-			failing(t, s, test.want)
-			opens(t, s)
+			callUntilFailure(t, s, test.want)
+			callUntilOpen(t, s)
 			waitUntil(t, "the log tells", func() bool { return strings.Contains(log.String(), "rate limit checks fail") })
 			if strings.Contains(log.String(), "secret") {
 				t.Errorf("the log shows the password:\n%s", log.String())
 			}
 		})
 	}
-	working(t, open(t, good))
+	callUntilAnswered(t, open(t, good))
 }
 
 func TestWrongPassword(t *testing.T) {
 	server := redistest.Start(t)
 	configure(t, server, "acl", "setuser", "me", "on", ">secret", "~*", "+@all")
 	s := open(t, Options{URL: server.URL(), Username: "me", Password: "wrong"})
-	failing(t, s, "check username and password")
+	callUntilFailure(t, s, "check username and password")
 	if err := s.Check(context.Background()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("check: error %v, want WRONGPASS", err)
 	}
@@ -116,7 +116,7 @@ func TestMissingPassword(t *testing.T) {
 	server := redistest.Start(t)
 	configure(t, server, "config", "set", "requirepass", "secret")
 	s := open(t, Options{URL: server.URL()})
-	failing(t, s, "check username and password")
-	opens(t, s)
-	working(t, open(t, Options{URL: server.URL(), Password: "secret"}))
+	callUntilFailure(t, s, "check username and password")
+	callUntilOpen(t, s)
+	callUntilAnswered(t, open(t, Options{URL: server.URL(), Password: "secret"}))
 }

@@ -12,10 +12,17 @@
 // questions are kept in a table of fixed size. If two counters share a place in the table, units
 // are requested less often for both.
 //
+// A front whose requests have goroutines of their own can let a denied request wait for a loan,
+// with [Store.Await]. At most [WaitersMax] requests of a process wait, [LineMax] of them for one
+// counter, each for at most a second. Those of one counter are decided in the order of their
+// arrival. A request stops waiting when it is admitted, or when all agents that heard the question
+// have said that they are done with it: then no part of a loan can arrive any more.
+//
 // # Price
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
-// some allocations.
+// some allocations. A process that has asked once keeps a subscription to [AnswerChannel]. A
+// request that waits calls the store again when units have arrived, and when it stops waiting.
 //
 // # When not to use it
 //
@@ -47,10 +54,12 @@ const (
 	loanTime = 250 * counter.Millisecond
 )
 
-// These are the channel on which questions are published, and a key whose server has the channel.
+// These are the channel on which questions are published, that on which agents publish what they
+// did, and a key whose server has the channels.
 const (
-	Channel    = "rl1:~loans"
-	ChannelKey = "rl1:~loans:{~loans}"
+	Channel       = "rl1:~loans"
+	AnswerChannel = "rl1:~loaned"
+	ChannelKey    = "rl1:~loans:{~loans}"
 )
 
 // KeyPrefix begins the keys of all counters. The name of their policy follows.
@@ -70,33 +79,72 @@ type Question struct {
 	// Shares are the shares by which the asking region divides limits. The region's agent fills
 	// them in.
 	Shares [policy.RegionsMax]uint16 `json:"shares,omitzero"`
+	// Need is the number of units for which requests wait, and ID identifies the question in the
+	// answer. Both are empty if no request waits.
+	Need int64  `json:"need,omitempty"`
+	ID   string `json:"id,omitempty"`
+}
+
+// IDBytesMax is the greatest length of the ID of a question.
+const IDBytesMax = 64
+
+// An Answer is what an agent publishes about a counter: that it restored units to it, or that it is
+// done with some questions, or both.
+type Answer struct {
+	Key   []byte   `json:"key"`
+	Units int64    `json:"units,omitempty"`
+	Done  []string `json:"done,omitempty"` // the IDs of the questions
+	// More reports whether another question might bring units. If it is false, the other regions
+	// have none, or do not answer.
+	More bool `json:"more,omitempty"`
+	// Moving reports whether units are under way between other regions, so that another question
+	// might bring some of them.
+	Moving bool `json:"moving,omitempty"`
+}
+
+// An Agency reaches the agents of this region, through Redis.
+type Agency struct {
+	// Publish sends a message to the agents, and returns the number of those that received it.
+	Publish func(ctx context.Context, message []byte) (heard int64, err error)
+	// Listen calls received for each message of the agents on [AnswerChannel], until ctx is done or
+	// the connection ends. It calls begun once it listens. If it is nil, no request waits.
+	Listen func(ctx context.Context, begun func(), received func(message string)) error
+	// WaitMax bounds how long a request waits. If it is 0, the bound is a second.
+	WaitMax time.Duration
 }
 
 // Store is a [counter.Batcher] over another one. It is safe for concurrent use.
 type Store struct {
 	inner   counter.Batcher
-	publish func(ctx context.Context, message []byte) (heard int64, err error)
+	agency  Agency
 	logger  *slog.Logger
 	seed    maphash.Seed
 	asked   []atomic.Int64 // by the hash of a key: the millisecond of the last question
-	queue   chan Question
+	queue   chan ticket
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	lines   lines
 
 	unheard atomic.Bool // whether no agent received the last question, and a warning was logged
 }
 
+// ticket is a question that is to be sent.
+type ticket struct {
+	question Question
+	line     *line // that of the requests that wait, or nil
+}
+
 var _ counter.Batcher = (*Store)(nil)
 
-// New returns a store over inner. The function publish sends a message to the region's agents, and
-// returns the number of agents that received it. The caller closes the store before inner.
-func New(inner counter.Batcher, publish func(ctx context.Context, message []byte) (heard int64, err error), logger *slog.Logger) *Store {
+// New returns a store over inner. The caller closes the store before inner.
+func New(inner counter.Batcher, agency Agency, logger *slog.Logger) *Store {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{inner: inner, publish: publish, logger: logger, seed: maphash.MakeSeed(), asked: make([]atomic.Int64, placesMax),
-		queue: make(chan Question, queueMax)}
+	s := &Store{inner: inner, agency: agency, logger: logger, seed: maphash.MakeSeed(), asked: make([]atomic.Int64, placesMax),
+		queue: make(chan ticket, queueMax)}
+	s.lines.begin(s)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	survive.Go(&s.running, logger, s.send)
 	return s
@@ -152,16 +200,22 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	if nowMillis-last < askEvery.Milliseconds() || len(c.Key) > KeyBytesMax || !place.CompareAndSwap(last, nowMillis) {
 		return
 	}
-	question := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Part: c.Limit.Count(),
-		Want: c.Cost + c.Limit.Capacity(), Short: short}
-	if c.Bounds != nil {
-		bounds := *c.Bounds
-		question.Bounds = &bounds
-	}
+	question := questionOf(c)
+	question.Short = short
 	select {
-	case s.queue <- question:
+	case s.queue <- ticket{question: question}:
 	default: // the next call will ask again
 	}
+}
+
+// questionOf returns a question for units of a check's counter.
+func questionOf(c *counter.Check) Question {
+	q := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Part: c.Limit.Count(), Want: c.Cost + c.Limit.Capacity()}
+	if c.Bounds != nil {
+		bounds := *c.Bounds
+		q.Bounds = &bounds
+	}
+	return q
 }
 
 // The method send publishes the questions.
@@ -170,20 +224,24 @@ func (s *Store) send() {
 		select {
 		case <-s.ctx.Done():
 			return
-		case question := <-s.queue:
-			s.sendOne(&question)
+		case next := <-s.queue:
+			s.lines.listen()
+			if s.lines.prepare(&next) {
+				s.sendOne(&next)
+			}
 		}
 	}
 }
 
-func (s *Store) sendOne(question *Question) {
-	message, err := json.Marshal(question)
+func (s *Store) sendOne(t *ticket) {
+	message, err := json.Marshal(&t.question)
 	if err != nil {
 		return // this is unreachable, because a question contains only numbers and texts
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, sendTime)
 	defer cancel()
-	heard, err := s.publish(ctx, message)
+	heard, err := s.agency.Publish(ctx, message)
+	s.lines.sent(t, heard, err)
 	switch unheard := err != nil || heard == 0; {
 	case s.ctx.Err() != nil:
 	case unheard && !s.unheard.Swap(true):

@@ -54,14 +54,14 @@ func TestAsksWhenUnitsRunLow(t *testing.T) {
 	part, whole := limits(t)
 	questions := make(chan Question, 16)
 	inner := new(below)
-	s := New(inner, func(_ context.Context, message []byte) (int64, error) {
+	s := New(inner, Agency{Publish: func(_ context.Context, message []byte) (int64, error) {
 		var q Question
 		if err := json.Unmarshal(message, &q); err != nil {
 			t.Error(err)
 		}
 		questions <- q
 		return 1, nil
-	}, nil)
+	}}, nil)
 	defer s.Close()
 	take := func(key string, whole *counter.Limit) counter.Result {
 		t.Helper()
@@ -102,7 +102,7 @@ func TestNobodyHears(t *testing.T) {
 	part, whole := limits(t)
 	var heard atomic.Int64
 	log := new(eventually.Journal)
-	s := New(new(below), func(context.Context, []byte) (int64, error) { return heard.Load(), nil }, log.Logger())
+	s := New(new(below), Agency{Publish: func(context.Context, []byte) (int64, error) { return heard.Load(), nil }}, log.Logger())
 	defer s.Close()
 	ask := func(key string) {
 		check := counter.Check{Key: []byte(key), Limit: &part, WholeLimit: &whole, Cost: 1}
@@ -120,7 +120,7 @@ func TestNobodyHears(t *testing.T) {
 // TestLookingAllocatesNothing: a call without a limit that runs low allocates nothing.
 func TestLookingAllocatesNothing(t *testing.T) {
 	part, whole := limits(t)
-	s := New(&below{remaining: 15}, func(context.Context, []byte) (int64, error) { return 1, nil }, slog.New(slog.DiscardHandler))
+	s := New(&below{remaining: 15}, Agency{Publish: func(context.Context, []byte) (int64, error) { return 1, nil }}, slog.New(slog.DiscardHandler))
 	defer s.Close()
 	checks := []counter.Check{{Key: []byte("k"), Limit: &part, WholeLimit: &whole, Cost: 1}}
 	results := make([]counter.Result, 1)

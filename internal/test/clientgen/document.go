@@ -123,8 +123,8 @@ func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 // abbreviations are the words that are written in capitals.
 var abbreviations = map[string]string{"id": "ID", "ip": "IP", "url": "URL"}
 
-// exported returns a name of the document as an exported name of Go.
-func exported(name string) string {
+// exportName returns a name of the document as an exported name of Go.
+func exportName(name string) string {
 	var text strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '_' }) {
 		if whole := abbreviations[word]; whole != "" {

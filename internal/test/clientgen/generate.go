@@ -137,9 +137,9 @@ func (g *generator) field(component, name string, s schema, required, partial bo
 		about = strings.Trim(about+"; one of "+strings.Join(s.Enum, ", "), "; ")
 	}
 	if about != "" {
-		g.comment("\t", exported(name)+": "+about)
+		g.comment("\t", exportName(name)+": "+about)
 	}
-	fmt.Fprintf(&g.text, "\t%s %s `json:\"%s%s\"`\n", exported(name), kind, name, option)
+	fmt.Fprintf(&g.text, "\t%s %s `json:\"%s%s\"`\n", exportName(name), kind, name, option)
 	return nil
 }
 

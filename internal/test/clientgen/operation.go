@@ -22,7 +22,7 @@ type call struct {
 
 // operation writes the methods of an operation.
 func (g *generator) operation(o *operation) error {
-	c := &call{operation: o, name: exported(o.OperationID), arguments: []string{"ctx context.Context"}, passed: []string{"ctx"}}
+	c := &call{operation: o, name: exportName(o.OperationID), arguments: []string{"ctx context.Context"}, passed: []string{"ctx"}}
 	answer, ok, tagged, err := o.answer()
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (g *generator) operation(o *operation) error {
 		return err
 	}
 	g.method(c)
-	return g.pages(c)
+	return g.writePages(c)
 }
 
 // argument adds an argument of the method.
@@ -72,12 +72,12 @@ func (c *call) parameters() error {
 		case p.Name == "If-Match" || p.Name == "If-None-Match":
 			c.condition = true
 		case p.Required:
-			name := strings.ToLower(exported(p.Name))
+			name := strings.ToLower(exportName(p.Name))
 			c.argument(name, kind)
 			c.lines = append(c.lines, fmt.Sprintf("r.%s(%q, %s)", set, p.Name, name))
 		default:
 			c.options = append(c.options, p)
-			c.lines = append(c.lines, fmt.Sprintf("r.%s(%q, o.%s)", set, p.Name, exported(p.Name)))
+			c.lines = append(c.lines, fmt.Sprintf("r.%s(%q, o.%s)", set, p.Name, exportName(p.Name)))
 		}
 	}
 	if len(c.options) > 0 {
@@ -149,9 +149,9 @@ func (g *generator) options(c *call) error {
 			about = strings.Trim(about+"; one of "+strings.Join(p.Schema.Enum, ", "), "; ")
 		}
 		if about != "" {
-			g.comment("\t", exported(p.Name)+": "+about)
+			g.comment("\t", exportName(p.Name)+": "+about)
 		}
-		fmt.Fprintf(&g.text, "\t%s %s\n", exported(p.Name), kind)
+		fmt.Fprintf(&g.text, "\t%s %s\n", exportName(p.Name), kind)
 	}
 	g.text.WriteString("}\n\n")
 	return nil
@@ -171,8 +171,8 @@ func (g *generator) method(c *call) {
 		c.operation.method, strings.Join(c.lines, "\n"), give)
 }
 
-// pages writes the method that reads all pages, if the answer has pages.
-func (g *generator) pages(c *call) error {
+// writePages writes the method that reads all pages, if the answer has pages.
+func (g *generator) writePages(c *call) error {
 	for component, s := range g.document.Components.Schemas {
 		if _, paged := s.Properties["next"]; typeName(component) != c.answerOf || !paged {
 			continue
@@ -184,14 +184,14 @@ func (g *generator) pages(c *call) error {
 				if err != nil || list != "" {
 					return fmt.Errorf("%s: the answer has the lists %s and %s: %w", c.OperationID, list, name, err)
 				}
-				list, item = exported(name), kind
+				list, item = exportName(name), kind
 			}
 		}
 		for _, p := range c.options {
 			if p.Name != "after" && p.Name != "before" {
 				continue
 			}
-			key, kind, none := exported(p.Name), "string", `""`
+			key, kind, none := exportName(p.Name), "string", `""`
 			if p.Schema.kind() == "integer" {
 				kind, none = "int64", "0"
 			}

@@ -54,7 +54,7 @@ type reader struct {
 // error names the line.
 func Parse(file, text string) ([]Story, error) {
 	r := &reader{file: file}
-	for _, line := range joined(text) {
+	for _, line := range joinLines(text) {
 		r.line = line.number
 		if err := r.read(line.text); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.place(), err)
@@ -73,9 +73,9 @@ type textLine struct {
 	text   string
 }
 
-// The function joined returns the lines of a file without comments. An indented line after a
+// The function joinLines returns the lines of a file without comments. An indented line after a
 // request, or after its other answers, continues it.
-func joined(text string) (lines []textLine) {
+func joinLines(text string) (lines []textLine) {
 	request := false
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimRight(line, " \t\r")

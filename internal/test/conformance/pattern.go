@@ -21,9 +21,9 @@ type instant struct {
 	since bool
 }
 
-// The function match returns the reason why the text does not match a pattern, or "". A pattern is
-// text with number patterns in it.
-func match(pattern, text string, a *Answer) string {
+// The function mismatch returns the reason why the text does not match a pattern, or "". A pattern
+// is text with number patterns in it.
+func mismatch(pattern, text string, a *Answer) string {
 	for {
 		plain, rest, more := cutNumber(pattern)
 		after, ok := strings.CutPrefix(text, plain)

@@ -118,8 +118,8 @@ func vocabulary(t reflect.Type, words map[string]bool) {
 	}
 }
 
-// The type telling is a run of one story with a changed policy.
-type telling struct {
+// The type changedRun is a run of one story with a changed policy.
+type changedRun struct {
 	t        *testing.T
 	story    *Story
 	dir      string
@@ -127,9 +127,9 @@ type telling struct {
 	set      Setting
 }
 
-func newTelling(t *testing.T, s *Story, set Setting) *telling {
+func newTelling(t *testing.T, s *Story, set Setting) *changedRun {
 	t.Helper()
-	w := &telling{t: t, story: s, dir: t.TempDir(), set: set}
+	w := &changedRun{t: t, story: s, dir: t.TempDir(), set: set}
 	s.Write(t, w.dir, set)
 	if err := yaml.Unmarshal([]byte(s.Text(set)), &w.document); err != nil {
 		t.Fatal(err)
@@ -137,9 +137,9 @@ func newTelling(t *testing.T, s *Story, set Setting) *telling {
 	return w
 }
 
-// The method noticed reports whether the change to the policy has an effect: the policy is
+// The method hasEffect reports whether the change to the policy has an effect: the policy is
 // rejected, or an answer differs.
-func (w *telling) noticed() bool {
+func (w *changedRun) hasEffect() bool {
 	w.t.Helper()
 	text, err := json.Marshal(w.document)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestEveryWordMatters(t *testing.T) {
 			}
 			said := p.parent[p.key]
 			delete(p.parent, p.key)
-			matters[p.word] = w.noticed()
+			matters[p.word] = w.hasEffect()
 			p.parent[p.key] = said
 		}
 	}
@@ -275,7 +275,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 				w.compare(p, from, values, told)
 			}
 		}
-		for _, p := range owners(w.document) { // omitted fields
+		for _, p := range ownerPlaces(w.document) { // omitted fields
 			if _, said := p.parent[p.key]; !said {
 				w.compare(p, defaults[p.word], all[p.word], told)
 				delete(p.parent, p.key)
@@ -294,21 +294,21 @@ func TestEveryChoiceMatters(t *testing.T) {
 }
 
 // The method compare runs the story with each other value at the place.
-func (w *telling) compare(p place, from string, values []string, told map[string]bool) {
+func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)
 		if to == from || told[pair] {
 			continue
 		}
 		p.parent[p.key] = to
-		told[pair] = w.noticed()
+		told[pair] = w.hasEffect()
 		p.parent[p.key] = from
 	}
 }
 
-// The function owners returns the places of the fields with fixed values that every policy and rule
-// has.
-func owners(document map[string]any) (all []place) {
+// The function ownerPlaces returns the places of the fields with fixed values that every policy and
+// rule has.
+func ownerPlaces(document map[string]any) (all []place) {
 	all = append(all, place{"Document.on_error", document, "on_error"}, place{"Document.enforce", document, "enforce"})
 	rules, _ := document["rules"].([]any)
 	for _, rule := range rules {
@@ -341,7 +341,7 @@ func TestEveryAlgorithmMatters(t *testing.T) {
 			for _, to := range algorithms {
 				if pair := from + " " + to; from != to && !told[pair] {
 					p.parent[p.key] = amount + " " + to
-					told[pair] = w.noticed()
+					told[pair] = w.hasEffect()
 				}
 			}
 			p.parent[p.key] = limit

@@ -137,7 +137,7 @@ func (w *Want) Problems(a *Answer) (problems []string) {
 	slices.Sort(names)
 	for _, name := range names {
 		got, want := strings.Join(a.Header.Values(name), " | "), patterns[name]
-		if why := match(want, got, a); why != "" {
+		if why := mismatch(want, got, a); why != "" {
 			add("%s: %q, want %q: %s", name, got, want, why)
 		}
 	}
@@ -156,7 +156,7 @@ func lists(lines []string, item string) bool {
 
 func (w *Want) bodyProblems(a *Answer) (problems []string) {
 	if w.Body != nil {
-		if why := match(*w.Body, a.Body, a); why != "" {
+		if why := mismatch(*w.Body, a.Body, a); why != "" {
 			problems = append(problems, fmt.Sprintf("the body is %q, want %q: %s", a.Body, *w.Body, why))
 		}
 	}

@@ -74,15 +74,15 @@ func (s *Server) Recover(folder, archive string, until time.Time) *Server {
 	s.must(err)
 	s.must(file.Close())
 	s.must(os.WriteFile(filepath.Join(data, "recovery.signal"), nil, 0o600))
-	s.must(giveLike(s.folder, data))
+	s.must(chownLike(s.folder, data))
 	server, err := localpg.Start(context.Background(), localpg.Options{Folder: folder, Volatile: true})
 	s.must(err)
 	s.t.Cleanup(func() { _ = server.Kill() })
 	return &Server{t: s.t, server: server, folder: folder}
 }
 
-// giveLike gives a tree to the owner of a folder.
-func giveLike(folder, tree string) error {
+// chownLike gives a tree to the owner of a folder.
+func chownLike(folder, tree string) error {
 	info, err := os.Stat(folder)
 	if err != nil {
 		return err

@@ -28,12 +28,12 @@ const (
 
 // Fewer returns n, a tenth of it under the race detector, or a twentieth with -short, but no less
 // than 1.
-func Fewer(n int) int { return max(1, n/divisor(short())) }
+func Fewer(n int) int { return max(1, n/divisor(isShort())) }
 
 // Long is [Fewer] for a walk of several seconds: where Fewer returns n, it returns a fifth of n,
 // except in make exam.
 func Long(n int) int {
-	d := divisor(short())
+	d := divisor(isShort())
 	if os.Getenv(ExamVariable) == "" {
 		d = max(d, longDivisor)
 	}
@@ -50,6 +50,6 @@ func divisor(short bool) int {
 	return 1
 }
 
-// The function short reports whether -short is set. Package variables are initialized before flags
-// are parsed, so there it returns false.
-func short() bool { return flag.Parsed() && testing.Short() }
+// The function isShort reports whether -short is set. Package variables are initialized before
+// flags are parsed, so there it returns false.
+func isShort() bool { return flag.Parsed() && testing.Short() }

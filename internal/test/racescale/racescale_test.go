@@ -6,16 +6,16 @@ import "testing"
 
 // TestFewer checks that a test always takes a step, and takes all steps by default.
 func TestFewer(t *testing.T) {
-	for _, c := range []struct{ steps, underRace, short int }{
-		{steps: 1, underRace: 1, short: 1},
-		{steps: 9, underRace: 1, short: 1},
-		{steps: 10, underRace: 1, short: 1},
-		{steps: 1000, underRace: 100, short: 50},
+	for _, c := range []struct{ steps, underRace, isShort int }{
+		{steps: 1, underRace: 1, isShort: 1},
+		{steps: 9, underRace: 1, isShort: 1},
+		{steps: 10, underRace: 1, isShort: 1},
+		{steps: 1000, underRace: 100, isShort: 50},
 	} {
 		want := c.steps
 		switch {
 		case testing.Short():
-			want = c.short
+			want = c.isShort
 		case detecting:
 			want = c.underRace
 		}

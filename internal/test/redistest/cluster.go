@@ -181,7 +181,7 @@ func (s *Server) known() (members []member) {
 			if !two {
 				to = from
 			}
-			m.slots = append(m.slots, [2]int{int(whole(s.t, from)), int(whole(s.t, to))})
+			m.slots = append(m.slots, [2]int{int(parseWhole(s.t, from)), int(parseWhole(s.t, to))})
 		}
 		members = append(members, m)
 	}
@@ -191,7 +191,7 @@ func (s *Server) known() (members []member) {
 // Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
-	return int(whole(c.t, c.running()[0].said("cluster", "keyslot", key)))
+	return int(parseWhole(c.t, c.running()[0].said("cluster", "keyslot", key)))
 }
 
 // Master returns the node that serves a slot, according to the first node that answers.

@@ -22,7 +22,7 @@ func (s *Server) info(section string) string {
 // Memory returns used_memory in bytes.
 func (s *Server) Memory() int64 {
 	s.t.Helper()
-	return whole(s.t, field(s.info("memory"), "used_memory"))
+	return parseWhole(s.t, field(s.info("memory"), "used_memory"))
 }
 
 // ServerTime returns the time that the server has spent executing a command, by its commandstats.
@@ -51,14 +51,14 @@ func statistic(t testing.TB, info, line, name string) int64 {
 	}
 	for pair := range strings.SplitSeq(text, ",") {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {
-			return whole(t, value)
+			return parseWhole(t, value)
 		}
 	}
 	t.Fatalf("%s has no %s: %q", line, name, text)
 	return 0
 }
 
-func whole(t testing.TB, text string) int64 {
+func parseWhole(t testing.TB, text string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

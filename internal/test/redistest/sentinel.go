@@ -153,7 +153,7 @@ func (s *Sentinel) AwaitOrder() {
 			if err != nil {
 				return false
 			}
-			known := pairs(view)
+			known := readPairs(view)
 			master := known["ip"] + ":" + known["port"]
 			if want != "" && master != want || known["flags"] != "master" || known["num-other-sentinels"] != fmt.Sprint(sentinelsOf-1) {
 				return false
@@ -176,7 +176,7 @@ func (s *Sentinel) replicaSeen(sentinel *Server) bool {
 	if err != nil || len(view) != 1 {
 		return false
 	}
-	known := pairs(view[0])
+	known := readPairs(view[0])
 	return known["flags"] == "slave" && known["master-link-status"] == "ok"
 }
 
@@ -189,8 +189,9 @@ func (s *Sentinel) running() (sentinels []*Server) {
 	return sentinels
 }
 
-// The function pairs reads a reply of names and values, which go-redis returns as a map with RESP3.
-func pairs(reply any) map[string]string {
+// The function readPairs reads a reply of names and values, which go-redis returns as a map with
+// RESP3.
+func readPairs(reply any) map[string]string {
 	known := map[string]string{}
 	switch reply := reply.(type) {
 	case map[any]any:

@@ -35,8 +35,8 @@ func unitOf(limit string) string {
 	return ""
 }
 
-// The function zoned returns the calendar of a unit in a time zone, which has an IANA name.
-func zoned(unit, name string) *calendar {
+// The function newZoned returns the calendar of a unit in a time zone, which has an IANA name.
+func newZoned(unit, name string) *calendar {
 	zone, err := time.LoadLocation(name)
 	if err != nil {
 		panic(err) // a mistake in the exam itself

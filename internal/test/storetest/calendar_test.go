@@ -23,9 +23,9 @@ func TestBoundariesAreWhereTheDateChanges(t *testing.T) {
 		"year": corecounter.CalendarYear}
 	for _, name := range names[:racescale.Fewer(len(names))] {
 		for _, unit := range calendarUnits {
-			c := zoned(unit, name)
+			c := newZoned(unit, name)
 			for i := range 300 {
-				at := on(1972, 1, 1, 0) + corecounter.Micros(rng.Int64N(int64(100*365*corecounter.Day)))
+				at := instantUTC(1972, 1, 1, 0) + corecounter.Micros(rng.Int64N(int64(100*365*corecounter.Day)))
 				_, change := time.UnixMicro(int64(at)).In(c.zone).ZoneBounds()
 				if rng.IntN(2) == 0 && !change.IsZero() { // near a change of the clocks
 					at = corecounter.Micros(change.UnixMicro()) + corecounter.Micros(rng.Int64N(int64(3*corecounter.Day))) - 36*corecounter.Hour
@@ -34,7 +34,7 @@ func TestBoundariesAreWhereTheDateChanges(t *testing.T) {
 					at = c.boundary(at, 1) + corecounter.Micros(rng.IntN(3)-1)
 				}
 				if i < 60 { // the last day of a leap year, for which package time is wrong
-					at = on(2024+4*(i%15), 12, 31, 0) + corecounter.Micros(i/15-1)*corecounter.Day/2
+					at = instantUTC(2024+4*(i%15), 12, 31, 0) + corecounter.Micros(i/15-1)*corecounter.Day/2
 				}
 				want, got := *c.bounds(at), units[unit].Bounds(at, c.zone)
 				if want != got {

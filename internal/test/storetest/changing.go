@@ -8,7 +8,7 @@ func askChangedLimit(e *examiner) {
 	for _, a := range algorithms {
 		key := a.Label()
 		ten, twenty, five := limit(a, 10, corecounter.Minute), limit(a, 20, corecounter.Minute), limit(a, 5, corecounter.Minute)
-		e.after(0)
+		e.setClock(0)
 		e.mustAdmit(take(key, ten, 8))
 		e.left(key, twenty, 12)
 		e.mustAdmit(take(key, twenty, 2))
@@ -39,7 +39,7 @@ func askChangedUnit(e *examiner) {
 	}
 	for i, pair := range pairs {
 		key, from, to := string(rune('a'+i)), pair[0], pair[1]
-		e.after(0)
+		e.setClock(0)
 		e.mustAdmit(take(key, from, 50))
 		e.at(e.now + from.Window()/7 + 1)
 		e.refilled(key, &from, &to)

@@ -105,7 +105,7 @@ func askUpTo(e *examiner) {
 		for _, a := range algorithms {
 			key, l := a.Label()+string(rune('a'+i)), limit(a, 100, corecounter.Minute)
 			e.mustAdmit(take(key, l, c.used))
-			r := e.one(upTo(key, l, c.least, c.need, c.most, c.shareMille))
+			r := e.takeOne(upTo(key, l, c.least, c.need, c.most, c.shareMille))
 			if r.Denied != (c.want < 0) || r.Granted != max(0, c.want) || r.Denied != (r.Wait != 0) {
 				e.Fatalf("%s: up to n %+v: %+v", a, c, r)
 			}
@@ -129,14 +129,14 @@ func askUpTo(e *examiner) {
 func askLook(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 5, corecounter.Minute)
-		e.after(0)
+		e.setClock(0)
 		e.mustAdmit(take(key, l, 4))
 		before, marks := e.Counter(e, []byte(key), &l)
 		r := e.take(look(key, l, 2), take(key+" other", l, 1))
 		if !r[0].Denied || r[0].Granted != 0 || r[0].Wait == 0 || r[1].Granted != 1 {
 			e.Fatalf("%s: looking at more than there is: %+v, want denied, and the other check granted", a, r)
 		}
-		if r := e.one(look(key, l, 1)); r.Denied || r.Wait != 0 || r.Granted != 0 || r.Receipt != 0 {
+		if r := e.takeOne(look(key, l, 1)); r.Denied || r.Wait != 0 || r.Granted != 0 || r.Receipt != 0 {
 			e.Fatalf("%s: looking at what there is: %+v, want passed and nothing granted", a, r)
 		}
 		// A look with a wrong clock does not advance the counter: with the right clock again, the
@@ -145,10 +145,10 @@ func askLook(e *examiner) {
 		if a == corecounter.SlidingWindow {
 			ahead = 70 * corecounter.Second
 		}
-		e.after(ahead)
-		e.one(look(key, l, 1))
-		e.after(10 * corecounter.Second)
-		e.same(key, &l, before, marks)
+		e.setClock(ahead)
+		e.takeOne(look(key, l, 1))
+		e.setClock(10 * corecounter.Second)
+		e.checkUnchanged(key, &l, before, marks)
 	}
 }
 
@@ -165,7 +165,7 @@ func askCostZero(e *examiner) {
 		if r.Wait == 0 || r.Wait != one.Wait {
 			e.Fatalf("%s: cost 0 on a full counter waits %s, want the %s that 1 waits", a, r.Wait, one.Wait)
 		}
-		if r := e.one(look(key, l, 0)); r.Denied || r.Wait != one.Wait {
+		if r := e.takeOne(look(key, l, 0)); r.Denied || r.Wait != one.Wait {
 			e.Fatalf("%s: a look of cost 0: %+v, want granted and the wait of 1", a, r)
 		}
 	}

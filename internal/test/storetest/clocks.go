@@ -12,9 +12,9 @@ func askAt(e *examiner) {
 	for _, a := range algorithms {
 		l := limit(a, 2, corecounter.Minute)
 		for _, span := range []corecounter.Micros{0, 1, 17*corecounter.Second + 3, -corecounter.Second, corecounter.Hour} {
-			e.after(span)
+			e.setClock(span)
 			for _, c := range []corecounter.Check{take(a.Label(), l, 1), look(a.Label(), l, 1), force(a.Label(), l, 1)} {
-				if r := e.one(c); r.At != e.now {
+				if r := e.takeOne(c); r.At != e.now {
 					e.Fatalf("%s at %d: the answer is dated %d", name(&c), e.now, r.At)
 				}
 			}
@@ -46,10 +46,10 @@ func askAligned(e *examiner) {
 func askClockBack(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
-		e.after(30 * corecounter.Second)
+		e.setClock(30 * corecounter.Second)
 		e.mustAdmit(take(key, l, 10))
 		for _, span := range []corecounter.Micros{29 * corecounter.Second, 0, -15 * corecounter.Second, -29 * corecounter.Second} {
-			e.after(span)
+			e.setClock(span)
 			e.mustDeny(take(key, l, 1))
 		}
 		// The wait is by the counter's own instant, at most two windows.
@@ -65,15 +65,15 @@ func askClockBack(e *examiner) {
 func askClockBackHour(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
-		e.after(corecounter.Hour + 30*corecounter.Second)
+		e.setClock(corecounter.Hour + 30*corecounter.Second)
 		e.mustAdmit(take(key, l, 7))
-		e.after(30 * corecounter.Second)
+		e.setClock(30 * corecounter.Second)
 		if r := e.mustDeny(take(key, l, 4)); r.Wait > corecounter.Minute {
 			e.Fatalf("%s: an hour back the wait is %s, want at most a window", a, r.Wait)
 		}
 		e.mustAdmit(take(key, l, 3)) // its count was kept
 		e.mustDeny(take(key, l, 1))
-		e.after(2*corecounter.Minute + 30*corecounter.Second)
+		e.setClock(2*corecounter.Minute + 30*corecounter.Second)
 		e.mustAdmit(take(key, l, 10)) // and has expired two windows later
 	}
 }
@@ -81,19 +81,19 @@ func askClockBackHour(e *examiner) {
 func askClockForth(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
-		e.after(0)
+		e.setClock(0)
 		e.mustAdmit(take(key, l, 10))
 		e.mustDeny(take(key, l, 1))
-		e.after(corecounter.Hour)
+		e.setClock(corecounter.Hour)
 		r := e.mustAdmit(take(key, l, 10))
 		if r.Reset > corecounter.Minute {
 			e.Fatalf("%s: an hour forth the reset is %s, want at most a window", a, r.Reset)
 		}
-		e.after(corecounter.Second)
+		e.setClock(corecounter.Second)
 		if r := e.mustDeny(take(key, l, 1)); r.Wait > corecounter.Minute {
 			e.Fatalf("%s: back again the wait is %s, want at most a window", a, r.Wait)
 		}
-		e.after(2*corecounter.Minute + corecounter.Second)
+		e.setClock(2*corecounter.Minute + corecounter.Second)
 		e.mustAdmit(take(key, l, 10))
 	}
 }
@@ -108,7 +108,7 @@ func askWaits(e *examiner) {
 					e.at(start - start%window + window/3)
 					e.mustAdmit(take(key, l, (count+1)/2))
 					e.at(e.now + window/5)
-					e.mustAdmit(take(key, l, e.one(look(key, l, 0)).Remaining))
+					e.mustAdmit(take(key, l, e.takeOne(look(key, l, 0)).Remaining))
 					e.waitIsTrue(key, l, cost)
 				}
 			}
@@ -129,11 +129,11 @@ func (e *examiner) waitIsTrue(key string, l corecounter.Limit, cost int64) {
 		before = tick
 	}
 	e.at(now + r.Wait - before)
-	if early := e.one(look(key, l, cost)); !early.Denied {
+	if early := e.takeOne(look(key, l, cost)); !early.Denied {
 		e.Fatalf("%s: cost %d was told to wait %d µs, and passes %d µs before that", key, cost, r.Wait, before)
 	}
 	e.at(now + r.Wait)
-	if then := e.one(look(key, l, cost)); then.Denied || then.Wait != 0 {
+	if then := e.takeOne(look(key, l, cost)); then.Denied || then.Wait != 0 {
 		e.Fatalf("%s: cost %d waited %d µs as told, and is denied", key, cost, r.Wait)
 	}
 }
@@ -150,22 +150,22 @@ func askResets(e *examiner) {
 	}
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 4, corecounter.Minute)
-		e.after(10 * corecounter.Second)
+		e.setClock(10 * corecounter.Second)
 		e.mustAdmit(take(key, l, 1))
-		e.after(15 * corecounter.Second)
+		e.setClock(15 * corecounter.Second)
 		e.mustAdmit(take(key, l, 2))
-		e.after(20 * corecounter.Second)
+		e.setClock(20 * corecounter.Second)
 		for _, c := range []corecounter.Check{look(key, l, 1), look(key, l, 4), take(key, l, 0)} {
-			r := e.one(c)
+			r := e.takeOne(c)
 			e.equal(a.String()+": reset", int64(r.Reset), int64(want[a].reset))
 			e.equal(a.String()+": next", int64(r.Next), int64(want[a].next))
 			e.equal(a.String()+": leased in", int64(r.LeasedIn), 0)
 		}
 	}
-	e.after(20 * corecounter.Second)
+	e.setClock(20 * corecounter.Second)
 	for a, reset := range map[corecounter.Algorithm]corecounter.Micros{corecounter.FixedWindow: 40 * corecounter.Second,
 		corecounter.SlidingWindow: 40 * corecounter.Second, corecounter.SlidingLog: 0, corecounter.TokenBucket: 0} {
-		if r := e.one(look("fresh "+a.Label(), limit(a, 4, corecounter.Minute), 1)); r.Reset != reset || r.Next != reset {
+		if r := e.takeOne(look("fresh "+a.Label(), limit(a, 4, corecounter.Minute), 1)); r.Reset != reset || r.Next != reset {
 			e.Fatalf("%s: a fresh counter: %+v, want reset and next %s", a, r, reset)
 		}
 	}

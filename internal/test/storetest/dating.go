@@ -10,8 +10,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function on returns an instant in UTC.
-func on(year int, month time.Month, day, hour int) corecounter.Micros {
+// The function instantUTC returns an instant in UTC.
+func instantUTC(year int, month time.Month, day, hour int) corecounter.Micros {
 	return corecounter.Micros(time.Date(year, month, day, hour, 0, 0, 0, time.UTC).UnixMicro())
 }
 
@@ -25,11 +25,11 @@ func (e *examiner) today(at corecounter.Micros, c *calendar, k corecounter.Check
 func askCalendar(e *examiner) {
 	instants := []corecounter.Micros{
 		// New York
-		on(2023, 2, 14, 12), on(2023, 12, 31, 12), on(2024, 2, 28, 23), on(2024, 2, 29, 12), on(2024, 3, 10, 12),
-		on(2024, 3, 31, 12), on(2024, 10, 27, 12), on(2024, 10, 6, 0), on(2024, 4, 26, 12), on(2024, 12, 30, 12), on(2100, 2, 28, 12)}
+		instantUTC(2023, 2, 14, 12), instantUTC(2023, 12, 31, 12), instantUTC(2024, 2, 28, 23), instantUTC(2024, 2, 29, 12), instantUTC(2024, 3, 10, 12),
+		instantUTC(2024, 3, 31, 12), instantUTC(2024, 10, 27, 12), instantUTC(2024, 10, 6, 0), instantUTC(2024, 4, 26, 12), instantUTC(2024, 12, 30, 12), instantUTC(2100, 2, 28, 12)}
 	for _, unit := range calendarUnits {
 		for _, zone := range zones {
-			c := zoned(unit, zone)
+			c := newZoned(unit, zone)
 			l := c.limit(3)
 			for i, at := range instants {
 				key := unit + zone + string(rune('a'+i))
@@ -48,8 +48,8 @@ func askCalendar(e *examiner) {
 
 func askCalendarClock(e *examiner) {
 	for _, unit := range calendarUnits {
-		c := zoned(unit, "Europe/Berlin")
-		l, at := c.limit(3), on(2024, 3, 31, 12)
+		c := newZoned(unit, "Europe/Berlin")
+		l, at := c.limit(3), instantUTC(2024, 3, 31, 12)
 		e.mustAdmit(e.today(at, c, take(unit, l, 2)))
 		for ahead := range 2 { // a caller that is one, then two periods behind
 			e.at(c.boundary(at, ahead+1))
@@ -65,8 +65,8 @@ func askCalendarClock(e *examiner) {
 func askStale(e *examiner) {
 	beside := limit(corecounter.FixedWindow, 5, 31*corecounter.Day)
 	for _, unit := range calendarUnits {
-		c := zoned(unit, "America/New_York")
-		l, at := c.limit(3), on(2024, 11, 3, 12)
+		c := newZoned(unit, "America/New_York")
+		l, at := c.limit(3), instantUTC(2024, 11, 3, 12)
 		sent := c.bounds(at)
 		for i, now := range []corecounter.Micros{sent[0] - 1, sent[3], sent[3] + 400*corecounter.Day} {
 			e.at(now)
@@ -88,8 +88,8 @@ func askStale(e *examiner) {
 
 func askCalendarClockBack(e *examiner) {
 	for _, unit := range calendarUnits {
-		c := zoned(unit, "Europe/Berlin")
-		l, at := c.limit(3), on(2024, 10, 27, 12)
+		c := newZoned(unit, "Europe/Berlin")
+		l, at := c.limit(3), instantUTC(2024, 10, 27, 12)
 		next := c.boundary(at, 1)
 		e.mustAdmit(e.today(at, c, take(unit, l, 3)))
 		e.mustAdmit(e.today(next, c, take(unit, l, 1)))
@@ -115,22 +115,22 @@ func askCalendarClockBack(e *examiner) {
 
 func askCalendarReceipt(e *examiner) {
 	for _, unit := range calendarUnits {
-		c := zoned(unit, "Asia/Kathmandu")
-		l, at := c.limit(5), on(2024, 12, 30, 12)
+		c := newZoned(unit, "Asia/Kathmandu")
+		l, at := c.limit(5), instantUTC(2024, 12, 30, 12)
 		charge := e.mustAdmit(e.today(at, c, take(unit, l, 4)))
 		back := refund(unit, l, 1, charge.Receipt)
-		e.equal("what is given back before the end", e.one(e.today(c.boundary(at, 1)-1, c, back)).Granted, 1)
+		e.equal("what is given back before the end", e.takeOne(e.today(c.boundary(at, 1)-1, c, back)).Granted, 1)
 		e.mustAdmit(e.today(c.boundary(at, 1), c, take(unit, l, 5)))
-		e.equal("what is given back after the end", e.one(c.dated(back, e.now)).Granted, 0)
+		e.equal("what is given back after the end", e.takeOne(c.dated(back, e.now)).Granted, 0)
 		e.mustDeny(c.dated(take(unit, l, 1), e.now))
 	}
 }
 
 func askZone(e *examiner) {
 	for _, unit := range calendarUnits {
-		utc, west := zoned(unit, "UTC"), zoned(unit, "America/New_York")
+		utc, west := newZoned(unit, "UTC"), newZoned(unit, "America/New_York")
 		l := utc.limit(3)
-		begins := utc.boundary(on(2024, 6, 12, 12), 1)
+		begins := utc.boundary(instantUTC(2024, 6, 12, 12), 1)
 		e.mustAdmit(e.today(begins+corecounter.Hour, utc, take(unit, l, 2)))
 		// In the western zone the period before is not over: its units are kept.
 		e.mustDeny(west.dated(take(unit, l, 2), e.now))
@@ -139,7 +139,7 @@ func askZone(e *examiner) {
 		e.mustAdmit(e.today(west.boundary(begins, 1), west, take(unit, l, 3)))
 
 		// Two nodes with different zones alternate: in the east the period began two hours earlier.
-		east, key := zoned(unit, "Europe/Berlin"), unit+" by turns"
+		east, key := newZoned(unit, "Europe/Berlin"), unit+" by turns"
 		e.mustAdmit(e.today(begins+corecounter.Hour, east, take(key, l, 1)))
 		for range 2 {
 			e.mustDeny(utc.dated(take(key, l, 3), e.now))

@@ -39,8 +39,8 @@ func (e *examiner) at(now corecounter.Micros) {
 	e.Pin(now)
 }
 
-// The method after moves the store's clock to a span after the start of the story.
-func (e *examiner) after(span corecounter.Micros) { e.at(start + span) }
+// The method setClock moves the store's clock to a span after the start of the story.
+func (e *examiner) setClock(span corecounter.Micros) { e.at(start + span) }
 
 // The method take sends checks to the store and returns the results. An error fails the test.
 func (e *examiner) take(checks ...corecounter.Check) []corecounter.Result {
@@ -52,8 +52,8 @@ func (e *examiner) take(checks ...corecounter.Check) []corecounter.Result {
 	return results
 }
 
-// The method one sends one check.
-func (e *examiner) one(c corecounter.Check) corecounter.Result {
+// The method takeOne sends one check.
+func (e *examiner) takeOne(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	return e.take(c)[0]
 }
@@ -61,7 +61,7 @@ func (e *examiner) one(c corecounter.Check) corecounter.Result {
 // mustAdmit sends one check and fails the test if it is denied.
 func (e *examiner) mustAdmit(c corecounter.Check) corecounter.Result {
 	e.Helper()
-	r := e.one(c)
+	r := e.takeOne(c)
 	if r.Denied {
 		e.Fatalf("%s: denied, want admitted; the answer is %+v", name(&c), r)
 	}
@@ -71,7 +71,7 @@ func (e *examiner) mustAdmit(c corecounter.Check) corecounter.Result {
 // mustDeny sends one check and fails the test if it is admitted or charged.
 func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	e.Helper()
-	r := e.one(c)
+	r := e.takeOne(c)
 	if !r.Denied || r.Granted != 0 || r.Receipt != 0 {
 		e.Fatalf("%s: want denied with nothing granted; the answer is %+v", name(&c), r)
 	}
@@ -81,7 +81,7 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 // The method left fails the test if a look at the counter does not show want units remaining.
 func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	e.Helper()
-	if r := e.one(look(key, l, 0)); r.Remaining != want {
+	if r := e.takeOne(look(key, l, 0)); r.Remaining != want {
 		e.Fatalf("%q has %d units left at %s, want %d", key, r.Remaining, clockTime(e.now), want)
 	}
 }
@@ -145,9 +145,9 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 	return corecounter.Check{Key: []byte(key), Op: op, Penalty: p}
 }
 
-// The function guarded returns the check, changed so that its denial is a violation with the given
-// ID, which the check with the index guard records.
-func guarded(c corecounter.Check, guard int, violation int64) corecounter.Check {
+// The function withGuard returns the check, changed so that its denial is a violation with the
+// given ID, which the check with the index guard records.
+func withGuard(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c
 }
@@ -159,11 +159,11 @@ func reset(key string, l corecounter.Limit) corecounter.Check {
 
 var algorithms = []corecounter.Algorithm{corecounter.FixedWindow, corecounter.SlidingWindow, corecounter.SlidingLog, corecounter.TokenBucket}
 
-// The method same fails the test if a counter's stored state has changed.
-func (e *examiner) same(key string, l *corecounter.Limit, state corecounter.State, marks []corecounter.Mark) {
+// The method checkUnchanged fails the test if a counter's stored state has changed.
+func (e *examiner) checkUnchanged(key string, l *corecounter.Limit, state corecounter.State, marks []corecounter.Mark) {
 	e.Helper()
 	c := look(key, *l, 0)
-	want, got := kept(c, corecounter.Slot{State: state, Marks: marks}, e.now), kept(c, e.holds(e, &c), e.now)
+	want, got := keptSlot(c, corecounter.Slot{State: state, Marks: marks}, e.now), keptSlot(c, e.holds(e, &c), e.now)
 	if diff := cmp.Diff(want, got, slotsByContent); diff != "" {
 		e.Fatalf("%q at %s: the counter (-want +got):\n%s", key, clockTime(e.now), diff)
 	}

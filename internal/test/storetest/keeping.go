@@ -17,8 +17,8 @@ import (
 // The constant patience is how long the exam waits for an answer that should be immediate.
 const patience = 10 * time.Second
 
-// The method within fails the test if do does not return in time.
-func (e *examiner) within(what string, do func()) {
+// The method checkReturns fails the test if do does not return in time.
+func (e *examiner) checkReturns(what string, do func()) {
 	e.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -40,7 +40,7 @@ func askDoneContext(e *examiner) {
 	defer release()
 	for _, ctx := range []context.Context{ctx, expired} {
 		var err error
-		e.within("a context that is done", func() {
+		e.checkReturns("a context that is done", func() {
 			err = e.Store.Take(ctx, []corecounter.Check{take("k", l, 1)}, make([]corecounter.Result, 1))
 		})
 		if err == nil || errors.Is(err, corecounter.ErrInvalid) {
@@ -95,7 +95,7 @@ func askDirtyResults(e *examiner) {
 			refund(key, l, 1, 12345), upTo(key, l, 2, 2, 2, 0)} {
 			dirty := []corecounter.Result{{At: 1, Granted: 2, Remaining: 3, Denied: true, Wait: 4, Reset: 5, Next: 6, Receipt: 7,
 				LeasedIn: 8, Overflow: true, Violations: 9}}
-			clean := e.one(look(key, l, c.Cost))
+			clean := e.takeOne(look(key, l, c.Cost))
 			if err := e.Store.Take(context.Background(), []corecounter.Check{c}, dirty); err != nil {
 				e.Fatalf("Take: %v", err)
 			}
@@ -120,7 +120,7 @@ func (e *examiner) hammer(call func(goroutine, i int) ([]corecounter.Check, func
 	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
 	defer cancel()
 	var failure atomic.Pointer[error]
-	e.within("calls of several goroutines", func() {
+	e.checkReturns("calls of several goroutines", func() {
 		var all sync.WaitGroup
 		for g := range hammerers {
 			all.Go(func() {

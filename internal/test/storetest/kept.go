@@ -13,10 +13,11 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function kept returns a store's state for a check, advanced to now, or the zero Slot if that
-// state equals a new counter. Two stores have the same state if their results are equal. An empty
-// counter ahead of the clock is different from a new one, because it continues at its own instant.
-func kept(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corecounter.Slot {
+// The function keptSlot returns a store's state for a check, advanced to now, or the zero Slot if
+// that state equals a new counter. Two stores have the same state if their results are equal. An
+// empty counter ahead of the clock is different from a new one, because it continues at its own
+// instant.
+func keptSlot(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corecounter.Slot {
 	if b := c.Bounds; b != nil && (now < b[0] || now >= b[3]) {
 		if s.State.At < b[3] && now >= max(b[3], s.State.Leased) {
 			return corecounter.Slot{} // every period that it can belong to is over
@@ -36,9 +37,9 @@ func kept(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corec
 	s = slots[0]
 	switch {
 	case c.Penalty != nil && s.State.At <= now:
-		return corecounter.Slot{Violations: inOrder(s.Violations)}
+		return corecounter.Slot{Violations: sortViolations(s.Violations)}
 	case c.Penalty != nil:
-		return corecounter.Slot{State: corecounter.State{At: s.State.At}, Violations: inOrder(s.Violations)}
+		return corecounter.Slot{State: corecounter.State{At: s.State.At}, Violations: sortViolations(s.Violations)}
 	case s.State.Used == 0 && s.State.At <= now && s.State.Leased == 0 && (c.Limit.Algorithm() != corecounter.SlidingWindow || s.State.Aux == 0):
 		return corecounter.Slot{}
 	case isLog:
@@ -48,8 +49,8 @@ func kept(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corec
 	}
 }
 
-// inOrder sorts violations, which stores may return in any order.
-func inOrder(violations []corecounter.Violation) []corecounter.Violation {
+// sortViolations sorts violations, which stores may return in any order.
+func sortViolations(violations []corecounter.Violation) []corecounter.Violation {
 	slices.SortFunc(violations, func(a, b corecounter.Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID))
 	})
@@ -66,12 +67,12 @@ func (s *Subject) holds(t testing.TB, c *corecounter.Check) (slot corecounter.Sl
 		t.Fatal("the subject cannot say what it keeps of a penalty: set Subject.Penalty")
 	default:
 		slot.State.At, slot.Violations = s.Penalty(t, c.Key)
-		inOrder(slot.Violations)
+		sortViolations(slot.Violations)
 	}
 	return slot
 }
 
-func nothing(s corecounter.Slot) bool {
+func isZero(s corecounter.Slot) bool {
 	return s.State == (corecounter.State{}) && len(s.Marks)+len(s.Violations) == 0
 }
 

@@ -16,15 +16,15 @@ var leasePromises = []promise{
 		askLeaseBack},
 }
 
-// The function leased returns the up-to-n check or the refund as part of a lease.
-func leased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
+// The function asLeased returns the up-to-n check or the refund as part of a lease.
+func asLeased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
 	c.Age = age
 	return c
 }
 
-// The function leasing returns, by key, a limit of 100 per minute for each algorithm that can
+// The function leasedLimits returns, by key, a limit of 100 per minute for each algorithm that can
 // lease.
-func leasing() map[string]corecounter.Limit {
+func leasedLimits() map[string]corecounter.Limit {
 	limits := map[string]corecounter.Limit{}
 	for _, a := range algorithms {
 		if a != corecounter.SlidingLog {
@@ -35,81 +35,81 @@ func leasing() map[string]corecounter.Limit {
 }
 
 func askLeasedIn(e *examiner) {
-	for key, l := range leasing() {
+	for key, l := range leasedLimits() {
 		says := func(when string, r corecounter.Result, want corecounter.Micros) {
 			e.Helper()
 			if r.LeasedIn != want {
 				e.Fatalf("%s: %s: units are out for %s, want %s; the answer is %+v", key, when, r.LeasedIn, want, r)
 			}
 		}
-		e.after(0)
-		says("a fresh counter", e.one(take(key, l, 1)), 0)
-		says("what is needed", e.one(leased(upTo(key, l, 1, 10, 10, 1000), corecounter.Second)), 0)
-		says("after it", e.one(look(key, l, 1)), 0)
-		batch := e.one(leased(upTo(key, l, 1, 1, 11, 1000), 2*corecounter.Second))
+		e.setClock(0)
+		says("a fresh counter", e.takeOne(take(key, l, 1)), 0)
+		says("what is needed", e.takeOne(asLeased(upTo(key, l, 1, 10, 10, 1000), corecounter.Second)), 0)
+		says("after it", e.takeOne(look(key, l, 1)), 0)
+		batch := e.takeOne(asLeased(upTo(key, l, 1, 1, 11, 1000), 2*corecounter.Second))
 		says("a lease", batch, 2*corecounter.Second)
 		e.equal("what is leased", batch.Granted, 11)
-		e.after(500 * corecounter.Millisecond)
-		says("a shorter lease beside it", e.one(leased(upTo(key, l, 1, 1, 3, 1000), corecounter.Second)), 1500*corecounter.Millisecond)
+		e.setClock(500 * corecounter.Millisecond)
+		says("a shorter lease beside it", e.takeOne(asLeased(upTo(key, l, 1, 1, 3, 1000), corecounter.Second)), 1500*corecounter.Millisecond)
 		says("a denial", e.mustDeny(take(key, l, 99)), 1500*corecounter.Millisecond)
-		says("a look", e.one(look(key, l, 1)), 1500*corecounter.Millisecond)
-		says("a give-back", e.one(leased(refund(key, l, 4, batch.Receipt), 2*corecounter.Second)), 1500*corecounter.Millisecond)
-		says("a forced charge", e.one(force(key, l, 1)), 1500*corecounter.Millisecond)
-		r := e.take(leased(upTo(key, l, 1, 1, 9, 1000), corecounter.Minute), take("other "+key, l, 101))
+		says("a look", e.takeOne(look(key, l, 1)), 1500*corecounter.Millisecond)
+		says("a give-back", e.takeOne(asLeased(refund(key, l, 4, batch.Receipt), 2*corecounter.Second)), 1500*corecounter.Millisecond)
+		says("a forced charge", e.takeOne(force(key, l, 1)), 1500*corecounter.Millisecond)
+		r := e.take(asLeased(upTo(key, l, 1, 1, 9, 1000), corecounter.Minute), take("other "+key, l, 101))
 		says("a lease in a call that is denied", r[0], 1500*corecounter.Millisecond)
-		e.after(2*corecounter.Second - 1)
-		says("a microsecond before its end", e.one(look(key, l, 1)), 1)
-		e.after(2 * corecounter.Second)
-		says("its end", e.one(take(key, l, 1)), 0)
+		e.setClock(2*corecounter.Second - 1)
+		says("a microsecond before its end", e.takeOne(look(key, l, 1)), 1)
+		e.setClock(2 * corecounter.Second)
+		says("its end", e.takeOne(take(key, l, 1)), 0)
 		// A lease taken at the end of a window is still out in the next.
-		e.after(corecounter.Minute - corecounter.Second)
-		e.one(leased(upTo(key, l, 1, 0, 9, 1000), 5*corecounter.Second))
-		e.after(corecounter.Minute + corecounter.Second)
-		says("a charge in the next window", e.one(take(key, l, 1)), 3*corecounter.Second)
-		e.one(reset(key, l))
-		says("a reset counter", e.one(look(key, l, 1)), 0)
+		e.setClock(corecounter.Minute - corecounter.Second)
+		e.takeOne(asLeased(upTo(key, l, 1, 0, 9, 1000), 5*corecounter.Second))
+		e.setClock(corecounter.Minute + corecounter.Second)
+		says("a charge in the next window", e.takeOne(take(key, l, 1)), 3*corecounter.Second)
+		e.takeOne(reset(key, l))
+		says("a reset counter", e.takeOne(look(key, l, 1)), 0)
 	}
 }
 
 func askHeldBack(e *examiner) {
 	l := limit(corecounter.TokenBucket, 60, corecounter.Minute)
-	e.after(0)
-	r := e.one(leased(upTo("full", l, 1, 0, 60, 1000), 5*corecounter.Second))
+	e.setClock(0)
+	r := e.takeOne(asLeased(upTo("full", l, 1, 0, 60, 1000), 5*corecounter.Second))
 	e.equal("what a full bucket leases for 5 s", r.Granted, 55)
 	e.left("full", l, 0)
-	e.after(5 * corecounter.Second) // the 55 units are used at the end of their lease
+	e.setClock(5 * corecounter.Second) // the 55 units are used at the end of their lease
 	e.left("full", l, 5)
 	e.mustDeny(take("full", l, 6))
 
 	e.mustAdmit(take("lacking", l, 5))
-	e.equal("what one leases that lacks as much", e.one(leased(upTo("lacking", l, 1, 0, 60, 1000), 5*corecounter.Second)).Granted, 55)
-	e.equal("what is needed", e.one(leased(upTo("needed", l, 1, 58, 60, 1000), 5*corecounter.Second)).Granted, 58)
+	e.equal("what one leases that lacks as much", e.takeOne(asLeased(upTo("lacking", l, 1, 0, 60, 1000), 5*corecounter.Second)).Granted, 55)
+	e.equal("what is needed", e.takeOne(asLeased(upTo("needed", l, 1, 58, 60, 1000), 5*corecounter.Second)).Granted, 58)
 	e.left("needed", l, 2)
-	e.equal("half of what may be leased", e.one(leased(upTo("half", l, 1, 0, 60, 500), 5*corecounter.Second)).Granted, 27)
+	e.equal("half of what may be leased", e.takeOne(asLeased(upTo("half", l, 1, 0, 60, 500), 5*corecounter.Second)).Granted, 27)
 	e.left("half", l, 28)
-	e.equal("what is leased for as long as it fills", e.one(leased(upTo("long", l, 1, 0, 60, 1000), corecounter.Minute)).Granted, 0)
+	e.equal("what is leased for as long as it fills", e.takeOne(asLeased(upTo("long", l, 1, 0, 60, 1000), corecounter.Minute)).Granted, 0)
 	e.left("long", l, 60)
 }
 
 func askLeaseBack(e *examiner) {
 	l := limit(corecounter.TokenBucket, 60, corecounter.Minute)
-	e.after(0)
-	batch := e.one(leased(upTo("late", l, 1, 0, 40, 1000), 5*corecounter.Second))
-	e.after(3*corecounter.Second + 1)
-	e.equal("what is credited of 10", e.one(leased(refund("late", l, 10, batch.Receipt), 5*corecounter.Second)).Granted, 6)
+	e.setClock(0)
+	batch := e.takeOne(asLeased(upTo("late", l, 1, 0, 40, 1000), 5*corecounter.Second))
+	e.setClock(3*corecounter.Second + 1)
+	e.equal("what is credited of 10", e.takeOne(asLeased(refund("late", l, 10, batch.Receipt), 5*corecounter.Second)).Granted, 6)
 	e.left("late", l, 55-40+3+6)
-	e.equal("what is credited of 3", e.one(leased(refund("late", l, 3, batch.Receipt), 5*corecounter.Second)).Granted, 0)
-	e.after(50 * corecounter.Second)
-	e.equal("what is credited of 27 after 50 s", e.one(leased(refund("late", l, 27, batch.Receipt), 5*corecounter.Second)).Granted, 0)
+	e.equal("what is credited of 3", e.takeOne(asLeased(refund("late", l, 3, batch.Receipt), 5*corecounter.Second)).Granted, 0)
+	e.setClock(50 * corecounter.Second)
+	e.equal("what is credited of 27 after 50 s", e.takeOne(asLeased(refund("late", l, 27, batch.Receipt), 5*corecounter.Second)).Granted, 0)
 
 	// A lease of 4 s is refunded after 1 s, while one of 20 s has 19 s left.
-	e.after(0)
-	near := e.one(leased(upTo("near", l, 1, 0, 40, 1000), 4*corecounter.Second))
-	e.one(leased(upTo("near", l, 1, 0, 8, 1000), 20*corecounter.Second))
-	e.after(corecounter.Second)
-	e.equal("what is credited of a short lease", e.one(leased(refund("near", l, 40, near.Receipt), 4*corecounter.Second)).Granted, 24)
+	e.setClock(0)
+	near := e.takeOne(asLeased(upTo("near", l, 1, 0, 40, 1000), 4*corecounter.Second))
+	e.takeOne(asLeased(upTo("near", l, 1, 0, 8, 1000), 20*corecounter.Second))
+	e.setClock(corecounter.Second)
+	e.equal("what is credited of a short lease", e.takeOne(asLeased(refund("near", l, 40, near.Receipt), 4*corecounter.Second)).Granted, 24)
 	e.left("near", l, 60-4-40-8+1+24)
-	e.after(20 * corecounter.Second) // the 8 units are used at the end of their lease
+	e.setClock(20 * corecounter.Second) // the 8 units are used at the end of their lease
 	e.left("near", l, 52)
 	e.mustDeny(take("near", l, 53))
 }

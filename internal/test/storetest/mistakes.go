@@ -66,36 +66,36 @@ func askOutOfBounds(e *examiner) {
 		"max below the cost":          upTo("k", l, 1, 3, 2, 0),
 		"a share above 1000":          upTo("k", l, 1, 1, 5, 1001),
 		"a negative share":            upTo("k", l, 1, 1, 5, -1),
-		"a negative age":              leased(upTo("k", l, 1, 1, 5, 0), -1),
-		"an age beyond the window":    leased(upTo("k", l, 1, 1, 5, 0), corecounter.Minute+1),
-		"a give back of such an age":  leased(refund("k", l, 1, start), corecounter.Minute+1),
-		"an age of a take":            leased(take("k", l, 1), corecounter.Second),
-		"an age of a look":            leased(look("k", l, 1), corecounter.Second),
-		"an age of a forced charge":   leased(force("k", l, 1), corecounter.Second),
-		"an age of a reset":           leased(reset("k", l), corecounter.Second),
-		"a lease of a log":            leased(upTo("k", log, 1, 1, 5, 0), corecounter.Second),
-		"a log's lease given back":    leased(refund("k", log, 1, start), corecounter.Second),
+		"a negative age":              asLeased(upTo("k", l, 1, 1, 5, 0), -1),
+		"an age beyond the window":    asLeased(upTo("k", l, 1, 1, 5, 0), corecounter.Minute+1),
+		"a give back of such an age":  asLeased(refund("k", l, 1, start), corecounter.Minute+1),
+		"an age of a take":            asLeased(take("k", l, 1), corecounter.Second),
+		"an age of a look":            asLeased(look("k", l, 1), corecounter.Second),
+		"an age of a forced charge":   asLeased(force("k", l, 1), corecounter.Second),
+		"an age of a reset":           asLeased(reset("k", l), corecounter.Second),
+		"a lease of a log":            asLeased(upTo("k", log, 1, 1, 5, 0), corecounter.Second),
+		"a log's lease given back":    asLeased(refund("k", log, 1, start), corecounter.Second),
 	}
 	for what, c := range wrong {
 		e.invalid(what, []corecounter.Check{take("beside", l, 1), c}, make([]corecounter.Result, 2))
 	}
-	for what, c := range datedMistakes() {
-		e.invalid(what, []corecounter.Check{penaltyCheck(corecounter.OpLook, "beside a penalty", soon()), take("beside", l, 1), c}, make([]corecounter.Result, 3))
+	for what, c := range wrongDatedChecks() {
+		e.invalid(what, []corecounter.Check{penaltyCheck(corecounter.OpLook, "beside a penalty", immediatePenalty()), take("beside", l, 1), c}, make([]corecounter.Result, 3))
 	}
 	e.invalid("too few results", []corecounter.Check{take("beside", l, 1), take("k", l, 1)}, make([]corecounter.Result, 1))
 	e.left("k", l, 10)
 	e.left("beside", l, 10)
 }
 
-// The function soon returns a penalty that is imposed at once.
-func soon() *corecounter.Penalty {
+// The function immediatePenalty returns a penalty that is imposed at once.
+func immediatePenalty() *corecounter.Penalty {
 	return &corecounter.Penalty{Window: corecounter.Hour, Threshold: 1, Multipliers: []int64{1}}
 }
 
-// datedMistakes returns checks with invalid penalties or calendar boundaries. Each is the third
+// wrongDatedChecks returns checks with invalid penalties or calendar boundaries. Each is the third
 // check of a call whose first is a penalty.
-func datedMistakes() map[string]corecounter.Check {
-	day, minute := zoned("day", "UTC"), limit(corecounter.FixedWindow, 10, corecounter.Minute)
+func wrongDatedChecks() map[string]corecounter.Check {
+	day, minute := newZoned("day", "UTC"), limit(corecounter.FixedWindow, 10, corecounter.Minute)
 	perDay := day.limit(10)
 	bounded := func(l corecounter.Limit, change func(b *corecounter.Bounds)) corecounter.Check {
 		c := day.dated(take("k", l, 1), start)
@@ -105,7 +105,7 @@ func datedMistakes() map[string]corecounter.Check {
 		return c
 	}
 	punished := func(change func(p *corecounter.Penalty, c *corecounter.Check)) corecounter.Check {
-		p := soon()
+		p := immediatePenalty()
 		c := penaltyCheck(corecounter.OpTake, "p", p)
 		change(p, &c)
 		return c
@@ -116,11 +116,11 @@ func datedMistakes() map[string]corecounter.Check {
 		"boundaries that are equal":            bounded(perDay, func(b *corecounter.Bounds) { b[2] = b[1] }),
 		"boundaries that go back":              bounded(perDay, func(b *corecounter.Bounds) { b[3] = b[0] }),
 		"boundaries before the epoch":          bounded(perDay, func(b *corecounter.Bounds) { b[0] = 0 }),
-		"a guard that is no penalty":           guarded(take("k", minute, 1), 2, 1),
-		"a guard that is not in the call":      guarded(take("k", minute, 1), 4, 1),
-		"a negative guard":                     guarded(take("k", minute, 1), -1, 1),
-		"the violation 0":                      guarded(take("k", minute, 1), 1, 0),
-		"a violation beyond ViolationMax":      guarded(take("k", minute, 1), 1, corecounter.ViolationMax+1),
+		"a guard that is no penalty":           withGuard(take("k", minute, 1), 2, 1),
+		"a guard that is not in the call":      withGuard(take("k", minute, 1), 4, 1),
+		"a negative guard":                     withGuard(take("k", minute, 1), -1, 1),
+		"the violation 0":                      withGuard(take("k", minute, 1), 1, 0),
+		"a violation beyond ViolationMax":      withGuard(take("k", minute, 1), 1, corecounter.ViolationMax+1),
 		"a penalty that is given back":         punished(func(_ *corecounter.Penalty, c *corecounter.Check) { c.Op = corecounter.OpRefund }),
 		"a penalty that is forced":             punished(func(_ *corecounter.Penalty, c *corecounter.Check) { c.Op = corecounter.OpForce }),
 		"a penalty up to n":                    punished(func(_ *corecounter.Penalty, c *corecounter.Check) { c.Op, c.Min = corecounter.OpUpTo, 1 }),
@@ -136,7 +136,7 @@ func datedMistakes() map[string]corecounter.Check {
 		"a threshold beyond ViolationsMax":     punished(func(p *corecounter.Penalty, _ *corecounter.Check) { p.Threshold = corecounter.ViolationsMax + 1 }),
 		"no multipliers":                       punished(func(p *corecounter.Penalty, _ *corecounter.Check) { p.Multipliers = nil }),
 		"too many multipliers": punished(func(p *corecounter.Penalty, _ *corecounter.Check) {
-			p.Multipliers = ones(corecounter.MultipliersMax + 1)
+			p.Multipliers = makeOnes(corecounter.MultipliersMax + 1)
 		}),
 		"the multiplier 0": punished(func(p *corecounter.Penalty, _ *corecounter.Check) { p.Multipliers = []int64{1, 0} }),
 		"a multiplier beyond MultiplierMax": punished(func(p *corecounter.Penalty, _ *corecounter.Check) {
@@ -145,7 +145,7 @@ func datedMistakes() map[string]corecounter.Check {
 	}
 }
 
-func ones(n int) []int64 {
+func makeOnes(n int) []int64 {
 	out := make([]int64, n)
 	for i := range out {
 		out[i] = 1

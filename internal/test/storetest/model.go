@@ -40,7 +40,7 @@ func (m *Model) Take(ctx context.Context, checks []corecounter.Check, results []
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := stale(checks, m.now); err != nil {
+	if err := checkBoundaries(checks, m.now); err != nil {
 		return err
 	}
 	slots := make([]corecounter.Slot, len(checks))
@@ -92,8 +92,8 @@ func (m *Model) Subject() Subject {
 	return Subject{Store: m, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}
 }
 
-// The function stale returns the error of a call whose boundaries do not contain now.
-func stale(checks []corecounter.Check, now corecounter.Micros) error {
+// The function checkBoundaries returns the error of a call whose boundaries do not contain now.
+func checkBoundaries(checks []corecounter.Check, now corecounter.Micros) error {
 	for i := range checks {
 		if b := checks[i].Bounds; b != nil && (now < b[0] || now >= b[3]) {
 			return fmt.Errorf("%w: %w: check %d", corecounter.ErrUnavailable, corecounter.ErrStale, i)
@@ -110,7 +110,7 @@ func validate(checks []corecounter.Check, results []corecounter.Result) error {
 		return fmt.Errorf("%w: room for %d results of %d checks", corecounter.ErrInvalid, len(results), len(checks))
 	}
 	for i := range checks {
-		if !valid(&checks[i]) || !guardStands(checks, i) {
+		if !valid(&checks[i]) || !hasValidGuard(checks, i) {
 			return fmt.Errorf("%w: check %d is out of bounds", corecounter.ErrInvalid, i)
 		}
 		for j := range i {
@@ -155,9 +155,9 @@ func penaltyStands(p *corecounter.Penalty) bool {
 		p.Threshold <= corecounter.ViolationsMax && len(p.Multipliers) > 0 && len(p.Multipliers) <= corecounter.MultipliersMax
 }
 
-// guardStands reports whether a check names no guard, or a valid one: the check of a penalty, and a
-// violation.
-func guardStands(checks []corecounter.Check, i int) bool {
+// hasValidGuard reports whether a check names no guard, or a valid one: the check of a penalty, and
+// a violation.
+func hasValidGuard(checks []corecounter.Check, i int) bool {
 	c := &checks[i]
 	if c.Guard == 0 {
 		return true

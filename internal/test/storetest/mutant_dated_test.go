@@ -15,10 +15,10 @@ import (
 // datedMutants break the promises about calendar windows, penalties and resets.
 var datedMutants = map[string][]mutant{
 	"a calendar window is the zone's": {
-		{"counts days of 24 hours", eachAsked(evenBounds)},
-		{"counts in UTC", eachAsked(utcBounds)},
-		{"ends a microsecond late", eachAsked(shiftBounds(1))},
-		{"ends a second early", eachAsked(shiftBounds(-corecounter.Second))}},
+		{"counts days of 24 hours", changeEachCheck(evenBounds)},
+		{"counts in UTC", changeEachCheck(utcBounds)},
+		{"ends a microsecond late", changeEachCheck(shiftBounds(1))},
+		{"ends a second early", changeEachCheck(shiftBounds(-corecounter.Second))}},
 	"the store's clock says which period it is": {{"believes the caller", believing}},
 	"stale boundaries are no answer": {
 		{"counts in the nearest period", unstale(func(error) error { return nil })},
@@ -28,11 +28,11 @@ var datedMutants = map[string][]mutant{
 		{"charges the rest of the call", chargeTheRest},
 		{"hears a caller a microsecond longer", lateStale}},
 	"a clock back over a boundary goes on": {
-		{"starts again when the clock goes back", eachAsked(forgetAhead(0))},
-		{"starts again when the clock goes far back", eachAsked(forgetAhead(15 * corecounter.Day))},
-		{"never corrects a clock", dating((&monotonic{}).never)}},
-	"yesterday's receipt buys nothing today": {{"credits the period of now", eachAsked(creditBounds)}},
-	"a changed zone keeps the day":           {{"forgets what began at another instant", eachAsked(forgetOtherZone)}},
+		{"starts again when the clock goes back", changeEachCheck(forgetAhead(0))},
+		{"starts again when the clock goes far back", changeEachCheck(forgetAhead(15 * corecounter.Day))},
+		{"never corrects a clock", changeClock((&monotonicClock{}).never)}},
+	"yesterday's receipt buys nothing today": {{"credits the period of now", changeEachCheck(creditBounds)}},
+	"a changed zone keeps the day":           {{"forgets what began at another instant", changeEachCheck(forgetOtherZone)}},
 
 	"a penalty grows with the violations": {
 		{"punishes one violation early", eachPenalty(func(p *corecounter.Penalty) { p.Threshold = max(1, p.Threshold-1) })},
@@ -43,19 +43,19 @@ var datedMutants = map[string][]mutant{
 		{"ignores what is said of the longest", eachPenalty(func(p *corecounter.Penalty) { p.Max = 0 })}},
 	"a penalty lasts as long as it says": {
 		{"prolongs it at each refusal", prolonging},
-		{"ends it a microsecond early", keepingAll(shorten)},
-		{"admits who asks for other limits", asking(onlyGuarded)},
-		{"forgets what is forced beside it", asking(forgetForced)},
+		{"ends it a microsecond early", changeAllStates(shorten)},
+		{"admits who asks for other limits", changeChecks(onlyGuarded)},
+		{"forgets what is forced beside it", changeChecks(forgetForced)},
 		{"counts its refusals", countBlocked}},
 	"one violation until its wait is over": {
 		{"counts every refusal", (&counting{}).take},
-		{"counts one for a call", asking(sameViolation)},
-		{"counts again before the wait is over", keepingAll(shortViolations)}},
+		{"counts one for a call", changeChecks(sameViolation)},
+		{"counts again before the wait is over", changeAllStates(shortViolations)}},
 	"the longest wait is multiplied": {{"takes the wait of what is new", newOnly}},
 	"no violation of the client's": {
-		{"counts limits without a guard", asking(guardAll)},
-		{"counts what is only tried", asking(func(_ *Model, c []corecounter.Check) { unguard(c, func(k *corecounter.Check) { k.Shadow = false }) })},
-		{"counts looks", asking(func(_ *Model, c []corecounter.Check) {
+		{"counts limits without a guard", changeChecks(guardAll)},
+		{"counts what is only tried", changeChecks(func(_ *Model, c []corecounter.Check) { unguard(c, func(k *corecounter.Check) { k.Shadow = false }) })},
+		{"counts looks", changeChecks(func(_ *Model, c []corecounter.Check) {
 			unguard(c, func(k *corecounter.Check) {
 				if k.Op == corecounter.OpLook {
 					k.Op = corecounter.OpTake
@@ -63,35 +63,35 @@ var datedMutants = map[string][]mutant{
 			})
 		})},
 		{"counts what can never pass", countNever},
-		{"counts for a look at a penalty", asking(takeLooks)},
-		{"counts batches as none", asking(unguardBatches)}},
+		{"counts for a look at a penalty", changeChecks(takeLooks)},
+		{"counts batches as none", changeChecks(unguardBatches)}},
 	"violations decay": {
 		{"remembers for twice as long", eachPenalty(func(p *corecounter.Penalty) { p.Window *= 2 })},
 		{"remembers a microsecond less", eachPenalty(func(p *corecounter.Penalty) { p.Window-- })},
 		{"forgets all when one is over", forgetAll}},
-	"a thousand violations are remembered": {{"remembers the oldest", keepingAll(keepOldest)}, {"remembers 500", keepingAll(keepFew)}},
+	"a thousand violations are remembered": {{"remembers the oldest", changeAllStates(keepOldest)}, {"remembers 500", changeAllStates(keepFew)}},
 	"a penalty can be lifted": {
-		{"lifts the penalty and keeps the violations", keepingAll(keepViolations())},
-		{"does not say what was lifted", answeringAll(func(c *corecounter.Check, r *corecounter.Result) {
+		{"lifts the penalty and keeps the violations", changeAllStates(keepViolations())},
+		{"does not say what was lifted", changeAllAnswers(func(c *corecounter.Check, r *corecounter.Result) {
 			if c.Op == corecounter.OpReset {
 				r.Granted = 0
 			}
 		})},
 		{"lifts in admitted calls only", liftAdmitted}},
 	"a penalty survives a wrong clock": {
-		{"lifts a penalty that is ahead", keepingAhead(func(s *corecounter.Slot, now corecounter.Micros) { s.State.At = 0 })},
-		{"forgets violations that are ahead", keepingAhead(func(s *corecounter.Slot, now corecounter.Micros) {
+		{"lifts a penalty that is ahead", changeAhead(func(s *corecounter.Slot, now corecounter.Micros) { s.State.At = 0 })},
+		{"forgets violations that are ahead", changeAhead(func(s *corecounter.Slot, now corecounter.Micros) {
 			s.Violations = slices.DeleteFunc(s.Violations, func(v corecounter.Violation) bool { return v.At > now })
 		})},
 		{"waits for the clock", waitForClock}},
 	"hammered, every violation": {{"reads, and writes a moment later", gap}},
 	"a reset forgets": {
-		{"does not reset", eachAsked(func(_ *Model, c *corecounter.Check) {
+		{"does not reset", changeEachCheck(func(_ *Model, c *corecounter.Check) {
 			if c.Op == corecounter.OpReset {
 				c.Op = corecounter.OpLook
 			}
 		})},
-		{"does not say what was forgotten", answering(func(c *corecounter.Check, r *corecounter.Result) {
+		{"does not say what was forgotten", changeAnswers(func(c *corecounter.Check, r *corecounter.Result) {
 			if c.Op == corecounter.OpReset {
 				r.Granted = 0
 			}
@@ -131,7 +131,7 @@ func shiftBounds(by corecounter.Micros) func(*Model, *corecounter.Check) {
 
 // The function believing is a store that counts in the caller's period.
 func believing(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
-	return dating(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
+	return changeClock(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
 		for i := range checks {
 			if b := checks[i].Bounds; b != nil && now >= b[1] && now < b[3] {
 				now = b[1] - 1
@@ -168,7 +168,7 @@ func chargeTheRest(m *Model, ctx context.Context, checks []corecounter.Check, re
 }
 
 func lateStale(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
-	return dating(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
+	return changeClock(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
 		for i := range checks {
 			if b := checks[i].Bounds; b != nil && now == b[3] {
 				now--

@@ -7,29 +7,29 @@ import corecounter "github.com/penstock/penstock/core/counter"
 // leasedMutants break the promises about leases.
 var leasedMutants = map[string][]mutant{
 	"how long units may be out is known": {
-		{"knows of no lease", answering(func(_ *corecounter.Check, r *corecounter.Result) { r.LeasedIn = 0 })},
-		{"tells who leases only", answering(func(c *corecounter.Check, r *corecounter.Result) {
+		{"knows of no lease", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.LeasedIn = 0 })},
+		{"tells who leases only", changeAnswers(func(c *corecounter.Check, r *corecounter.Result) {
 			if c.Age == 0 {
 				r.LeasedIn = 0
 			}
 		})},
-		{"forgets leases", keeping(func(_ *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) { s.State.Leased = 0 })},
-		{"remembers the last lease", keeping(lastLease)},
-		{"calls every grant a lease", keeping(everyGrant)},
-		{"forgets leases when a window ends", eachAsked(forgetAtTheEnd)},
-		{"counts from the epoch", answering(func(_ *corecounter.Check, r *corecounter.Result) {
+		{"forgets leases", changeStates(func(_ *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) { s.State.Leased = 0 })},
+		{"remembers the last lease", changeStates(lastLease)},
+		{"calls every grant a lease", changeStates(everyGrant)},
+		{"forgets leases when a window ends", changeEachCheck(forgetAtTheEnd)},
+		{"counts from the epoch", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) {
 			if r.LeasedIn > 0 {
 				r.LeasedIn += r.At
 			}
 		})}},
 	"a bucket holds back what a lease's time brings": {
-		{"holds nothing back", eachAsked(ageless(corecounter.OpUpTo))},
-		{"holds half of it back", eachAsked(halfAge)},
-		{"holds back what is needed", eachAsked(shareAll)}},
+		{"holds nothing back", changeEachCheck(ageless(corecounter.OpUpTo))},
+		{"holds half of it back", changeEachCheck(halfAge)},
+		{"holds back what is needed", changeEachCheck(shareAll)}},
 	"a lease comes back without what was refilled": {
-		{"credits leases in full", eachAsked(ageless(corecounter.OpRefund))},
-		{"credits nothing of leases", eachAsked(creditNoLease)},
-		{"does not look at longer leases", eachAsked(forgetLonger)}},
+		{"credits leases in full", changeEachCheck(ageless(corecounter.OpRefund))},
+		{"credits nothing of leases", changeEachCheck(creditNoLease)},
+		{"does not look at longer leases", changeEachCheck(forgetLonger)}},
 }
 
 func init() {

@@ -14,36 +14,36 @@ import (
 // The variable mutants maps each promise to stores that break it.
 var mutants = map[string][]mutant{
 	"all or nothing":           {{"takes the checks one by one", apart}},
-	"a denial costs nothing":   {{"charges what it refuses", keeping(chargeDenied)}},
-	"log_only decides nothing": {{"enforces shadows", eachAsked(unshadow)}, {"charges shadows in any case", keeping(chargeShadow)}},
-	"up to n":                  {{"shares out what it has given", eachAsked(shareAll)}, {"gives less than the least", eachAsked(leastOne)}, {"ignores the most", eachAsked(noMost)}},
-	"a look leaves no trace":   {{"charges looks", eachAsked(chargeLooks)}, {"keeps what it looks at", keepLooks}},
-	"cost 0 is granted":        {{"has no wait for cost 0", answering(noWaitForZero)}, {"refuses cost 0", answering(denyZero)}},
+	"a denial costs nothing":   {{"charges what it refuses", changeStates(chargeDenied)}},
+	"log_only decides nothing": {{"enforces shadows", changeEachCheck(unshadow)}, {"charges shadows in any case", changeStates(chargeShadow)}},
+	"up to n":                  {{"shares out what it has given", changeEachCheck(shareAll)}, {"gives less than the least", changeEachCheck(leastOne)}, {"ignores the most", changeEachCheck(noMost)}},
+	"a look leaves no trace":   {{"charges looks", changeEachCheck(chargeLooks)}, {"keeps what it looks at", keepLooks}},
+	"cost 0 is granted":        {{"has no wait for cost 0", changeAnswers(noWaitForZero)}, {"refuses cost 0", changeAnswers(denyZero)}},
 	"a whole limit, and no more": {
-		{"admits one too many", eachAsked(oneMore)},
-		{"counts in 32 bits", keeping(countIn(1 << 32))}},
-	"a cost above the capacity never passes": {{"waits for the window", answering(waitForWindow)}},
+		{"admits one too many", changeEachCheck(oneMore)},
+		{"counts in 32 bits", changeStates(countIn(1 << 32))}},
+	"a cost above the capacity never passes": {{"waits for the window", changeAnswers(waitForWindow)}},
 
-	"a refund goes to its window": {{"credits the window of now", eachAsked(creditNow)}, {"forgets the window before", eachAsked(onlyThisWindow)}},
-	"a late refund is dropped":    {{"credits the window of now", eachAsked(creditNow)}},
-	"never below zero":            {{"reports what was asked", answering(reportAll)}, {"goes below zero", keeping(belowZero)}},
-	"debt of at most one window":  {{"forces no more than there is", eachAsked(forceLooks)}, {"forces without end", keeping(forceAll)}},
+	"a refund goes to its window": {{"credits the window of now", changeEachCheck(creditNow)}, {"forgets the window before", changeEachCheck(onlyThisWindow)}},
+	"a late refund is dropped":    {{"credits the window of now", changeEachCheck(creditNow)}},
+	"never below zero":            {{"reports what was asked", changeAnswers(reportAll)}, {"goes below zero", changeStates(belowZero)}},
+	"debt of at most one window":  {{"forces no more than there is", changeEachCheck(forceLooks)}, {"forces without end", changeStates(forceAll)}},
 
-	"a key twice is invalid":                   {{"takes keys twice", unchecked(func([]corecounter.Check, []corecounter.Result) bool { return true })}},
-	"too many checks are invalid":              {{"takes any number", unchecked(func(c []corecounter.Check, _ []corecounter.Result) bool { return len(c) > corecounter.ChecksMax })}, {"takes one less", oneLess}},
+	"a key twice is invalid":                   {{"takes keys twice", acceptSome(func([]corecounter.Check, []corecounter.Result) bool { return true })}},
+	"too many checks are invalid":              {{"takes any number", acceptSome(func(c []corecounter.Check, _ []corecounter.Result) bool { return len(c) > corecounter.ChecksMax })}, {"takes one less", oneLess}},
 	"numbers out of bounds are invalid":        outOfBoundsMutants(),
-	"a changed limit keeps what was consumed":  {{"counts under the limit's text", eachAsked(keyByLimit)}},
-	"a changed unit rounds against the client": {{"rounds down", eachAsked(roundDown)}},
+	"a changed limit keeps what was consumed":  {{"counts under the limit's text", changeEachCheck(keyByLimit)}},
+	"a changed unit rounds against the client": {{"rounds down", changeEachCheck(roundDown)}},
 
-	"answers are dated by the store's clock":   {{"has no date", answering(func(_ *corecounter.Check, r *corecounter.Result) { r.At = 0 })}, {"dates in seconds", answering(func(_ *corecounter.Check, r *corecounter.Result) { r.At -= r.At % corecounter.Second })}},
-	"windows are aligned to the epoch":         {{"starts windows elsewhere", dating(shifted)}},
-	"a clock back within a window is absorbed": {{"starts again when the clock goes back", eachAsked(forgetAhead(0))}},
+	"answers are dated by the store's clock":   {{"has no date", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.At = 0 })}, {"dates in seconds", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.At -= r.At % corecounter.Second })}},
+	"windows are aligned to the epoch":         {{"starts windows elsewhere", changeClock(shifted)}},
+	"a clock back within a window is absorbed": {{"starts again when the clock goes back", changeEachCheck(forgetAhead(0))}},
 	"a clock back by an hour locks nobody out": {
-		{"starts again when the clock goes back an hour", eachAsked(forgetAhead(corecounter.Minute))},
-		{"never goes back", dating((&monotonic{}).never)}},
-	"a clock forth by an hour":         {{"never goes back", dating((&monotonic{}).never)}, {"mistrusts the clock", dating((&monotonic{}).slow)}},
-	"waits are the truth":              {{"rounds waits up to milliseconds", answering(roundWaits(corecounter.Millisecond, 1))}, {"rounds waits down", answering(roundWaits(10, 0))}, {"answers with the reset", answering(func(_ *corecounter.Check, r *corecounter.Result) { r.Wait = min(r.Wait, r.Reset) })}},
-	"reset and next say what they say": {{"answers next with reset", answering(func(_ *corecounter.Check, r *corecounter.Result) { r.Next = r.Reset })}, {"counts resets from the epoch", answering(func(_ *corecounter.Check, r *corecounter.Result) { r.Reset += r.At })}},
+		{"starts again when the clock goes back an hour", changeEachCheck(forgetAhead(corecounter.Minute))},
+		{"never goes back", changeClock((&monotonicClock{}).never)}},
+	"a clock forth by an hour":         {{"never goes back", changeClock((&monotonicClock{}).never)}, {"mistrusts the clock", changeClock((&monotonicClock{}).slow)}},
+	"waits are the truth":              {{"rounds waits up to milliseconds", changeAnswers(roundWaits(corecounter.Millisecond, 1))}, {"rounds waits down", changeAnswers(roundWaits(10, 0))}, {"answers with the reset", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.Wait = min(r.Wait, r.Reset) })}},
+	"reset and next say what they say": {{"answers next with reset", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.Next = r.Reset })}, {"counts resets from the epoch", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.Reset += r.At })}},
 
 	"a context that is done charges nothing": {{"ignores the context", func(m *Model, _ context.Context, c []corecounter.Check, r []corecounter.Result) error {
 		return m.Take(context.Background(), c, r)
@@ -52,7 +52,7 @@ var mutants = map[string][]mutant{
 	"keys belong to the caller":        {{"keeps the caller's bytes", aliasing}},
 	"results are written whole":        {{"does not write what is zero", leaky}, {"leaves the violations", leavingViolations}},
 	"hammered, exactly the limit":      {{"reads, and writes a moment later", gap}},
-	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossing{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
+	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossingMutant{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
 }
 
 func chargeDenied(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
@@ -171,7 +171,7 @@ func oneLess(m *Model, ctx context.Context, checks []corecounter.Check, results 
 // outOfBoundsMutants accept one kind of invalid number each.
 func outOfBoundsMutants() []mutant {
 	wrong := func(what string, is func(*corecounter.Check) bool) mutant {
-		return mutant{"accepts " + what, unchecked(func(checks []corecounter.Check, results []corecounter.Result) bool {
+		return mutant{"accepts " + what, acceptSome(func(checks []corecounter.Check, results []corecounter.Result) bool {
 			c := &checks[len(checks)-1]
 			return len(results) == len(checks) && (c.Limit != nil || c.Penalty != nil) && is(c)
 		})}
@@ -213,7 +213,7 @@ func outOfBoundsMutants() []mutant {
 			return c.Penalty != nil && c.Penalty.Threshold > corecounter.ViolationsMax
 		}),
 		wrong("any multiplier", func(c *corecounter.Check) bool { return c.Penalty != nil && slices.Contains(c.Penalty.Multipliers, 0) }),
-		{"accepts too few results", unchecked(func(c []corecounter.Check, r []corecounter.Result) bool { return len(r) < len(c) })},
+		{"accepts too few results", acceptSome(func(c []corecounter.Check, r []corecounter.Result) bool { return len(r) < len(c) })},
 		{"calls a wrong number its own fault", func(m *Model, ctx context.Context, c []corecounter.Check, r []corecounter.Result) error {
 			if err := m.Take(ctx, c, r); err != nil {
 				return fmt.Errorf("%w: %w", corecounter.ErrUnavailable, err)
@@ -248,15 +248,15 @@ func forgetAhead(by corecounter.Micros) func(m *Model, c *corecounter.Check) {
 	}
 }
 
-// The type monotonic is a clock that never goes back.
-type monotonic struct{ last corecounter.Micros }
+// The type monotonicClock is a clock that never goes back.
+type monotonicClock struct{ last corecounter.Micros }
 
-func (c *monotonic) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
+func (c *monotonicClock) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
 	c.last = max(c.last, now)
 	return c.last
 }
 
-func (c *monotonic) slow(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
+func (c *monotonicClock) slow(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
 	if c.last != 0 {
 		now = min(now, c.last+10*corecounter.Second)
 	}

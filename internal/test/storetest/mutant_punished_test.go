@@ -55,7 +55,7 @@ func forgetForced(_ *Model, checks []corecounter.Check) {
 
 // countBlocked records a violation for each request that a penalty denies.
 func countBlocked(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
-	return keepingAll(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
+	return changeAllStates(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 		if c.Penalty != nil && c.Op == corecounter.OpTake && r.Denied {
 			s.Violations = append(s.Violations, corecounter.Violation{At: m.now, Until: m.now + 1, ID: 99})
 		}
@@ -67,7 +67,7 @@ type counting struct{ calls int64 }
 
 func (n *counting) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	n.calls++
-	return eachAsked(func(_ *Model, c *corecounter.Check) {
+	return changeEachCheck(func(_ *Model, c *corecounter.Check) {
 		if c.Guard != 0 {
 			c.Violation = n.calls*1000 + c.Violation
 		}
@@ -90,7 +90,7 @@ func shortViolations(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *c
 
 // newOnly removes the guard from checks whose violation is known.
 func newOnly(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
-	return asking(func(m *Model, checks []corecounter.Check) {
+	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
 			c := &checks[i]
 			if c.Guard == 0 {
@@ -124,7 +124,7 @@ func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 
 // countNever reduces a cost that can never be admitted to an admissible one.
 func countNever(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
-	return eachAsked(func(_ *Model, c *corecounter.Check) {
+	return changeEachCheck(func(_ *Model, c *corecounter.Check) {
 		if c.Guard != 0 && c.Op == corecounter.OpTake {
 			c.Cost = min(c.Cost, c.Limit.Capacity())
 		}
@@ -198,8 +198,8 @@ func liftAdmitted(m *Model, ctx context.Context, checks []corecounter.Check, res
 	return err
 }
 
-// keepingAhead changes a stored penalty that is ahead of the clock, before it is checked.
-func keepingAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeFunc {
+// changeAhead changes a stored penalty that is ahead of the clock, before it is checked.
+func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		for i := range checks {
 			s := m.slot(checks[i].Key)

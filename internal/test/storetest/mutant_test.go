@@ -20,13 +20,13 @@ type mutant struct {
 
 type takeFunc func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error
 
-// The type broken is a mutant with its Model.
-type broken struct {
+// The type brokenStore is a mutant with its Model.
+type brokenStore struct {
 	*Model
 	how takeFunc
 }
 
-func (b broken) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+func (b brokenStore) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return b.how(b.Model, ctx, checks, results)
 }
 
@@ -55,7 +55,7 @@ func examine(t *testing.T, p *promise, how takeFunc) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e := newExaminer(r, Subject{Store: broken{m, how}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
+		e := newExaminer(r, Subject{Store: brokenStore{m, how}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
 		e.patience = 300 * time.Millisecond
 		p.ask(e)
 	}()
@@ -95,7 +95,7 @@ func TestExamFailsBrokenStores(t *testing.T) {
 
 // TestRandomTrafficFailsBrokenStores: random traffic must also detect broken stores.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
-	failing(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
+	checkMutants(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
 		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
 		"a clock back over a boundary goes on", "yesterday's receipt buys nothing today", "a changed zone keeps the day",
 		"a penalty grows with the violations", "a penalty lasts as long as it says", "one violation until its wait is over",
@@ -108,7 +108,7 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 // TestOracleFailsBrokenStores: the oracle does not use the model, so it must detect broken stores
 // without it.
 func TestOracleFailsBrokenStores(t *testing.T) {
-	failing(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
+	checkMutants(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
 		"a whole limit, and no more", "a refund goes to its window", "never below zero", "debt of at most one window",
 		"windows are aligned to the epoch", "waits are the truth", "reset and next say what they say",
 		"a calendar window is the zone's", "the store's clock says which period it is", "yesterday's receipt buys nothing today",
@@ -119,8 +119,9 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 
-// The function failing fails the test for each broken store of the promises that passes the exam.
-func failing(t *testing.T, promises []string, examine func(e *examiner)) {
+// The function checkMutants fails the test for each broken store of the promises that passes the
+// exam.
+func checkMutants(t *testing.T, promises []string, examine func(e *examiner)) {
 	for _, promise := range promises {
 		if len(mutants[promise]) == 0 {
 			t.Errorf("no broken store of %q", promise)
@@ -130,7 +131,7 @@ func failing(t *testing.T, promises []string, examine func(e *examiner)) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				examine(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}))
+				examine(newExaminer(r, Subject{Store: brokenStore{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}))
 			}()
 			<-done
 			if r.failed == "" {

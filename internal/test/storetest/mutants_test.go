@@ -14,8 +14,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function asking returns a mutant that changes the checks before asking the model.
-func asking(change func(m *Model, checks []corecounter.Check)) takeFunc {
+// The function changeChecks returns a mutant that changes the checks before asking the model.
+func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		checks = slices.Clone(checks)
 		for i := range checks {
@@ -28,10 +28,10 @@ func asking(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	}
 }
 
-// eachAsked returns a mutant, like [asking], whose change is called for each check except those of
-// penalties.
-func eachAsked(change func(m *Model, c *corecounter.Check)) takeFunc {
-	return asking(func(m *Model, checks []corecounter.Check) {
+// changeEachCheck returns a mutant, like [asking], whose change is called for each check except
+// those of penalties.
+func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
+	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
 			if checks[i].Penalty == nil {
 				change(m, &checks[i])
@@ -42,7 +42,7 @@ func eachAsked(change func(m *Model, c *corecounter.Check)) takeFunc {
 
 // eachPenalty returns a take function that changes the penalty of each check first.
 func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
-	return asking(func(_ *Model, checks []corecounter.Check) {
+	return changeChecks(func(_ *Model, checks []corecounter.Check) {
 		for i := range checks {
 			if checks[i].Penalty != nil {
 				p := *checks[i].Penalty
@@ -53,17 +53,17 @@ func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	})
 }
 
-// The function answering returns a mutant that changes the model's answers.
-func answering(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
-	return answeringAll(func(c *corecounter.Check, r *corecounter.Result) {
+// The function changeAnswers returns a mutant that changes the model's answers.
+func changeAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
+	return changeAllAnswers(func(c *corecounter.Check, r *corecounter.Result) {
 		if c.Penalty == nil {
 			change(c, r)
 		}
 	})
 }
 
-// answeringAll is answering, including the checks of penalties.
-func answeringAll(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
+// changeAllAnswers is answering, including the checks of penalties.
+func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
 		for i := range checks {
@@ -75,17 +75,18 @@ func answeringAll(change func(c *corecounter.Check, r *corecounter.Result)) take
 	}
 }
 
-// The function keeping returns a mutant that decides like the model and stores different counters.
-func keeping(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
-	return keepingAll(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
+// The function changeStates returns a mutant that decides like the model and stores different
+// counters.
+func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
+	return changeAllStates(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 		if c.Penalty == nil {
 			change(m, c, r, s)
 		}
 	})
 }
 
-// keepingAll is keeping, including penalties.
-func keepingAll(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
+// changeAllStates is keeping, including penalties.
+func changeAllStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
 		m.mu.Lock()
@@ -101,8 +102,8 @@ func keepingAll(change func(m *Model, c *corecounter.Check, r *corecounter.Resul
 	}
 }
 
-// The function dating returns a mutant with a different clock.
-func dating(now func(m *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros) takeFunc {
+// The function changeClock returns a mutant with a different clock.
+func changeClock(now func(m *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		true := m.now
 		m.now = now(m, true, checks)
@@ -152,10 +153,10 @@ func gap(m *Model, _ context.Context, checks []corecounter.Check, results []core
 	return nil
 }
 
-// crossing is a mutant that locks keys one by one in the order of the call.
-type crossing struct{ held map[string]bool }
+// crossingMutant is a mutant that locks keys one by one in the order of the call.
+type crossingMutant struct{ held map[string]bool }
 
-func (x *crossing) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		for {
 			m.mu.Lock()
@@ -235,8 +236,8 @@ func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check
 	return err
 }
 
-// The function unchecked is a mutant that accepts some invalid calls.
-func unchecked(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
+// The function acceptSome is a mutant that accepts some invalid calls.
+func acceptSome(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
 		if errors.Is(err, corecounter.ErrInvalid) && accepts(checks, results) {
@@ -247,7 +248,7 @@ func unchecked(accepts func(checks []corecounter.Check, results []corecounter.Re
 }
 
 func renamed(name func(string) string) takeFunc {
-	return eachAsked(func(_ *Model, c *corecounter.Check) { c.Key = []byte(name(string(c.Key))) })
+	return changeEachCheck(func(_ *Model, c *corecounter.Check) { c.Key = []byte(name(string(c.Key))) })
 }
 
 func truncated(at int) func(string) string {

@@ -45,23 +45,23 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	switch l.Algorithm() {
 	case corecounter.FixedWindow:
 		from, until := o.period(key, l, at)
-		return l.Count() - charged(events, from, until)
+		return l.Count() - sumCharged(events, from, until)
 	case corecounter.SlidingWindow:
 		begin := at - at%window
-		previous := big.NewInt(charged(events, begin-window, begin))
+		previous := big.NewInt(sumCharged(events, begin-window, begin))
 		previous.Mul(previous, big.NewInt(int64(window-(at-begin))))
 		previous.Div(previous, big.NewInt(int64(window)))
-		return l.Count() - previous.Int64() - charged(events, begin, begin+window)
+		return l.Count() - previous.Int64() - sumCharged(events, begin, begin+window)
 	case corecounter.SlidingLog:
-		return l.Count() - charged(events, at-window+1, at+1)
+		return l.Count() - sumCharged(events, at-window+1, at+1)
 	default:
-		room := new(big.Rat).Sub(big.NewRat(l.Capacity(), 1), missing(events, l, at))
+		room := new(big.Rat).Sub(big.NewRat(l.Capacity(), 1), missingTokens(events, l, at))
 		return floor(room)
 	}
 }
 
-// The function charged returns the units charged at or after from and before until.
-func charged(events []event, from, until corecounter.Micros) (units int64) {
+// The function sumCharged returns the units charged at or after from and before until.
+func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {
 			units += e.units
@@ -70,17 +70,17 @@ func charged(events []event, from, until corecounter.Micros) (units int64) {
 	return units
 }
 
-// perTick returns the tokens that a tick adds: count per window, as precisely as the limit's
+// tokensPerTick returns the tokens that a tick adds: count per window, as precisely as the limit's
 // arithmetic allows.
-func perTick(l *corecounter.Limit) (*big.Rat, corecounter.Micros) {
+func tokensPerTick(l *corecounter.Limit) (*big.Rat, corecounter.Micros) {
 	unit, refill, tick := l.Arithmetic()
 	return big.NewRat(refill, unit), tick
 }
 
-// The function missing returns the tokens that a bucket lacks at an instant. Ticks are counted from
-// the last charge at which the bucket was full, or lacked less than one tick's tokens.
-func missing(events []event, l *corecounter.Limit, at corecounter.Micros) *big.Rat {
-	rate, tick := perTick(l)
+// The function missingTokens returns the tokens that a bucket lacks at an instant. Ticks are
+// counted from the last charge at which the bucket was full, or lacked less than one tick's tokens.
+func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) *big.Rat {
+	rate, tick := tokensPerTick(l)
 	lacks, since := new(big.Rat), corecounter.Micros(0)
 	refill := func(until corecounter.Micros) {
 		ticks := int64((until - since) / tick)
@@ -94,7 +94,7 @@ func missing(events []event, l *corecounter.Limit, at corecounter.Micros) *big.R
 	for _, e := range events {
 		refill(e.at)
 		if e.age > 0 { // the bucket must lack the refill of the lease's age
-			clip := brings(l, e.age)
+			clip := tokensIn(l, e.age)
 			if lacks.Cmp(new(big.Rat).Add(clip, rate)) < 0 {
 				since = e.at
 			}
@@ -115,7 +115,7 @@ func missing(events []event, l *corecounter.Limit, at corecounter.Micros) *big.R
 
 // The function fill returns how long an empty bucket takes to fill.
 func fill(l *corecounter.Limit) corecounter.Micros {
-	rate, tick := perTick(l)
+	rate, tick := tokensPerTick(l)
 	ticks := new(big.Rat).Quo(big.NewRat(l.Capacity(), 1), rate)
 	return corecounter.Micros(ceil(ticks)) * tick
 }
@@ -147,7 +147,7 @@ func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (gra
 			}
 		case corecounter.OpUpTo:
 			if refused[i] = room < c.Min; !refused[i] {
-				granted[i] = o.upTo(c, room)
+				granted[i] = o.grantUpTo(c, room)
 			}
 		}
 		admitted = admitted && (!refused[i] || c.Shadow || c.Op == corecounter.OpLook)
@@ -193,8 +193,8 @@ func (o *oracle) refund(key string, c *corecounter.Check, at corecounter.Micros)
 		if c.Receipt <= 0 || at-c.Receipt >= fill(c.Limit) {
 			return 0
 		}
-		left := leftOf(o.history[key], c, at)
-		if granted = min(left, ceil(missing(o.history[key], c.Limit, at))); granted > 0 {
+		left := restorableUnits(o.history[key], c, at)
+		if granted = min(left, ceil(missingTokens(o.history[key], c.Limit, at))); granted > 0 {
 			o.history[key] = append(o.history[key], event{at: at, units: -granted})
 		}
 		return granted

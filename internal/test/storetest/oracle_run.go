@@ -124,7 +124,7 @@ func (o *oracle) resetIsTrue(c *corecounter.Check, r *corecounter.Result) bool {
 	l, events := c.Limit, o.history[string(c.Key)]
 	switch l.Algorithm() {
 	case corecounter.TokenBucket:
-		return missing(events, l, r.At+r.Reset).Sign() == 0 && (r.Reset == 0 || missing(events, l, r.At+r.Reset-1).Sign() > 0)
+		return missingTokens(events, l, r.At+r.Reset).Sign() == 0 && (r.Reset == 0 || missingTokens(events, l, r.At+r.Reset-1).Sign() > 0)
 	case corecounter.SlidingLog:
 		for _, e := range events {
 			if e.units > 0 && e.at > r.At-l.Window() {

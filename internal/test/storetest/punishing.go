@@ -20,7 +20,7 @@ type warden struct {
 func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	w.Helper()
 	key := fmt.Sprint("limit ", violation)
-	r := w.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), guarded(take(key, w.limit, 1), 1, violation))
+	r := w.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), withGuard(take(key, w.limit, 1), 1, violation))
 	return r[0], r[1]
 }
 
@@ -46,7 +46,7 @@ func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violatio
 // The method current looks at the penalty.
 func (w *warden) current() corecounter.Result {
 	w.Helper()
-	return w.one(penaltyCheck(corecounter.OpLook, "p", &w.penalty))
+	return w.takeOne(penaltyCheck(corecounter.OpLook, "p", &w.penalty))
 }
 
 func newWarden(e *examiner, p corecounter.Penalty) *warden {
@@ -57,7 +57,7 @@ func askPenaltySteps(e *examiner) {
 	for _, threshold := range []int64{1, 2, 5} {
 		w := newWarden(e, corecounter.Penalty{Window: 10 * corecounter.Hour, Threshold: threshold, Multipliers: []int64{1, 3, 2, 5}, Max: 4 * corecounter.Minute})
 		e.take(penaltyCheck(corecounter.OpReset, "p", &w.penalty))
-		e.after(0)
+		e.setClock(0)
 		for n := int64(1); n < threshold; n++ {
 			w.imposed(w.offend(1), 0, n)
 			e.at(e.now + corecounter.Minute)
@@ -80,7 +80,7 @@ func askPenaltyLasts(e *examiner) {
 	other := limit(corecounter.TokenBucket, 10, corecounter.Minute)
 	w.imposed(w.offend(1), 4*corecounter.Minute, 1)
 	for _, after := range []corecounter.Micros{0, 1, corecounter.Minute, 2*corecounter.Minute + 7, 4*corecounter.Minute - 1} {
-		e.after(after)
+		e.setClock(after)
 		r, _ := w.guard(1)
 		w.imposed(r, 4*corecounter.Minute-after, 1)
 		// A limit without a connection to the penalty neither denies nor is charged, and forced
@@ -96,7 +96,7 @@ func askPenaltyLasts(e *examiner) {
 		}
 		e.take(reset("looked", other))
 	}
-	e.after(4 * corecounter.Minute)
+	e.setClock(4 * corecounter.Minute)
 	w.imposed(w.current(), 0, 1)
 	if r, counter := w.guard(1); r.Denied || counter.Granted != 1 {
 		e.Fatalf("when the penalty is over: %+v and %+v, want 1 granted", r, counter)
@@ -106,19 +106,19 @@ func askPenaltyLasts(e *examiner) {
 
 func askOneViolation(e *examiner) {
 	w := newWarden(e, corecounter.Penalty{Window: corecounter.Hour, Threshold: 100, Multipliers: []int64{1}})
-	e.after(20 * corecounter.Second)
+	e.setClock(20 * corecounter.Second)
 	for range 20 {
 		w.imposed(w.offend(1), 0, 1)
 	}
-	e.after(corecounter.Minute - 1)
+	e.setClock(corecounter.Minute - 1)
 	w.imposed(w.offend(1), 0, 1)
-	e.after(corecounter.Minute)
+	e.setClock(corecounter.Minute)
 	w.imposed(w.offend(1), 0, 2)
 	w.imposed(w.offend(2), 0, 3) // another limit: another violation
 	// Several in one call.
 	var checks []corecounter.Check
 	for v := range int64(5) {
-		checks = append(checks, guarded(take(fmt.Sprint("limit ", 1+v), w.limit, 1), 6, 1+v))
+		checks = append(checks, withGuard(take(fmt.Sprint("limit ", 1+v), w.limit, 1), 6, 1+v))
 		e.take(force(fmt.Sprint("limit ", 1+v), w.limit, 1))
 	}
 	checks = append(checks, penaltyCheck(corecounter.OpTake, "p", &w.penalty))
@@ -130,12 +130,12 @@ func askLongestWait(e *examiner) {
 	w := newWarden(e, corecounter.Penalty{Window: 40 * corecounter.Hour, Threshold: 3, Multipliers: []int64{2}})
 	long := limit(corecounter.FixedWindow, 1, corecounter.Hour)
 	all := func() []corecounter.Result {
-		return e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), guarded(take("limit 1", w.limit, 1), 1, 1),
-			guarded(take("long", long, 1), 1, 2))
+		return e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), withGuard(take("limit 1", w.limit, 1), 1, 1),
+			withGuard(take("long", long, 1), 1, 2))
 	}
 	all()
 	w.imposed(all()[0], 0, 2)
-	e.after(10 * corecounter.Minute)
+	e.setClock(10 * corecounter.Minute)
 	w.take(force("limit 1", w.limit, 1))
 	// the long denial is recorded, and its 50 minutes count
 	w.imposed(all()[0], 100*corecounter.Minute, 3)
@@ -149,15 +149,15 @@ func askNoViolation(e *examiner) {
 	refusing := take("refusing", full, 1) // denies the call without being a violation
 	for what, k := range map[string]corecounter.Check{
 		"a limit without a guard":     take("full", full, 1),
-		"a limit that passes":         guarded(take("free", free, 1), 1, 1),
-		"a limit that is only tried":  guarded(shadow(take("full", full, 1)), 1, 1),
-		"a look":                      guarded(look("full", full, 1), 1, 1),
-		"a settlement":                guarded(force("forced", full, 1), 1, 1),
-		"a give back":                 guarded(refund("full", full, 1, 7), 1, 1),
-		"a reset":                     guarded(reset("reset", full), 1, 1),
-		"a cost of nothing":           guarded(take("full", full, 0), 1, 1),
-		"a cost that can never pass":  guarded(take("full", full, 2), 1, 1),
-		"a batch that can never pass": guarded(upTo("full", full, 2, 2, 2, 0), 1, 1),
+		"a limit that passes":         withGuard(take("free", free, 1), 1, 1),
+		"a limit that is only tried":  withGuard(shadow(take("full", full, 1)), 1, 1),
+		"a look":                      withGuard(look("full", full, 1), 1, 1),
+		"a settlement":                withGuard(force("forced", full, 1), 1, 1),
+		"a give back":                 withGuard(refund("full", full, 1, 7), 1, 1),
+		"a reset":                     withGuard(reset("reset", full), 1, 1),
+		"a cost of nothing":           withGuard(take("full", full, 0), 1, 1),
+		"a cost that can never pass":  withGuard(take("full", full, 2), 1, 1),
+		"a batch that can never pass": withGuard(upTo("full", full, 2, 2, 2, 0), 1, 1),
 	} {
 		r := e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), k, refusing)
 		if r[0].Denied || r[0].Wait != 0 || r[0].Violations != 0 {
@@ -167,13 +167,13 @@ func askNoViolation(e *examiner) {
 	}
 	// A denial recorded for another client.
 	other := corecounter.Penalty{Window: corecounter.Hour, Threshold: 50, Multipliers: []int64{1}}
-	r := e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), penaltyCheck(corecounter.OpTake, "other", &other), guarded(refusing, 2, 1))
+	r := e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), penaltyCheck(corecounter.OpTake, "other", &other), withGuard(refusing, 2, 1))
 	if r[0].Denied || r[0].Violations != 0 || r[1].Violations != 1 {
 		e.Fatalf("a denial in another client's record: %+v, want a violation only there", r)
 	}
 	// A denial is not a violation if the penalty is only looked at, or while another penalty is in
 	// force.
-	k := guarded(take("full", full, 1), 1, 1)
+	k := withGuard(take("full", full, 1), 1, 1)
 	e.take(penaltyCheck(corecounter.OpLook, "p", &w.penalty), k)
 	w.imposed(w.current(), 0, 0)
 	q := w.penalty
@@ -181,20 +181,20 @@ func askNoViolation(e *examiner) {
 	e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), k, penaltyCheck(corecounter.OpTake, "q", &q))
 	w.imposed(w.current(), 0, 0)
 	// A denied up-to-n check is a violation.
-	r = e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), guarded(upTo("full", full, 1, 1, 1, 0), 1, 1))
+	r = e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), withGuard(upTo("full", full, 1, 1, 1, 0), 1, 1))
 	w.imposed(r[0], corecounter.Minute, 1)
 }
 
 func askDecay(e *examiner) {
 	w := newWarden(e, corecounter.Penalty{Window: 10 * corecounter.Minute, Threshold: 100, Multipliers: []int64{1}})
 	for i := range int64(5) {
-		e.after(corecounter.Micros(i) * corecounter.Minute)
+		e.setClock(corecounter.Micros(i) * corecounter.Minute)
 		w.imposed(w.offend(1), 0, i+1)
 	}
 	for i := range int64(5) {
-		e.after(corecounter.Micros(10+i)*corecounter.Minute - 1)
+		e.setClock(corecounter.Micros(10+i)*corecounter.Minute - 1)
 		w.imposed(w.current(), 0, 5-i)
-		e.after(corecounter.Micros(10+i) * corecounter.Minute)
+		e.setClock(corecounter.Micros(10+i) * corecounter.Minute)
 		w.imposed(w.current(), 0, 4-i)
 	}
 	w.imposed(w.offend(1), 0, 1)
@@ -215,10 +215,10 @@ func askViolationsMax(e *examiner) {
 	for v := range int64(each) {
 		key := fmt.Sprint("limit ", v)
 		forced = append(forced, force(key, w.limit, 1))
-		checks = append(checks, guarded(take(key, w.limit, 2), 1, 1+v))
+		checks = append(checks, withGuard(take(key, w.limit, 2), 1, 1+v))
 	}
 	for i := int64(0); i*each < corecounter.ViolationsMax+2*each; i++ {
-		e.after(corecounter.Micros(i) * corecounter.Minute)
+		e.setClock(corecounter.Micros(i) * corecounter.Minute)
 		e.take(forced...)
 		r := e.take(checks...)[0]
 		n := min(corecounter.ViolationsMax, (i+1)*each)
@@ -234,7 +234,7 @@ func askViolationsMax(e *examiner) {
 	// Of violations at the same instant, the first in order are dropped first, so that every store
 	// keeps the same ones.
 	_, violations := e.Penalty(e, []byte("p"))
-	inOrder(violations)
+	sortViolations(violations)
 	last := int64(corecounter.ViolationsMax-1)/each + 2
 	for i, v := range violations {
 		position := (last+1)*each - corecounter.ViolationsMax + int64(i)
@@ -247,7 +247,7 @@ func askViolationsMax(e *examiner) {
 
 func askLift(e *examiner) {
 	w := newWarden(e, corecounter.Penalty{Window: corecounter.Hour, Threshold: 2, Multipliers: []int64{5}})
-	lift := func() corecounter.Result { return e.one(penaltyCheck(corecounter.OpReset, "p", &w.penalty)) }
+	lift := func() corecounter.Result { return e.takeOne(penaltyCheck(corecounter.OpReset, "p", &w.penalty)) }
 	w.imposed(w.offend(1), 0, 1)
 	w.imposed(w.offend(2), 5*corecounter.Minute, 2)
 	if r := lift(); r.Denied || r.Wait != 0 || r.Violations != 0 || r.Granted != 2 {
@@ -263,7 +263,7 @@ func askLift(e *examiner) {
 	// The reset takes effect although the call is denied, and the denials of that call are not
 	// recorded.
 	w.imposed(w.offend(1), 0, 1)
-	r := e.take(penaltyCheck(corecounter.OpReset, "p", &w.penalty), guarded(take("limit 1", w.limit, 1), 1, 1))
+	r := e.take(penaltyCheck(corecounter.OpReset, "p", &w.penalty), withGuard(take("limit 1", w.limit, 1), 1, 1))
 	if !r[1].Denied || r[0].Granted != 1 {
 		e.Fatalf("lifting in a denied call: %+v, want it lifted", r)
 	}
@@ -272,28 +272,28 @@ func askLift(e *examiner) {
 
 func askPenaltyClockBack(e *examiner) {
 	w := newWarden(e, corecounter.Penalty{Window: corecounter.Hour, Threshold: 2, Multipliers: []int64{5, 10}, Max: 20 * corecounter.Minute})
-	e.after(30 * corecounter.Minute)
+	e.setClock(30 * corecounter.Minute)
 	w.imposed(w.offend(1), 0, 1)
-	e.after(30*corecounter.Minute - corecounter.Second)
+	e.setClock(30*corecounter.Minute - corecounter.Second)
 	w.imposed(w.offend(1), 0, 1) // the same violation
-	e.after(31 * corecounter.Minute)
+	e.setClock(31 * corecounter.Minute)
 	w.imposed(w.offend(2), 5*corecounter.Minute, 2)
-	e.after(30 * corecounter.Minute) // a little ahead: the penalty is in force until then
+	e.setClock(30 * corecounter.Minute) // a little ahead: the penalty is in force until then
 	w.imposed(w.current(), 6*corecounter.Minute, 2)
 	// If the penalty is ahead of the clock by more than the longest penalty, it is shortened to
 	// that length, and the violations move to the present.
-	e.after(-3 * corecounter.Hour)
+	e.setClock(-3 * corecounter.Hour)
 	w.imposed(w.current(), 20*corecounter.Minute, 2)
 	r, _ := w.guard(1)
 	w.imposed(r, 20*corecounter.Minute, 2)
-	e.after(-3*corecounter.Hour + 20*corecounter.Minute)
+	e.setClock(-3*corecounter.Hour + 20*corecounter.Minute)
 	e.take(reset("limit 1", w.limit))
 	if r, counter := w.guard(1); r.Denied || counter.Granted != 1 {
 		e.Fatalf("after the longest penalty there is: %+v and %+v, want 1 granted", r, counter)
 	}
-	e.after(-2*corecounter.Hour - 1)
+	e.setClock(-2*corecounter.Hour - 1)
 	w.imposed(w.current(), 0, 2)
-	e.after(-2 * corecounter.Hour)
+	e.setClock(-2 * corecounter.Hour)
 	w.imposed(w.current(), 0, 0)
 }
 
@@ -302,7 +302,7 @@ func askViolationsHammered(e *examiner) {
 	e.take(force("limit", w.limit, 1))
 	e.hammer(func(goroutine, i int) ([]corecounter.Check, func([]corecounter.Result)) {
 		violation := int64(goroutine*hammerCalls+i) + 1
-		return []corecounter.Check{penaltyCheck(corecounter.OpTake, "p", &w.penalty), guarded(take("limit", w.limit, 1), 1, violation)},
+		return []corecounter.Check{penaltyCheck(corecounter.OpTake, "p", &w.penalty), withGuard(take("limit", w.limit, 1), 1, violation)},
 			func([]corecounter.Result) {}
 	})
 	w.imposed(w.current(), 0, hammerers*hammerCalls)
@@ -311,28 +311,28 @@ func askViolationsHammered(e *examiner) {
 func askReset(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
-		e.after(30 * corecounter.Second)
+		e.setClock(30 * corecounter.Second)
 		e.mustAdmit(take(key, l, 7))
-		r := e.one(reset(key, l))
+		r := e.takeOne(reset(key, l))
 		if r.Granted != 7 || r.Denied || r.Wait != 0 || r.Receipt != 0 || r.Remaining != 10 {
 			e.Fatalf("%s: forgetting a counter of 7: %+v, want 7 granted and 10 left", a, r)
 		}
-		fresh := e.one(look(key+" fresh", l, 1))
-		if again := e.one(look(key, l, 1)); again != fresh {
+		fresh := e.takeOne(look(key+" fresh", l, 1))
+		if again := e.takeOne(look(key, l, 1)); again != fresh {
 			e.Fatalf("%s: a forgotten counter: %+v, want what a fresh one answers: %+v", a, again, fresh)
 		}
 		c := reset(key, l)
-		if !nothing(kept(c, e.holds(e, &c), e.now)) {
+		if !isZero(keptSlot(c, e.holds(e, &c), e.now)) {
 			e.Fatalf("%s: of a forgotten counter there is kept %+v", a, e.holds(e, &c))
 		}
 		// A debt, the window before, and a denial in the same call.
-		e.one(force(key, l, 20))
-		e.after(90 * corecounter.Second)
+		e.takeOne(force(key, l, 20))
+		e.setClock(90 * corecounter.Second)
 		r = e.take(reset(key, l), take("never", l, 11))[0]
 		if r.Granted < 0 || r.Remaining != 10 {
 			e.Fatalf("%s: forgetting a debt beside a denial: %+v, want 10 left", a, r)
 		}
 		e.mustAdmit(take(key, l, 10))
-		e.equal("what is forgotten of nothing", e.one(reset(key+" never", l)).Granted, 0)
+		e.equal("what is forgotten of nothing", e.takeOne(reset(key+" never", l)).Granted, 0)
 	}
 }

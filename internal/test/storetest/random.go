@@ -52,14 +52,14 @@ type pair struct {
 	// written has, by key, the checks that wrote the model's present state. From some instant on, a
 	// state equals a new counter. That instant depends on the limit, so if checks with different
 	// limits wrote the same state, a store may use the instant of any of them.
-	written map[string][]written
+	written map[string][]storedState
 	// fresh has the keys whose state has equalled a new counter at some instant since it was
 	// written. The store might have dropped it.
 	fresh map[string]bool
 }
 
-// The type written is a counter or penalty as it was when it was stored.
-type written struct {
+// The type storedState is a counter or penalty as it was when it was stored.
+type storedState struct {
 	check    corecounter.Check
 	calendar *calendar
 }
@@ -69,7 +69,7 @@ type written struct {
 const waitSlack corecounter.Micros = 1
 
 func compare(e *examiner, tr *traffic, steps int) {
-	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string][]written{}, fresh: map[string]bool{}}
+	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string][]storedState{}, fresh: map[string]bool{}}
 	for step := range steps {
 		checks := tr.next()
 		if tr.calls%trafficLife == 1 { // the earlier counters are never used again
@@ -93,7 +93,7 @@ func compare(e *examiner, tr *traffic, steps int) {
 			continue
 		}
 		for i := range checks {
-			if !alike(&want[i], &got[i]) {
+			if !sameAnswer(&want[i], &got[i]) {
 				e.Fatalf("step %d at %d, check %d of\n%s: the answer (-model +store):\n%s", step, tr.now, i+1,
 					describe(checks), cmp.Diff(want[i], got[i]))
 			}
@@ -126,7 +126,7 @@ func (p *pair) forget(checks []corecounter.Check) {
 		if !p.fresh[key] {
 			continue
 		}
-		if nothing(p.holds(p, c)) {
+		if isZero(p.holds(p, c)) {
 			delete(p.model.counters, key)
 			delete(p.fresh, key)
 			delete(p.written, key)
@@ -136,7 +136,7 @@ func (p *pair) forget(checks []corecounter.Check) {
 		// the edited limit it does not. So the store may either drop the state in this call or keep
 		// it, and the model cannot know which. The edit is therefore delayed.
 		all := p.written[key]
-		if i := slices.IndexFunc(all, func(w written) bool { return w.isFresh(p) }); i >= 0 {
+		if i := slices.IndexFunc(all, func(w storedState) bool { return w.isFresh(p) }); i >= 0 {
 			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty
 			if all[i].calendar != nil {
 				*c = all[i].calendar.dated(*c, p.now)
@@ -147,15 +147,17 @@ func (p *pair) forget(checks []corecounter.Check) {
 
 // isFresh reports whether the stored state equals a new counter under the limit that it was written
 // with.
-func (w *written) isFresh(p *pair) bool { return nothing(kept(w.check, p.modelHolds(&w.check), p.now)) }
+func (w *storedState) isFresh(p *pair) bool {
+	return isZero(keptSlot(w.check, p.modelHolds(&w.check), p.now))
+}
 
 // The method over reports whether the period of a calendar counter has ended. If a clock was ahead
 // when the counter was written, that period may be later than the periods listed in the check.
-func (w *written) over(p *pair) bool {
+func (w *storedState) over(p *pair) bool {
 	if w.calendar == nil {
 		return false
 	}
-	now := written{check: w.calendar.dated(w.check, p.now)}
+	now := storedState{check: w.calendar.dated(w.check, p.now)}
 	return now.isFresh(p)
 }
 
@@ -179,7 +181,7 @@ func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
 	c := &checks[i]
 	after := p.modelHolds(c)
-	want, got := kept(*c, after, p.now), kept(*c, p.holds(p, c), p.now)
+	want, got := keptSlot(*c, after, p.now), keptSlot(*c, p.holds(p, c), p.now)
 	if !sameSlot(&want, &got) {
 		p.Fatalf("step %d at %d, check %d of\n%s: the counter (-model +store):\n%s", step, p.now, i+1,
 			describe(checks), cmp.Diff(want, got, slotsByContent))
@@ -189,13 +191,13 @@ func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecou
 		p.written[key], p.fresh[key] = nil, false
 	}
 	if p.model.wrote[key] {
-		p.written[key] = append(p.written[key], written{*c, p.traffic.find(c.Key).calendar})
-		p.fresh[key] = p.fresh[key] || nothing(want)
+		p.written[key] = append(p.written[key], storedState{*c, p.traffic.find(c.Key).calendar})
+		p.fresh[key] = p.fresh[key] || isZero(want)
 	}
 }
 
-// The function alike compares two answers: decisions exactly, computed spans within waitSlack.
-func alike(a, b *corecounter.Result) bool {
+// The function sameAnswer compares two answers: decisions exactly, computed spans within waitSlack.
+func sameAnswer(a, b *corecounter.Result) bool {
 	x, y := *a, *b
 	for _, spans := range [][2]*corecounter.Micros{{&x.Wait, &y.Wait}, {&x.Reset, &y.Reset}, {&x.Next, &y.Next}} {
 		if d := *spans[0] - *spans[1]; d >= -waitSlack && d <= waitSlack && (*spans[0] == 0) == (*spans[1] == 0) {

@@ -12,40 +12,40 @@ var refundPromises = []promise{
 		"refunds restore the same tokens.", askRefunds},
 }
 
-// The function refundable marks a check whose charge can be refunded.
-func refundable(c corecounter.Check) corecounter.Check {
+// The function asRefundable marks a check whose charge can be refunded.
+func asRefundable(c corecounter.Check) corecounter.Check {
 	c.Refundable = true
 	return c
 }
 
 func askRefund(e *examiner) {
 	l := burst(corecounter.TokenBucket, 60, corecounter.Minute, 100)
-	e.after(0)
-	first := e.mustAdmit(refundable(take("nearly full", l, 100)))
-	half := e.mustAdmit(refundable(take("full", l, 50)))
-	still := e.mustAdmit(refundable(take("lacking", l, 100)))
-	e.after(20 * corecounter.Second)
-	e.equal("what is restored at once", e.one(refundable(refund("lacking", l, 30, still.Receipt))).Granted, 30)
+	e.setClock(0)
+	first := e.mustAdmit(asRefundable(take("nearly full", l, 100)))
+	half := e.mustAdmit(asRefundable(take("full", l, 50)))
+	still := e.mustAdmit(asRefundable(take("lacking", l, 100)))
+	e.setClock(20 * corecounter.Second)
+	e.equal("what is restored at once", e.takeOne(asRefundable(refund("lacking", l, 30, still.Receipt))).Granted, 30)
 	e.left("lacking", l, 50)
-	e.after(51 * corecounter.Second)
-	e.mustAdmit(refundable(take("full", l, 100)))
-	e.equal("what is restored after it was full", e.one(refundable(refund("full", l, 50, half.Receipt))).Granted, 0)
+	e.setClock(51 * corecounter.Second)
+	e.mustAdmit(asRefundable(take("full", l, 100)))
+	e.equal("what is restored after it was full", e.takeOne(asRefundable(refund("full", l, 50, half.Receipt))).Granted, 0)
 	e.left("full", l, 0)
-	e.after(99 * corecounter.Second)
-	e.mustAdmit(refundable(take("nearly full", l, 99)))
-	e.equal("what is restored after one was missing", e.one(refundable(refund("nearly full", l, 100, first.Receipt))).Granted, 1)
+	e.setClock(99 * corecounter.Second)
+	e.mustAdmit(asRefundable(take("nearly full", l, 99)))
+	e.equal("what is restored after one was missing", e.takeOne(asRefundable(refund("nearly full", l, 100, first.Receipt))).Granted, 1)
 	e.left("nearly full", l, 1)
 }
 
 func askRefunds(e *examiner) {
 	l := burst(corecounter.TokenBucket, 60, corecounter.Minute, 100)
-	e.after(0)
-	first := e.mustAdmit(refundable(take("k", l, 40)))
-	e.after(10 * corecounter.Second)
-	second := e.mustAdmit(refundable(take("k", l, 40)))
-	e.after(40 * corecounter.Second)
-	e.mustAdmit(refundable(take("k", l, 60)))
-	e.equal("what is restored of the first", e.one(refundable(refund("k", l, 40, first.Receipt))).Granted, 30)
-	e.equal("what is then of the second", e.one(refundable(refund("k", l, 40, second.Receipt))).Granted, 10)
+	e.setClock(0)
+	first := e.mustAdmit(asRefundable(take("k", l, 40)))
+	e.setClock(10 * corecounter.Second)
+	second := e.mustAdmit(asRefundable(take("k", l, 40)))
+	e.setClock(40 * corecounter.Second)
+	e.mustAdmit(asRefundable(take("k", l, 60)))
+	e.equal("what is restored of the first", e.takeOne(asRefundable(refund("k", l, 40, first.Receipt))).Granted, 30)
+	e.equal("what is then of the second", e.takeOne(asRefundable(refund("k", l, 40, second.Receipt))).Granted, 10)
 	e.left("k", l, 40)
 }

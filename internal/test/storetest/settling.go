@@ -7,11 +7,11 @@ import corecounter "github.com/penstock/penstock/core/counter"
 func askRefundToWindow(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
-		e.after(corecounter.Second)
+		e.setClock(corecounter.Second)
 		charge := e.mustAdmit(take(key, l, 6))
-		e.after(2 * corecounter.Second)
+		e.setClock(2 * corecounter.Second)
 		e.mustAdmit(take(key, l, 4))
-		r := e.one(refund(key, l, 5, charge.Receipt))
+		r := e.takeOne(refund(key, l, 5, charge.Receipt))
 		if r.Granted != 5 || r.Denied || r.Wait != 0 || r.Receipt != 0 {
 			e.Fatalf("%s: giving 5 of 6 back: %+v, want 5 granted", a, r)
 		}
@@ -23,35 +23,35 @@ func askRefundToWindow(e *examiner) {
 	// A refund to a sliding window credits the window that was charged, even if it is the previous
 	// one. A refund to a log credits the mark that was charged.
 	sliding, log := limit(corecounter.SlidingWindow, 100, corecounter.Minute), limit(corecounter.SlidingLog, 100, corecounter.Minute)
-	e.after(0)
+	e.setClock(0)
 	receipts := []corecounter.Result{e.mustAdmit(take("prev", sliding, 100)), e.mustAdmit(take("marks", log, 60))}
-	e.after(30 * corecounter.Second)
+	e.setClock(30 * corecounter.Second)
 	e.mustAdmit(take("marks", log, 40))
-	e.one(refund("marks", log, 20, receipts[1].Receipt))
-	e.after(60 * corecounter.Second)
+	e.takeOne(refund("marks", log, 20, receipts[1].Receipt))
+	e.setClock(60 * corecounter.Second)
 	e.left("marks", log, 60) // the first mark has expired, the second has not
-	e.after(90 * corecounter.Second)
+	e.setClock(90 * corecounter.Second)
 	e.mustAdmit(take("prev", sliding, 10))
 	e.left("prev", sliding, 40) // used: half of the 100 of the window before, and 10
-	e.equal("what the window before takes back", e.one(refund("prev", sliding, 40, receipts[0].Receipt)).Granted, 40)
+	e.equal("what the window before takes back", e.takeOne(refund("prev", sliding, 40, receipts[0].Receipt)).Granted, 40)
 	e.left("prev", sliding, 60) // used: half of the 60 of the window before, and 10
-	e.after(120 * corecounter.Second)
+	e.setClock(120 * corecounter.Second)
 	e.left("prev", sliding, 90) // the 10 are still there
 }
 
 func askLateRefund(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
-		e.after(0)
+		e.setClock(0)
 		charge := e.mustAdmit(take(key, l, 10))
-		e.after(2 * corecounter.Minute)
+		e.setClock(2 * corecounter.Minute)
 		e.mustAdmit(take(key, l, 10))
 		receipts := []corecounter.Micros{charge.Receipt, 0, -1}
 		if a != corecounter.TokenBucket { // a bucket does not keep the charges that receipts name
 			receipts = append(receipts, e.now-7, e.now+corecounter.Hour)
 		}
 		for _, receipt := range receipts {
-			if r := e.one(refund(key, l, 3, receipt)); r.Granted != 0 || r.Denied {
+			if r := e.takeOne(refund(key, l, 3, receipt)); r.Granted != 0 || r.Denied {
 				e.Fatalf("%s: a receipt of %d, now %d, gives %d back, want 0", a, receipt, e.now, r.Granted)
 			}
 		}
@@ -61,23 +61,23 @@ func askLateRefund(e *examiner) {
 	// For a fixed window, one window later is too late. For a bucket, a microsecond before it would
 	// have been full is not too late.
 	fixed, bucket := limit(corecounter.FixedWindow, 10, corecounter.Minute), burst(corecounter.TokenBucket, 10, corecounter.Minute, 20)
-	e.after(0)
+	e.setClock(0)
 	charges := e.take(take("fixed", fixed, 10), take("bucket", bucket, 20))
-	e.after(corecounter.Minute)
+	e.setClock(corecounter.Minute)
 	e.take(take("fixed", fixed, 10), take("bucket", bucket, 10))
-	e.equal("what a fixed window takes back a window later", e.one(refund("fixed", fixed, 10, charges[0].Receipt)).Granted, 0)
-	e.after(2*corecounter.Minute - 1)
-	e.equal("what a bucket takes back before it filled", e.one(refund("bucket", bucket, 1, charges[1].Receipt)).Granted, 1)
-	e.after(2 * corecounter.Minute)
-	e.equal("what a bucket takes back once it filled", e.one(refund("bucket", bucket, 1, charges[1].Receipt)).Granted, 0)
+	e.equal("what a fixed window takes back a window later", e.takeOne(refund("fixed", fixed, 10, charges[0].Receipt)).Granted, 0)
+	e.setClock(2*corecounter.Minute - 1)
+	e.equal("what a bucket takes back before it filled", e.takeOne(refund("bucket", bucket, 1, charges[1].Receipt)).Granted, 1)
+	e.setClock(2 * corecounter.Minute)
+	e.equal("what a bucket takes back once it filled", e.takeOne(refund("bucket", bucket, 1, charges[1].Receipt)).Granted, 0)
 }
 
 func askNeverBelowZero(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
 		charge := e.mustAdmit(take(key, l, 3))
-		e.equal("what is given back of 3 by 5", e.one(refund(key, l, 5, charge.Receipt)).Granted, 3)
-		e.equal("what is given back of nothing", e.one(refund(key, l, 5, charge.Receipt)).Granted, 0)
+		e.equal("what is given back of 3 by 5", e.takeOne(refund(key, l, 5, charge.Receipt)).Granted, 3)
+		e.equal("what is given back of nothing", e.takeOne(refund(key, l, 5, charge.Receipt)).Granted, 0)
 		e.left(key, l, 10)
 		e.mustDeny(take(key, l, 11))
 		e.mustAdmit(take(key, l, 10))
@@ -89,12 +89,12 @@ func askDebt(e *examiner) {
 	for _, a := range algorithms {
 		key, l := a.Label(), limit(a, 10, corecounter.Minute)
 		e.mustAdmit(take(key, l, 8))
-		r := e.one(force(key, l, 5))
+		r := e.takeOne(force(key, l, 5))
 		if r.Granted != 5 || r.Denied || r.Wait != 0 || r.Remaining != 0 || r.Receipt == 0 {
 			e.Fatalf("%s: forcing 5 where 2 are left: %+v, want 5 recorded and 0 left", a, r)
 		}
-		e.equal("what is recorded of 100", e.one(force(key, l, 100)).Granted, 7)
-		r = e.one(force(key, l, 1))
+		e.equal("what is recorded of 100", e.takeOne(force(key, l, 100)).Granted, 7)
+		r = e.takeOne(force(key, l, 1))
 		if r.Granted != 0 || r.Receipt != 0 || r.Remaining != 0 {
 			e.Fatalf("%s: forcing beyond a window of debt: %+v, want nothing recorded", a, r)
 		}
@@ -105,15 +105,15 @@ func askDebt(e *examiner) {
 		}
 	}
 	// Two windows later every debt is paid.
-	e.after(2 * corecounter.Minute)
+	e.setClock(2 * corecounter.Minute)
 	for _, a := range algorithms {
 		e.mustAdmit(take(a.Label(), limit(a, 10, corecounter.Minute), 10))
 	}
 	// A debt can be refunded.
 	for _, a := range algorithms {
 		key, l := a.Label()+" settled", limit(a, 10, corecounter.Minute)
-		r := e.one(force(key, l, 20))
-		e.equal("what is given back of a debt", e.one(refund(key, l, 15, r.Receipt)).Granted, 15)
+		r := e.takeOne(force(key, l, 20))
+		e.equal("what is given back of a debt", e.takeOne(refund(key, l, 15, r.Receipt)).Granted, 15)
 		e.left(key, l, 5)
 	}
 }

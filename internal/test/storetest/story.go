@@ -44,7 +44,7 @@ type Expectation struct {
 // storyReader reads one file.
 type storyReader struct {
 	stories  []Story
-	things   map[string]thing
+	things   map[string]storyObject
 	receipts map[string]bool
 	now      time.Time
 	zone     *time.Location     // of the calendar limits named from here on
@@ -60,9 +60,9 @@ type line struct {
 // repeatMax bounds the repetitions in a story.
 const repeatMax = 10_000
 
-// The function unrolled returns the lines of a file without comments. Lines between repeat and end
-// are repeated.
-func unrolled(text string) (out []line, err error) {
+// The function unrollLines returns the lines of a file without comments. Lines between repeat and
+// end are repeated.
+func unrollLines(text string) (out []line, err error) {
 	var block []line
 	times := 0
 	scanner := bufio.NewScanner(strings.NewReader(text))
@@ -97,7 +97,7 @@ func unrolled(text string) (out []line, err error) {
 // ParseStories reads a vector file. The error names the line.
 func ParseStories(text string) ([]Story, error) {
 	p := &storyReader{}
-	lines, err := unrolled(text)
+	lines, err := unrollLines(text)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (p *storyReader) readLine(l line) error {
 
 func (p *storyReader) begin(name string) {
 	p.stories = append(p.stories, Story{Name: name})
-	p.things, p.zone, p.caller = map[string]thing{}, time.UTC, 0
+	p.things, p.zone, p.caller = map[string]storyObject{}, time.UTC, 0
 	p.receipts = map[string]bool{"none": true}
 	p.now = time.UnixMicro(int64(start)).UTC()
 }

@@ -77,7 +77,7 @@ func (tr *traffic) next() []corecounter.Check {
 		}
 		checks[i] = tr.dated(c, tr.check(c, n))
 	}
-	return tr.guarded(checks)
+	return tr.addPenalties(checks)
 }
 
 // The method find returns the counter or penalty of a key.
@@ -160,9 +160,9 @@ func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) cor
 	}
 }
 
-// The method changed returns the limit after an edit of its policy. Window and algorithm remain the
-// same, because they are part of the key.
-func (tr *traffic) changed(l *corecounter.Limit) corecounter.Limit {
+// The method editedLimit returns the limit after an edit of its policy. Window and algorithm remain
+// the same, because they are part of the key.
+func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	if tr.chance(50) {
 		return tr.limit(l.Algorithm(), l.Window())
 	}

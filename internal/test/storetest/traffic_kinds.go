@@ -25,7 +25,7 @@ var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo",
 // calendarCounter returns a counter of a calendar window.
 func (tr *traffic) calendarCounter(i int) *counter {
 	unit := calendarUnits[i%len(calendarUnits)]
-	c := zoned(unit, zones[tr.rng.IntN(len(zones))])
+	c := newZoned(unit, zones[tr.rng.IntN(len(zones))])
 	l := c.limit(1 + tr.upTo(corecounter.CountMax-1))
 	if tr.chance(40) {
 		l = c.limit(1 + tr.rng.Int64N(12))
@@ -79,17 +79,17 @@ func (tr *traffic) edit(c *counter) {
 	case c.penalty != nil:
 		c.penalty = tr.penalty()
 	case c.calendar == nil:
-		c.limit = tr.changed(&c.limit)
+		c.limit = tr.editedLimit(&c.limit)
 	case tr.chance(30):
-		c.calendar = zoned(c.calendar.unit, zones[tr.rng.IntN(len(zones))])
+		c.calendar = newZoned(c.calendar.unit, zones[tr.rng.IntN(len(zones))])
 	default:
 		c.limit = c.calendar.limit(max(1, c.limit.Count()+tr.rng.Int64N(5)-2))
 	}
 }
 
-// The method guarded inserts checks of penalties into the call, and makes denials by other checks
-// their violations.
-func (tr *traffic) guarded(checks []corecounter.Check) []corecounter.Check {
+// The method addPenalties inserts checks of penalties into the call, and makes denials by other
+// checks their violations.
+func (tr *traffic) addPenalties(checks []corecounter.Check) []corecounter.Check {
 	if tr.chance(50) {
 		return checks
 	}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/regionstore"
+)
+
+// laterMax bounds the questions for one counter that wait for the end of a round.
+const laterMax = 64
+
+// A round is the questions for one counter that are under way at the same time. Requests that wait
+// for one of them wait for all, because each may bring units.
+type round struct {
+	need     atomic.Int64 // the units for which requests wait
+	lent     atomic.Int64 // the units that other regions have lent
+	restored atomic.Int64 // those of them that this region can use
+	back     atomic.Bool  // units were given back
+	moving   atomic.Bool  // other regions wait for units that are under way
+
+	// The lock of the rounds guards the following.
+	key    string
+	active int       // questions under way
+	ids    []string  // of the questions for which requests wait
+	later  *Question // what is asked after this round, or nil
+	lateID []string  // of the questions for which requests wait in later
+}
+
+// rounds are the rounds under way, by the keys of their counters.
+type rounds struct {
+	mu    sync.Mutex
+	byKey map[string]*round
+}
+
+// The method join adds a question to the round of its counter.
+func (s *rounds) join(q *Question) *round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.joinLocked(q)
+}
+
+// The method has reports whether a counter has a round.
+func (s *rounds) has(key []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byKey[string(key)] != nil
+}
+
+func (s *rounds) joinLocked(q *Question) *round {
+	r := s.byKey[string(q.Key)]
+	if r == nil {
+		r = &round{key: string(q.Key)}
+		s.byKey[r.key] = r
+	}
+	r.active++
+	return r
+}
+
+// The method await adds a question for which requests wait. It returns nil if another such question
+// is under way: then the question is asked after it, unless dropped is true.
+func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r = s.byKey[string(q.Key)]; r == nil || r.need.Load() == 0 {
+		r = s.joinLocked(q)
+		r.need.Store(q.Need)
+		r.ids = ids
+		return r, false
+	}
+	if len(r.lateID)+len(ids) > laterMax {
+		return nil, true
+	}
+	if r.lateID = append(r.lateID, ids...); r.later == nil {
+		later := *q
+		r.later = &later
+	} else {
+		r.later.Need = min(r.later.Need+q.Need, counter.CountMax)
+		r.later.Want = min(r.later.Want+q.Need, counter.CountMax)
+	}
+	return nil, false
+}
+
+// The method leave ends a question of a round, and reports whether it was the last.
+func (s *rounds) leave(r *round) (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.active--; r.active > 0 {
+		return false
+	}
+	delete(s.byKey, r.key)
+	return true
+}
+
+// The method await asks the other regions for units for which requests wait. The argument ids has
+// the IDs of the questions of this region's proxies.
+func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
+	p := a.pauseOf(q)
+	if !p.endsFor(time.Now()) {
+		a.counts.repeated.Add(1)
+		a.refuse(ctx, q, ids)
+		return
+	}
+	r, dropped := a.rounds.await(q, ids)
+	switch {
+	case dropped:
+		a.counts.dropped.Add(1)
+		a.refuse(ctx, q, ids)
+	case r != nil && !a.start(ctx, q, r):
+		p.begins(time.Now(), 0)
+		a.leave(ctx, r)
+	}
+}
+
+// The method leave ends a question of a round. When all have ended, the requests that wait for them
+// learn that no unit of them arrives any more. Then the other regions are asked for those that have
+// come since.
+func (a *Agent) leave(ctx context.Context, r *round) {
+	if !a.rounds.leave(r) {
+		return
+	}
+	if len(r.ids) > 0 {
+		a.publish(ctx, &regionstore.Answer{Key: []byte(r.key), Done: r.ids, More: r.lent.Load() >= r.need.Load() || r.back.Load(),
+			Moving: r.moving.Load()})
+	}
+	if r.later != nil {
+		a.await(ctx, r.later, r.lateID)
+	}
+}
+
+// The method publish informs the proxies of this region. Without the message, requests wait until
+// their time ends.
+func (a *Agent) publish(ctx context.Context, answer *regionstore.Answer) {
+	message, err := json.Marshal(answer)
+	if err != nil {
+		return // unreachable
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	if err := a.o.Publish(ctx, message); err != nil {
+		a.o.Logger.Warn("the proxies of the region could not be informed of a loan", "error", err)
+	}
+}
+
+// The method refuse informs the proxies that nothing comes of a question.
+func (a *Agent) refuse(ctx context.Context, q *Question, ids []string) {
+	a.publish(ctx, &regionstore.Answer{Key: q.Key, Done: ids})
+}

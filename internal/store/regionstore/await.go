@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package regionstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// An End is how a request stopped waiting for a loan.
+type End string
+
+// The ends of a wait.
+const (
+	EndNone     End = ""         // the request did not wait
+	EndAdmitted End = "admitted" // or no longer denied for lack of units
+	EndDenied   End = "denied"   // the other regions had no units, or did not answer
+	EndLate     End = "late"     // a second had passed
+	EndGone     End = "gone"     // the client left; the request is not charged
+	EndFailed   End = "failed"   // the store did not answer
+)
+
+// ForgetWith sets a function that drops what a layer above remembers about a counter. It must be
+// called before the first request.
+func (s *Store) ForgetWith(forget func(c *counter.Check)) { s.lines.forget = forget }
+
+// Behind reports whether older requests wait for a counter of the checks.
+func (s *Store) Behind(checks []counter.Check) bool {
+	return s.lines.active.Load() > 0 && s.lines.behind(checks) != nil
+}
+
+func (l *lines) behind(checks []counter.Check) *counter.Check {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range checks {
+		if c := &checks[i]; lends(c) && l.byKey[string(c.Key)] != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// The function lends reports whether a request may wait for units of a check's counter. A denial
+// that is a violation of a penalty is final, because the violation is recorded.
+func lends(c *counter.Check) bool {
+	return c.WholeLimit != nil && c.Op <= counter.OpUpTo && c.Cost > 0 && !c.Shadow && c.Guard == 0 && c.Cost <= c.Limit.Capacity()
+}
+
+// Lacks reports whether the results deny a request only because this region lacks units that other
+// regions might lend.
+func Lacks(checks []counter.Check, results []counter.Result) bool {
+	return lacking(checks, results) != nil
+}
+
+func lacking(checks []counter.Check, results []counter.Result) (first *counter.Check) {
+	for i := range checks {
+		c, r := &checks[i], &results[i]
+		switch {
+		case !r.Denied || c.Shadow:
+		case !lends(c) || r.Local || r.Wait == counter.Never:
+			return nil
+		case first == nil:
+			first = c
+		}
+	}
+	return first
+}
+
+// Await lets a request wait for loans that its checks lack, and calls take again when units may
+// have arrived. The function take calls the store, and fills in the results. It returns when the
+// request is admitted, or lacks units that no other region can lend. Its error is that of the last
+// call of take. The caller has called take, unless [Store.Behind] has returned true.
+func (s *Store) Await(ctx context.Context, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
+	var c *counter.Check
+	if taken {
+		c = lacking(checks, results)
+	} else {
+		c = s.lines.behind(checks)
+	}
+	if c == nil && !taken {
+		return EndNone, take()
+	}
+	until := time.Now().Add(s.lines.waitMax)
+	timer := time.NewTimer(s.lines.waitMax)
+	defer timer.Stop()
+	end := EndNone
+	for c != nil && time.Now().Before(until) {
+		n, w := s.lines.join(c)
+		if n == nil {
+			break
+		}
+		var err error
+		end, err = s.waitIn(ctx, n, w, timer, c, checks, results, take)
+		if taken = true; end != EndAdmitted {
+			return end, err
+		}
+		c = lacking(checks, results) // units of another counter
+	}
+	if !taken {
+		return end, take()
+	}
+	return end, nil
+}
+
+// The method waitIn waits in a line until the request no longer lacks units of the line's counter,
+// or will not get any.
+func (s *Store) waitIn(ctx context.Context, n *line, w *waiter, timer *time.Timer, c *counter.Check, checks []counter.Check,
+	results []counter.Result, take func() error) (End, error) {
+	defer s.lines.leave(n, w)
+	for {
+		end := EndNone
+		select {
+		case <-w.wake:
+			if s.lines.isLast(w) {
+				end = EndDenied
+			}
+		case <-timer.C:
+			end = EndLate
+		case <-ctx.Done():
+			return EndGone, nil
+		}
+		switch err := take(); {
+		case err != nil:
+			return EndFailed, err
+		case lacking(checks, results) != c:
+			return EndAdmitted, nil
+		case end != EndNone:
+			return end, nil
+		}
+		s.lines.again(n, w)
+	}
+}

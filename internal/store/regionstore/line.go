@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package regionstore
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"hash/maphash"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/survive"
+)
+
+// These are the bounds of the requests that wait for loans.
+const (
+	WaitersMax = 1024 // in a process
+	LineMax    = 512  // for one counter
+	waitMax    = time.Second
+
+	// gatherTime is how long a question waits for further requests of the same burst, so that it
+	// asks for the units of all.
+	gatherTime = 2 * time.Millisecond
+	// startTime is how often a question looks whether the answers can be heard already.
+	startTime = 10 * time.Millisecond
+	// refusedTime is how long no request waits for a counter after the other regions had no units.
+	// movesMax bounds how often a line asks again because units are under way between other
+	// regions. If clients use up the limit in several regions, that can last.
+	movesMax    = 3
+	refusedTime = time.Duration(loanTime) * time.Microsecond
+	listenAgain = time.Second
+)
+
+// lines are the requests that wait for loans, by their counters.
+type lines struct {
+	store   *Store
+	started atomic.Bool
+	hears   atomic.Bool    // whether the agents' answers are heard
+	failed  atomic.Bool    // whether the last attempt to hear them failed
+	active  atomic.Int64   // the number of lines
+	refused []atomic.Int64 // by the hash of a key: the millisecond until which no request waits
+	waitMax time.Duration
+	origin  string // of the IDs of questions
+	number  atomic.Uint64
+
+	mu      sync.Mutex
+	byKey   map[string]*line
+	waiters int
+	forget  func(c *counter.Check) // see [Store.ForgetWith]
+}
+
+// line is the requests that wait for units of one counter, in the order of their arrival.
+type line struct {
+	check    counter.Check // with a key of its own
+	question Question
+	waiters  []*waiter
+	asking   bool // a question is being sent, or under way
+	closed   bool // the line is no longer in the table
+	id       string
+	heard    int64 // the number of agents that heard the question; -1 while it is unknown
+	done     int64 // the number of agents that are done with it
+	more     bool  // one of them said that another question might bring units
+	moving   bool  // one of them said that units are under way between other regions
+	moves    int   // how often the line has asked again for such units
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	cost  int64
+	wake  chan struct{} // receives one value when the request is to call the store
+	woken bool
+	last  bool // it must not wait again
+}
+
+func (l *lines) begin(s *Store) {
+	l.store, l.waitMax, l.byKey = s, cmp.Or(s.agency.WaitMax, waitMax), make(map[string]*line)
+	l.refused = make([]atomic.Int64, placesMax)
+	l.origin = rand.Text() + "-"
+}
+
+// The method listen subscribes to the agents' answers, once.
+func (l *lines) listen() {
+	s := l.store
+	if s.agency.Listen == nil || l.started.Swap(true) {
+		return
+	}
+	survive.Go(&s.running, s.logger, func() {
+		for warned := false; s.ctx.Err() == nil; {
+			err := s.agency.Listen(s.ctx, func() { l.hears.Store(true) }, l.receive)
+			l.failed.Store(true)
+			l.hears.Store(false)
+			if err != nil && s.ctx.Err() == nil && !warned {
+				warned = true
+				s.logger.Warn("the answers of the region's agents cannot be heard, so no request waits for a loan: let this user of Redis "+
+					"SUBSCRIBE to the channel", "channel", AnswerChannel, "error", err)
+			}
+			pause := time.NewTimer(listenAgain)
+			select {
+			case <-s.ctx.Done():
+			case <-pause.C:
+			}
+			pause.Stop()
+		}
+	})
+}
+
+func (l *lines) refusal(key []byte) *atomic.Int64 {
+	return &l.refused[maphash.Bytes(l.store.seed, key)%placesMax]
+}
+
+// The method join adds a request to the line of a check's counter. It returns nil if the request
+// must not wait.
+func (l *lines) join(c *counter.Check) (*line, *waiter) {
+	if l.store.agency.Listen == nil || time.Now().UnixMilli() < l.refusal(c.Key).Load() || len(c.Key) > KeyBytesMax {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.byKey[string(c.Key)]
+	if l.waiters >= WaitersMax || n != nil && len(n.waiters) >= LineMax {
+		return nil, nil
+	}
+	if n == nil {
+		n = &line{check: *c, question: questionOf(c)}
+		n.check.Key = n.question.Key
+		n.check.Bounds = n.question.Bounds
+		l.byKey[string(c.Key)] = n
+		l.active.Add(1)
+	}
+	w := &waiter{cost: c.Cost, wake: make(chan struct{}, 1)}
+	n.waiters = append(n.waiters, w)
+	l.waiters++
+	l.ask(n)
+	return n, w
+}
+
+// The method ask asks the agents for the units of a line, unless they are asked already. The caller
+// holds the lock.
+func (l *lines) ask(n *line) {
+	if n.asking || n.closed {
+		return
+	}
+	n.asking = true
+	l.send(n, gatherTime)
+}
+
+func (l *lines) send(n *line, after time.Duration) {
+	time.AfterFunc(after, func() {
+		select {
+		case l.store.queue <- ticket{question: n.question, line: n}:
+		default:
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.close(n)
+		}
+	})
+}
+
+// The method prepare fills in what a line needs now. It reports whether the question is to be sent.
+func (l *lines) prepare(t *ticket) bool {
+	n := t.line
+	if n == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case n.closed || len(n.waiters) == 0:
+		n.asking = false
+		return false
+	case !l.hears.Load() && l.failed.Load():
+		l.close(n)
+		return false
+	case !l.hears.Load():
+		l.send(n, startTime)
+		return false
+	}
+	n.id, n.heard, n.done, n.more, n.moving = l.origin+strconv.FormatUint(l.number.Add(1), 36), -1, 0, false, false
+	q := &t.question
+	q.ID, q.Short, q.Need = n.id, true, 0
+	for _, w := range n.waiters {
+		q.Need = min(q.Need+w.cost, counter.CountMax)
+	}
+	q.Want = min(q.Need+n.check.Limit.Capacity(), counter.CountMax)
+	return true
+}
+
+// The method sent notes how many agents have heard a question.
+func (l *lines) sent(t *ticket, heard int64, err error) {
+	n := t.line
+	if n == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case n.id != t.question.ID || n.closed:
+	case err != nil || heard == 0:
+		l.close(n)
+	default:
+		n.heard = heard
+		l.end(n)
+	}
+}
+
+// The method receive processes a message of an agent.
+func (l *lines) receive(message string) {
+	if l.active.Load() == 0 {
+		return
+	}
+	var a Answer
+	if json.Unmarshal([]byte(message), &a) != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.byKey[string(a.Key)]
+	if n == nil {
+		return
+	}
+	if a.Units > 0 {
+		l.wake(n, a.Units)
+	}
+	for _, id := range a.Done {
+		if id == n.id && n.asking {
+			n.done++
+			n.more, n.moving = n.more || a.More, n.moving || a.Moving
+			l.end(n)
+		}
+	}
+}
+
+// The method end ends the question of a line when all agents that heard it are done. Requests that
+// still wait call the store once more. If the other regions have no more units, that is their last
+// call. The caller holds the lock.
+func (l *lines) end(n *line) {
+	switch {
+	case n.heard < 0 || n.done < n.heard:
+		return
+	case n.more:
+	case n.moving && n.moves < movesMax:
+		n.moves++
+	default:
+		l.close(n)
+		return
+	}
+	n.asking, n.id = false, ""
+	l.wake(n, counter.CountMax)
+}
+
+// The method close removes a line from the table. Its requests call the store for the last time,
+// and further requests do not wait for a short time. The caller holds the lock.
+func (l *lines) close(n *line) {
+	if !n.closed {
+		n.closed, n.asking = true, false
+		delete(l.byKey, string(n.check.Key))
+		l.active.Add(-1)
+		if len(n.waiters) > 0 {
+			l.refusal(n.check.Key).Store(time.Now().Add(refusedTime).UnixMilli())
+		}
+	}
+	if l.forget != nil {
+		l.forget(&n.check)
+	}
+	for _, w := range n.waiters {
+		w.last = true
+		w.call()
+	}
+}
+
+// The method wake wakes the first requests of a line, for as many units. The caller holds the lock.
+func (l *lines) wake(n *line, units int64) {
+	if l.forget != nil {
+		l.forget(&n.check)
+	}
+	first := true
+	for _, w := range n.waiters {
+		if w.woken {
+			continue
+		}
+		if units -= w.cost; units < 0 && !first { // the first may use units that arrived before
+			return
+		}
+		first, w.woken = false, true
+		w.call()
+	}
+}
+
+// The method call makes a request call the store. If it has not noticed the last such call yet, it
+// will notice one.
+func (w *waiter) call() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// The method isLast reports whether the request's next call of the store is the last.
+func (l *lines) isLast(w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.last
+}
+
+// The method again makes a request wait again, at its place in the line.
+func (l *lines) again(n *line, w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.woken = false
+	l.ask(n)
+}
+
+// The method leave removes a request from its line.
+func (l *lines) leave(n *line, w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range n.waiters {
+		if n.waiters[i] == w {
+			n.waiters = append(n.waiters[:i], n.waiters[i+1:]...)
+			l.waiters--
+			break
+		}
+	}
+	if len(n.waiters) == 0 && !n.closed {
+		l.close(n)
+	}
+}
