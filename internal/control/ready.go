@@ -69,7 +69,8 @@ func (p *process) regionNames() []string {
 	return names
 }
 
-// describeRedis names the regions whose Redis cannot be used, and reports whether another one answers.
+// describeRedis names the regions whose Redis cannot be used, and reports whether another one
+// answers.
 func (p *process) describeRedis(errs []error) (text string, answers bool) {
 	const wrong = "cannot be used; see the log"
 	var names []string
