@@ -39,7 +39,7 @@ func describeCounting(rule *policyfile.Rule) string {
 }
 
 // The type counting records, for one store, how the rules of the running configuration count. The
-// zero counting has no rules. It is safe for concurrent use.
+// zero counting has no rules. A counting is safe for concurrent use.
 type counting struct {
 	mu sync.Mutex
 	as map[ruleName]string

@@ -36,7 +36,7 @@ func siteOf(h httpcaddyfile.Helper) string {
 	return strings.Join(addresses, " ")
 }
 
-// siteNamespace returns the in-memory namespace of a site without a name. It is the site's
+// siteNamespace returns the in-memory namespace of a site without a name. The result is the site's
 // addresses, restricted to the characters of a name. If this restriction changes or shortens them,
 // a hash keeps different sites distinct.
 func siteNamespace(site string) string {

@@ -18,8 +18,8 @@ var throttleQueues = throttle.New(throttle.Options{})
 // response.
 const statusClientGone = 499
 
-// decideThrottled decides a request that may have to wait. It reports whether the client left while
-// the request waited. In that case nothing is charged.
+// decideThrottled decides a request that may have to wait. decideThrottled reports whether the
+// client left while the request waited. In that case nothing is charged.
 func (h *Handler) decideThrottled(r *http.Request, s *scratchSpace, throttled []core.Throttled) (d core.Decision, gone bool) {
 	s.asks = h
 	d, end := s.wait.Decide(r.Context(), throttleQueues, &s.plan, throttled, s)

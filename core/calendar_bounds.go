@@ -12,7 +12,7 @@ import (
 )
 
 // calendar caches the boundaries of the current calendar periods of a policy, which take longer to
-// compute than the rest of a decision. It is safe for concurrent use.
+// compute than the rest of a decision. A calendar is safe for concurrent use.
 type calendar struct {
 	zone  *time.Location // nil means UTC
 	units [counter.CalendarYear + 1]atomic.Pointer[counter.Bounds]

@@ -89,7 +89,7 @@ func (p *Plan) matchRules(rs *Ruleset) {
 }
 
 // The method divide assigns to the descriptor the checks that were added last, from the given uses
-// and checks on. It drops checks that another descriptor already has.
+// and checks on. The method drops checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept

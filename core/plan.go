@@ -195,8 +195,8 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 }
 
 // The method identify finds the client of the request that was read last, and its records in the
-// directory. It records the states of the client's credentials, and reports whether the request is
-// denied because of one of them.
+// directory. The method records the states of the client's credentials, and reports whether the
+// request is denied because of one of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
 	p.readRecords()
@@ -394,7 +394,7 @@ func (p *Plan) Checks() []counter.Check {
 	return p.checks
 }
 
-// Results returns the slice for the store's answers. It has the same length as Checks.
+// Results returns the slice for the store's answers. Results has the same length as Checks.
 func (p *Plan) Results() []counter.Result {
 	if p.denial != denialNone {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// shardRotation chooses the shards of a rule in rotation. It is safe for concurrent use.
+// shardRotation chooses the shards of a rule in rotation. A shardRotation is safe for concurrent
+// use.
 type shardRotation struct {
 	split shardSpec
 	// makes each round start at a pseudo-random shard. It is set if the requests of one counter, or

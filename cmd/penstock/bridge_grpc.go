@@ -230,7 +230,7 @@ func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServer
 	return next(server, pendingStream{s})
 }
 
-// The method rescue recovers from a panic and turns it into an error. It must be deferred.
+// The method rescue recovers from a panic and turns it into an error. The method must be deferred.
 func (g *grpcGuard) rescue(err *error) {
 	if reason := recover(); reason != nil {
 		g.logger.Error("a request has panicked", "reason", reason, "stack", string(debug.Stack()))

@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// lookTimeout is how long Redis may take to answer. It is generous because the user is waiting for
-// one answer, perhaps far from Redis.
+// lookTimeout is how long Redis may take to answer. lookTimeout is generous because the user is
+// waiting for one answer, perhaps far from Redis.
 const lookTimeout = 5 * time.Second
 
 // addRedis adds the flags that select Redis, with the same names for every command.

@@ -124,7 +124,7 @@ func (staleError) Unwrap() []error { return []error{ErrUnavailable, ErrStale} }
 
 // Stale returns an error that wraps [ErrStale] and [ErrUnavailable] if now is outside the
 // boundaries of a check's calendar window, otherwise nil. A store calls it before [Decide], with
-// the same instant. It does not allocate.
+// the same instant. Stale does not allocate.
 func Stale(now Micros, checks []Check) error {
 	for i := range checks {
 		if b := checks[i].Bounds; b != nil && !b.Holds(now) {

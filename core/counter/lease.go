@@ -60,8 +60,8 @@ func (l *Limit) leaseRoom(age Micros) int64 {
 	return floorDiv(l.burst*l.unit-l.refillIn(age), l.unit)
 }
 
-// The method lease prepares the counter for the charge of a lease. It returns the number of parts
-// that a token bucket lacks because of the clip.
+// The method lease prepares the counter for the charge of a lease. The method returns the number of
+// parts that a token bucket lacks because of the clip.
 func (l *Limit) lease(s *Slot, age Micros) (clip int64) {
 	s.State.Leased = max(s.State.Leased, s.now+age)
 	if l.algorithm != TokenBucket {

@@ -12,7 +12,7 @@ import (
 // Identity is the client that sent a request. The zero Identity means that the client is unknown.
 type Identity struct {
 	// Kind states how the client was identified: "user" (by a token), "api_key", "ip",
-	// "header.x-user", "cookie.session", "attr.name". It is "" if the client is unknown.
+	// "header.x-user", "cookie.session", "attr.name". Kind is "" if the client is unknown.
 	Kind string
 	ID   string // at most 255 bytes; a longer ID is hashed, and Kind is then marked (see [IdentityOf])
 
@@ -70,7 +70,7 @@ type CostlyVerifier interface {
 
 // Asker is the client on whose behalf a credential is verified.
 type Asker struct {
-	// Addr is the client's plain address, as the policy determines it. It is the zero Addr if
+	// Addr is the client's plain address, as the policy determines it. Addr is the zero Addr if
 	// unknown.
 	Addr netip.Addr
 	// Left is the remaining time that verifiers may spend on this request and on the requests
@@ -79,11 +79,11 @@ type Asker struct {
 	Left *counter.Micros
 	// Unchecked reports that the credential was not checked because no time was left.
 	Unchecked bool
-	// Keys is a source of API keys in addition to those of the verifier. It is nil without a
+	// Keys is a source of API keys in addition to those of the verifier. Keys is nil without a
 	// directory.
 	Keys KeyDirectory
-	// Unread receives the names (with the kind KindKey) of the keys that Keys has not read yet. It
-	// is nil without Keys.
+	// Unread receives the names (with the kind KindKey) of the keys that Keys has not read yet.
+	// Unread is nil without Keys.
 	Unread *[]ClientName
 }
 
@@ -116,9 +116,9 @@ var credentialStateNames = [...]string{"absent", "malformed", "invalid", "expire
 // String returns the state's name in metrics, logs and responses.
 func (s CredentialState) String() string { return credentialStateNames[s] }
 
-// ValueBytesMax is the greatest length of an identifier or another value in a key. It keeps clients
-// from filling the store's memory with long values. A longer value is replaced by its hash, under a
-// separate kind.
+// ValueBytesMax is the greatest length of an identifier or another value in a key. ValueBytesMax
+// keeps clients from filling the store's memory with long values. A longer value is replaced by its
+// hash, under a separate kind.
 const ValueBytesMax = 255
 
 // HashSuffix marks the kind of a hashed value. A policy cannot name a header or attribute with this

@@ -38,9 +38,9 @@ type Overrides struct {
 	grants any
 }
 
-// Derived returns a value computed from the overrides and cached with them. It calls derive once,
-// or a few times if the first calls are concurrent. From then on it returns the same value to every
-// caller and ignores derive. Package core uses it to keep the compiled limits.
+// Derived returns a value computed from the overrides and cached with them. Derived calls derive
+// once, or a few times if the first calls are concurrent. From then on it returns the same value to
+// every caller and ignores derive. Package core uses it to keep the compiled limits.
 func (o *Overrides) Derived(derive func(*Overrides) any) any {
 	if made := o.derived.Load(); made != nil {
 		return *made

@@ -26,7 +26,7 @@ func Challenge(d *core.Decision) string {
 }
 
 // Writer writes header fields. The zero Writer is ready to use, and a Writer can be reused to save
-// its buffer. It must not be used concurrently.
+// its buffer. A Writer must not be used concurrently.
 type Writer struct {
 	// Shares makes the fields share the writer's buffer. They are then valid until the next call of
 	// Headers, which allocates nothing once the buffer has grown.
@@ -139,8 +139,9 @@ func (w *Writer) policiesField(p *core.Plan) (item string, several span) {
 	return item, span{}
 }
 
-// resetSeconds returns X-RateLimit-Reset. It is rounded up and at least one second in the future,
-// so that a client that waits until then neither is too early nor retries in a busy loop.
+// resetSeconds returns X-RateLimit-Reset. X-RateLimit-Reset is rounded up and at least one second
+// in the future, so that a client that waits until then neither is too early nor retries in a busy
+// loop.
 func resetSeconds(r *counter.Result) int64 { return ceilSeconds(r.At + max(r.Reset, counter.Second)) }
 
 // retrySeconds returns the value of Retry-After in seconds, rounded up, at least 1.

@@ -117,8 +117,8 @@ func (s *Settings) storeKey() (key string, err error) {
 	return key, nil
 }
 
-// fillIn replaces each {env.NAME} in a text. It escapes the values unless escape is nil. A variable
-// that is not set is an error, because an empty password would protect nothing.
+// fillIn replaces each {env.NAME} in a text. fillIn escapes the values unless escape is nil. A
+// variable that is not set is an error, because an empty password would protect nothing.
 func fillIn(text string, escape func(string) string) (string, error) {
 	var filled strings.Builder
 	for {

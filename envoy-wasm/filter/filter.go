@@ -78,8 +78,8 @@ func (f *Filter) Succeed(other *Filter) bool {
 	return f.policy != nil
 }
 
-// Start polls for a policy if there is none, and starts the ticks. It returns an error if the host
-// rejects ticks.
+// Start polls for a policy if there is none, and starts the ticks. Start returns an error if the
+// host rejects ticks.
 func (f *Filter) Start() error {
 	f.pollPolicy()
 	f.quickenTicks()

@@ -85,12 +85,12 @@ func networkName(p netip.Prefix) string {
 	return p.String()
 }
 
-// ReadNetworks reads the records of all networks now. It is meant for a process that uses the
-// directory only once. In a long-running process, the directory reads them automatically.
+// ReadNetworks reads the records of all networks now. ReadNetworks is meant for a process that uses
+// the directory only once. In a long-running process, the directory reads them automatically.
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
-// readNetworks reads the records of all networks. It reports whether the source answered. If it did
-// not, or if nothing of its answer can be read, the previous ones stay in force.
+// readNetworks reads the records of all networks. readNetworks reports whether the source answered.
+// If it did not, or if nothing of its answer can be read, the previous ones stay in force.
 func (d *Directory) readNetworks(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
 	defer cancel()

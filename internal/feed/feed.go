@@ -60,7 +60,7 @@ type Options struct {
 	pauseMost time.Duration // 0 means pauseMost
 }
 
-// Feed sends events and usage. It is a sink of events. Create one with [Open].
+// Feed sends events and usage. A Feed is a sink of events. Create one with [Open].
 type Feed struct {
 	options Options
 	target  atomic.Pointer[Target]

@@ -182,7 +182,7 @@ func (v *Conn) Probe() {
 	v.patience.Reset(probeTime)
 }
 
-// Close implements [net.Conn]. It may be called more than once.
+// Close implements [net.Conn]. Close may be called more than once.
 func (v *Conn) Close() error {
 	v.limit.mu.Lock()
 	v.limit.leave(v)
@@ -211,7 +211,7 @@ type connAddr struct {
 }
 
 // originOf returns the network of an address: an IPv4 address itself, or the first 64 bits of an
-// IPv6 address, since every IPv6 client has at least a /64. It is the zero value for other
+// IPv6 address, since every IPv6 client has at least a /64. The result is the zero value for other
 // addresses.
 func originOf(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)

@@ -176,7 +176,7 @@ func (t *pathTrie) link(at, next int32, s *segment) {
 	}
 }
 
-// number returns the number of a literal. It assigns one if the literal has none.
+// number returns the number of a literal. The method assigns one if the literal has none.
 func (t *pathTrie) number(text string) int32 {
 	if t.literals == nil {
 		t.literals = make(map[string]int32)

@@ -23,8 +23,8 @@ import (
 const (
 	connectionsMax = 10
 	connectTime    = 5 * time.Second
-	// statementTime is the time after which a hanging statement is ended. It is longer than the
-	// time limit of an answer of the API.
+	// statementTime is the time after which a hanging statement is ended. statementTime is longer
+	// than the time limit of an answer of the API.
 	statementTime = 30 * time.Second
 	// idleTime is the time after which an idle transaction is ended, because other processes wait
 	// for its lock.
@@ -61,7 +61,7 @@ func Config(url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// Open returns the connections to a database. It does not connect yet.
+// Open returns the connections to a database. Open does not connect yet.
 func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := Config(url)
 	if err != nil {

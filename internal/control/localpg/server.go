@@ -49,8 +49,8 @@ type Server struct {
 	done     chan struct{} // closed when the process has ended
 }
 
-// Start starts the server of a folder. It makes the folder, the data and the database first if they
-// are missing. The caller must call Stop.
+// Start starts the server of a folder. Start makes the folder, the data and the database first if
+// they are missing. The caller must call Stop.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	folder, err := filepath.Abs(o.Folder)
 	if err != nil {

@@ -185,7 +185,7 @@ func (m *Metrics) Rules(policy string, rs *core.Ruleset) *Rules {
 	return &Rules{total: m.Requests, policy: policy, rules: rs, of: make([][core.OutcomeCount]lazy, rs.Len()+1)}
 }
 
-// Count counts the outcomes of one request for the ruleset's rules and for the policy itself. It
+// Count counts the outcomes of one request for the ruleset's rules and for the policy itself. Count
 // skips the penalty of a client that has none.
 func (c *Rules) Count(outcomes []core.RuleOutcome) {
 	for i := range outcomes {

@@ -38,8 +38,8 @@ type Queues struct {
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// The type queue holds the tickets that wait for one counter. It is a heap, because a ticket that
-// moves from another queue is placed by its arrival, and queues can be long.
+// The type queue holds the tickets that wait for one counter. A queue is a heap, because a ticket
+// that moves from another queue is placed by its arrival, and queues can be long.
 type queue struct {
 	key     string
 	tickets []*Ticket
@@ -74,7 +74,7 @@ func New(o Options) *Queues {
 // Waiting returns the number of tickets in all queues.
 func (l *Queues) Waiting() int { return int(l.waiting.Load()) }
 
-// Busy reports whether a ticket waits for the counter. It does not allocate.
+// Busy reports whether a ticket waits for the counter. Busy does not allocate.
 func (l *Queues) Busy(key []byte) bool {
 	if l.waiting.Load() == 0 {
 		return false
@@ -85,7 +85,7 @@ func (l *Queues) Busy(key []byte) bool {
 	return busy
 }
 
-// Join adds a ticket to the end of a queue. It returns nil if the queue is full, or if too many
+// Join adds a ticket to the end of a queue. Join returns nil if the queue is full, or if too many
 // tickets wait in total. The caller must call Leave.
 func (l *Queues) Join(p Place) *Ticket {
 	l.mu.Lock()

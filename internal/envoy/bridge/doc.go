@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridge is the server between filters in Envoy and the store. It verifies credentials,
-// decides by the policy, and calls the store.
+// Package bridge is the server between filters in Envoy and the store. The package verifies
+// credentials, decides by the policy, and calls the store.
 //
 // # Promise
 //

@@ -30,7 +30,7 @@ func ReadsOf(inputs core.Inputs) Reads {
 	return r
 }
 
-// Request holds the parts of one request that the policy reads. It is filled once, from the
+// Request holds the parts of one request that the policy reads. A Request is filled once, from the
 // headers. The zero Request is ready, and so is one after [Request.Release].
 type Request struct {
 	View        wire.View // of Ask

@@ -23,8 +23,8 @@ const (
 	glances   = 16 // maximum number of counters examined to find room for a new one
 )
 
-// The type heldCounter represents one counter that can hold units. It is guarded by the lock of its
-// shard.
+// The type heldCounter represents one counter that can hold units. A heldCounter is guarded by the
+// lock of its shard.
 type heldCounter struct {
 	id      identity
 	key     []byte

@@ -16,9 +16,9 @@ const (
 	DenialsMaxDefault = 1 << 16
 	// DenialsMaxBound is the greatest number that can be configured: 2.5 GB.
 	DenialsMaxBound = 1 << 24
-	// DenialMax is the longest time that a denial is remembered, whatever its own wait. It bounds
-	// the time until a change by another node (a reset, a lifted penalty, a refund) takes effect
-	// in this process.
+	// DenialMax is the longest time that a denial is remembered, whatever its own wait. DenialMax
+	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes
+	// effect in this process.
 	DenialMax = counter.Second
 	// A remembered denial that lasts longer than DenialMax is renewed by one call, lookAhead before
 	// it ends. Otherwise all requests between its end and the next answer would call the store, a
@@ -131,8 +131,8 @@ func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *co
 	return known
 }
 
-// The method lock locks the set of an identity. It returns the set and its lock, which the caller
-// unlocks.
+// The method lock locks the set of an identity. The method returns the set and its lock, which the
+// caller unlocks.
 func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	index := id[0] & d.mask
 	mu := &d.locks[index%locks].Mutex

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leasestore decides requests in this process without calling the shared store. It sits
-// between a front and that store. It admits requests from units that it has leased in advance, and
-// it denies requests that the store would only deny again.
+// Package leasestore decides requests in this process without calling the shared store. The package
+// sits between a front and that store. The package admits requests from units that it has leased in
+// advance, and it denies requests that the store would only deny again.
 //
 // A lease is a number of units that the store has charged in advance. Units that are leased and not
 // yet used are held by this process.

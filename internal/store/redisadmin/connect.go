@@ -22,8 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// answerTimeout is how long a server may take to answer. It is generous, because a person is
-// waiting, possibly far from the server.
+// answerTimeout is how long a server may take to answer. answerTimeout is generous, because a
+// person is waiting, possibly far from the server.
 const answerTimeout = 5 * time.Second
 
 // Mode is the topology of the servers.
@@ -50,8 +50,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Deployment is a snapshot of the servers behind an address. It must not be used by several
-// goroutines at once.
+// Deployment is a snapshot of the servers behind an address. A Deployment must not be used by
+// several goroutines at once.
 type Deployment struct {
 	Mode      Mode
 	Name      string  // behind sentinels: the master's name

@@ -19,9 +19,9 @@ const (
 	// askEvery is the interval while there are no problems. Changes are detected earlier by MOVED,
 	// by a server that fails, or by a call for which no server is known.
 	askEvery = 10 * time.Second
-	// askEveryMin and askEveryMax bound the interval while something is wrong. It is random, so
-	// that nodes do not query at the same time. The minimum also bounds the cost of many MOVED
-	// replies.
+	// askEveryMin and askEveryMax bound the interval while something is wrong. The interval is
+	// random, so that nodes do not query at the same time. The minimum also bounds the cost of many
+	// MOVED replies.
 	askEveryMin = 50 * time.Millisecond
 	askEveryMax = 150 * time.Millisecond
 )
