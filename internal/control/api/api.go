@@ -41,6 +41,9 @@ type Options struct {
 	Ready func(context.Context) Readiness
 	// Encode returns the reason why a publication of a policy cannot be published, or nil.
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	// ByClient returns an error that names the nodes that enforce a policy and cannot do so for a
+	// share of the clients.
+	ByClient func(ctx context.Context, policy string) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool
 	// People verifies the tokens of people; nil if there is no issuer for them.
@@ -55,6 +58,7 @@ type API struct {
 	logger   *slog.Logger
 	ready    func(context.Context) Readiness
 	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	byClient func(ctx context.Context, policy string) error
 	notifies bool
 	people   People
 	huma     huma.API
@@ -66,7 +70,7 @@ type API struct {
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
+	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, byClient: o.ByClient, notifies: o.Notifies,
 		people: o.People, time: requestTime, mux: http.NewServeMux()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
