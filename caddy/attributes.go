@@ -49,8 +49,8 @@ func (a *attributes) reset(r *http.Request) {
 }
 
 // servesTarget reports whether Caddy will serve the path and host of the request's target as they
-// appear here. A target that the server could not parse as a path is opaque. Its path is empty
-// here, but proxies forward it unchanged.
+// appear here. A target that the server could not parse as a path is opaque. The target's path is
+// empty here, but proxies forward it unchanged.
 func (a *attributes) servesTarget() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// PolicyWords are the policy settings that may be written directly in the app and in handlers. They
-// have the same meaning as in a policy file.
+// PolicyWords are the policy settings that may be written directly in the app and in handlers.
+// These settings have the same meaning as in a policy file.
 //
 // The settings of a block apply to its own rules and to its policy file. Some of the app's settings
 // also apply to every handler: `identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`,
@@ -137,7 +137,8 @@ func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Tier == nil {
 		d.Tier = from.Tier
 	}
-	// Skip inherited settings that have no effect on this policy. They would be errors in a policy.
+	// Skip inherited settings that have no effect on this policy. Such settings would be errors in
+	// a policy.
 	if d.Exempt == nil {
 		d.Exempt = knownLists(from.Exempt, d)
 	}

@@ -47,8 +47,8 @@ type Store struct {
 	BytesMax int `json:"bytes_max,omitempty"`
 
 	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or
-	// `unix:///path/to/socket?db=0`. Required unless addrs is set. Its user, password and TLS apply
-	// to every server of a cluster and to the master that sentinels name. TLS applies to the
+	// `unix:///path/to/socket?db=0`. Required unless addrs is set. The URL's user, password and TLS
+	// apply to every server of a cluster and to the master that sentinels name. TLS applies to the
 	// sentinels as well.
 	URL string `json:"url,omitempty"`
 

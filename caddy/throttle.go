@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
-// throttleQueues hold the waiting requests. They belong to the process, so that after a reload no
-// new request overtakes a waiting one.
+// throttleQueues hold the waiting requests. The queues belong to the process, so that after a
+// reload no new request overtakes a waiting one.
 var throttleQueues = throttle.New(throttle.Options{})
 
 // statusClientGone is the status that Caddy logs for a request whose client disconnected before the

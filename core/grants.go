@@ -35,7 +35,8 @@ type grantRaiser struct{}
 type ownGrant struct {
 	tail string // the suffix of the limit's keys; "" for the longest window
 	// raised holds the limits that this grant, together with other grants, raised most recently.
-	// They refer to the rule only by name, so that a client does not keep an old policy in memory.
+	// Grants refer to the rule only by name, so that a client does not keep an old policy in
+	// memory.
 	raised atomic.Pointer[[]ruleLimit]
 }
 

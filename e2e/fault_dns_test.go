@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// Addresses of the servers to which the name can resolve. They share a port.
+// Addresses of the servers to which the name can resolve. The servers share a port.
 var namedHosts = [...]string{"127.0.0.2", "127.0.0.3"}
 
 // newNamedGroup starts a Redis that the nodes address by name.

@@ -167,8 +167,8 @@ func (f *nodeGroup) awaitLate() {
 	}
 }
 
-// program returns a program that a node runs, and its environment. Both are empty for the real
-// machine.
+// program returns a program that a node runs, and its environment. Both results are empty for the
+// real machine.
 func (f *nodeGroup) program(node int, build func() (string, error)) (path string, env []string) {
 	f.t.Helper()
 	if f.machines == nil {

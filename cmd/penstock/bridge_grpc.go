@@ -210,8 +210,8 @@ func (a pendingStream) RecvMsg(m any) error {
 	return err
 }
 
-// The function hasToken reports whether the header contains the token. Its time depends only on the
-// token's length.
+// The function hasToken reports whether the header contains the token. The function's time depends
+// only on the token's length.
 func hasToken(header metadata.MD, token string) bool {
 	shown := header.Get("authorization")
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1

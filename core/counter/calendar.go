@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// CalendarUnit is a calendar unit that a limit can count in. Its windows begin when the date
+// CalendarUnit is a calendar unit that a limit can count in. The unit's windows begin when the date
 // changes in a time zone, and last as long as the calendar period does. The zero CalendarUnit means
 // none.
 type CalendarUnit uint8

@@ -23,7 +23,7 @@ const (
 	// OpLook charges nothing and reports whether Cost would pass. With a Cost of 0 it reports
 	// whether 1 would pass.
 	OpLook
-	// OpRefund refunds Cost units of the charge that Receipt names. They are credited to the
+	// OpRefund refunds Cost units of the charge that Receipt names. The units are credited to the
 	// window of that charge, or dropped. A refund never takes a counter below zero. The caller
 	// sends each refund once, keeps their sum within the charge, and sends none if the outcome of
 	// the charge is unknown.
@@ -92,7 +92,7 @@ type Check struct {
 	// With OpRefund, Age is that of the lease whose units are refunded. A sliding log leases
 	// nothing, because it would stop counting a leased unit too early.
 	Age Micros
-	// Bounds are the boundaries of a calendar window. They are nil for any other limit.
+	// Bounds are the boundaries of a calendar window. The boundaries are nil for any other limit.
 	Bounds *Bounds
 
 	// Penalty makes this a check of a client's penalty instead of a counter. Limit is then nil, Op
@@ -120,7 +120,7 @@ const ViolationsMax = 1000
 // [ErrStale].
 type Bounds [4]Micros
 
-// Result is a store's answer to one [Check]. Its spans of time start at At.
+// Result is a store's answer to one [Check]. The spans of a Result start at At.
 type Result struct {
 	At        Micros // the store's clock at the decision
 	Granted   int64  // units charged, refunded or recorded; 0 if the call was denied

@@ -10,7 +10,7 @@ package counter
 //	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
 //
 // Leased is the end of the last lease, 0 if no units are leased. Dips are used only by a token
-// bucket with refundable charges. They are sorted from oldest to newest, and unused entries at the
+// bucket with refundable charges. Dips are sorted from oldest to newest, and unused entries at the
 // end are zero.
 type State struct {
 	At     Micros
@@ -43,8 +43,8 @@ type Slot struct {
 	// Violations are the violations remembered for a penalty, oldest first. For a penalty, State.At
 	// is the instant at which it ends, 0 for none, and the rest of State is unused.
 	Violations []Violation
-	// Shared reports whether several clients share the counter. Its denials are not violations,
-	// because no single client caused them.
+	// Shared reports whether several clients share the counter. The counter's denials are not
+	// violations, because no single client caused them.
 	Shared bool
 	Write  bool // output: the counter changed and must be stored; after OpReset it must be deleted
 

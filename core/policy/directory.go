@@ -22,8 +22,8 @@ type Directory interface {
 	FindAddr(addr netip.Addr, now counter.Micros) *ClientRecord
 }
 
-// KeyDirectory knows API keys. The [Directory] of a plan may implement it. Its methods answer
-// without waiting, as those of Directory do.
+// KeyDirectory knows API keys. The [Directory] of a plan may implement it. A KeyDirectory's methods
+// answer without waiting, as those of Directory do.
 type KeyDirectory interface {
 	// FindKey returns the owner of the API key with the given SHA-256, and the key's state at an
 	// instant, as [Verifier] does. The result ok is false if the directory does not know yet

@@ -22,8 +22,8 @@ type Identity struct {
 	Tier   string
 	Tenant string
 
-	// Overrides are the client's own limits, which replace those of rules and tiers. They are nil
-	// if the client has none.
+	// Overrides are the client's own limits, which replace those of rules and tiers. Overrides are
+	// nil if the client has none.
 	Overrides *Overrides
 }
 
@@ -42,17 +42,17 @@ func IdentityOf(kind, id string) Identity {
 }
 
 // Verifier validates credentials, which are tokens or API keys. internal/credential has the
-// implementations. Verifiers are safe for concurrent use and do not wait for I/O. They have their
-// own clock and bounded memory.
+// implementations. Verifiers are safe for concurrent use and do not wait for I/O. Verifiers have
+// their own clock and bounded memory.
 type Verifier interface {
 	// Verify returns the identity that the credential proves, and CredentialValid. Otherwise it
 	// returns nil and the reason. CredentialAbsent means that this verifier does not handle this
 	// kind of credential.
 	//
 	// The credential has 1 to 8,192 bytes and belongs to the caller, so the verifier copies what it
-	// keeps. The identity is shared and must not be changed. Its Kind and ID are as [IdentityOf]
-	// returns them: "user" and User for a token, "api_key" and APIKey for a key. A cached result
-	// requires no allocation.
+	// keeps. The identity is shared and must not be changed. The identity's Kind and ID are as
+	// [IdentityOf] returns them: "user" and User for a token, "api_key" and APIKey for a key. A
+	// cached result requires no allocation.
 	Verify(credential string) (*Identity, CredentialState)
 }
 

@@ -83,8 +83,8 @@ func setField(headers [][2]string, name, value string) [][2]string {
 	return append(headers, [2]string{name, value})
 }
 
-// Merge returns the fields about limits to set in a response, nil if there are none. They combine
-// the front's own fields with those that the headers of the response have.
+// Merge returns the fields about limits to set in a response, nil if there are none. The fields
+// combine the front's own fields with those that the headers of the response have.
 //
 //go:noinline
 func Merge(own *Fields, remaining int64, headers [][2]string) (fields [][2]string) {

@@ -69,9 +69,9 @@ func (c *Console) open(r *checkedSettings) (*server, error) {
 	return s, nil
 }
 
-// The method serves reports whether the server matches the settings. Its handler reads the tokens
-// anew for each request, and the certificate for each connection. An address with a token is never
-// served without one.
+// The method serves reports whether the server matches the settings. The server's handler reads the
+// tokens anew for each request, and the certificate for each connection. An address with a token is
+// never served without one.
 func (s *server) serves(r *checkedSettings) bool {
 	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
 }

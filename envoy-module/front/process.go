@@ -58,7 +58,7 @@ type Process struct {
 	senders shares[sender] // by their settings
 }
 
-// NewProcess returns a process without filters. Its messages go to the logger.
+// NewProcess returns a process without filters. The process's messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
 		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{}, senders: shares[sender]{},

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// Store configures where counters are kept. Its fields are named as in Caddy's store. A text may
-// contain {env.NAME}, which is replaced by an environment variable of Envoy.
+// Store configures where counters are kept. A Store's fields are named as in Caddy's store. A text
+// may contain {env.NAME}, which is replaced by an environment variable of Envoy.
 type Store struct {
 	Type                 string           `json:"type,omitempty"`
 	CountersMax          int              `json:"counters_max,omitempty"`

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// Host is the filter's interface to Envoy. Its methods do not block.
+// Host is the filter's interface to Envoy. The methods of a Host do not block.
 type Host interface {
 	// Call sends a request to the bridge; answered is called later, once, with status 0 if there
 	// was no answer. An error means that nothing was sent, and answered is not called.

@@ -74,8 +74,8 @@ type JWTOptions struct {
 	Refresh time.Duration
 
 	// MemoryEntries and MemoryBytes bound the remembered tokens. 0 means 65,536 and 64 MiB. Failed
-	// tokens are remembered separately, so that they do not evict valid ones. Their bounds are a
-	// quarter of these.
+	// tokens are remembered separately, so that they do not evict valid ones. The bounds for failed
+	// tokens are a quarter of these.
 	MemoryEntries, MemoryBytes int
 
 	Now       func() time.Time  // nil means time.Now

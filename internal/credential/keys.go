@@ -58,8 +58,8 @@ type KeySource interface {
 	Lookup(hash [32]byte) (*Key, bool)
 }
 
-// KeyDirectory is a KeySource that also finds keys by their owners, for operators. Its methods
-// return the keys in the order of the source. The keys of one name have the same owner.
+// KeyDirectory is a KeySource that also finds keys by their owners, for operators. A KeyDirectory's
+// methods return the keys in the order of the source. The keys of one name have the same owner.
 type KeyDirectory interface {
 	KeySource
 	// Named returns the keys of a name.
@@ -151,7 +151,7 @@ func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
 	return k, nil
 }
 
-// Close stops watching the file. Its last content remains in force.
+// Close stops watching the file. The file's last content remains in force.
 func (k *Keys) Close() error {
 	k.cancel()
 	k.running.Wait()

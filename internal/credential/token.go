@@ -13,7 +13,7 @@ import (
 // bytes, and servers reject headers that are not much longer than TokenBytesMax.
 const TokenBytesMax = 8 << 10
 
-// token is a parsed token. Its claims are read only after its signature is verified.
+// token is a parsed token. The token's claims are read only after its signature is verified.
 type token struct {
 	algorithm *algorithm
 	kid       string

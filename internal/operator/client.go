@@ -30,7 +30,7 @@ type Client struct {
 	stored *knownKey
 }
 
-// Parse parses words. Its error names the problem and the remedy.
+// Parse parses words. The error of Parse names the problem and the remedy.
 func Parse(w Words) (*Client, error) {
 	kind, id, ok := strings.Cut(w.Client, ":")
 	if !ok || kind == "" || id == "" {

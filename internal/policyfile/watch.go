@@ -34,8 +34,8 @@ var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, abse
 
 // Watcher reports changes of a policy file's content. A Watcher detects a write, a rename of
 // another file over it (by editors), and a change of a symbolic link on its path (by Kubernetes,
-// with ..data). Its methods may be called from any goroutine, but not from onChange, where they
-// would deadlock.
+// with ..data). A Watcher's methods may be called from any goroutine, but not from onChange, where
+// they would deadlock.
 type Watcher struct {
 	path     string
 	onChange func(*Document, error)
@@ -99,8 +99,8 @@ func (w *Watcher) deafen() error {
 	return w.notify.Close()
 }
 
-// eventChannels returns the channels of file events and of errors. Both are nil if the file is
-// polled.
+// eventChannels returns the channels of file events and of errors. Both channels are nil if the
+// file is polled.
 func (w *Watcher) eventChannels() (events chan fsnotify.Event, lost chan error) {
 	if w.notify == nil {
 		return nil, nil

@@ -44,8 +44,8 @@ type Options struct {
 	// Redis configures the Redis server or servers. If it is nil, the process counts in its own
 	// memory.
 	Redis *redisstore.Options
-	// CountersMax and BytesMax bound the in-memory store; 0 selects the default of memstore. They
-	// do not apply to Redis or to the fallback.
+	// CountersMax and BytesMax bound the in-memory store; 0 selects the default of memstore. The
+	// bounds do not apply to Redis or to the fallback.
 	CountersMax int
 	BytesMax    int64
 	// ForgetDenials makes every denied request call Redis again. By default, a denial is cached for
@@ -68,7 +68,7 @@ type Store struct {
 	Corrections counter.Store
 	// Memory is the in-memory store. Memory is nil if the counters are in Redis.
 	Memory *memstore.Store
-	// Redis and Leases are the layers of a Redis store. They are nil for an in-memory store.
+	// Redis and Leases are the layers of a Redis store. Both layers are nil for an in-memory store.
 	Redis  *redisstore.Store
 	Leases *leasestore.Store
 	// Loans lets requests wait for units of other regions. Loans is nil for an in-memory store.
@@ -78,7 +78,7 @@ type Store struct {
 	close func() error
 }
 
-// Open builds a store. Its error names the invalid option, and nothing stays open on error.
+// Open builds a store. The error of Open names the invalid option, and nothing stays open on error.
 func Open(o Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(&o)

@@ -56,7 +56,7 @@ type Client struct {
 	Entry *Entry
 	Asker policy.Asker
 	Uses  []Use
-	// text holds the bytes of the identity's strings. It only grows until Reset.
+	// text holds the bytes of the identity's strings. The text only grows until Reset.
 	text []byte
 }
 

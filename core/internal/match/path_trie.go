@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// pathTrie finds the path patterns that match, segment by segment. Its texts are folded. So a
-// pattern that is case-sensitive, or strict about the trailing slash, is only a candidate and must
-// be compared.
+// pathTrie finds the path patterns that match, segment by segment. The trie's texts are folded. So
+// a pattern that is case-sensitive, or strict about the trailing slash, is only a candidate and
+// must be compared.
 //
 // A search keeps a set of nodes and moves all of them by one segment at each step, so ** needs no
 // backtracking. The work is at most the number of segments times the number of active nodes, for

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Bounds of one path pattern. They keep the work of matching linear in the path's length. Real
-// paths do not need longer patterns.
+// Bounds of one path pattern. The bounds keep the work of matching linear in the path's length.
+// Real paths do not need longer patterns.
 const (
 	PatternBytesMax     = 1024
 	PatternSegmentsMax  = 64

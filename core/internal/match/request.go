@@ -18,8 +18,8 @@ import (
 const requestBufferBytesMax = 96 << 10
 
 // Request is a request in normalized form, read once from its attributes. The zero Request is ready
-// to use; calling Read again reuses its buffers. Its strings are valid until the next Read. A
-// Request must not be used concurrently.
+// to use; calling Read again reuses its buffers. A Request's strings are valid until the next Read.
+// A Request must not be used concurrently.
 type Request struct {
 	Attrs  policy.Attributes
 	path   string // normalized, case kept
@@ -153,7 +153,7 @@ func (r *Request) readForwarded() {
 }
 
 // readBeforeDecoding adds the readings of servers that look for separators before they decode the
-// path. They find slashes, and the end of a host, in the path as it was sent.
+// path. Such servers find slashes, and the end of a host, in the path as it was sent.
 func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
 	if strings.IndexByte(sent, '\\') >= 0 {
 		mark := len(r.buffer)

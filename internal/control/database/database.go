@@ -43,7 +43,7 @@ const versionTable = "penstock.schema_versions"
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Config parses the address of a database. Its connections use the schema penstock.
+// Config parses the address of a database. The connections use the schema penstock.
 func Config(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

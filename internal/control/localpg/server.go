@@ -39,7 +39,7 @@ type Options struct {
 	Volatile bool
 }
 
-// Server is a running server. Its methods are for one goroutine, except URL.
+// Server is a running server. A Server's methods are for one goroutine, except URL.
 type Server struct {
 	folder   string
 	programs string

@@ -171,7 +171,7 @@ func (l *lazy) inc(first func() prometheus.Counter) {
 	(*counter).Inc()
 }
 
-// Rules are a ruleset's counters by rule and outcome. They are safe for concurrent use.
+// Rules are a ruleset's counters by rule and outcome. Rules are safe for concurrent use.
 type Rules struct {
 	total  *prometheus.CounterVec
 	policy string
@@ -205,8 +205,8 @@ func (c *Rules) inc(rule int, outcome core.Outcome) {
 	})
 }
 
-// Credentials are a policy's counters of credentials, by way to identify and by state. They are
-// safe for concurrent use.
+// Credentials are a policy's counters of credentials, by way to identify and by state. Credentials
+// are safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string
@@ -216,8 +216,8 @@ type Credentials struct {
 	of [][unchecked + 1]lazy
 }
 
-// unchecked is the column for credentials that were not checked for lack of time. They are handled
-// as invalid, but the metric has a separate state for them.
+// unchecked is the column for credentials that were not checked for lack of time. Such credentials
+// are handled as invalid, but the metric has a separate state for them.
 const (
 	unchecked     = policy.CredentialStateCount
 	uncheckedName = "unchecked"

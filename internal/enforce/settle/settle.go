@@ -73,8 +73,8 @@ type Conditional interface {
 	Condition() []counter.Check
 }
 
-// Queue sends jobs to a store. Its workers start with the first job. A Queue is safe for concurrent
-// use.
+// Queue sends jobs to a store. A Queue's workers start with the first job. A Queue is safe for
+// concurrent use.
 type Queue struct {
 	// Panic is called with the reason of a panic, while it is being handled, from any goroutine.
 	// Set it before the first job; it may be nil.

@@ -37,7 +37,7 @@ import (
 // of the policy that it would replace.
 const Suffix = ".shadow"
 
-// These are the bounds of trials. They run in the background and never delay traffic. A trial
+// These are the bounds of trials. Trials run in the background and never delay traffic. A trial
 // beyond them is dropped and counted as untried.
 const (
 	workers  = 2

@@ -27,7 +27,7 @@ type Options struct {
 	WaitersMax int // the bound for all queues together; 0 means 131,072
 }
 
-// Queues are the throttle queues of one node. They are safe for concurrent use.
+// Queues are the throttle queues of one node. Queues are safe for concurrent use.
 type Queues struct {
 	options Options
 	waiting atomic.Int64 // the number of queued tickets, so that Busy takes no lock while there are none
@@ -45,7 +45,8 @@ type queue struct {
 	tickets []*Ticket
 }
 
-// Ticket is a waiting request, in one queue at a time. Its methods are safe for concurrent use.
+// Ticket is a waiting request, in one queue at a time. A Ticket's methods are safe for concurrent
+// use.
 type Ticket struct {
 	queues *Queues
 	turn   chan struct{}
@@ -132,8 +133,8 @@ func (t *Ticket) Behind(places []Place) int {
 	return -1
 }
 
-// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets. Its turn is
-// then signaled again. If that queue is full, Move returns false and does nothing.
+// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets. The
+// ticket's turn is then signaled again. If that queue is full, Move returns false and does nothing.
 func (t *Ticket) Move(p Place) bool {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()

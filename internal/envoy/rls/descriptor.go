@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// These are the attributes of a descriptor in addition to its entries. They hide entries with the
-// same key.
+// These are the attributes of a descriptor in addition to its entries. The attributes hide entries
+// with the same key.
 const (
 	AttrDomain     = "envoy.domain"     // the request's domain
 	AttrDescriptor = "envoy.descriptor" // the keys of the entries, in order; see Keys

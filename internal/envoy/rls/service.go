@@ -107,8 +107,8 @@ type Service struct {
 	overrides overrides
 }
 
-// New returns a service. Its health is serving until SetServing changes it. Ruleset and Store are
-// required.
+// New returns a service. The service's health is serving until SetServing changes it. Ruleset and
+// Store are required.
 func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = func() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }

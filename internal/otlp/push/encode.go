@@ -82,7 +82,8 @@ func (t times) number(m *dto.Metric) []byte {
 	return point
 }
 
-// histogram returns a HistogramDataPoint. Its buckets exclude those below, unlike Prometheus'.
+// histogram returns a HistogramDataPoint. The histogram's buckets exclude those below, unlike
+// Prometheus'.
 func (t times) histogram(m *dto.Metric) []byte {
 	h := m.GetHistogram()
 	point := appendFixed(t.head(m, histogramAttributes), histogramCount, h.GetSampleCount())

@@ -39,7 +39,8 @@ func (r *Report) Add(p policy.Problem) {
 	r.Problems = append(r.Problems, p)
 }
 
-// Full reports whether further problems are only counted. Their remedies are then not needed.
+// Full reports whether further problems are only counted. The remedies of these problems are then
+// not needed.
 func (r *Report) Full() bool { return len(r.Problems) == ProblemsMax }
 
 // At reports a problem with a node.

@@ -11,9 +11,9 @@ import (
 // cacheMax is the number of counters or penalties that a cache remembers.
 const cacheMax = 1 << 16
 
-// cache remembers a value for each identity until an instant. Its size is fixed. A full set evicts
-// the value that expires first; an evicted value costs one call to the store. A cache is safe for
-// concurrent use.
+// cache remembers a value for each identity until an instant. The cache's size is fixed. A full set
+// evicts the value that expires first; an evicted value costs one call to the store. A cache is
+// safe for concurrent use.
 type cache[V any] struct {
 	mask  uint64
 	sets  [][setWays]slot[V]

@@ -327,7 +327,7 @@ type Stats struct {
 	InHand   int64  // units held
 }
 
-// Stats returns the store's statistics. They are not a snapshot of one instant.
+// Stats returns the store's statistics. The statistics are not a snapshot of one instant.
 func (s *Store) Stats() Stats {
 	stats := Stats{Calls: s.counts.calls.Load(), Leased: s.counts.leased.Load(), Denials: s.counts.denials.Load(),
 		Returned: s.counts.returned.Load()}

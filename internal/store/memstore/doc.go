@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memstore keeps counters in the memory of this process. Its [Store] is a [counter.Store].
+// Package memstore keeps counters in the memory of this process. The package's [Store] is a
+// [counter.Store].
 //
 // # Promise
 //

@@ -16,7 +16,7 @@ import (
 
 // Bounds of a store.
 const (
-	// CountersMaxDefault is the default maximum number of counters. They take about 100 MB.
+	// CountersMaxDefault is the default maximum number of counters. The counters take about 100 MB.
 	CountersMaxDefault = 1 << 20
 	// CountersMaxBound is the greatest number of counters that can be configured. Even if every
 	// record fills a page, 32-bit record numbers suffice.
@@ -175,8 +175,8 @@ func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	return c.runLarge()
 }
 
-// runLarge runs a call of many checks. Its large stack frame must be cleared, which costs too much
-// for a call of one check.
+// runLarge runs a call of many checks. The function's large stack frame must be cleared, which
+// costs too much for a call of one check.
 func (c *call) runLarge() error {
 	var places [counter.ChecksMax]place
 	var slots [counter.ChecksMax]counter.Slot
