@@ -86,8 +86,8 @@ type Decision struct {
 	RetryAfter counter.Micros
 	// Delay, if not 0, is how long the request may wait before the same checks should be tried
 	// again. Delay is set if only throttle rules deny. After the delay, the front sends the checks
-	// to the store again and calls Decide. If it cannot wait, it calls Plan.Abandon and denies the
-	// request. 0 means that the denial is final.
+	// to the store again and calls Decide. If the request cannot wait, the front calls Plan.Abandon
+	// and denies the request. 0 means that the denial is final.
 	Delay counter.Micros
 	// Credential is the state of the credential because of which the request is denied.
 	Credential policy.CredentialState

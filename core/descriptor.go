@@ -15,7 +15,7 @@ import (
 type Descriptor struct {
 	Ruleset    *Ruleset
 	Attributes policy.Attributes
-	// Hits multiplies the cost of each rule. If it is 0, nothing is charged, but the request is
+	// Hits multiplies the cost of each rule. If Hits is 0, nothing is charged, but the request is
 	// denied if no unit is left.
 	Hits int64
 	// Negative means that the hits are refunded instead of charged, and that nothing is denied: see

@@ -49,8 +49,8 @@ type ClientRecord struct {
 }
 
 // ParseKind returns a kind of client in the form used in keys: "user", "api_key", "ip", or the name
-// of a header, a cookie or an attribute, such as "header.x-user". Each can end with [HashSuffix].
-// For any other text it returns false.
+// of a header, a cookie or an attribute, such as "header.x-user". Each kind can end with
+// [HashSuffix]. For any other text it returns false.
 func ParseKind(text string) (kind string, ok bool) {
 	switch strings.TrimSuffix(text, HashSuffix) {
 	case "user", "api_key", "ip":

@@ -45,9 +45,9 @@ func IdentityOf(kind, id string) Identity {
 // implementations. Verifiers are safe for concurrent use and do not wait for I/O. Verifiers have
 // their own clock and bounded memory.
 type Verifier interface {
-	// Verify returns the identity that the credential proves, and CredentialValid. Otherwise it
-	// returns nil and the reason. CredentialAbsent means that this verifier does not handle this
-	// kind of credential.
+	// Verify returns the identity that the credential proves, and CredentialValid. For any other
+	// credential, Verify returns nil and the reason. CredentialAbsent means that this verifier does
+	// not handle this kind of credential.
 	//
 	// The credential has 1 to 8,192 bytes and belongs to the caller, so the verifier copies what it
 	// keeps. The identity is shared and must not be changed. The identity's Kind and ID are as
@@ -62,9 +62,9 @@ type Verifier interface {
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor does what Verify does, on behalf of a client. If the verifier has no time left for
-	// a credential, it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that
-	// the directory has not read, it returns CredentialInvalid and adds it to asker.Unread. The
-	// asker belongs to the caller.
+	// a credential, it returns CredentialInvalid and sets asker.Unchecked. If VerifyFor needs a key
+	// that the directory has not read, it returns CredentialInvalid and adds it to asker.Unread.
+	// The asker belongs to the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 

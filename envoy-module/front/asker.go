@@ -33,8 +33,8 @@ const (
 	// for units of others or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
-	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,
-	// because the store has answered other requests in the meantime.
+	// queueTime is how long a request may be in the queue. After that time, the request is denied
+	// as in an overload, because the store has answered other requests in the meantime.
 	queueTime = time.Second
 	// startTime is how long the first requests wait for the first connection to the store.
 	startTime = 800 * time.Millisecond
@@ -72,7 +72,7 @@ type asker struct {
 }
 
 // waitList is the list of the requests that wait, in the order of their arrival. The requests at
-// its front are taken: a goroutine asks about them. The others are in the queue.
+// its front are taken: a goroutine asks about them. The other requests are in the queue.
 type waitList struct {
 	first, last *Stream
 	queue       *Stream // the first that is not taken

@@ -90,7 +90,8 @@ func networkName(p netip.Prefix) string {
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
 // readNetworks reads the records of all networks. readNetworks reports whether the source answered.
-// If it did not, or if nothing of its answer can be read, the previous ones stay in force.
+// If the source did not answer, or if nothing of its answer can be read, the previous ones stay in
+// force.
 func (d *Directory) readNetworks(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
 	defer cancel()

@@ -125,7 +125,8 @@ func dimensionsOf(r *policyfile.Rule) []string {
 }
 
 // The method canCharge reports whether a request of the client can be charged to a counter of the
-// rule. It cannot if a dimension of the rule needs a property that the client does not have.
+// rule. A request cannot be charged if a dimension of the rule needs a property that the client
+// does not have.
 func (p *Policy) canCharge(index int, who *policy.Identity, hasAddress bool) bool {
 	identified := p.identifies(who.Kind)
 	for _, dimension := range dimensionsOf(&p.Document.Rules[index]) {

@@ -123,7 +123,7 @@ type pathTraits struct {
 // longer one would delay the other requests of an Envoy worker.
 const (
 	// PathPiecesMax is the greatest number of segments in all readings of a path together,
-	// including empty ones. Each of them is looked up in the rules' patterns.
+	// including empty ones. Each segment is looked up in the rules' patterns.
 	PathPiecesMax = 128
 	// readingBytesMax is the greatest total length of all readings of a path that has more than
 	// one.

@@ -47,9 +47,9 @@ const RequestsMaxDefault = 1 << 12
 
 // Options configures [New].
 type Options struct {
-	// Ruleset returns the policy in force and whether its rules cover the domain. If they do not,
-	// only descriptors with their own limits are limited, in the policy's namespace. Ruleset is
-	// called concurrently, for every request.
+	// Ruleset returns the policy in force and whether its rules cover the domain. If the rules do
+	// not cover the domain, only descriptors with their own limits are limited, in the policy's
+	// namespace. Ruleset is called concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
 	// policy has none. A nil Directory means that no policy has one.
@@ -63,8 +63,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
-	// RequestsMax is the greatest number of requests that are answered concurrently. If it is 0,
-	// RequestsMaxDefault applies.
+	// RequestsMax is the greatest number of requests that are answered concurrently. If RequestsMax
+	// is 0, RequestsMaxDefault applies.
 	RequestsMax int
 	// Tracer makes the spans of checks. Nil makes none.
 	Tracer *enforce.Tracer
