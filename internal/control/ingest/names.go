@@ -20,8 +20,8 @@ import (
 // usage of further ones is in the row with an empty client. Minute bounds new clients, and Day
 // bounds both new clients and, apart from them, those with usage of the day before.
 //
-// Half of the places of a day are there when it begins, and the others come evenly until it ends. So
-// a flood of made-up names does not take the places of the rest of the day.
+// Half of the places of a day are there when it begins, and the others come evenly until it ends.
+// So a flood of made-up names does not take the places of the rest of the day.
 type NamesMax struct{ Minute, Day int }
 
 // The method dayPlaces returns how many places of the day there are at an instant.
