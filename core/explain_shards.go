@@ -37,7 +37,7 @@ func (p *Plan) Looks() (looks []counter.Check) {
 	return looks
 }
 
-// Looked takes the answers to the checks of Looks instead of answers to Checks. After it, call
+// Looked takes the answers to the checks of Looks instead of answers to Checks. After Looked, call
 // Decide; Explain then covers all shards. A rule with shards then decides by the shard that admits
 // the request soonest, and its Checks and Results are those of that shard.
 func (p *Plan) Looked(results []counter.Result) {

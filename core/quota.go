@@ -5,10 +5,10 @@ package core
 import "github.com/penstock/penstock/core/policy"
 
 // If several descriptors of a request have limits with quota, the request is admitted if one of
-// them has room; the others then charge nothing and deny nothing. If none has room, the request is
-// denied, and the charges of its other limits are refunded (see [Plan.Reports]). If only one
-// descriptor has a limit with quota, that limit denies like any other: either all limits are
-// charged or none.
+// them has room; the others then charge nothing and deny nothing. If no limit with quota has room,
+// the request is denied, and the charges of its other limits are refunded (see [Plan.Reports]). If
+// only one descriptor has a limit with quota, that limit denies like any other: either all limits
+// are charged or none.
 
 // shadowQuotas makes limits with quota shadow checks if several descriptors have one.
 func (p *Plan) shadowQuotas(ds []Descriptor) {
@@ -80,8 +80,8 @@ func (p *Plan) quotasExhausted(ds []Descriptor) bool {
 	return offers > 0
 }
 
-// isRefunded reports whether the charge of a check is refunded when the request is denied. It is
-// not refunded if one of the descriptors reports past hits for that counter.
+// isRefunded reports whether the charge of a check is refunded when the request is denied. The
+// charge is not refunded if one of the descriptors reports past hits for that counter.
 func (p *Plan) isRefunded(check int32, ds []Descriptor) bool {
 	if p.results[check].Granted == 0 {
 		return false

@@ -19,7 +19,7 @@ import (
 // build leaves them in bin/.
 const builtVariable = "PENSTOCK_BIN"
 
-// The variable built is the folder of the programs that this run builds. It is temporary.
+// The variable built is the folder of the programs that this run builds. The folder is temporary.
 var built string
 
 // parallelDefault is the number of tests that run at a time unless -parallel is given. Most tests
@@ -78,7 +78,7 @@ func setParallel() error {
 	return flag.Set("test.parallel", strconv.Itoa(max(parallelDefault, runtime.GOMAXPROCS(0))))
 }
 
-// The programs under test. Each is built at most once in a run, when a test first needs it.
+// The programs under test. Each program is built at most once in a run, when a test first needs it.
 var (
 	buildCaddy    = sync.OnceValues(func() (string, error) { return program("caddy", buildNative("caddy", "../cmd/caddy")) })
 	buildPenstock = sync.OnceValues(func() (string, error) {

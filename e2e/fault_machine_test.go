@@ -106,7 +106,7 @@ func testResolver() string {
 `},
 }
 
-// A patched program runs on a machine. It is built when it is first needed. This compiles
+// A patched program runs on a machine. The program is built when it is first needed. This compiles
 // everything again and takes minutes, so only make faults does it.
 var (
 	machineCaddy    = buildOnce("machine-caddy", "-o", "../cmd/caddy")
@@ -133,8 +133,8 @@ func buildOnce(name string, args ...string) func() (string, error) {
 	})
 }
 
-// writeOverlay writes the patched files and the overlay that names them. It fails if a patch does
-// not fit the standard library.
+// writeOverlay writes the patched files and the overlay that names them. writeOverlay fails if a
+// patch does not fit the standard library.
 func writeOverlay(dir string) (path string, err error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

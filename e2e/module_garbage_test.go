@@ -50,8 +50,8 @@ func (e *envoy) collections() (n int) {
 	return n
 }
 
-// The method sendRequests sends requests over each connection, one at a time. It writes them
-// itself, since net/http's client would take most of the time.
+// The method sendRequests sends requests over each connection, one at a time. sendRequests writes
+// them itself, since net/http's client would take most of the time.
 func (s *site) sendRequests(t *testing.T, connections, each int) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -65,7 +65,7 @@ func (s *site) sendRequests(t *testing.T, connections, each int) {
 	group.Wait()
 }
 
-// askOver sends requests over one connection. Each must be admitted by a limit.
+// askOver sends requests over one connection. Each request must be admitted by a limit.
 func (s *site) askOver(n int) error {
 	c, err := net.Dial("tcp", s.address)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Micros is an instant (microseconds since the Unix epoch, by the store's clock) or a span in
 // microseconds. All computations use microseconds, because a Lua number represents them exactly
-// until the year 2255. It cannot represent the current time in nanoseconds exactly.
+// until the year 2255. A Lua number cannot represent the current time in nanoseconds exactly.
 type Micros int64
 
 // Units of time.
@@ -117,9 +117,9 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // The method reduce divides a token into the fewest parts for which a tick refills a whole number
 // of parts. If the numbers are too large, reduce makes the tick coarser. That rounds the window up
 // and the rate down, so a bucket never grants more than count per window. A full bucket loses up to
-// the refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If it
-// would refill more, reduce rounds the rate instead. In both cases the rate is exact to one part in
-// a thousand.
+// the refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If a
+// tick would refill more, the method rounds the rate instead. In both cases the rate is exact to
+// one part in a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
@@ -141,8 +141,9 @@ func (l *Limit) reduce() error {
 const lossMax = 1000
 
 // The method coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the
-// bucket's numbers fit. It also returns the parts of a token and the parts that a tick adds. Counts
-// and bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
+// bucket's numbers fit. The method also returns the parts of a token and the parts that a tick
+// adds. Counts and bursts are bounded, so a tick that divides the window into more than 1,600
+// always fits.
 func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 	for decade := Micros(1); ; decade *= 10 {
 		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {
@@ -182,7 +183,7 @@ func (l *Limit) WindowLabel() string {
 func (l *Limit) Capacity() int64 { return l.burst }
 
 // Arithmetic returns the numbers of a token bucket: parts per token, parts added per tick, and the
-// tick. All are 0 for the other algorithms.
+// tick. The three numbers are 0 for the other algorithms.
 func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, l.refill, l.tick }
 
 // TTL returns how long after a write a store must keep the counter: two windows, one for a sliding
@@ -209,8 +210,8 @@ func gcd(a, b int64) int64 {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// ReceiptAt returns the receipt of a charge at the given instant of the store's clock. It returns 0
-// for a sliding log, where the instant alone does not determine the receipt.
+// ReceiptAt returns the receipt of a charge at the given instant of the store's clock. ReceiptAt
+// returns 0 for a sliding log, where the instant alone does not determine the receipt.
 func (l *Limit) ReceiptAt(at Micros, b *Bounds) Micros {
 	switch {
 	case b != nil:

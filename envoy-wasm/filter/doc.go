@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filter is the logic of the Envoy filter, independent of Envoy. It handles each step of a
-// request, and calls Envoy through a [Host]. It uses the same package core as Caddy, and calls the
-// bridge for everything that needs a store.
+// Package filter is the logic of the Envoy filter, independent of Envoy. The package handles each
+// step of a request, and calls Envoy through a [Host]. The package uses the same package core as
+// Caddy, and calls the bridge for everything that needs a store.
 //
 // # Promise
 //
-// The filter identifies and matches each request. If it holds leased units for all limits of the
-// request, or if one of the limits has just denied a similar request, it decides the request itself
-// with package lease. The limits are never exceeded. Otherwise a request with a limit waits for at
-// most one call. A worker has one call under way, and requests that arrive in the meantime share
-// the next one. Only a few requests for one counter share a call, and a denial of one of them
+// The filter identifies and matches each request. If the filter holds leased units for all limits
+// of the request, or if one of the limits has just denied a similar request, it decides the request
+// itself with package lease. The limits are never exceeded. Otherwise a request with a limit waits
+// for at most one call. A worker has one call under way, and requests that arrive in the meantime
+// share the next one. Only a few requests for one counter share a call, and a denial of one of them
 // applies to the others that wait (see gate).
 //
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The

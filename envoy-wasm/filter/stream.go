@@ -61,7 +61,7 @@ type Stream struct {
 	due       *dueSettlement // the settlement of the response, or nil
 }
 
-// askingData holds the data that a request needs until it is decided. It is reused.
+// askingData holds the data that a request needs until it is decided. An askingData is reused.
 type askingData struct {
 	policy *policy
 	plan   core.Plan
@@ -223,8 +223,8 @@ func (a *askingData) identify(f *Filter) {
 
 // takeVerdict makes the plan again with the bridge's verdicts on the credentials and the records of
 // the clients, and caches them. The argument sent is the time at which the bridge was asked, on the
-// clock of leases. It returns false if the bridge verified credentials other than the request's,
-// because the bridge has then decided for a different client.
+// clock of leases. takeVerdict returns false if the bridge verified credentials other than the
+// request's, because the bridge has then decided for a different client.
 func (a *askingData) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
 	now := f.host.Now()
 	a.attrs.View.At = now
@@ -302,9 +302,9 @@ const (
 
 // askAnother repeats the question of a request whose policy the bridge did not have, or for which
 // the bridge was too busy. The bridge charged nothing, and another bridge behind the same name
-// might have the policy. If none does, the request waits for the next poll, because a client whose
-// burst delays the polls could otherwise get requests through uncounted. The method returns false
-// after againMax attempts, or after those that follow the last poll.
+// might have the policy. If no bridge has the policy, the request waits for the next poll, because
+// a client whose burst delays the polls could otherwise get requests through uncounted. The method
+// returns false after againMax attempts, or after those that follow the last poll.
 //
 //go:noinline
 func (s *Stream) askAnother(why Counter) bool {

@@ -23,7 +23,7 @@ const meterNow = counter.Micros(1_700_000_000) * counter.Second
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
 // The method countSpent sends tokens of the given cost from an address until the meter rejects one.
-// It returns the number of tokens that the meter admitted.
+// countSpent returns the number of tokens that the meter admitted.
 func (m *meter) countSpent(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {
@@ -184,8 +184,8 @@ func TestAMeterAfterTheClockWasSetBack(t *testing.T) {
 }
 
 // TestALateChargeKeepsTheDebt: tokens that are verified at the same time are charged in any order,
-// and read the debt at slightly different instants. None of them clears a debt that is at its
-// maximum. Otherwise an address that keeps all processors busy would be clean again.
+// and read the debt at slightly different instants. No charge clears a debt that is at its maximum.
+// Otherwise an address that keeps all processors busy would be clean again.
 func TestALateChargeKeepsTheDebt(t *testing.T) {
 	const late = 50 * counter.Millisecond
 	m := newMeter(2)

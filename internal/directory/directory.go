@@ -45,9 +45,9 @@ const (
 type Options struct {
 	Source Source
 	// ClientsMax is the number of clients that are remembered, with or without a record. As many
-	// API keys are remembered in addition. If it is 0, the default applies.
+	// API keys are remembered in addition. If ClientsMax is 0, the default applies.
 	ClientsMax int
-	// Timeout bounds one read of the source. If it is 0, the default applies.
+	// Timeout bounds one read of the source. If Timeout is 0, the default applies.
 	Timeout time.Duration
 	// Now returns the time. Nil means time.Now.
 	Now    func() time.Time
@@ -55,7 +55,7 @@ type Options struct {
 }
 
 // Directory implements [policy.Directory] over a source. Create it with [Open] and close it with
-// Close. It is safe for concurrent use.
+// Close. A Directory is safe for concurrent use.
 type Directory struct {
 	source   Source
 	timeout  time.Duration
@@ -96,7 +96,7 @@ var (
 )
 
 // Open returns a directory that is ready to use: it has read the networks, unless the source did
-// not answer within a second. It follows the source in the background.
+// not answer within a second. Open follows the source in the background.
 func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
@@ -228,7 +228,8 @@ type Unknown struct {
 	Overload bool
 }
 
-// FetchAll does what Fetch does, for several requests together. It waits once for all of them.
+// FetchAll does what Fetch does, for several requests together. FetchAll waits once for all of
+// them.
 func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
 		await(ctx, d.enqueueAll(requests))
@@ -246,8 +247,8 @@ func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	}
 }
 
-// Works reports whether the source has answered its last read. If it has, a request whose client is
-// unknown is denied.
+// Works reports whether the source has answered its last read. If the source has answered, a
+// request whose client is unknown is denied.
 func (d *Directory) Works() bool {
 	return !d.pausedNow() && !d.failing.Load() && d.ctx.Err() == nil
 }
@@ -257,8 +258,8 @@ func (d *Directory) Timeout() time.Duration { return d.timeout }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
-// Prepare makes a plan use the directory for the client of its counters. It reads the client's API
-// key first, and then the client. A nil directory changes nothing.
+// Prepare makes a plan use the directory for the client of its counters. Prepare reads the client's
+// API key first, and then the client. A nil directory changes nothing.
 func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq[[]counter.Check]) {
 	if d == nil {
 		return
@@ -278,8 +279,8 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 }
 
 // Resolve reads the clients and keys that a plan needs, and adds its request to the plan again. If
-// they remain unknown although the source works, the plan denies the request. Resolve is called
-// when [core.Plan.Unresolved] is not empty.
+// the clients or keys remain unknown although the source works, the plan denies the request.
+// Resolve is called when [core.Plan.Unresolved] is not empty.
 func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
 	again := func(required bool) {
 		p.Retry()
@@ -338,8 +339,8 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// The method rereadClient reads a client's record again if the client is remembered. It also does
-// so if the client is being read now, because that read may have preceded the change.
+// The method rereadClient reads a client's record again if the client is remembered. rereadClient
+// also does so if the client is being read now, because that read may have preceded the change.
 func (d *Directory) rereadClient(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)
@@ -399,10 +400,10 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// The method isWhole reports whether the source still has its records. It does not if it
-// has lost them, like a Redis that was emptied, or if it never had any. The result ok is false if
-// the source did not answer. If the records were replaced by others, all remembered ones are read
-// again.
+// The method isWhole reports whether the source still has its records. A source does not have them
+// if it has lost them, like a Redis that was emptied, or if it never had any. The result ok is
+// false if the source did not answer. If the records were replaced by others, all remembered ones
+// are read again.
 func (d *Directory) isWhole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {

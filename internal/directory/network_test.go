@@ -21,7 +21,7 @@ import (
 )
 
 // TestNetworksStayReadable tests that the records of networks never become too long to be read. If
-// they did, a process that starts later would block none of them.
+// they became too long, a process that starts later would block none of them.
 func TestNetworksStayReadable(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())
 	reason := strings.Repeat("r", 400)

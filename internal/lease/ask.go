@@ -63,10 +63,10 @@ func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call,
 		own: cost, sent: now, epoch: c.epoch, call: c.call}, true
 }
 
-// Granted processes the store's answer to a call; r is the result of this counter's check. It is
-// called for a denial too, even if another check of the call caused it. The request that made the
-// call is admitted if r.Granted is not 0, as it would be without a lease. The other granted units
-// go to the waiting requests, which [Counter.Serve] decides next, and into the held units.
+// Granted processes the store's answer to a call; r is the result of this counter's check. Granted
+// is called for a denial too, even if another check of the call caused it. The request that made
+// the call is admitted if r.Granted is not 0, as it would be without a lease. The other granted
+// units go to the waiting requests, which [Counter.Serve] decides next, and into the held units.
 func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 	known, current := a.epoch == c.epoch, !c.Overtaken(a)
 	c.asking = c.asking && !current
@@ -123,10 +123,10 @@ func (c *Counter) Failed(now counter.Micros) {
 	c.lastExtra = 0
 }
 
-// The method keep adds leased units to the held ones. If both slots are in use, the new units go to
-// the slot that expires first. If that slot holds unexpired units of the same charge, the new units
-// are added to it and expire with it. Otherwise its units are refunded, and the new units replace
-// them.
+// The method keep adds leased units to the held ones. If both slots of the counter are in use, the
+// new units go to the slot that expires first. If that slot holds unexpired units of the same
+// charge, the new units are added to it and expire with it. Otherwise its units are refunded, and
+// the new units replace them.
 func (c *Counter) keep(now counter.Micros, s slot) {
 	for i := range c.slots {
 		if c.slots[i].units == 0 {
@@ -147,8 +147,8 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 }
 
 // The function latestInstant returns an instant on this node's clock that is certainly at most span
-// after an event at the store. The event happened at or after sent. It assumes that the two clocks
-// drift apart by less than one part in a thousand.
+// after an event at the store. The event happened at or after sent. latestInstant assumes that the
+// two clocks drift apart by less than one part in a thousand.
 func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never
@@ -190,10 +190,10 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 }
 
 // runsDry reports whether the store has fewer units than all nodes want, although enough for this
-// call. This is assumed if the store has recently denied a request of this node, or has few units
-// left. Without the first condition, the denied nodes would leave all new units to the others. For
-// a sliding window the threshold is lower, because units that no node takes before the window ends
-// are lost.
+// call. The method assumes this if the store has recently denied a request of this node, or has few
+// units left. Without the first condition, the denied nodes would leave all new units to the
+// others. For a sliding window the threshold is lower, because units that no node takes before the
+// window ends are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
 		return false

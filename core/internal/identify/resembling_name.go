@@ -5,8 +5,8 @@ package identify
 import "strings"
 
 // Some servers read a parameter or cookie under other names too. A credential under such a name is
-// malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
-// a client that Penstock does not see.
+// malformed. If such a credential counted as absent, on_invalid would not apply to it, and the
+// upstream would see a client that Penstock does not see.
 
 // The function resemblesName reports whether some servers read the text as the name: without what
 // is around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a

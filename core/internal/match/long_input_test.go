@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// slowUnits are the elements of slow paths. Each has a meaning for normalization, for case folding
-// or for patterns.
+// slowUnits are the elements of slow paths. Each element has a meaning for normalization, for case
+// folding or for patterns.
 var slowUnits = []string{"/", `\`, ";", "a", "A", ".", "..", "/a", `\a`, "%61", "%2e", "%5C", "%3B", "%25", "%4", "%", "\u00c9", "\u212a",
 	"\u1e9e", "\xff", "/a/b", "a/../", "/x.", "%2F", "%C3%89"}
 
@@ -117,8 +117,8 @@ func readPlainly(p string) string {
 var usualPath = "/api/v1/" + strings.Repeat("items/0123456789abcdef/", 44)
 
 // BenchmarkSlowestPath searches for the path of each length that takes longest, and measures it
-// beside a usual one. It also reports the least time, which other programs do not disturb, and its
-// ratio to what Go's own packages need to parse, clean and fold the same path.
+// beside a usual one. The benchmark also reports the least time, which other programs do not
+// disturb, and its ratio to what Go's own packages need to parse, clean and fold the same path.
 func BenchmarkSlowestPath(b *testing.B) {
 	m := NewMatcher(slowMatches(b))
 	var r Request

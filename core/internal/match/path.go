@@ -123,7 +123,7 @@ type pathTraits struct {
 // longer one would delay the other requests of an Envoy worker.
 const (
 	// PathPiecesMax is the greatest number of segments in all readings of a path together,
-	// including empty ones. Each of them is looked up in the rules' patterns.
+	// including empty ones. Each segment is looked up in the rules' patterns.
 	PathPiecesMax = 128
 	// readingBytesMax is the greatest total length of all readings of a path that has more than
 	// one.
@@ -199,9 +199,9 @@ func (t *pathTraits) mayBeginWithBackslash(p string) bool {
 		(strings.Contains(p, `/\`) || strings.Contains(p, "/%5C") || strings.Contains(p, "/%5c"))
 }
 
-// appendSegments appends a decoded path without its first slash. It drops empty segments, and it
-// resolves "." and ".." unless the reading keeps them. If semicolon is not empty, it is an escaped
-// spelling of ";", which appendSegments decodes.
+// appendSegments appends a decoded path without its first slash. appendSegments drops empty
+// segments, and it resolves "." and ".." unless the reading keeps them. If semicolon is not empty,
+// it is an escaped spelling of ";", which appendSegments decodes.
 func appendSegments(dst []byte, p string, ways readingSet, semicolon string) []byte {
 	base := len(dst)
 	parameters := ways&(readParameters|readEncodedParameters) != 0

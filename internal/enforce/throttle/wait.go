@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// pollMin is the least time between two store calls of a waiting request. It is needed because the
-// clocks of store and node differ a little, and another node might take the expected unit first.
+// pollMin is the least time between two store calls of a waiting request. pollMin is needed because
+// the clocks of store and node differ a little, and another node might take the expected unit
+// first.
 const pollMin = time.Millisecond
 
 // End is how a wait ended, by its name in metrics.
@@ -32,13 +33,13 @@ const (
 // false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
-	// Replan adds the request to an empty plan. It uses the data about the client at this moment,
-	// so a block that was set after the first plan takes effect.
+	// Replan adds the request to an empty plan. Replan uses the data about the client at this
+	// moment, so a block that was set after the first plan takes effect.
 	Replan(p *core.Plan)
 }
 
-// Wait decides one request under throttle rules, that is, one whose plan has Throttled checks. It
-// can be reused for another request and keeps its buffers.
+// Wait decides one request under throttle rules, that is, one whose plan has Throttled checks. A
+// Wait can be reused for another request and keeps its buffers.
 type Wait struct {
 	queues       *Queues
 	plan         *core.Plan
@@ -66,8 +67,8 @@ func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled)
 	return plan.Checks()
 }
 
-// The method waits reports whether the request has to wait, given the store's first answer. If not,
-// the decision is final.
+// The method waits reports whether the request has to wait, given the store's first answer. If the
+// request does not have to wait, the decision is final.
 func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
 	switch {
 	case !first.Denied():
@@ -128,12 +129,12 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 	return d, answered
 }
 
-// Unanswered handles the failure of the call with the checks of First. If they were lookups, the
-// request has not been counted, because lookups charge nothing, in memory either. A request that
-// on_error would admit then waits behind older ones, and is counted when its turn comes, by the
-// store or by the fallback. This prevents all requests of a queue from being admitted when one call
-// of each is late. Unanswered reports whether the request waits; in that case d is the decision,
-// with a delay. Otherwise d is unchanged.
+// Unanswered handles the failure of the call with the checks of First. If these checks were
+// lookups, the request has not been counted, because lookups charge nothing, in memory either. A
+// request that on_error would admit then waits behind older ones, and is counted when its turn
+// comes, by the store or by the fallback. This prevents all requests of a queue from being admitted
+// when one call of each is late. Unanswered reports whether the request waits; in that case d is
+// the decision, with a delay. Otherwise d is unchanged.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
 		return false

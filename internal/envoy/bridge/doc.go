@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridge is the server between filters in Envoy and the store. It verifies credentials,
-// decides by the policy, and calls the store.
+// Package bridge is the server between filters in Envoy and the store. The package verifies
+// credentials, decides by the policy, and calls the store.
 //
 // # Promise
 //
@@ -14,15 +14,15 @@
 //
 // Work that remains until a request's response is known leaves the bridge as a receipt. A receipt
 // is sealed, is valid for ten minutes, and can be redeemed once. Bridges that share a secret open
-// each other's receipts. If they share a store too, the store counts redeemed refunds, so that each
-// is redeemed at one bridge. That requires a key of about 200 bytes for 24 minutes. A receipt has
-// no effect if it was changed, if its version of the policy is no longer kept, or if the memory for
-// redeemed receipts is full. The reserved units then stay charged. If a receipt has expired, or the
-// bridge has restarted since, nothing is refunded, but a further charge is made, since a client
-// decides how long its response takes.
+// each other's receipts. If the bridges share a store too, the store counts redeemed refunds, so
+// that each is redeemed at one bridge. That requires a key of about 200 bytes for 24 minutes. A
+// receipt has no effect if it was changed, if its version of the policy is no longer kept, or if
+// the memory for redeemed receipts is full. The reserved units then stay charged. If a receipt has
+// expired, or the bridge has restarted since, nothing is refunded, but a further charge is made,
+// since a client decides how long its response takes.
 //
-// Filters may lease units of limits in advance, up to a node's share. They refund unused units with
-// receipts of the same kind.
+// Filters may lease units of limits in advance, up to a node's share. Filters refund unused units
+// with receipts of the same kind.
 //
 // A policy with directory: true is decided with the records of clients, which the bridge reads from
 // Redis and remembers. The new clients of a call are read together. The questions of the call wait

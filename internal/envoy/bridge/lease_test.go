@@ -63,7 +63,7 @@ func (h *testBridge) back(want int64) {
 }
 
 // TestUnitsInAdvance: units are leased with a request, without one, and for waiting requests. Each
-// is refunded once.
+// leased unit is refunded once.
 func TestUnitsInAdvance(t *testing.T) {
 	h := open(t, leased, nil)
 	a := h.ask(h.wanting(wire.KindLease, "/hot", nil), h.wanting(wire.KindFetch, "/hot", nil), h.question("/hot", "192.0.2.1"))
@@ -263,7 +263,7 @@ func TestLeasedUnitsAreCounted(t *testing.T) {
 }
 
 // TestSharedCountersLeaseNothing: if the store is full, a client's units are charged to a shared
-// counter. They are not refunded to the client's own counter.
+// counter. Such units are not refunded to the client's own counter.
 func TestSharedCountersLeaseNothing(t *testing.T) {
 	h := open(t, leased, func(o *Options) {
 		memory, err := memstore.New(memstore.Options{CountersMax: 1})

@@ -34,8 +34,8 @@ const (
 const attrsMax = 64
 
 // fromEnvoy reports whether a request for a client's own limits comes from an Envoy, and not from a
-// page in a browser or another program on the network. If it does, header fields that browsers set
-// come from the client and are no reason to reject the request.
+// page in a browser or another program on the network. If the request comes from an Envoy, header
+// fields that browsers set come from the client and are no reason to reject the request.
 func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	if token := b.options.Token; token != "" {
 		return subtle.ConstantTimeCompare([]byte(r.Header.Get(statusTokenField)), []byte(token)) == 1
@@ -43,7 +43,8 @@ func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	return !listen.OverTCP(r) || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 }
 
-// serveStatus answers with the units that a client has left under its limits. It charges nothing.
+// serveStatus answers with the units that a client has left under its limits. serveStatus charges
+// nothing.
 func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 	if b.options.Token != "" && !b.fromEnvoy(r) {
 		b.metrics.calls.WithLabelValues(callUnauthorized).Inc()

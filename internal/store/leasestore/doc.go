@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leasestore decides requests in this process without calling the shared store. It sits
-// between a front and that store. It admits requests from units that it has leased in advance, and
-// it denies requests that the store would only deny again.
+// Package leasestore decides requests in this process without calling the shared store. The package
+// sits between a front and that store. The package admits requests from units that it has leased in
+// advance, and it denies requests that the store would only deny again.
 //
 // A lease is a number of units that the store has charged in advance. Units that are leased and not
 // yet used are held by this process.
@@ -20,7 +20,7 @@
 //
 // No request waits longer than Options.Timeout. After that it fails. The error is
 // [counter.ErrOverloaded] if the store has answered a call that was sent later than the one for
-// which the request waits, or any call in the second half of the wait. Otherwise it is
+// which the request waits, or any call in the second half of the wait. Otherwise the error is
 // [counter.ErrUnavailable]. If the call fails, the requests that wait for it fail too, except those
 // that held units can admit. So waiting requests do not call a failed store again. A call is
 // overdue if it takes four times as long as usual, and at least a tenth of the timeout. Then one of
@@ -56,18 +56,18 @@
 // # Promise: a burst is a few calls
 //
 // Of concurrent requests for one counter, this package sends to the shared store at most one more
-// than the counter can admit. The others wait in this process. They are sent while units are left,
-// and are denied from memory once the store denies one of them. So a burst of any size from one
-// client costs about as many calls as the limit admits requests, and calls of other clients do not
-// queue behind it. At most 256 calls for a counter are under way. At most 16,384 requests wait for
-// one counter and 65,536 in all, each for at most a second. Beyond these bounds a call fails with
-// [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When a call fails
-// because the store does not answer, the requests behind it fail too.
+// than the counter can admit. The others wait in this process. The waiting requests are sent while
+// units are left, and are denied from memory once the store denies one of them. So a burst of any
+// size from one client costs about as many calls as the limit admits requests, and calls of other
+// clients do not queue behind it. At most 256 calls for a counter are under way. At most 16,384
+// requests wait for one counter and 65,536 in all, each for at most a second. Beyond these bounds a
+// call fails with [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When
+// a call fails because the store does not answer, the requests behind it fail too.
 //
 // # Price
 //
 // A denial from memory takes about 100 ns and a held unit 130 ns, without allocation: for each
-// check, a hash of the key and a table lookup. Both tables are bounded. When they are full, the
+// check, a hash of the key and a table lookup. Both tables are bounded. When a table is full, the
 // denial that ends first, or a counter without held units, is dropped. That only costs a call.
 //
 // If held units cover all limits of a request, this package assumes for 200 ms ([AbsenceMax]) that

@@ -9,9 +9,9 @@ import (
 )
 
 // AbsenceMax is how long the absence of a penalty is remembered, counted from when the call was
-// sent. It bounds the time until a penalty that another process imposes applies to held units. The
-// time is short because in the meantime held units admit requests that the store would have denied.
-// Five calls a second are few for a hot counter.
+// sent. AbsenceMax bounds the time until a penalty that another process imposes applies to held
+// units. The time is short because in the meantime held units admit requests that the store would
+// have denied. Five calls a second are few for a hot counter.
 const AbsenceMax = 200 * counter.Millisecond
 
 // The type absence records that a client has no penalty.
@@ -58,7 +58,7 @@ func (t *absences) learn(id identity, until counter.Micros) {
 }
 
 // The method unpenalized reports whether only checks of penalties remain and all of these penalties
-// are known to be absent. If so, it fills in their results.
+// are known to be absent. If they are, the method fills in their results.
 func (a *attempt) unpenalized() bool {
 	if a.inHand == 0 || a.kind != takes {
 		return false

@@ -18,24 +18,26 @@ const TimeoutDefault = 50 * time.Millisecond
 
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
-	// DenialsMax is the number of counters whose answers are remembered. If it is 0, the number is
-	// DenialsMaxDefault. The greatest value is DenialsMaxBound. The number is rounded down to a
-	// power of two, but is at least four. A negative number means that denials are not remembered.
+	// DenialsMax is the number of counters whose answers are remembered. If DenialsMax is 0, the
+	// number is DenialsMaxDefault. The greatest value is DenialsMaxBound. The number is rounded
+	// down to a power of two, but is at least four. A negative number means that denials are not
+	// remembered.
 	DenialsMax int
-	// CountersMax is the greatest number of counters that can hold units. If it is 0, the number is
-	// CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least 1024.
+	// CountersMax is the greatest number of counters that can hold units. If CountersMax is 0, the
+	// number is CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least
+	// 1024.
 	CountersMax int
-	// Timeout bounds how long a call waits for another call. If it is 0, the bound is
-	// TimeoutDefault. It does not bound a call to the inner store: that store's own timeout starts
-	// when the call is sent.
+	// Timeout bounds how long a call waits for another call. If Timeout is 0, the bound is
+	// TimeoutDefault. Timeout does not bound a call to the inner store: that store's own timeout
+	// starts when the call is sent.
 	Timeout time.Duration
-	// Now is this process's clock, in microseconds since an arbitrary instant. It must be monotonic
-	// and safe for concurrent use. Nil means the monotonic clock.
+	// Now is this process's clock, in microseconds since an arbitrary instant. Now must be
+	// monotonic and safe for concurrent use. Nil means the monotonic clock.
 	Now func() counter.Micros
 }
 
 // Store is a [counter.Store] and [counter.Batcher] over another store. Create one with [New] and
-// end it with [Store.Close]. It is safe for concurrent use.
+// end it with [Store.Close]. A Store is safe for concurrent use.
 type Store struct {
 	inner   counter.Store
 	batcher counter.Batcher // inner, if it implements Batcher
@@ -116,7 +118,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 }
 
 // TakeNow answers a call like Take, but only if that is possible without calling the inner store
-// and without waiting for another call. Otherwise it returns false, and charges nothing.
+// and without waiting for another call. If a call is needed, TakeNow returns false, and charges
+// nothing.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if counter.ValidateChecks(checks, results) != nil {
 		return false
@@ -327,7 +330,7 @@ type Stats struct {
 	InHand   int64  // units held
 }
 
-// Stats returns the store's statistics. They are not a snapshot of one instant.
+// Stats returns the store's statistics. The statistics are not a snapshot of one instant.
 func (s *Store) Stats() Stats {
 	stats := Stats{Calls: s.counts.calls.Load(), Leased: s.counts.leased.Load(), Denials: s.counts.denials.Load(),
 		Returned: s.counts.returned.Load()}

@@ -71,9 +71,9 @@ func (h *heldCounter) remove(w *waiter) {
 // The method serve decides the waiting requests after a call has returned. If failure is not nil,
 // requests that need a call fail with it. The argument alone reports that the call got no units for
 // a reason that concerns only this call, such as another limit. Then each request that needs a call
-// makes its own at once, and the last one also takes units for later requests. If they shared calls
-// and another limit denied all of them, the last one would have to wait for all these calls. The
-// caller holds the lock.
+// makes its own at once, and the last one also takes units for later requests. If the requests
+// shared calls and another limit denied all of them, the last one would have to wait for all these
+// calls. The caller holds the lock.
 func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 	for h.first != nil {
 		w, now := h.first, s.now()
@@ -119,8 +119,8 @@ func (w *waiter) ask(h *heldCounter, now counter.Micros, failure error) {
 }
 
 // The function sharedError returns the error of a call if the waiting requests must fail with it,
-// because the store did not answer. It returns nil for an error that concerns only this call and
-// for a canceled caller, because the next call might succeed.
+// because the store did not answer. sharedError returns nil for an error that concerns only this
+// call and for a canceled caller, because the next call might succeed.
 func sharedError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) || full(err) {
 		return nil

@@ -50,9 +50,9 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Failure is every error of [Store.Take] except invalid arguments. It wraps counter.ErrUnavailable
-// and its cause, which is counter.ErrStale for KindStale. KindQueueFull and KindOverloaded wrap
-// counter.ErrOverloaded instead.
+// Failure is every error of [Store.Take] except invalid arguments. A Failure wraps
+// counter.ErrUnavailable and its cause, which is counter.ErrStale for KindStale. KindQueueFull and
+// KindOverloaded wrap counter.ErrOverloaded instead.
 type Failure struct {
 	Kind  Kind
 	Cause error // nil if Kind is the whole reason
@@ -214,8 +214,8 @@ func addRemedy(err error) error {
 }
 
 // isOutOfMemory reports whether the server did not execute a call because its memory is full and
-// the call has a new counter. The server answers calls whose counters all exist. So this error does
-// not concern the whole server.
+// the call has a new counter. The server answers calls whose counters all exist. So an OOM error
+// does not concern the whole server.
 func isOutOfMemory(err error) bool {
 	return redis.IsOOMError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "OOM ")
 }

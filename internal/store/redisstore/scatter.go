@@ -137,8 +137,8 @@ func (t *splitCall) at(place int) *part {
 }
 
 // The method fill copies the checks of the part. A check whose penalty is in another part loses its
-// reference to it. Charges become refundable, because another part might deny the call. This is not
-// necessary for leases, whose units are refunded by age.
+// reference to it. Charges become refundable, because another part might deny the call. Charges of
+// leases stay as they are, since their units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -188,9 +188,9 @@ func (s *Store) nodeOf(place int) *node {
 }
 
 // sendUntilDone sends the pending parts of the calls until each part was answered or its failure is
-// final, but at the latest until the deadline. It sends all parts before it waits for the first. It
-// resends a part only after an answer that proves that the part was not executed. Time in queues
-// does not count, so the returned deadline is later by that amount.
+// final, but at the latest until the deadline. sendUntilDone sends all parts before it waits for
+// the first. sendUntilDone resends a part only after an answer that proves that the part was not
+// executed. Time in queues does not count, so the returned deadline is later by that amount.
 func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
 	s.awaitDiscovery(ctx, deadline)
 	for sent := 1; ; sent++ {
@@ -222,8 +222,8 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 }
 
 // reportMoves sets the final failure of parts whose keys were still split over two servers at the
-// end. Otherwise their last failure would be the deadline, or one of the redirects back and forth
-// between the two servers, and neither explains the cause.
+// end. Otherwise the last failure of such parts would be the deadline, or one of the redirects back
+// and forth between the two servers, and neither explains the cause.
 func reportMoves(splitCalls []*splitCall) {
 	for _, t := range splitCalls {
 		for _, p := range t.parts {
@@ -326,8 +326,8 @@ func (s *Store) prepare(ctx context.Context, p *part) bool {
 	return true
 }
 
-// The method send enqueues parts at their server. It waits for a kept part until the deadline,
-// although the part can be sent later.
+// The method send enqueues parts at their server. The method waits for a kept part until the
+// deadline, although the part can be sent later.
 func (s *Store) send(deadline time.Time, b nodeBatch) {
 	patience := s.settings.queueWait
 	if b.parts[0].kept {

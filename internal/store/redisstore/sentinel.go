@@ -33,11 +33,11 @@ type masterView struct {
 }
 
 // askSentinels queries the sentinels in turn for the master and adopts the first credible answer.
-// It ignores a sentinel that has recorded fewer failovers than the store, because that sentinel was
-// cut off from the others. It also ignores an answer whose master does not confirm its role. If no
-// answer is left and most sentinels report fewer failovers for several rounds, they have lost their
-// state or were set up again. Then askSentinels adopts the latest of their answers, and ignores
-// older state that another sentinel still remembers.
+// askSentinels ignores a sentinel that has recorded fewer failovers than the store, because that
+// sentinel was cut off from the others. askSentinels also ignores an answer whose master does not
+// confirm its role. If no answer is left and most sentinels report fewer failovers for several
+// rounds, they have lost their state or were set up again. Then askSentinels adopts the latest of
+// their answers, and ignores older state that another sentinel still remembers.
 func (s *Store) askSentinels(ctx context.Context) error {
 	var problems []error
 	var behind []masterView
@@ -96,8 +96,8 @@ func (s *Store) switchToLatest(ctx context.Context, all []masterView) (err error
 	return err
 }
 
-// switchTo makes a sentinel's master the target of calls. Unless it is the target already, the
-// master must confirm its role.
+// switchTo makes a sentinel's master the target of calls. Unless the master is the target already,
+// it must confirm its role.
 func (s *Store) switchTo(ctx context.Context, w masterView) error {
 	old := s.only.Load()
 	same := old != nil && old.address.target == w.addr

@@ -22,12 +22,12 @@ const (
 	// InfoEvery is the least time between two readings.
 	InfoEvery = 5 * time.Second
 	// InfoServersMax is the number of servers that are read and shown: the first ones by address.
-	// The others are only counted.
+	// The other servers are only counted.
 	InfoServersMax = 64
 	// infoTimeout bounds one reading. All servers are read at the same time.
 	infoTimeout = time.Second
-	// infoPatience is how long a caller of ServerInfos waits for a reading. It exceeds infoTimeout,
-	// because a busy process may be late itself.
+	// infoPatience is how long a caller of ServerInfos waits for a reading. infoPatience exceeds
+	// infoTimeout, because a busy process may be late itself.
 	infoPatience = 2 * time.Second
 	// infoFigureMax is the greatest figure that is accepted. Greater ones are unknown.
 	infoFigureMax = 1 << 62
@@ -50,8 +50,8 @@ const (
 	Misses
 	Uptime   // in seconds
 	Replicas // the number of connected clients
-	// ReplicaLagBytes and ReplicaLagSeconds are those of the replica that lags most. They are
-	// unknown without a connected replica.
+	// ReplicaLagBytes and ReplicaLagSeconds are those of the replica that lags most. Both numbers
+	// are unknown without a connected replica.
 	ReplicaLagBytes
 	ReplicaLagSeconds
 	ClusterOK // 1 or 0

@@ -23,8 +23,8 @@ const (
 )
 
 // Sentinel is a running master with a replica and three sentinels that watch it. Its methods fail
-// the test on an error. It must be used by one goroutine, except for Name, Addrs and the servers'
-// Addr, which several may use.
+// the test on an error. A Sentinel must be used by one goroutine, except for Name, Addrs and the
+// servers' Addr, which several may use.
 type Sentinel struct {
 	// Name is the sentinels' name for the master.
 	Name string
@@ -141,8 +141,8 @@ func (s *Sentinel) Addrs() (addrs []string) {
 	return addrs
 }
 
-// AwaitOrder waits until all running sentinels agree on the master and know one another. If both
-// servers run, the sentinels must also know a usable replica.
+// AwaitOrder waits until all running sentinels agree on the master and know one another. If the
+// master and a replica run, the sentinels must also know a usable replica.
 func (s *Sentinel) AwaitOrder() {
 	s.t.Helper()
 	both := s.Servers[0].Running() && s.Servers[1].Running()
