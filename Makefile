@@ -27,8 +27,10 @@ RACE_IN_CORE = $(shell grep -rlE --include='*_test.go' '$(SHARES)' core | xargs 
 # steps there nor count allocations. In make test, they run there only.
 DIFFERS := racescale|testing\.Short|AllocsPerRun|go:build.*race|storetest\.(Run|Random|Oracle)
 RACE_SUFFICES = $(shell for d in $(RACE); do grep -qsE '$(DIFFERS)' $$d/*_test.go || echo $$d; done)
-# All packages except e2e.
-UNIT = $$($(GO) list ./... | grep -v '/e2e$$')
+# Commands that list all packages except e2e, and those of them that make test runs without the race
+# detector, too.
+UNIT = $(GO) list ./... | grep -v '/e2e$$'
+REST = $(UNIT) | grep -vE '/($(subst $(eval) ,|,$(RACE_SUFFICES:./%=%)))$$'
 # Tests of e2e that make check runs: the first example of the README, a limit shared by two nodes,
 # and the conformance corpus on both fronts.
 CHECK_STORIES := TestOneLine|TestNeverOverAcrossNodes|TestConformanceOfCaddy|TestConformanceOfEnvoy
@@ -130,11 +132,11 @@ exam: setup build ## before a release: the same with random walks of full length
 
 .PHONY: unit
 unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis
-	$(TEST) $(WIDE) $(UNIT)
+	$(TEST) $(WIDE) $$($(UNIT))
 
 .PHONY: unit-rest
 unit-rest: $(if $(READY),,setup) ## the packages of unit whose tests do more than under the race detector
-	$(TEST) $(WIDE) $$($(GO) list ./... | grep -v '/e2e$$' | grep -vE '/($(subst $(eval) ,|,$(RACE_SUFFICES:./%=%)))$$')
+	$(TEST) $(WIDE) $$($(REST))
 
 .PHONY: race
 race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
@@ -161,8 +163,8 @@ race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of th
 	$(GO) test -race $(WIDE) $(RACE) ./core/...
 
 .PHONY: check-unit
-check-unit: $(if $(READY),,setup) ## unit with random walks of a twentieth of their length
-	$(GO) test -short $(WIDE) $(UNIT)
+check-unit: $(if $(READY),,setup) ## unit-rest with random walks of a twentieth of their length
+	$(GO) test -short $(WIDE) $$($(REST))
 
 .PHONY: check-e2e
 check-e2e: $(if $(READY),,setup build) ## the tests of e2e that check runs

@@ -161,14 +161,16 @@ type Policy struct {
 
 // Publication is a part of a body or an answer.
 type Publication struct {
-	// Candidate: in shadow, or in force on a share of the nodes
+	// Candidate: in shadow, or in force for a share of the nodes or of the clients
 	Candidate int64 `json:"candidate,omitempty"`
-	// DenialsMaxPercent: a greater share of denials on these nodes withdraws the candidate
+	// ClientSharePercent: of the clients on all nodes, for the step share
+	ClientSharePercent float64 `json:"client_share_percent,omitempty"`
+	// DenialsMaxPercent: a greater share of denials by the candidate withdraws it
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
 	// Generation: rises with each publication; 0 before the first
 	Generation int64 `json:"generation"`
-	// Revision: in force on all nodes, or on those that do not have the candidate; 0 before
-	// the first publication
+	// Revision: in force on all nodes and for all clients, or for those that do not have the
+	// candidate; 0 before the first publication
 	Revision int64 `json:"revision"`
 	// SharePercent: of the nodes, for the step share
 	SharePercent float64 `json:"share_percent,omitempty"`
@@ -239,7 +241,10 @@ type DiffAnswer struct {
 
 // PublishPolicy is a part of a body or an answer.
 type PublishPolicy struct {
-	// DenialsMaxPercent: for the step share: withdraw the candidate if its nodes deny more
+	// ClientSharePercent: of the clients on all nodes, for the step share in place of
+	// share_percent; 422 names nodes that cannot decide by the client
+	ClientSharePercent float64 `json:"client_share_percent,omitempty"`
+	// DenialsMaxPercent: for the step share: withdraw the candidate if it denies more
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
 	// Generation: that must be present; else the answer is 412
 	Generation int64 `json:"generation,omitempty"`

@@ -89,17 +89,17 @@ func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
 		if int(index)+1 > first {
 			shard = 0
 		}
-		if rest, ok := p.lookAt(rs, index, shard); !ok {
+		if rest, ok := p.appendLooks(rs, index, shard); !ok {
 			return (int(index)+1)*counter.ShardsMax + int(rest)
 		}
 	}
 	return 0
 }
 
-// lookAt appends OpLook checks for the client's counters of a rule, for all shards from the given
-// one on. If the plan does not have room for all of them, ok is false and rest is the first shard
-// that did not fit.
-func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok bool) {
+// appendLooks appends OpLook checks for the client's counters of a rule, for all shards from the
+// given one on. If the plan does not have room for all of them, ok is false and rest is the first
+// shard that did not fit.
+func (p *Plan) appendLooks(rs *Ruleset, index int32, shard uint64) (rest uint64, ok bool) {
 	r := &rs.rules[index]
 	if r.missing == policy.MissingSkip && !p.hasDimensions(r) || p.countsElsewhere(r) {
 		return 0, true

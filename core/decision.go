@@ -169,7 +169,7 @@ func (p *Plan) degrade(overload bool) Decision {
 	clear(p.results) // the store has left the results undefined
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
-		if u := &p.uses[i]; d.Rule == "" && u.fails(overload) {
+		if u := &p.uses[i]; d.Rule == "" && u.deniesUnanswered(overload) {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
 		}
 	}
@@ -184,7 +184,7 @@ func (p *Plan) degrade(overload bool) Decision {
 			p.outcomes[i].Outcome = OutcomeExempt
 		case u.shadowMissing():
 			p.outcomes[i].Outcome = OutcomeShadowDenied
-		case d.Status != 0 && !u.fails(overload):
+		case d.Status != 0 && !u.deniesUnanswered(overload):
 			p.outcomes[i].Outcome = OutcomeUncharged
 		case u.unlimited:
 			p.outcomes[i].Outcome = OutcomeAllowed
@@ -195,10 +195,10 @@ func (p *Plan) degrade(overload bool) Decision {
 	return d
 }
 
-// The method fails reports whether the rule denies a request that the store has not answered. If
-// the store is overloaded, a penalty denies the request too, because the client might have caused
-// the overload.
-func (u *ruleUse) fails(overload bool) bool {
+// The method deniesUnanswered reports whether the rule denies a request that the store has not
+// answered. If the store is overloaded, a penalty denies the request too, because the client might
+// have caused the overload.
+func (u *ruleUse) deniesUnanswered(overload bool) bool {
 	if u.excused || u.unlimited {
 		return false
 	}

@@ -29,9 +29,9 @@ const explainedHead = `	admin ADMIN
 	}
 `
 
-// The type explained is a Caddy that counts in Redis. The explain command must predict its
+// The type explainedCaddy is a Caddy that counts in Redis. The explain command must predict its
 // decisions.
-type explained struct {
+type explainedCaddy struct {
 	*process
 	t     *testing.T
 	redis *redistest.Server
@@ -72,7 +72,7 @@ func (e *explanation) keys() (keys []string) {
 }
 
 // The method explain runs the explain command for a request under a policy file.
-func (e *explained) explain(file, name string, r request) (reported explanation) {
+func (e *explainedCaddy) explain(file, name string, r request) (reported explanation) {
 	e.t.Helper()
 	args := []string{"explain", "--json", "--policy", file, "--redis", e.redis.URL(), "--method", r.method,
 		"--path", r.path, "--host", r.host, "--ip", r.ip, "--remote", "127.0.0.1", "--header", "X-Forwarded-For: " + r.ip}
@@ -90,7 +90,7 @@ func (e *explained) explain(file, name string, r request) (reported explanation)
 }
 
 // The method send sends the request and returns the status of the answer.
-func (e *explained) send(r request) int {
+func (e *explainedCaddy) send(r request) int {
 	e.t.Helper()
 	asked, err := http.NewRequestWithContext(e.t.Context(), r.method, "http://"+e.address+r.path, nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *explained) send(r request) int {
 
 // The method dump returns all counters in Redis by key. It omits the sum that is stored for each
 // sliding log.
-func (e *explained) dump() map[string]string {
+func (e *explainedCaddy) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
 	for _, key := range client.Keys(context.Background(), "rl1:[^~]*").Val() { // counters
@@ -124,7 +124,7 @@ func (e *explained) dump() map[string]string {
 
 // The method compare explains a request under the policy files, sends it, and compares keys and
 // answers. It returns the number of keys.
-func (e *explained) compare(name string, r request, files ...string) int {
+func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	e.t.Helper()
 	want, status := e.predict(name, r, files)
 	got := e.send(r)
@@ -152,7 +152,7 @@ func (e *explained) compare(name string, r request, files ...string) int {
 // The method predict explains a request while Redis is empty, and checks that explain wrote
 // nothing. It repeats this if the previous request is settled in the meantime; keys written by
 // explain itself would appear each time.
-func (e *explained) predict(name string, r request, files []string) (keys []string, status int) {
+func (e *explainedCaddy) predict(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		e.redis.Client().FlushAll(context.Background())
@@ -203,7 +203,7 @@ func TestExplainAgreesWithCaddy(t *testing.T) {
 			{"GET", "/v1/things", "localhost", "192.0.2.7", []string{"Authorization", "Bearer " + planToken(t, signs, "monitoring", "")}},
 		},
 	}
-	var e *explained
+	var e *explainedCaddy
 	keys := 0
 	files, err := filepath.Glob(filepath.Join(folder, "*.*"))
 	if err != nil {
@@ -218,7 +218,7 @@ func TestExplainAgreesWithCaddy(t *testing.T) {
 			t.Errorf("validate says %s", out)
 		}
 		if e == nil {
-			e = &explained{startCaddy(t, strings.ReplaceAll(caddyfile, "FILE", file), "TOKEN_SECRET="+tokenSecret), t, redis, false, ""}
+			e = &explainedCaddy{startCaddy(t, strings.ReplaceAll(caddyfile, "FILE", file), "TOKEN_SECRET="+tokenSecret), t, redis, false, ""}
 		} else if e.write(strings.ReplaceAll(caddyfile, "FILE", file)); e.reload() != nil {
 			t.Fatalf("%s: %v", file, e.reload())
 		}
@@ -233,7 +233,7 @@ func TestExplainAgreesWithCaddy(t *testing.T) {
 }
 
 // explainCharged checks that explain shows charged counters and leaves them unchanged.
-func (e *explained) explainCharged(file string, r request) {
+func (e *explainedCaddy) explainCharged(file string, r request) {
 	e.t.Helper()
 	fresh := e.explain(file, "", r)
 	e.write(strings.ReplaceAll(e.read(), "tiers.yaml", "policy.yaml"))
@@ -322,7 +322,7 @@ func TestExplainOfRulesReportedByCaddy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := &explained{startCaddy(t, overRedis(string(text), redis), "REDIS_PASSWORD=secret"), t, redis,
+			e := &explainedCaddy{startCaddy(t, overRedis(string(text), redis), "REDIS_PASSWORD=secret"), t, redis,
 				strings.Contains(string(text), "penstock @"), ""}
 			var reported struct {
 				Policies []struct {

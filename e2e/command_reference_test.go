@@ -98,7 +98,7 @@ func TestExplainOfTheReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.edit("rules: [{name: first, limit: 1/1s}]\n")
-	e := &explained{startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tregion eu\n\t\tname examples\n\t\tstore redis "+redis.URL()+"\n\t\tpolicy "+
+	e := &explainedCaddy{startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tregion eu\n\t\tname examples\n\t\tstore redis "+redis.URL()+"\n\t\tpolicy "+
 		file.path+"\n\t}\n}\n:SITE {\n\tpenstock\n\trespond \"ok\"\n}\n", "TOKEN_SECRET="+tokenSecret), t, redis, false, ""}
 	keys := 0
 	for _, example := range examples {

@@ -45,6 +45,7 @@ type trio struct {
 
 func startTrio(t *testing.T, text string) *trio {
 	f := &trio{t: t, redis: redistest.Start(t)}
+	// The last node's file is never seen in part.
 	for _, made := range []func(testing.TB, string) *policyFile{newAlternatingFile, newAlternatingFile, newMountedFile} {
 		file := made(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(text)
@@ -194,7 +195,9 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 	close(done)
 	load.Wait()
 	for i, node := range f.nodes {
-		if got := node.edits("shop", "refused"); got != refused+1 || len(wrong) > 0 {
+		// A file that is overwritten may be read before it is whole, and is then rejected once more.
+		whole := i == len(f.nodes)-1
+		if got := node.edits("shop", "refused"); got < refused+1 || whole && got > refused+1 || len(wrong) > 0 {
 			t.Errorf("node %d has refused %d edits, want %d; %d were not tried", i, got, refused+1, len(wrong))
 		}
 	}

@@ -144,8 +144,8 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	}
 }
 
-// The type alike is an answer without the proxy's own fields and without times.
-type alike struct {
+// The type bareAnswer is an answer without the proxy's own fields and without times.
+type bareAnswer struct {
 	Status int
 	Header map[string][]string
 	Body   string
@@ -156,7 +156,7 @@ var (
 	timed     = regexp.MustCompile(`(;t=|"retry_after":|again in |^)\d+( \w+\.)?`)
 )
 
-func sameOf(t *testing.T, address, method, path string, header []string) alike {
+func sameOf(t *testing.T, address, method, path string, header []string) bareAnswer {
 	t.Helper()
 	request, err := http.NewRequest(method, "http://"+address+path, nil)
 	if err != nil {
@@ -174,7 +174,7 @@ func sameOf(t *testing.T, address, method, path string, header []string) alike {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := alike{response.StatusCode, map[string][]string{}, timed.ReplaceAllString(string(body), "${1}#")}
+	got := bareAnswer{response.StatusCode, map[string][]string{}, timed.ReplaceAllString(string(body), "${1}#")}
 	for name, values := range response.Header {
 		for _, value := range values {
 			if name == "Retry-After" || name == "X-Ratelimit-Reset" || name == "Ratelimit" {

@@ -27,8 +27,8 @@ rules:
   - {name: quiet, match: {path: /quiet*}, limit: 1/31d}
 `
 
-// The type followed is a running penstock events --follow.
-type followed struct {
+// The type followedEvents is a running penstock events --follow.
+type followedEvents struct {
 	t       *testing.T
 	command *exec.Cmd
 	mu      sync.Mutex
@@ -49,9 +49,9 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 }
 
 // The function follow starts the command and waits until it reports from all nodes.
-func follow(t *testing.T, nodes int, args ...string) *followed {
+func follow(t *testing.T, nodes int, args ...string) *followedEvents {
 	t.Helper()
-	f := &followed{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
+	f := &followedEvents{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
 	f.command.Stdout, f.command.Stderr = &lockedBuffer{&f.mu, &f.out}, &lockedBuffer{&f.mu, &f.said}
 	if err := f.command.Start(); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func follow(t *testing.T, nodes int, args ...string) *followed {
 }
 
 // The method counts returns the number of denials by rule and client.
-func (f *followed) counts() map[string]int {
+func (f *followedEvents) counts() map[string]int {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *followed) counts() map[string]int {
 }
 
 // The method awaitCounts waits until the counts are those of want.
-func (f *followed) awaitCounts(want map[string]int) {
+func (f *followedEvents) awaitCounts(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
 	defer func() {
@@ -98,7 +98,7 @@ func (f *followed) awaitCounts(want map[string]int) {
 }
 
 // The method interrupt ends the command as Ctrl-C does.
-func (f *followed) interrupt() {
+func (f *followedEvents) interrupt() {
 	f.t.Helper()
 	if err := f.command.Process.Signal(syscall.SIGINT); err != nil {
 		f.t.Fatal(err)
@@ -149,7 +149,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	eventually.Until(t, patience, "the command reports that nothing is reported", func() bool {
 		return strings.Contains(penstock(t, "events", "--admin", nodes[0].admin).diagnostics, "reports events: write events in a policy")
 	})
-	for _, f := range []*followed{all, one, here} {
+	for _, f := range []*followedEvents{all, one, here} {
 		f.interrupt()
 	}
 	penstock(t, "events", "--admin", nodes[0].admin, "--client", "ann").mustFail(t, "has no form KIND:ID")

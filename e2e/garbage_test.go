@@ -229,8 +229,8 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 	}
 }
 
-// The type flooded is the result of a flood.
-type flooded struct {
+// The type floodResult is the result of a flood.
+type floodResult struct {
 	front, name                  string
 	attackers, requests          int
 	statuses                     map[int]int   // the number of requests of the flood
@@ -249,10 +249,10 @@ const (
 // The method flood sends requests over many connections and from several addresses, each with a
 // different token. Three other clients send requests meanwhile: one with a known token, one with a
 // new token each time, and one without a token.
-func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *flooded {
+func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
 	t.Helper()
 	a.part++
-	f := &flooded{front: a.name, name: name, attackers: attackers, lasting: lasting, statuses: map[int]int{},
+	f := &floodResult{front: a.name, name: name, attackers: attackers, lasting: lasting, statuses: map[int]int{},
 		requests: int(garbagePace * lasting / time.Second), verified: -a.tokens(t, "invalid"), unchecked: -a.tokens(t, "unchecked")}
 	var clients sync.WaitGroup
 	done := make(chan struct{})
@@ -283,7 +283,7 @@ func (a *attackedFront) newAddress(client int) string {
 }
 
 // The method attack sends the requests of a flood at a steady pace.
-func (a *attackedFront) attack(t *testing.T, f *flooded, token func(*mathrand.ChaCha8) string) {
+func (a *attackedFront) attack(t *testing.T, f *floodResult, token func(*mathrand.ChaCha8) string) {
 	const every = garbageConnections * time.Second / garbagePace
 	var left atomic.Int64
 	left.Store(int64(f.requests))
@@ -347,7 +347,7 @@ const (
 
 // The method check verifies that the limit was enforced for the attackers and for the client
 // without a token, and that clients with valid tokens were served.
-func (f *flooded) check(t *testing.T) {
+func (f *floodResult) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s, %s: %d requests in %v: %v, %d tokens verified in vain and %d not verified; known token: %v; fresh tokens: %v; no token: %v", f.front,
 		f.name, f.requests, f.took.Round(time.Millisecond), f.statuses, f.verified, f.unchecked, f.remembered, f.fresh, f.anonymous)
@@ -404,9 +404,9 @@ func TestGarbageTokens(t *testing.T) {
 
 // waitedAlike reports whether clients with valid tokens waited about as long during a flood of
 // garbage as during one without tokens: at most twice as long and 50 ms more, by the median.
-func waitedAlike(t *testing.T, none, garbage *flooded) bool {
+func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 	t.Helper()
-	all := func(f *flooded) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }
+	all := func(f *floodResult) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }
 	before, beside := all(none), all(garbage)
 	t.Logf("%s: p50 %v without tokens and %v with garbage, p99 %v and %v", none.front, before.at(0.5), beside.at(0.5), before.at(0.99), beside.at(0.99))
 	return beside.at(0.5) <= 2*before.at(0.5)+50*time.Millisecond

@@ -27,17 +27,17 @@ rules:
   - {name: api, limit: 50/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
-// The type keyed are Caddys that share a Redis, with API keys in its directory.
-type keyed struct {
+// The type keyedNodes are Caddys that share a Redis, with API keys in its directory.
+type keyedNodes struct {
 	t     *testing.T
 	redis *redistest.Server
 	nodes []*process
 }
 
 // startKeyed starts Caddys. fileEntries are the entries of their keys file.
-func startKeyed(t *testing.T, n int, text, fileEntries string) *keyed {
+func startKeyed(t *testing.T, n int, text, fileEntries string) *keyedNodes {
 	t.Helper()
-	k := &keyed{t: t, redis: redistest.Start(t)}
+	k := &keyedNodes{t: t, redis: redistest.Start(t)}
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "keys.toml"), []byte("keys = []\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ type keysMade struct {
 }
 
 // The method run runs "penstock key" at a node, or over Redis for nil.
-func (k *keyed) run(node *process, args ...string) commandResult {
+func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	args = append([]string{"key"}, args...)
 	if node == nil {
 		return penstock(k.t, append(args, "--redis", k.redis.URL())...)
@@ -75,7 +75,7 @@ func (k *keyed) run(node *process, args ...string) commandResult {
 }
 
 // The method change is run for a change that must succeed.
-func (k *keyed) change(node *process, args ...string) (shown keysMade) {
+func (k *keyedNodes) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)
 	return shown
@@ -83,7 +83,7 @@ func (k *keyed) change(node *process, args ...string) (shown keysMade) {
 
 // The method awaitStatus waits until every node answers a key with a status. The promise is one
 // second, but a busy machine may take longer.
-func (k *keyed) awaitStatus(what, key string, status int) {
+func (k *keyedNodes) awaitStatus(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
 	for i, node := range k.nodes {
@@ -133,7 +133,7 @@ func TestKeysAsData(t *testing.T) {
 }
 
 // holdsNoKey fails the test if a key is in Redis, in a log or in the metrics.
-func (k *keyed) holdsNoKey(keys ...string) {
+func (k *keyedNodes) holdsNoKey(keys ...string) {
 	k.t.Helper()
 	texts := []string{k.nodes[0].log.String(), k.nodes[1].log.String(), k.nodes[0].scrape()}
 	dump, err := k.redis.Client().Keys(k.t.Context(), "*").Result()
@@ -156,7 +156,7 @@ func (k *keyed) holdsNoKey(keys ...string) {
 }
 
 // The method checkCommands checks the output of the commands, and the arguments that they reject.
-func (k *keyed) checkCommands() {
+func (k *keyedNodes) checkCommands() {
 	t := k.t
 	var page keysMade
 	k.run(k.nodes[0], "list", "--json", "-n", "1").read(t, &page)

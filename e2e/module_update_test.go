@@ -23,24 +23,24 @@ const discoveredModule = `{name: NAME, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The type discovered is a site whose module is configured by a file.
-type discovered struct {
+// The type fileSite is a site whose module is configured by a file.
+type fileSite struct {
 	*site
 	name, folder string
 	version      int
 }
 
 // newDiscovered returns a site whose module has the settings.
-func newDiscovered(t testing.TB, name, settings string) *discovered {
+func newDiscovered(t testing.TB, name, settings string) *fileSite {
 	t.Helper()
-	d := &discovered{name: name, folder: t.TempDir()}
+	d := &fileSite{name: name, folder: t.TempDir()}
 	d.site = &site{filter: strings.NewReplacer("NAME", name, "FOLDER", d.folder).Replace(discoveredModule)}
 	d.write(t, settings)
 	return d
 }
 
 // The method write replaces the settings.
-func (d *discovered) write(t testing.TB, settings string) {
+func (d *fileSite) write(t testing.TB, settings string) {
 	t.Helper()
 	d.version++
 	text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig,
@@ -58,10 +58,10 @@ func (d *discovered) write(t testing.TB, settings string) {
 
 // The method countLoaded returns how many versions Envoy has loaded, and rejected how many it has
 // rejected.
-func (d *discovered) countLoaded() int   { return d.stat("config_reload") }
-func (d *discovered) countRejected() int { return d.stat("config_fail") }
+func (d *fileSite) countLoaded() int   { return d.stat("config_reload") }
+func (d *fileSite) countRejected() int { return d.stat("config_fail") }
 
-func (d *discovered) stat(name string) int {
+func (d *fileSite) stat(name string) int {
 	return d.envoy.stat("extension_config_discovery.http_filter." + d.name + "." + name)
 }
 
@@ -130,7 +130,7 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 	t.Parallel()
 	const count, most = 20, 15 * time.Second
 	redis := redistest.Start(t)
-	var all []*discovered
+	var all []*fileSite
 	var sites []*site
 	for n := range count {
 		name := fmt.Sprintf("penstock-%d", n)
@@ -176,14 +176,14 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	})
 }
 
-// The type updatable is a site whose module gets other settings while Envoy runs.
-type updatable interface {
+// The type updatableSite is a site whose module gets other settings while Envoy runs.
+type updatableSite interface {
 	write(t testing.TB, settings string)
 	countLoaded() int
 }
 
 // survivesAnUpdate is one case of [TestModuleWaitingRequestsSurviveAnUpdate].
-func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatable) {
+func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatableSite) {
 	const waiting = 50
 	e := s.envoy
 	eventually.Until(t, patience, "Redis decides", func() bool { return s.get(t, "/").status == http.StatusOK })

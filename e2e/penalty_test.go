@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type penalized is a client's penalty as the command prints it.
-type penalized struct {
+// The type printedPenalty is a client's penalty as the command prints it.
+type printedPenalty struct {
 	Violations int64 `json:"violations"`
 	InForce    bool  `json:"in_force"`
 	WaitMs     int64 `json:"wait_ms"`
@@ -26,13 +26,13 @@ type penalized struct {
 
 // The method penstock runs an operator's command about a client and returns the penalty in its
 // output.
-func (p *process) penstock(verb, client string) penalized {
+func (p *process) penstock(verb, client string) printedPenalty {
 	p.t.Helper()
 	out, err := exec.Command(penstockProgram(p.t), verb, "--json", "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}
-	var reported struct{ Penalties []penalized }
+	var reported struct{ Penalties []printedPenalty }
 	if err := json.Unmarshal(out, &reported); err != nil || len(reported.Penalties) != 1 {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type night is a story with a Prometheus that scrapes the Caddys.
-type night struct {
+// The type alertStory is a story with a Prometheus that scrapes the Caddys.
+type alertStory struct {
 	*story
 	monitor *monitor
 	users   int // who have sent requests
@@ -27,7 +27,7 @@ type night struct {
 // the outage.
 func TestTheStoryOfTheNight(t *testing.T) {
 	t.Parallel()
-	n := &night{story: startStory(t, redistest.StartTCP(t))}
+	n := &alertStory{story: startStory(t, redistest.StartTCP(t))}
 	defer n.print()
 	var admins []string
 	for _, p := range n.caddies {
@@ -44,7 +44,7 @@ func TestTheStoryOfTheNight(t *testing.T) {
 }
 
 // The method alerts returns the names of the alerts that fire, but not those about a busy machine.
-func (n *night) alerts() []string {
+func (n *alertStory) alerts() []string {
 	n.t.Helper()
 	fired := slices.DeleteFunc(n.monitor.firing(), func(name string) bool { return strings.HasPrefix(name, "PenstockCheckSlow") })
 	slices.Sort(fired)
@@ -52,14 +52,14 @@ func (n *night) alerts() []string {
 }
 
 // awaitAlerts waits until alerts fire, and writes them to the transcript.
-func (n *night) awaitAlerts(load func(), wanted ...string) {
+func (n *alertStory) awaitAlerts(load func(), wanted ...string) {
 	n.t.Helper()
 	n.monitor.awaitAlerts(load, slices.Clone(wanted)...)
 	n.tell("# alerts: %s", strings.Join(n.alerts(), ", "))
 }
 
 // event waits for an event of the bridge, and writes it to the transcript.
-func (n *night) event(kind, part string) (e eventLine) {
+func (n *alertStory) event(kind, part string) (e eventLine) {
 	n.t.Helper()
 	found := ""
 	eventually.Until(n.t, patience, fmt.Sprintf("the bridge reports %s with %s", kind, part), func() bool {
@@ -80,7 +80,7 @@ func (n *night) event(kind, part string) (e eventLine) {
 }
 
 // The method send sends a request of a user to each front.
-func (n *night) send(user string) {
+func (n *alertStory) send(user string) {
 	n.t.Helper()
 	for _, front := range n.fronts {
 		n.ask(front, "/api/orders", user)
@@ -88,13 +88,13 @@ func (n *night) send(user string) {
 }
 
 // The method visit sends one request to each front, on behalf of a user that no front has seen.
-func (n *night) visit() {
+func (n *alertStory) visit() {
 	n.t.Helper()
 	n.users++
 	n.send(fmt.Sprintf("user-%d", n.users))
 }
 
-func (n *night) aClientIsTheCause() {
+func (n *alertStory) aClientIsTheCause() {
 	n.tell("429s rise. No alert fires. Who is it?")
 	n.exhaust("/api/orders", "mallory")
 	for range 20 {
@@ -117,7 +117,7 @@ func (n *night) aClientIsTheCause() {
 	n.tell("# alerts: none. It is a client.\n")
 }
 
-func (n *night) thePolicyIsTheCause() {
+func (n *alertStory) thePolicyIsTheCause() {
 	n.tell("A new policy does not arrive at one node.")
 	n.files[1].edit(strings.Replace(storyPolicy, "5/week", "5/weak", 1))
 	n.awaitAlerts(func() {}, "PenstockPolicyRefused")
@@ -134,7 +134,7 @@ func (n *night) thePolicyIsTheCause() {
 	n.tell("# It is the policy: the file is corrected, and the alert has ended.\n")
 }
 
-func (n *night) theStoreIsTheCause() {
+func (n *alertStory) theStoreIsTheCause() {
 	n.tell("Redis does not run.")
 	n.redis.Kill()
 	n.awaitAlerts(n.visit, "PenstockRedisDown", "PenstockDegraded")

@@ -43,7 +43,7 @@ const (
 
 // startStreams opens streams through the metered Caddy as one client. It returns a group of
 // goroutines that read them to the end.
-func (m *metered) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
+func (m *meteredSite) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
 	t.Helper()
 	reading := new(sync.WaitGroup)
 	for range openStreams {
@@ -76,7 +76,7 @@ func (p *process) awaitExit(t *testing.T, patience time.Duration) {
 
 // The method remaining returns the number of units that a Caddy reports as left before this
 // request, which reserves 100 of them.
-func (m *metered) remaining(t *testing.T, p *process) int64 {
+func (m *meteredSite) remaining(t *testing.T, p *process) int64 {
 	t.Helper()
 	return p.ask(t.Context(), http.MethodHead, "/tokens/next", "X-Forwarded-For", "192.0.2.7").number("X-RateLimit-Remaining") + 100
 }

@@ -159,7 +159,7 @@ func TestCostsOfResponses(t *testing.T) {
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
 // The method costs sends one request and waits for its charge.
-func (m *metered) costs(t *testing.T, c meteredCase, address string) {
+func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
 	if method == "" {
 		method = http.MethodGet
@@ -194,7 +194,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	t.Parallel()
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
-	streams := map[string]*stepwise{
+	streams := map[string]*stepwiseUpstream{
 		"/tokens/events":         {events: longStream(events, "2001"), kind: streamKind},
 		"/tokens/document":       {events: document, kind: documentKind},
 		"/tokens/zipped":         {events: longStream(events, "2003"), kind: streamKind, gzipped: true},

@@ -72,28 +72,28 @@ const meteredCaddyfile = `{
 }
 `
 
-// The type metered is a Caddy with meteredCaddyfile, an upstream and a Redis.
-type metered struct {
+// The type meteredSite is a Caddy with meteredCaddyfile, an upstream and a Redis.
+type meteredSite struct {
 	*process
 	redis    *redistest.Server
 	upstream *httptest.Server
 }
 
-func startMetered(t *testing.T, h http.Handler, env ...string) *metered {
-	m := &metered{redis: redistest.Start(t), upstream: httptest.NewServer(h)}
+func startMetered(t *testing.T, h http.Handler, env ...string) *meteredSite {
+	m := &meteredSite{redis: redistest.Start(t), upstream: httptest.NewServer(h)}
 	t.Cleanup(m.upstream.Close)
 	m.process = m.startAnother(t, env...)
 	return m
 }
 
 // The method startAnother starts another Caddy with the same Redis and upstream.
-func (m *metered) startAnother(t *testing.T, env ...string) *process {
+func (m *meteredSite) startAnother(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
 // The method countCharged returns the number of units that a rule has charged to the client with an
 // address.
-func (m *metered) countCharged(t *testing.T, rule, address string) int64 {
+func (m *meteredSite) countCharged(t *testing.T, rule, address string) int64 {
 	t.Helper()
 	return sum(readUsed(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))
 }
@@ -102,7 +102,7 @@ func (m *metered) countCharged(t *testing.T, rule, address string) int64 {
 var asIs = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}}
 
 // The method open sends a request and returns the response as soon as its header arrives.
-func (m *metered) open(ctx context.Context, p *process, method, path, address string, fields ...string) (*http.Response, error) {
+func (m *meteredSite) open(ctx context.Context, p *process, method, path, address string, fields ...string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
 		return nil, err
@@ -114,16 +114,16 @@ func (m *metered) open(ctx context.Context, p *process, method, path, address st
 	return asIs.Do(r)
 }
 
-// The type stepwise is an upstream that sends an event only when the client has confirmed the
-// previous one.
-type stepwise struct {
+// The type stepwiseUpstream is an upstream that sends an event only when the client has confirmed
+// the previous one.
+type stepwiseUpstream struct {
 	events  []string
 	kind    string // content type
 	gzipped bool
 	arrived chan struct{}
 }
 
-func (s *stepwise) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *stepwiseUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", s.kind)
 	var out io.Writer = w
 	flush := func() error { return nil }
@@ -156,7 +156,7 @@ func longStream(n int, cost string) (events []string) {
 
 // readsInStep reads the events one by one and confirms each to the upstream. It fails if an event
 // does not arrive.
-func (s *stepwise) readsInStep(t *testing.T, body io.Reader) {
+func (s *stepwiseUpstream) readsInStep(t *testing.T, body io.Reader) {
 	t.Helper()
 	if s.gzipped {
 		zip, err := gzip.NewReader(body)

@@ -34,7 +34,7 @@ func TestUnreadCostsInEnvoy(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}), s)
-	m := &metered{redis: redistest.Start(t)}
+	m := &meteredSite{redis: redistest.Start(t)}
 	s.startBridge(t, unreadPolicy, "--redis", m.redis.URL(), "--redis-timeout", "5s")
 	for i, c := range []struct {
 		path, accepts string

@@ -47,7 +47,7 @@ const (
 func TestUpgradesCostUnread(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(serveEcho)
-	m := &metered{redis: redistest.Start(t)}
+	m := &meteredSite{redis: redistest.Start(t)}
 	text := strings.Replace(unreadPolicy, "rules:", "trusted_hops: 1\nrules:", 1)
 	filter := &site{manager: upgrading + ", xff_num_trusted_hops: 1", routes: tunnelling}
 	startEnvoy(t, wasm(t), upstream, filter)

@@ -121,8 +121,8 @@ func byToken(i *issuer) string {
 `
 }
 
-// The type seen records the result of a request with a token.
-type seen struct {
+// The type tokenResult records the result of a request with a token.
+type tokenResult struct {
 	signed      *signer
 	sent, ended time.Time
 	identified  bool
@@ -130,8 +130,8 @@ type seen struct {
 
 // The function sendTokens sends tokens of one key until done: usually the same token, but every
 // tenth time a new one.
-func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []seen) {
-	var all []seen
+func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []tokenResult) {
+	var all []tokenResult
 	user := "user-of-" + s.Name
 	text := s.token(p.t, user)
 	for n := 0; ; n++ {
@@ -145,7 +145,7 @@ func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []seen)
 		if n%10 == 9 {
 			with = s.token(p.t, user)
 		}
-		one := seen{signed: s, sent: time.Now()}
+		one := tokenResult{signed: s, sent: time.Now()}
 		a := p.ask(context.Background(), http.MethodGet, "/", "Authorization", "Bearer "+with)
 		one.ended = time.Now()
 		switch a.body {
@@ -170,7 +170,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	redis := redistest.Start(t)
 	nodes := fleet(t, 2, redis, byToken(login))
 
-	done, kept := make(chan struct{}), make(chan []seen)
+	done, kept := make(chan struct{}), make(chan []tokenResult)
 	const presenters = 2
 	for _, p := range nodes {
 		for range presenters {
@@ -193,7 +193,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	login.fails.Store(false)
 	pass(within + refresh/2)
 	close(done)
-	var all []seen
+	var all []tokenResult
 	for range presenters * 2 * len(nodes) {
 		all = append(all, <-kept...)
 	}
@@ -212,7 +212,7 @@ type rotation struct {
 	added, taken time.Time
 }
 
-func (r rotation) judge(t *testing.T, all []seen) {
+func (r rotation) judge(t *testing.T, all []tokenResult) {
 	t.Helper()
 	wrong, sure := map[string]int{}, map[string]int{}
 	for _, one := range all {
@@ -247,7 +247,7 @@ func (r rotation) judge(t *testing.T, all []seen) {
 }
 
 // countsForWhom checks that each request was counted once, either for its user or for the address.
-func countsForWhom(t *testing.T, redis *redistest.Server, all []seen) {
+func countsForWhom(t *testing.T, redis *redistest.Server, all []tokenResult) {
 	t.Helper()
 	var known, strangers int64
 	for _, one := range all {

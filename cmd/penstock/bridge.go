@@ -126,9 +126,9 @@ func newBridge() *cobra.Command {
 	return cmd
 }
 
-// The method negative returns an error if a bound is below 0. Some packages would read them as the
-// default, others would ignore them.
-func (f *bridgeFlags) negative() error {
+// The method checkNegative returns an error if a bound is below 0. Some packages would read them as
+// the default, others would ignore them.
+func (f *bridgeFlags) checkNegative() error {
 	var problems []error
 	for _, bound := range []struct {
 		flag  string
@@ -151,7 +151,7 @@ func (f *bridgeFlags) negative() error {
 
 // The method run serves until ctx ends.
 func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
-	if err := f.negative(); err != nil {
+	if err := f.checkNegative(); err != nil {
 		return err
 	}
 	if err := f.published.check(f.policy); err != nil {

@@ -50,25 +50,25 @@ const (
 // filter sends each request alone.
 const requestsOfCall = 4
 
-// The type overGRPC holds the functions that stop the gRPC servers for Envoy.
-type overGRPC struct{ leaves, drains, stops []func() }
+// The type grpcServers holds the functions that stop the gRPC servers for Envoy.
+type grpcServers struct{ leaves, drains, stops []func() }
 
 // The method stop ends the servers and all running requests.
-func (o *overGRPC) stop() {
+func (o *grpcServers) stop() {
 	for _, stop := range o.stops {
 		stop()
 	}
 }
 
 // The method leave announces that the bridge will stop, and continues to answer.
-func (o *overGRPC) leave() {
+func (o *grpcServers) leave() {
 	for _, leave := range o.leaves {
 		leave()
 	}
 }
 
 // The method drain waits until running requests are answered, and ends the servers.
-func (o *overGRPC) drain() {
+func (o *grpcServers) drain() {
 	var ending sync.WaitGroup
 	for _, drain := range o.drains {
 		ending.Go(drain)
@@ -77,8 +77,8 @@ func (o *overGRPC) drain() {
 }
 
 // serveEnvoy serves Envoy's gRPC protocols until it is drained.
-func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (*overGRPC, error) {
-	o := new(overGRPC)
+func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (*grpcServers, error) {
+	o := new(grpcServers)
 	if s.rls.Network != "" {
 		observer := b.Observer()
 		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Directory: observer.DirectoryOf, Trial: observer.Trial, Store: s.store, Metrics: s.metrics, Outages: s.outages, Tracer: s.tracer,
@@ -126,7 +126,7 @@ func (s *serveArgs) serveGRPC(at listen.Address, register func(*grpc.Server), pa
 		grpc.ConnectionTimeout(bridge.CallTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingTime, Timeout: pongTime, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMin, PermitWithoutStream: true}),
-		grpc.InTapHandle(guard.enter), grpc.UnaryInterceptor(guard.unary), grpc.StreamInterceptor(guard.stream),
+		grpc.InTapHandle(guard.enter), grpc.UnaryInterceptor(guard.callUnary), grpc.StreamInterceptor(guard.stream),
 	)
 	if s.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
@@ -198,11 +198,11 @@ func connOf(ctx context.Context) *listen.Conn {
 // request does not arrive in time.
 type lateness struct{}
 
-// The type arriving is a stream whose request has not arrived yet.
-type arriving struct{ grpc.ServerStream }
+// The type pendingStream is a stream whose request has not arrived yet.
+type pendingStream struct{ grpc.ServerStream }
 
 // RecvMsg implements [grpc.ServerStream].
-func (a arriving) RecvMsg(m any) error {
+func (a pendingStream) RecvMsg(m any) error {
 	err := a.ServerStream.RecvMsg(m)
 	if timer, ok := a.Context().Value(lateness{}).(*time.Timer); ok {
 		timer.Stop()
@@ -217,9 +217,9 @@ func hasToken(header metadata.MD, token string) bool {
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
 }
 
-// The method unary recovers from a panic, which would otherwise end the process and all its
+// The method callUnary recovers from a panic, which would otherwise end the process and all its
 // requests.
-func (g *grpcGuard) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (response any, err error) {
+func (g *grpcGuard) callUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (response any, err error) {
 	defer g.rescue(&err)
 	return next(ctx, request)
 }
@@ -227,7 +227,7 @@ func (g *grpcGuard) unary(ctx context.Context, request any, _ *grpc.UnaryServerI
 // stream does the same for streams.
 func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer g.rescue(&err)
-	return next(server, arriving{s})
+	return next(server, pendingStream{s})
 }
 
 // The method rescue recovers from a panic and turns it into an error. It must be deferred.

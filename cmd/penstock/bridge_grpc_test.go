@@ -222,7 +222,7 @@ func sendHalfCall(client *http.Client, address, method string) (string, error) {
 func TestAPanicOverGRPC(t *testing.T) {
 	said := new(eventually.Journal)
 	guard := &grpcGuard{logger: said.Logger()}
-	_, err := guard.unary(t.Context(), nil, nil, func(context.Context, any) (any, error) { panic("provoked once") })
+	_, err := guard.callUnary(t.Context(), nil, nil, func(context.Context, any) (any, error) { panic("provoked once") })
 	if status.Code(err) != codes.Internal {
 		t.Errorf("a request: %v", err)
 	}

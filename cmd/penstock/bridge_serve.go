@@ -101,7 +101,7 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs,
 
 // The function drain waits until running calls are answered, but ends them if that takes too long
 // or hurry is done.
-func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *overGRPC) error {
+func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *grpcServers) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(hurry, drainTime)
 	defer end()

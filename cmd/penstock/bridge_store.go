@@ -21,7 +21,7 @@ import (
 // openStore opens the store that the flags describe and adds it, its health and its metrics to the
 // bridge's options. The caller closes the store.
 func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
-	if err := f.misplaced(); err != nil {
+	if err := f.checkMisplaced(); err != nil {
 		return nil, err
 	}
 	o.Registry, o.Metrics = prometheus.NewRegistry(), metrics.New()
@@ -62,8 +62,9 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 	return opened, nil
 }
 
-// The method misplaced returns an error if flags are given that do not apply to the kind of store.
-func (f *bridgeFlags) misplaced() error {
+// The method checkMisplaced returns an error if flags are given that do not apply to the kind of
+// store.
+func (f *bridgeFlags) checkMisplaced() error {
 	switch redis := namesServer(&f.redis); {
 	case redis && (f.countersMax != 0 || f.bytesMax != 0):
 		return errors.New("--counters-max and --bytes-max are for counting in memory; Redis is bounded by its own maxmemory")

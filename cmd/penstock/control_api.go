@@ -50,8 +50,8 @@ func (c *controlCommand) command(use, short string, args cobra.PositionalArgs, r
 	return cmd
 }
 
-// reasoned adds the flag for the reason of a change.
-func (c *controlCommand) reasoned(cmd *cobra.Command) *cobra.Command {
+// addReasonFlag adds the flag for the reason of a change.
+func (c *controlCommand) addReasonFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&c.reason, "reason", "", "why, for the history; required")
 	return cmd
 }

@@ -84,8 +84,8 @@ func newArchiving() *archiving {
 	return c
 }
 
-// The method with runs do with the archive. needed says whether there must be a bucket.
-func (c *archiving) with(ctx context.Context, needed bool, do func(*archive.Archiver) error) error {
+// The method runWithArchive runs do with the archive. needed says whether there must be a bucket.
+func (c *archiving) runWithArchive(ctx context.Context, needed bool, do func(*archive.Archiver) error) error {
 	bucket, err := c.archive.bucket()
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func newArchiveList() *cobra.Command {
 	cmd := c.command("list", "List the months of the archive", noArgs, nil)
 	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return c.with(cmd.Context(), false, func(a *archive.Archiver) error {
+		return c.runWithArchive(cmd.Context(), false, func(a *archive.Archiver) error {
 			months, err := a.List(cmd.Context())
 			if err != nil {
 				return err
@@ -146,7 +146,7 @@ func newArchiveList() *cobra.Command {
 func newArchiveRun() *cobra.Command {
 	c := newArchiving()
 	cmd := c.command("run", "Archive the months that are older than they are kept, and drop their partitions", noArgs, func(cmd *cobra.Command, _ []string) error {
-		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
+		return c.runWithArchive(cmd.Context(), true, func(a *archive.Archiver) error {
 			done, err := a.Round(cmd.Context(), time.Now())
 			for _, partition := range done {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s is in the archive, and its partition is dropped\n", partition)
@@ -168,7 +168,7 @@ func newArchiveVerify() *cobra.Command {
 		"object, and the manifest. The exit status is 1 if anything differs or could not be read."
 	c.archive.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
+		return c.runWithArchive(cmd.Context(), true, func(a *archive.Archiver) error {
 			if len(args) == 0 {
 				months, err := a.List(cmd.Context())
 				if err != nil {
@@ -209,7 +209,7 @@ func newArchiveRestore() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.with(cmd.Context(), true, func(a *archive.Archiver) error {
+		return c.runWithArchive(cmd.Context(), true, func(a *archive.Archiver) error {
 			now := time.Now()
 			totals, err := a.Restore(cmd.Context(), args[0], now, now.Add(life))
 			if err == nil {
@@ -224,7 +224,7 @@ func newArchiveRestore() *cobra.Command {
 func newArchiveOff() *cobra.Command {
 	c := newArchiving()
 	return c.command("off", "Let months be dropped that are not in the archive, from now on", noArgs, func(cmd *cobra.Command, _ []string) error {
-		return c.with(cmd.Context(), false, func(a *archive.Archiver) error {
+		return c.runWithArchive(cmd.Context(), false, func(a *archive.Archiver) error {
 			err := a.Off(cmd.Context())
 			if err == nil {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "months are dropped without an archive; penstock control archive run, or serve --archive, turns it on again")

@@ -60,7 +60,7 @@ func newControlImport() *cobra.Command {
 	cmd.Long = "Make records of the clients in a table, such as PostgreSQL's COPY … TO … WITH (FORMAT csv, HEADER) writes it. The columns are " +
 		strings.Join(clientColumns, ", ") + ";\nthose that say what clients used are ignored. A client that has a record keeps it, so an import that was interrupted may be repeated.\n" +
 		"Tiers that are missing are made. Custom limits apply to every rule that counts the client. Times without a zone are UTC."
-	c.reasoned(cmd)
+	c.addReasonFlag(cmd)
 	cmd.Flags().StringVar(&c.kind, "kind", "user", "the kind of the clients: user, api_key, or header.x-user for those that a header names")
 	return cmd
 }

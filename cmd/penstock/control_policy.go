@@ -107,7 +107,7 @@ func newPolicyPut() *cobra.Command {
 		}
 		return printRevision(cmd.OutOrStdout(), &put)
 	})
-	p.reasoned(cmd)
+	p.addReasonFlag(cmd)
 	cmd.Flags().Int64Var(&revision, "if-revision", -1, "the `REVISION` that must be the latest, 0 for none; without it, the one that is the latest now")
 	return cmd
 }
@@ -194,15 +194,19 @@ func newPolicyList() *cobra.Command {
 
 // candidateText describes the candidate of a policy.
 func candidateText(p *ledger.Policy) string {
+	text := fmt.Sprintf("%d on %v of the nodes", p.Candidate, p.Share)
 	switch {
 	case p.Candidate == 0:
 		return "-"
 	case p.Step == ledger.StepShadow:
 		return fmt.Sprintf("%d in shadow", p.Candidate)
-	case p.DenialsMax > 0:
-		return fmt.Sprintf("%d on %v of the nodes, up to %v denials", p.Candidate, p.Share, p.DenialsMax)
+	case p.ClientShare > 0:
+		text = fmt.Sprintf("%d for %v of the clients", p.Candidate, p.ClientShare)
 	}
-	return fmt.Sprintf("%d on %v of the nodes", p.Candidate, p.Share)
+	if p.DenialsMax > 0 {
+		text += fmt.Sprintf(", up to %v denials", p.DenialsMax)
+	}
+	return text
 }
 
 func newPolicyDiff() *cobra.Command {
@@ -256,27 +260,31 @@ func newPolicyRollBack() *cobra.Command {
 			}
 			return p.publish(cmd, path, map[string]any{"step": ledger.StepAll, "revision": put.Revision, "reason": p.reason})
 		})
-	p.reasoned(cmd)
+	p.addReasonFlag(cmd)
 	return cmd
 }
 
 func newPolicyPublish() *cobra.Command {
 	p := new(policyCommand)
 	var shadow, all, withdraw bool
-	var share, denials string
+	var share, clients, denials string
 	cmd := p.command("publish [REVISION]", "Publish a revision to nodes, the latest if none is named", cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"reason": p.reason}
 		steps := 0
-		for step, given := range map[ledger.Step]bool{ledger.StepShadow: shadow, ledger.StepAll: all, ledger.StepWithdraw: withdraw, ledger.StepShare: share != ""} {
-			if given {
-				body["step"] = step
+		for _, one := range []struct {
+			step  ledger.Step
+			given bool
+		}{{ledger.StepShadow, shadow}, {ledger.StepAll, all}, {ledger.StepWithdraw, withdraw}, {ledger.StepShare, share != ""}, {ledger.StepShare, clients != ""}} {
+			if one.given {
+				body["step"] = one.step
 				steps++
 			}
 		}
 		if steps != 1 {
-			return errors.New("write one of --shadow, --share 10%, --all and --withdraw")
+			return errors.New("write one of --shadow, --share 10%, --client-share 10%, --all and --withdraw")
 		}
-		for _, flag := range [][3]string{{"share", share, "share_percent"}, {"denials-max", denials, "denials_max_percent"}} {
+		for _, flag := range [][3]string{{"share", share, "share_percent"}, {"client-share", clients, "client_share_percent"},
+			{"denials-max", denials, "denials_max_percent"}} {
 			name, text, field := flag[0], flag[1], flag[2]
 			if text == "" {
 				continue
@@ -300,11 +308,12 @@ func newPolicyPublish() *cobra.Command {
 		}
 		return p.publish(cmd, path, body)
 	})
-	p.reasoned(cmd)
+	p.addReasonFlag(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&shadow, "shadow", false, "nodes compare the revision with the policy in force")
 	flags.StringVar(&share, "share", "", "a `SHARE` of the nodes enforces the revision: 10%")
-	flags.StringVar(&denials, "denials-max", "", "with --share: withdraw the revision if these nodes deny a greater `SHARE` of requests: 5%")
+	flags.StringVar(&clients, "client-share", "", "all nodes enforce the revision for a `SHARE` of the clients: 10%")
+	flags.StringVar(&denials, "denials-max", "", "with a share: withdraw the revision if it denies a greater `SHARE` of requests: 5%")
 	flags.BoolVar(&all, "all", false, "all nodes enforce the revision")
 	flags.BoolVar(&withdraw, "withdraw", false, "no node enforces or compares the candidate any more")
 	return cmd

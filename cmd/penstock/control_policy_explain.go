@@ -19,7 +19,7 @@ import (
 
 // newPolicyExplain returns the command that explains a request under a policy of the control plane.
 func newPolicyExplain() *cobra.Command {
-	c := &controlled{policyCommand: new(policyCommand)}
+	c := &controlFlagsSet{policyCommand: new(policyCommand)}
 	q := &question{control: c}
 	cmd := c.command("explain", "Explain which rules of a policy apply to a request, with the records of its client", noArgs, func(cmd *cobra.Command, _ []string) error {
 		return q.explain(cmd)
@@ -31,14 +31,14 @@ func newPolicyExplain() *cobra.Command {
 	return cmd
 }
 
-// The type controlled is the control plane that has the policy and the records of clients.
-type controlled struct {
+// The type controlFlagsSet is the control plane that has the policy and the records of clients.
+type controlFlagsSet struct {
 	*policyCommand
 	revision int64
 }
 
 // document returns the policy.
-func (c *controlled) document(ctx context.Context) (*policyfile.Document, error) {
+func (c *controlFlagsSet) document(ctx context.Context) (*policyfile.Document, error) {
 	path, err := c.path(ctx)
 	if err != nil {
 		return nil, err

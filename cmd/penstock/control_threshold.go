@@ -77,7 +77,7 @@ func thresholdPath(name string) string { return "/v1/thresholds/" + url.PathEsca
 
 func newThresholdPut() *cobra.Command {
 	c, t := new(controlCommand), new(ledger.Threshold)
-	cmd := c.reasoned(c.command("put NAME", "Make or replace a threshold", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+	cmd := c.addReasonFlag(c.command("put NAME", "Make or replace a threshold", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"policy": t.Policy, "rule": t.Rule, "client": t.Client, "tier": t.Tier, "units": t.Units, "percents": t.Percents,
 			"url": t.URL, "reason": c.reason}
 		var put ledger.Threshold
@@ -155,7 +155,7 @@ func noticeState(n *ledger.Notice) string {
 
 func newThresholdDelete() *cobra.Command {
 	c := new(controlCommand)
-	return c.reasoned(c.command("delete NAME", "Remove a threshold", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+	return c.addReasonFlag(c.command("delete NAME", "Remove a threshold", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
 		_, err := c.send(cmd.Context(), http.MethodDelete, thresholdPath(args[0])+"?reason="+url.QueryEscape(c.reason), nil, nil)
 		return err
 	}))

@@ -38,7 +38,7 @@ type question struct {
 	region                             regionFlag
 	store                              storeFlags
 	asJSON                             bool
-	control                            *controlled // nil: the policy is a file
+	control                            *controlFlagsSet // nil: the policy is a file
 }
 
 func newExplain() *cobra.Command {
@@ -135,7 +135,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	}
 	decision := plan.Decide()
 	e := plan.Explain()[0]
-	told := tell(&e, &decision, store.name)
+	told := newAnswer(&e, &decision, store.name)
 	told.RecordsUnread = unread
 	for i, reason := range reasons {
 		if reason != "" {

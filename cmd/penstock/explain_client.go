@@ -54,10 +54,10 @@ func (q *question) assertIn(cmd *cobra.Command, p *operator.Policy, client *oper
 		if entry.JWT == nil && entry.APIKey == nil {
 			continue
 		}
-		verifiers[i] = unable{}
+		verifiers[i] = noVerifier{}
 		if kind, _, _ := strings.Cut(client.String(), ":"); !carried && (entry.JWT != nil) == (strings.TrimSuffix(kind, policy.HashSuffix) == "user") &&
 			(entry.APIKey != nil) == (kind == "api_key") {
-			if err := a.carry(entry); err != nil {
+			if err := a.addCredential(entry); err != nil {
 				return nil, err
 			}
 			verifiers[i], carried = asserting{f}, true
@@ -84,8 +84,9 @@ func (v asserting) Verify(string) (*policy.Identity, policy.CredentialState) {
 // assertedCredential represents the credential of a named client.
 const assertedCredential = "of-the-named-client"
 
-// The method carry adds a credential to the request where an entry of identify looks for it.
-func (a *asked) carry(entry *policyfile.Identify) error {
+// The method addCredential adds a credential to the request where an entry of identify looks for
+// it.
+func (a *asked) addCredential(entry *policyfile.Identify) error {
 	var header, cookie, query string
 	if entry.JWT != nil {
 		header, cookie, query = entry.JWT.Header, entry.JWT.Cookie, entry.JWT.Query

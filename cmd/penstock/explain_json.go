@@ -102,8 +102,8 @@ func millis(span counter.Micros) *int64 {
 	return &n
 }
 
-// The function tell assembles the answer about a request under one policy.
-func tell(e *core.Explanation, d *core.Decision, store string) *answer {
+// The function newAnswer assembles the answer about a request under one policy.
+func newAnswer(e *core.Explanation, d *core.Decision, store string) *answer {
 	a := &answer{Policy: e.Policy, Disabled: e.Disabled, Methods: []methodAnswer{}, Address: e.Address, Listed: e.Listed,
 		Rules: []ruleAnswer{}, Store: store,
 		Decision: decisionAnswer{Outcome: d.Outcome.String(), Status: d.Status, Why: e.Denied, Rule: d.Rule,
@@ -121,12 +121,12 @@ func tell(e *core.Explanation, d *core.Decision, store string) *answer {
 		a.Penalty = &penaltyAnswer{string(p.Check.Key), p.Result.Denied, p.Result.Violations, millis(p.Result.Wait)}
 	}
 	for i := range e.Rules {
-		a.Rules = append(a.Rules, tellRule(&e.Rules[i]))
+		a.Rules = append(a.Rules, newRuleAnswer(&e.Rules[i]))
 	}
 	return a
 }
 
-func tellRule(r *core.RuleExplanation) ruleAnswer {
+func newRuleAnswer(r *core.RuleExplanation) ruleAnswer {
 	a := ruleAnswer{Name: r.Name, Action: actionWords[r.Action], Fate: r.Fate, LostTo: r.LostTo, Whose: r.Limits,
 		Unlimited: r.Unlimited, Hidden: r.Hidden, Shards: r.Shards, Denying: r.Denying}
 	if r.Outcome != core.OutcomeNone {

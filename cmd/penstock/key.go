@@ -157,8 +157,8 @@ func (k *keyEdits) rotate() *cobra.Command {
 	return cmd
 }
 
-// The type made is the result of a command that makes a key.
-type made struct {
+// The type madeKey is the result of a command that makes a key.
+type madeKey struct {
 	Key string `json:"key"`
 	*directory.KeysShown
 }
@@ -174,7 +174,7 @@ func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *new
 	if err != nil {
 		return err
 	}
-	return k.print(cmd.OutOrStdout(), made{key, shown}, func(w io.Writer) {
+	return k.print(cmd.OutOrStdout(), madeKey{key, shown}, func(w io.Writer) {
 		fmt.Fprintf(w, "the key, shown this once: %s\n", key)
 		writeKeys(w, shown)
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The type imported is the result of an import.
-type imported struct {
+// The type importResult is the result of an import.
+type importResult struct {
 	Imported int `json:"imported"`
 	Known    int `json:"known"` // entries that the directory already had with the same record
 }
@@ -34,7 +34,7 @@ func (k *keyEdits) importKeys() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var total imported
+		var total importResult
 		for i := range entries {
 			one := edit
 			one.Name, one.Hash = entries[i].ID, credential.Digits(entries[i].Hash)

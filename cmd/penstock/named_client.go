@@ -23,7 +23,7 @@ func openUnwatched(d *policyfile.Document, path string) (*operator.Policy, io.Cl
 	for i := range verifiers {
 		standIns[i] = verifiers[i]
 		if entry := &d.Identify[i]; standIns[i] == nil && (entry.JWT != nil || entry.APIKey != nil) {
-			standIns[i] = unable{}
+			standIns[i] = noVerifier{}
 		}
 	}
 	var err error
@@ -69,10 +69,10 @@ func (c closers) Close() error {
 	return nil
 }
 
-// The type unable is a verifier for entries whose credentials this program does not have.
-type unable struct{}
+// The type noVerifier is a verifier for entries whose credentials this program does not have.
+type noVerifier struct{}
 
 // Verify returns that the credential is unknown.
-func (unable) Verify(string) (*policy.Identity, policy.CredentialState) {
+func (noVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
 	return nil, policy.CredentialUnknown
 }

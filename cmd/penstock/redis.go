@@ -44,7 +44,7 @@ func newSetupCluster() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tellTrial(cmd.OutOrStdout(), trial)
+			return printTrial(cmd.OutOrStdout(), trial)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "penstock-cluster", "the `FOLDER` for its files; it is made if it is missing")
@@ -52,7 +52,7 @@ func newSetupCluster() *cobra.Command {
 	return cmd
 }
 
-func tellTrial(out io.Writer, trial *redisadmin.Trial) error {
+func printTrial(out io.Writer, trial *redisadmin.Trial) error {
 	addrs, started := trial.Addrs(), fmt.Sprintf("%d of them were started now", trial.Started)
 	switch trial.Started {
 	case 0:
@@ -96,9 +96,9 @@ func (f *redisFlags) options() (o redisadmin.Options, err error) {
 	return o, err
 }
 
-// The method looking returns a command's Run function, which connects to the servers and calls do.
-// do reports whether it found no problem.
-func (f *redisFlags) looking(do func(context.Context, *cobra.Command, *redisadmin.Deployment) (ok bool, err error)) func(*cobra.Command, []string) error {
+// The method runWithDeployment returns a command's Run function, which connects to the servers and
+// calls do. do reports whether it found no problem.
+func (f *redisFlags) runWithDeployment(do func(context.Context, *cobra.Command, *redisadmin.Deployment) (ok bool, err error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		options, err := f.options()
 		if err != nil {
@@ -125,7 +125,7 @@ func newRedisHealth() *cobra.Command {
 		Long:    "Print the health of the servers: state, slots, memory, replication lag. The exit status is 1 if something is wrong.",
 		Example: "  penstock redis health --redis redis://localhost:6379",
 		Args:    noArgs,
-		RunE: f.looking(func(_ context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+		RunE: f.runWithDeployment(func(_ context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
 			return servers.Health().Print(cmd.OutOrStdout())
 		}),
 	}
@@ -143,7 +143,7 @@ func newRedisDoctor() *cobra.Command {
 			"on a counter of its own, which is deleted. The exit status is 1 if something is wrong.",
 		Example: "  penstock redis doctor --redis 'redis://limiter:{env.REDIS_PASSWORD}@redis.internal:6379'",
 		Args:    noArgs,
-		RunE: f.looking(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+		RunE: f.runWithDeployment(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
 			return redisadmin.PrintFindings(cmd.OutOrStdout(), servers.Doctor(ctx))
 		}),
 	}

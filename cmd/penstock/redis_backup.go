@@ -77,7 +77,7 @@ func newRedisBackup() *cobra.Command {
 			"A file is complete or not there. Records of clients and keys are not in it: see penstock client export.",
 		Example: "  penstock redis backup counters.txt --redis redis://localhost:6379",
 		Args:    f.args,
-		RunE: f.looking(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+		RunE: f.runWithDeployment(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
 			return true, f.write(ctx, cmd, servers)
 		}),
 	}
@@ -155,7 +155,7 @@ func newRedisRestore() *cobra.Command {
 			"interrupted restore can be repeated. FILE may be s3://BUCKET/KEY. --dry-run prints what would change.",
 		Example: "  penstock redis restore counters.txt --redis redis://localhost:6379",
 		Args:    f.args,
-		RunE: f.looking(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+		RunE: f.runWithDeployment(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
 			return true, f.restore(ctx, cmd.OutOrStdout(), servers)
 		}),
 	}

@@ -37,7 +37,7 @@ func newRedisInspect() *cobra.Command {
 		Example: "  penstock redis inspect 'rl1:shop:api:{user:u_42}:60s:sw' --redis redis://localhost:6379\n" +
 			"  penstock redis inspect --policy policy.yaml --client user:u_42 --redis redis://localhost:6379",
 		Args: func(cmd *cobra.Command, args []string) error { return in.read(args) },
-		RunE: in.looking(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+		RunE: in.runWithDeployment(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
 			if in.key != "" {
 				return inspectOne(ctx, cmd.OutOrStdout(), servers, in.key, nil)
 			}

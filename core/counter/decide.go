@@ -241,7 +241,7 @@ func (l *Limit) room(s *Slot) int64 {
 // usedUnits returns the units that count against the limit at the slot's instant.
 func (l *Limit) usedUnits(s *Slot) int64 {
 	if l.algorithm == SlidingWindow {
-		return l.weighted(s) + s.State.Used
+		return l.weightedPrevious(s) + s.State.Used
 	}
 	return s.State.Used
 }

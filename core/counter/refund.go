@@ -94,9 +94,9 @@ func (l *Limit) recordDip(s *Slot, beyond int64) {
 	copy(s.State.Dips[:], kept[:n])
 }
 
-// stillLacks returns the greatest number of parts that the bucket may still lack because of the
+// missingParts returns the greatest number of parts that the bucket may still lack because of the
 // charge.
-func (s *Slot) stillLacks(receipt Micros) int64 {
+func (s *Slot) missingParts(receipt Micros) int64 {
 	missing, known := s.State.Used, false
 	for _, d := range s.State.Dips {
 		known = known || d.At >= receipt && d.At != 0

@@ -6,8 +6,8 @@ package counter
 // in it. A sliding window adds the units of the window before, weighted by the fraction of that
 // window that is covered by a span of one window ending now.
 
-// The method weighted returns ⌊previous × (window − elapsed) / window⌋.
-func (l *Limit) weighted(s *Slot) int64 {
+// The method weightedPrevious returns ⌊previous × (window − elapsed) / window⌋.
+func (l *Limit) weightedPrevious(s *Slot) int64 {
 	return mulDiv(s.State.Aux, int64(l.window-(s.now-s.State.At)), int64(l.window))
 }
 
@@ -18,18 +18,18 @@ func (l *Limit) slidingPassesAt(s *Slot, cost int64) Micros {
 	if l.usedUnits(s)+cost <= l.count {
 		return 0
 	}
-	if at, ok := l.fadedTo(s.State.At, s.State.Aux, l.count-cost-s.State.Used); ok {
+	if at, ok := l.fadeInstant(s.State.At, s.State.Aux, l.count-cost-s.State.Used); ok {
 		return at
 	}
-	if at, ok := l.fadedTo(s.State.At+l.window, s.State.Used, l.count-cost); ok {
+	if at, ok := l.fadeInstant(s.State.At+l.window, s.State.Used, l.count-cost); ok {
 		return at
 	}
 	return s.State.At + 2*l.window
 }
 
-// fadedTo returns the first instant, in the window that begins at start, at which the weighted
+// fadeInstant returns the first instant, in the window that begins at start, at which the weighted
 // previous window is at most room.
-func (l *Limit) fadedTo(start Micros, previous, room int64) (at Micros, ok bool) {
+func (l *Limit) fadeInstant(start Micros, previous, room int64) (at Micros, ok bool) {
 	if room < 0 {
 		return 0, false
 	}

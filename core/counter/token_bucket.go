@@ -97,7 +97,7 @@ func (l *Limit) refund(s *Slot, c *Check) int64 {
 	}
 	n = min(n, ceilDiv(s.State.Used, l.unit)) // this keeps the product within bounds
 	if c.Refundable && c.Age == 0 {
-		parts := min(n*l.unit, s.stillLacks(c.Receipt))
+		parts := min(n*l.unit, s.missingParts(c.Receipt))
 		s.refundParts(c.Receipt, parts)
 		return ceilDiv(parts, l.unit)
 	}

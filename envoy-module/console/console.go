@@ -45,7 +45,7 @@ type Console struct {
 // The type claim is one configuration's request for the console: the settings to listen with, and
 // the operators' API to serve. The latest claim is in force.
 type claim struct {
-	*ready
+	*checkedSettings
 	operators func() *operator.API
 	told      bool // that another process has the address
 }
@@ -66,7 +66,7 @@ func (c *Console) Claim(s *Settings, operators func() *operator.API) (release fu
 		c.options.Logger.Warn("operators are served beyond this machine without TLS: the token and all answers can be read on the network",
 			"address", wanted.text.Listen)
 	}
-	own := &claim{ready: wanted, operators: operators}
+	own := &claim{checkedSettings: wanted, operators: operators}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.claims = append(c.claims, own)
@@ -103,14 +103,14 @@ func (c *Console) settle() error {
 	own := c.claims[len(c.claims)-1]
 	c.now.Store(own)
 	if s := c.serving; s != nil {
-		if s.serves(own.ready) {
+		if s.serves(own.checkedSettings) {
 			return nil
 		}
 		if s.address == own.address {
 			c.stop() // it opens the address again with other settings
 		}
 	}
-	opened, err := c.open(own.ready)
+	opened, err := c.open(own.checkedSettings)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		if !own.told {

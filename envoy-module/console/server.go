@@ -42,7 +42,7 @@ type server struct {
 }
 
 // The method open listens on an address and serves it.
-func (c *Console) open(r *ready) (*server, error) {
+func (c *Console) open(r *checkedSettings) (*server, error) {
 	listener, err := listen.On(r.address, r.mode)
 	if err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func (c *Console) open(r *ready) (*server, error) {
 // The method serves reports whether the server matches the settings. Its handler reads the tokens
 // anew for each request, and the certificate for each connection. An address with a token is never
 // served without one.
-func (s *server) serves(r *ready) bool {
+func (s *server) serves(r *checkedSettings) bool {
 	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
 }
 
 // claimOf returns the claim in force, or nil if it wants another server than this one. The claim
 // may wait for its own address while the server of the previous claim is open.
 func (c *Console) claimOf(s *server) *claim {
-	if own := c.now.Load(); own != nil && s.serves(own.ready) {
+	if own := c.now.Load(); own != nil && s.serves(own.checkedSettings) {
 		return own
 	}
 	return nil

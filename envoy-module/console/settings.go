@@ -40,8 +40,9 @@ type Settings struct {
 // modeDefault is the mode of a Unix socket if no mode is given.
 const modeDefault = 0o660
 
-// The type ready is the settings after they were checked, with the secrets that they name.
-type ready struct {
+// The type checkedSettings is the settings after they were checked, with the secrets that they
+// name.
+type checkedSettings struct {
 	text          Settings
 	address       listen.Address
 	beyond        bool // other machines can reach the address
@@ -57,8 +58,8 @@ func (s *Settings) Check() error {
 }
 
 // The method read checks the settings and reads the files that they name.
-func (s *Settings) read() (r *ready, err error) {
-	r = &ready{text: *s, mode: modeDefault}
+func (s *Settings) read() (r *checkedSettings, err error) {
+	r = &checkedSettings{text: *s, mode: modeDefault}
 	if s.Listen == "" {
 		return nil, errors.New("admin: listen is missing: write listen: 127.0.0.1:8442, or unix:PATH")
 	}
@@ -93,7 +94,7 @@ func (s *Settings) read() (r *ready, err error) {
 }
 
 // The method check returns the errors of settings that contradict each other.
-func (r *ready) check() error {
+func (r *checkedSettings) check() error {
 	s, unix := &r.text, r.address.Network == "unix"
 	switch {
 	case r.beyond && r.token == "":

@@ -19,7 +19,7 @@ func TestAbortedRequestsCostUnread(t *testing.T) {
 			"cost_after: {estimate: 1, "+cost+", default: 1, unread: 30}}]\n")
 		s := f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, newBell()); v != Continue {
+		if v := s.Decide(client, emptyHost{}, newBell()); v != Continue {
 			t.Fatalf("%s: verdict %d", where, v)
 		}
 		settling := s.Settling()

@@ -38,7 +38,7 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 		n := testing.AllocsPerRun(racescale.Fewer(10_000), func() {
 			s := f.NewStream()
 			s.Headers = append(s.Headers, headers...)
-			switch s.Decide(client, nobody{}, b) {
+			switch s.Decide(client, emptyHost{}, b) {
 			case c.want:
 			case Wait:
 				asked++
@@ -65,7 +65,7 @@ func BenchmarkDecideInMemory(b *testing.B) {
 	for b.Loop() {
 		s := f.NewStream()
 		s.Headers = append(s.Headers, headers...)
-		s.Decide(client, nobody{}, bell)
+		s.Decide(client, emptyHost{}, bell)
 		s.Release()
 	}
 }

@@ -131,15 +131,15 @@ func (a *asker) announce() {
 // be held.
 func (a *asker) wakeUsual() {
 	if a.active < askersUsual {
-		a.wake()
+		a.startAsking()
 	} else if !a.helped {
 		a.helped = true
 		time.AfterFunc(helpAfter, a.help)
 	}
 }
 
-// The method wake makes one more goroutine ask, if there may be one. The lock must be held.
-func (a *asker) wake() {
+// The method startAsking makes one more goroutine ask, if there may be one. The lock must be held.
+func (a *asker) startAsking() {
 	switch {
 	case a.idle > 0:
 		a.idle--
@@ -161,7 +161,7 @@ func (a *asker) help() {
 		return
 	}
 	if time.Since(first.begun) >= helpAfter {
-		a.wake()
+		a.startAsking()
 	}
 	time.AfterFunc(helpAfter, a.help)
 }
@@ -229,7 +229,7 @@ func (a *asker) endOverdue(now time.Time) {
 	queued, late := a.overdue(now)
 	for _, s := range queued {
 		a.enforcer.Failed(errQueued)
-		s.wakeRequest(s.overloaded(errQueued))
+		s.wakeRequest(s.decideOverloaded(errQueued))
 	}
 	for _, s := range late {
 		a.enforcer.Failed(errLate)

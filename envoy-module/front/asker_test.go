@@ -24,7 +24,7 @@ func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()
 	s.Headers = append(s.Headers, request("/")...)
-	if v := s.Decide(source, nobody{}, b); v != Wait {
+	if v := s.Decide(source, emptyHost{}, b); v != Wait {
 		t.Fatalf("verdict %d, want %d", v, Wait)
 	}
 	return s, b
@@ -147,7 +147,7 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 		s, b := f.NewStream(), newBell()
 		b.announces = true
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, b); v != Wait {
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d, want %d", v, Wait)
 		}
 		defer s.Release()
@@ -172,7 +172,7 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	for {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		v := s.Decide(client, nobody{}, b)
+		v := s.Decide(client, emptyHost{}, b)
 		defer s.Release()
 		if v != Wait {
 			break
@@ -187,7 +187,7 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	for i := range others {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(fmt.Sprintf("198.51.100.%d:4711", i), nobody{}, b); v == Wait {
+		if v := s.Decide(fmt.Sprintf("198.51.100.%d:4711", i), emptyHost{}, b); v == Wait {
 			waiting = append(waiting, b)
 			served++
 		}

@@ -49,7 +49,7 @@ func (f *Front) openCandidate() error {
 	if err := c.policy.Follow(); err != nil {
 		return errors.Join(err, c.closePolicy())
 	}
-	c.runner = shadow.Start(shadow.Options{Store: f.store.Requests, Total: f.process.tried, Panicked: func(_ string, reason any) { f.process.panicked(reason) }})
+	c.runner = shadow.Start(shadow.Options{Store: f.store.Requests, Total: f.process.tried, Panicked: func(_ string, reason any) { f.process.countPanic(reason) }})
 	f.candidate = c
 	return nil
 }
@@ -128,19 +128,19 @@ func (f *Front) readsWith(v, candidate *live.Version) *exchange.Reads {
 	return known.reads
 }
 
-// The type tried is the response for which a trial waits.
-type tried struct {
+// The type trialResponse is the response for which a trial waits.
+type trialResponse struct {
 	exchange.Settling
 	trial *shadow.Trial
 }
 
-var _ shadow.Response = (*tried)(nil)
+var _ shadow.Response = (*trialResponse)(nil)
 
 // Pending implements [shadow.Response].
-func (r *tried) Pending() *core.Settlement { return &r.Settlement }
+func (r *trialResponse) Pending() *core.Settlement { return &r.Settlement }
 
 // Release implements [shadow.Response].
-func (r *tried) Release() { r.Close() }
+func (r *trialResponse) Release() { r.Close() }
 
 // tryOut has the candidate decide the request, in the background. If the candidate charges by the
 // response, the trial waits for it.
@@ -156,7 +156,7 @@ func (s *Stream) tryOut(denied bool) {
 	}
 	t.Add(&wire.View{Ask: ask, Inputs: s.request.View.Inputs, At: s.request.View.At}, s.front.store.directory)
 	if !denied {
-		r := &tried{trial: t}
+		r := &trialResponse{trial: t}
 		if t.Plan.Expect(&r.Settlement) {
 			t.Response, s.tried = r, r
 			return
@@ -166,7 +166,7 @@ func (s *Stream) tryOut(denied bool) {
 }
 
 // The method begin reads the beginning of the response. It reports whether the trial still waits.
-func (r *tried) begin(b *exchange.Beginning) (waits bool) {
+func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	if r.Begin(b) {
 		r.trial.Start()
 		return false
@@ -176,7 +176,7 @@ func (r *tried) begin(b *exchange.Beginning) (waits bool) {
 
 // The method end starts the trial at the end of the response. passed is false if the request did
 // not reach the upstream; then the trial is dropped.
-func (r *tried) end(passed bool) {
+func (r *trialResponse) end(passed bool) {
 	if !passed {
 		r.trial.Drop()
 		return

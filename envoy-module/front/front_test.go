@@ -17,10 +17,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// nobody is a host without attributes.
-type nobody struct{}
+// emptyHost is a host without attributes.
+type emptyHost struct{}
 
-func (nobody) Attribute(string) (string, bool) { return "", false }
+func (emptyHost) Attribute(string) (string, bool) { return "", false }
 
 // bell is a waker that a test waits for.
 type bell struct {
@@ -82,7 +82,7 @@ func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields respons
 	t.Helper()
 	s, b := f.NewStream(), newBell()
 	s.Headers = append(s.Headers, headers...)
-	if v = s.Decide(client, nobody{}, b); v == Wait {
+	if v = s.Decide(client, emptyHost{}, b); v == Wait {
 		<-b.rung
 		v = s.Woken()
 	}
@@ -110,7 +110,7 @@ func TestDecidesInMemoryAtOnce(t *testing.T) {
 	for i := range 5 {
 		b, s := newBell(), f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		v := s.Decide(client, nobody{}, b)
+		v := s.Decide(client, emptyHost{}, b)
 		fields, _ := s.Fields()
 		if b.waits != 0 || (v == Continue) != (i < 3) || fields[response.FieldRemaining] != strconv.Itoa(max(0, 2-i)) {
 			t.Errorf("request %d: verdict %d, %v, waits %d times", i+1, v, fields, b.waits)
@@ -176,7 +176,7 @@ func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	for range 200 {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, b); v != Wait {
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d", v)
 		}
 		s.Gone()
@@ -200,7 +200,7 @@ func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	for range 100 {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, b); v != Wait {
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d", v)
 		}
 		s.Gone()
@@ -226,7 +226,7 @@ func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
 	for range waitingMax + askersMax*batchMax + 100 {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/")...)
-		switch v := s.Decide(client, nobody{}, b); v {
+		switch v := s.Decide(client, emptyHost{}, b); v {
 		case Wait:
 			waiting = append(waiting, b)
 			defer s.Release()
@@ -249,17 +249,17 @@ func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
 	}
 }
 
-// broken is a host that panics.
-type broken struct{}
+// panickingHost is a host that panics.
+type panickingHost struct{}
 
-func (broken) Attribute(string) (string, bool) { panic("broken") }
+func (panickingHost) Attribute(string) (string, bool) { panic("broken") }
 
 func TestAPanicIsDecidedByOnError(t *testing.T) {
 	for word, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
 		f := openFront(t, "name: shop\non_error: "+word+"\nidentify: [{attr: request.protocol}]\nrules: [{name: all, limit: 3/31d}]\n")
 		s := f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, broken{}, newBell()); v != want || f.process.Panics() != 1 {
+		if v := s.Decide(client, panickingHost{}, newBell()); v != want || f.process.Panics() != 1 {
 			t.Errorf("%s: verdict %d, %d panics", word, v, f.process.Panics())
 		}
 		s.Release()
@@ -271,7 +271,7 @@ func TestSettlesResponses(t *testing.T) {
 	begin := func() *Settling {
 		s := f.NewStream()
 		s.Headers = append(s.Headers, request("/")...)
-		if v := s.Decide(client, nobody{}, newBell()); v != Continue {
+		if v := s.Decide(client, emptyHost{}, newBell()); v != Continue {
 			t.Fatalf("verdict %d", v)
 		}
 		defer s.Release()

@@ -80,7 +80,7 @@ func (p *Process) send(c *Collector) (end func() error, err error) {
 		return nil, fmt.Errorf("otlp: %w", err)
 	}
 	key := fmt.Sprint(o.Endpoint, o.Headers, o.Interval, o.Resource)
-	o.Gatherer, o.Panicked, o.Logger = p.registry, p.panicked, p.logger
+	o.Gatherer, o.Panicked, o.Logger = p.registry, p.countPanic, p.logger
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	_, err = p.senders.use(key, func() (sender, error) {

@@ -41,16 +41,16 @@ func TestMetricsAreSentByOTLP(t *testing.T) {
 	}
 }
 
-// bad is a collector that panics.
-type bad struct{ prometheus.Collector }
+// panickingCollector is a collector that panics.
+type panickingCollector struct{ prometheus.Collector }
 
-func (bad) Collect(chan<- prometheus.Metric) { panic("provoked") }
+func (panickingCollector) Collect(chan<- prometheus.Metric) { panic("provoked") }
 
 // TestAPanicOfACollectorEndsNothing tests that the metrics are sent even if a collector panics, in
 // a goroutine of the registry or in that of the exporter.
 func TestAPanicOfACollectorEndsNothing(t *testing.T) {
 	receiver, p := otlptest.Start(t), NewProcess(slog.New(slog.DiscardHandler))
-	p.registry.MustRegister(guardedCollector{bad{prometheus.NewGauge(prometheus.GaugeOpts{Name: "penstock_bad"})}, p})
+	p.registry.MustRegister(guardedCollector{panickingCollector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "penstock_bad"})}, p})
 	f := openedIn(t, p, three+fmt.Sprintf("otlp: {endpoint: %q, interval: 100ms}\n", receiver.HTTP))
 	eventually.Until(t, 30*time.Second, "the metrics without the bad one are sent", func() bool {
 		_, found := receiver.Sum("penstock_build_info", nil)

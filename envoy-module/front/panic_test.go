@@ -12,21 +12,23 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 )
 
-// The type bursting is a store that panics.
-type bursting struct{}
+// The type panickingStore is a store that panics.
+type panickingStore struct{}
 
-func (bursting) Take(context.Context, []counter.Check, []counter.Result) error { panic("provoked") }
+func (panickingStore) Take(context.Context, []counter.Check, []counter.Result) error {
+	panic("provoked")
+}
 
 // TestAPanicInASettlementEndsWithItsConfiguration tests that a panic while a charge is corrected
 // does not keep the configuration and its store open, and is counted.
 func TestAPanicInASettlementEndsWithItsConfiguration(t *testing.T) {
 	f := openedIn(t, NewProcess(slog.New(slog.DiscardHandler)), "name: shop\nrules: [{name: all, limit: 100/31d, cost_after: {estimate: 5, header: X-Cost, default: 1}}]\n")
 	ended := make(chan settle.End, 1)
-	f.store.settler = settle.New(bursting{}, func(end settle.End) { ended <- end })
-	f.store.settler.Panic = f.process.panicked
+	f.store.settler = settle.New(panickingStore{}, func(end settle.End) { ended <- end })
+	f.store.settler.Panic = f.process.countPanic
 	s := f.NewStream()
 	s.Headers = append(s.Headers, request("/")...)
-	if v := s.Decide(client, nobody{}, newBell()); v != Continue {
+	if v := s.Decide(client, emptyHost{}, newBell()); v != Continue {
 		t.Fatalf("verdict %d", v)
 	}
 	settling := s.Settling()

@@ -65,7 +65,7 @@ func NewProcess(logger *slog.Logger) *Process {
 		reports: newReports(logger), statuses: status.NewBounds(), tried: shadow.NewTotal(), registry: prometheus.NewRegistry(),
 		invalidTargets: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_invalid_targets_total",
 			Help: "Requests answered 400 because their target or host is of a form that is not served."})}
-	p.console = console.New(console.Options{Metrics: p.registry, Panicked: p.panicked, Logger: logger})
+	p.console = console.New(console.Options{Metrics: p.registry, Panicked: p.countPanic, Logger: logger})
 	p.registerMetrics()
 	return p
 }
@@ -78,10 +78,10 @@ func (p *Process) Validates() { p.validates = true }
 func (p *Process) Panics() int64 { return p.panics.Load() + survive.Panics() }
 
 // Panicked counts a panic of a hook, and logs at most one each second.
-func (p *Process) Panicked(reason any) { p.panicked(reason) }
+func (p *Process) Panicked(reason any) { p.countPanic(reason) }
 
-// panicked counts a panic, and logs at most one each second.
-func (p *Process) panicked(reason any) {
+// countPanic counts a panic, and logs at most one each second.
+func (p *Process) countPanic(reason any) {
 	p.panics.Add(1)
 	now := time.Now().Unix()
 	if p.quiet.Swap(now) != now {
@@ -92,7 +92,7 @@ func (p *Process) panicked(reason any) {
 // guard recovers from a panic of a goroutine that decides no request. It must be deferred.
 func (p *Process) guard() {
 	if reason := recover(); reason != nil {
-		p.panicked(reason)
+		p.countPanic(reason)
 	}
 }
 
@@ -152,7 +152,7 @@ func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 		Totals: p.totals, Denied: p.denied, Problems: opened.Problems, Events: p.reports.log.Tail}, time.Now())
 	shared.enforcer.CountDenials(p.denied)
 	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
-	shared.settler.Panic = p.panicked
+	shared.settler.Panic = p.countPanic
 	var timeout time.Duration
 	if options.Redis != nil {
 		timeout = options.Redis.Timeout

@@ -60,11 +60,11 @@ func (r *reports) open(s *Settings) (end func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// The type nowhere is the sink of events_to: none.
-type nowhere struct{}
+// The type discardSink is the sink of events_to: none.
+type discardSink struct{}
 
 // Write implements [events.Sink].
-func (nowhere) Write(all []events.Event) (int, error) { return len(all), nil }
+func (discardSink) Write(all []events.Event) (int, error) { return len(all), nil }
 
 func (r *reports) openSink(to string) (end func() error, err error) {
 	_, err = r.sinks.use(to, func() (*sharedSink, error) {
@@ -73,7 +73,7 @@ func (r *reports) openSink(to string) (end func() error, err error) {
 			return nil, fmt.Errorf("events_to: %w", err)
 		}
 		if sink == nil {
-			sink = nowhere{}
+			sink = discardSink{}
 		}
 		return &sharedSink{detach: r.log.Attach(sink), closer: closer}, nil
 	})

@@ -22,9 +22,9 @@ type Settling struct {
 	client   enforce.Client // whose use is corrected as its charges are
 	holds    atomic.Int32   // the hooks and the store's queue of settlements
 
-	head      bool   // the response has no body to read, see exchange.HasNoBody
-	settles   bool   // the policy in force may correct its charge; otherwise only the candidate
-	tried     *tried // the trial that waits for the response; nil for none
+	head      bool           // the response has no body to read, see exchange.HasNoBody
+	settles   bool           // the policy in force may correct its charge; otherwise only the candidate
+	tried     *trialResponse // the trial that waits for the response; nil for none
 	sent      bool
 	passed    bool            // the request was passed on to the upstream
 	writer    response.Writer // has the text of fields
@@ -193,6 +193,6 @@ func (t *Settling) Release() {
 // must be deferred.
 func (t *Settling) guard() {
 	if reason := recover(); reason != nil {
-		t.front.process.panicked(reason)
+		t.front.process.countPanic(reason)
 	}
 }

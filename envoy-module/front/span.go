@@ -48,8 +48,8 @@ func (s *Stream) describe(d *core.Decision) {
 	})
 }
 
-// The method undescribed writes the attributes of the span of a check that has no decision.
-func (s *Stream) undescribed(why string) {
+// The method describeUndecided writes the attributes of the span of a check that has no decision.
+func (s *Stream) describeUndecided(why string) {
 	if s.Tracer != nil {
 		s.attributes = undecidedAttributes(why)
 	}

@@ -50,10 +50,10 @@ func TestSpans(t *testing.T) {
 			{"penstock.decision": "allowed", "penstock.source": "store", "penstock.rule": "api", "penstock.endpoint": "/api/*", "penstock.policy": "shop", "error.type": ""},
 			{"penstock.decision": "denied", "penstock.source": "store", "penstock.rule": "api"},
 		} {
-			checkSpan(t, where, traceRequest(f, nobody{}, "/api/x"), want)
+			checkSpan(t, where, traceRequest(f, emptyHost{}, "/api/x"), want)
 		}
 		for _, path := range []string{"/limits", "no path"} {
-			if span := traceRequest(f, nobody{}, path); span.begun+span.ended != 0 {
+			if span := traceRequest(f, emptyHost{}, path); span.begun+span.ended != 0 {
 				t.Errorf("%s, %s: the span begins %d times and ends %d times", where, path, span.begun, span.ended)
 			}
 		}
@@ -65,12 +65,12 @@ func TestSpansOfFailures(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, "name: shop\non_error: deny\nidentify: [{attr: request.protocol}, {ip: {}}]\nrules: [{name: all, limit: 10/31d}]\nstore: {type: redis, url: \""+
 		redis.URL()+"\", timeout: 10ms}\n")
-	checkSpan(t, "a panic", traceRequest(f, broken{}, "/"), map[string]string{"error.type": "panic", "penstock.source": "on_error"})
+	checkSpan(t, "a panic", traceRequest(f, panickingHost{}, "/"), map[string]string{"error.type": "panic", "penstock.source": "on_error"})
 	redis.Kill()
 	eventually.Until(t, 10*time.Second, "the store does not answer", func() bool {
-		return traceRequest(f, nobody{}, "/").attributes["penstock.source"] != "store"
+		return traceRequest(f, emptyHost{}, "/").attributes["penstock.source"] != "store"
 	})
-	span := traceRequest(f, nobody{}, "/")
+	span := traceRequest(f, emptyHost{}, "/")
 	if span.attributes["error.type"] == "" {
 		t.Errorf("without Redis the span has %v", span.attributes)
 	}

@@ -81,7 +81,7 @@ type Stream struct {
 	response  Response
 	denial    response.Response // keeps the memory of response
 	settling  *Settling         // nil unless the charge depends on the response
-	tried     *tried            // the trial that waits for the response; nil for none
+	tried     *trialResponse    // the trial that waits for the response; nil for none
 
 	failure    error       // of the store's last call, or nil
 	attributes [][2]string // of the span
@@ -197,11 +197,11 @@ func (s *Stream) ask(waker Waker) Verdict {
 	s.holds.Add(-1)
 	s.front.leave()
 	s.front.store.enforcer.Failed(errFull)
-	return s.overloaded(errFull)
+	return s.decideOverloaded(errFull)
 }
 
-// The method overloaded decides a request that cannot wait for the store.
-func (s *Stream) overloaded(err error) (v Verdict) {
+// The method decideOverloaded decides a request that cannot wait for the store.
+func (s *Stream) decideOverloaded(err error) (v Verdict) {
 	defer s.rescue(&v)
 	if len(s.plan.Unresolved()) > 0 {
 		s.plan.DenyUnread() // its client may be blocked
@@ -287,9 +287,9 @@ func (s *Stream) rescue(v *Verdict) {
 
 // The method fail decides a request after a panic.
 func (s *Stream) fail(reason any) Verdict {
-	s.front.process.panicked(reason)
+	s.front.process.countPanic(reason)
 	s.fields, s.counted = response.Fields{}, CountPanic
-	s.undescribed("panic")
+	s.describeUndecided("panic")
 	if s.front.Denies() {
 		return s.respond(response.Unguarded(), "unavailable")
 	}

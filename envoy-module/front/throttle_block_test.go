@@ -25,7 +25,7 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 		wait := func(user string) (verdict func() (v Verdict, status int, after time.Duration)) {
 			s, b := f.NewStream(), newBell()
 			s.Headers = append(s.Headers, request("/", "x-user", user)...)
-			if v := s.Decide(client, nobody{}, b); v != Wait {
+			if v := s.Decide(client, emptyHost{}, b); v != Wait {
 				t.Fatalf("%s does not wait: verdict %d", user, v)
 			}
 			var after time.Duration

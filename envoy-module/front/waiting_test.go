@@ -39,7 +39,7 @@ func TestAFullQueueDenies(t *testing.T) {
 	s := f.NewStream()
 	s.Headers = append(s.Headers, [2]string{":method", "GET"}, [2]string{":path", "/"},
 		[2]string{":authority", "example.com"})
-	if v := s.Decide("192.0.2.1:1234", nobody{}, waker); v != Respond {
+	if v := s.Decide("192.0.2.1:1234", emptyHost{}, waker); v != Respond {
 		t.Errorf("verdict %d, want %d", v, Respond)
 	}
 	s.Release()
@@ -63,7 +63,7 @@ func TestUnknownClientsAreReadTogether(t *testing.T) {
 	for i := range clients {
 		s, b := f.NewStream(), newBell()
 		s.Headers = append(s.Headers, request("/", "x-user", fmt.Sprintf("u%d", i))...)
-		if v := s.Decide(fmt.Sprintf("192.0.2.%d:4711", i), nobody{}, b); v != Wait {
+		if v := s.Decide(fmt.Sprintf("192.0.2.%d:4711", i), emptyHost{}, b); v != Wait {
 			t.Fatalf("verdict %d", v)
 		}
 		bells = append(bells, b)

@@ -13,7 +13,7 @@ import (
 // way while the worker delivers the answers.
 func (f *Filter) callEnded(fl *flight, r Reply) {
 	defer f.guard()
-	f.tellOfMore()
+	f.beginResuming()
 	f.calls.drop(fl)
 	if !fl.over && r.Status == 504 && f.elapsedTime()-fl.sent >= f.silentFor()+lateMax {
 		// this is a timeout in Envoy itself, before the filter has counted a second of silence

@@ -94,7 +94,7 @@ func (s *Stream) enqueueForBatch() bool {
 	if !s.f.scheduleFlush() {
 		return false // fillBatch skips the request
 	}
-	s.f.hurryTicks() // in case the host does not report the end of the turn
+	s.f.quickenTicks() // in case the host does not report the end of the turn
 	return true
 }
 
@@ -119,7 +119,7 @@ func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.reques
 // is under way.
 func (f *Filter) Flush() {
 	defer f.guard()
-	f.tellOfMore()
+	f.beginResuming()
 	// this comes before woken is set to false, since questions added here need no further Flush
 	f.decideArrivals()
 	f.calls.woken = false
@@ -149,7 +149,7 @@ func (f *Filter) send() {
 			continue // all of the requests had ended
 		}
 		c.flight = next
-		f.hurryTicks()
+		f.quickenTicks()
 		if f.dispatch(f.checkCall(c.body, f.callMillis()), func(r Reply) { f.callEnded(next, r) }) != nil {
 			c.flight = nil
 			f.noteReply(Reply{})

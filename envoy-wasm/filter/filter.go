@@ -82,7 +82,7 @@ func (f *Filter) Succeed(other *Filter) bool {
 // rejects ticks.
 func (f *Filter) Start() error {
 	f.pollPolicy()
-	f.hurryTicks()
+	f.quickenTicks()
 	if f.pace.every == 0 {
 		return errors.New("no ticks")
 	}
@@ -94,9 +94,9 @@ func (f *Filter) Tick() {
 	defer f.guard()
 	f.ended.abandon() // by this time, a redirect would have continued the stream
 	defer f.slowTicks()
-	f.tellOfMore()
+	f.beginResuming()
 	f.expire()
-	f.tend()
+	f.refundUnneeded()
 	f.reportDenials()
 	f.pollPolicy()
 }
@@ -142,7 +142,7 @@ func (f *Filter) pollPolicy() {
 //go:noinline
 func (f *Filter) pollEnded(r Reply) {
 	defer f.guard()
-	f.tellOfMore()
+	f.beginResuming()
 	f.poll.under = false
 	if r.Status == 200 || r.Status == 304 {
 		f.denials.wanted = r.Denials

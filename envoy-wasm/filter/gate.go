@@ -123,7 +123,7 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	if !g.listed {
 		l.followGate(g)
 	}
-	f.hurryTicks()
+	f.quickenTicks()
 	return true, false
 }
 

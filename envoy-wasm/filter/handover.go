@@ -13,7 +13,7 @@ func (f *Filter) End() {
 	defer f.tickEvery(0)
 	// this comes first, so that it happens even if the rest fails, because all workers share the
 	// gauge
-	f.tellHeld(0)
+	f.reportHeld(0)
 	f.calls.woken = true // after that, the filter must not request a flush
 	f.releaseAll(f.elapsedTime())
 }
@@ -38,6 +38,6 @@ func (f *Filter) Inherit(ended *Filter) bool {
 			f.enqueueExtra(next, next.item)
 		}
 	}
-	f.hurryTicks() // in case the host does not report the end of the turn
+	f.quickenTicks() // in case the host does not report the end of the turn
 	return true
 }

@@ -194,11 +194,11 @@ func (f *Filter) lookAfter(h *heldLease) {
 	}
 	h.ticking = true
 	f.leases.ticking = append(f.leases.ticking, h)
-	f.hurryTicks()
+	f.quickenTicks()
 }
 
-// The method tend refunds leased units that the filter no longer needs.
-func (f *Filter) tend() {
+// The method refundUnneeded refunds leased units that the filter no longer needs.
+func (f *Filter) refundUnneeded() {
 	l := &f.leases
 	if len(l.ticking) == 0 {
 		return
@@ -222,11 +222,11 @@ func (f *Filter) tend() {
 	}
 	clear(l.ticking[len(kept):])
 	l.ticking = kept
-	f.tellHeld(units)
+	f.reportHeld(units)
 }
 
-// tellHeld reports the number of held units to Envoy.
-func (f *Filter) tellHeld(units int64) {
+// reportHeld reports the number of held units to Envoy.
+func (f *Filter) reportHeld(units int64) {
 	if change := units - f.leases.told; change != 0 {
 		f.leases.told = units
 		f.host.Held(change)

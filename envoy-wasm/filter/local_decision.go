@@ -183,12 +183,12 @@ func (a *askingData) wantUnits(now counter.Micros) {
 
 // cancelWants cancels the wants of a request that makes no call.
 func (a *askingData) cancelWants() {
-	unwant(a.wants)
+	clearWants(a.wants)
 	a.wants = nil
 }
 
 //go:noinline
-func unwant(wants []wantedUnits) {
+func clearWants(wants []wantedUnits) {
 	for i := range wants {
 		h := wants[i].held
 		h.pins--
@@ -355,7 +355,7 @@ func (f *Filter) appendExtras(version string) {
 	for _, next := range l.extras {
 		switch {
 		case !l.reads && (next.wants != nil || next.version == ""), next.version != "" && next.version != f.policy.version:
-			unwant(next.wants)
+			clearWants(next.wants)
 		case next.version != "" && next.version != version || !c.sparesRoom(len(next.item)):
 			kept = append(kept, next)
 		default:

@@ -27,15 +27,15 @@ type outbox struct {
 // letGo resumes or answers a request.
 func (f *Filter) letGo(o outgoing) {
 	if f.out.told < outMax && len(f.out.waiting) == 0 {
-		f.tellOf(o)
+		f.resumeOrAnswer(o)
 		return
 	}
 	f.out.waiting = append(f.out.waiting, o)
 	f.requestFlush()
 }
 
-// tellOf resumes or answers a request, unless the request has ended.
-func (f *Filter) tellOf(o outgoing) {
+// resumeOrAnswer resumes or answers a request, unless the request has ended.
+func (f *Filter) resumeOrAnswer(o outgoing) {
 	if o.stream.state == gone {
 		return
 	}
@@ -47,9 +47,9 @@ func (f *Filter) tellOf(o outgoing) {
 	f.host.Resume(o.stream.id)
 }
 
-// tellOfMore begins a callback that may resume many requests. Requests that waited in the outbox
+// beginResuming begins a callback that may resume many requests. Requests that waited in the outbox
 // come first.
-func (f *Filter) tellOfMore() {
+func (f *Filter) beginResuming() {
 	o := &f.out
 	o.told = 0
 	for i := 0; i < len(o.waiting); i++ {
@@ -59,16 +59,16 @@ func (f *Filter) tellOfMore() {
 			o.waiting = o.waiting[:rest]
 			return
 		}
-		f.tellOfOne(o.waiting[i])
+		f.resumeOne(o.waiting[i])
 	}
 	clear(o.waiting)
 	o.waiting = o.waiting[:0]
 }
 
-// tellOfOne limits a panic of the host to one request.
-func (f *Filter) tellOfOne(o outgoing) {
+// resumeOne limits a panic of the host to one request.
+func (f *Filter) resumeOne(o outgoing) {
 	defer f.guard()
-	f.tellOf(o)
+	f.resumeOrAnswer(o)
 }
 
 // requestFlush makes the host call Flush soon, even while a call is under way, and reports whether

@@ -65,7 +65,7 @@ func (s *Stream) askToWait(most counter.Micros) bool {
 // has passed, although no tick has noticed it.
 func (s *Stream) takeSecond(r Reply) {
 	s.f.calls.seconds--
-	s.f.tellOfMore()
+	s.f.beginResuming()
 	defer s.rescueDecision()
 	if s.state == throttleQueued && r.Status == 504 {
 		s.expire()

@@ -125,9 +125,9 @@ func TestABridgeThatFallsSilent(t *testing.T) {
 	}
 }
 
-// TestAThrottledRequestWithLateTicks: if Envoy's own timeout ends the wait, because ticks were late,
-// the request is decided as at its deadline. A bridge that has answered others is not away, so the
-// request is denied with 503. on_error would let it through uncounted.
+// TestAThrottledRequestWithLateTicks: if Envoy's own timeout ends the wait, because ticks were
+// late, the request is decided as at its deadline. A bridge that has answered others is not away,
+// so the request is denied with 503. on_error would let it through uncounted.
 func TestAThrottledRequestWithLateTicks(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")

@@ -27,10 +27,10 @@ type tickPace struct {
 	quiet int            // consecutive ticks at which nothing was waiting
 }
 
-// hurryTicks makes ticks frequent, because something waits from now on.
+// quickenTicks makes ticks frequent, because something waits from now on.
 //
 //go:noinline
-func (f *Filter) hurryTicks() {
+func (f *Filter) quickenTicks() {
 	f.pace.quiet = 0
 	f.tickEvery(tickFast)
 }
@@ -38,7 +38,7 @@ func (f *Filter) hurryTicks() {
 // slowTicks chooses the time of the next tick.
 func (f *Filter) slowTicks() {
 	if f.isBusy() {
-		f.hurryTicks()
+		f.quickenTicks()
 		return
 	}
 	if f.pace.quiet++; f.pace.quiet < quietTicks {

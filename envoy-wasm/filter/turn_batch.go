@@ -50,7 +50,7 @@ func (f *Filter) arrive(s *Stream) bool {
 		a.waiting = a.waiting[:len(a.waiting)-1]
 		return false
 	}
-	f.hurryTicks() // in case the host does not report the end of the turn
+	f.quickenTicks() // in case the host does not report the end of the turn
 	return true
 }
 

@@ -97,6 +97,7 @@ type process struct {
 	publishers []*publish.Publisher // in the order of the regions
 	rollouts   []*rollout.Rollout   // also
 	prepared   atomic.Bool
+	readyState atomic.Pointer[string] // what the latest answer of /readyz said, nil before the first
 }
 
 // Run serves until the context is done. It closes the listener.
@@ -147,7 +148,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, Notifies: o.Webhooks != nil, People: o.People})
+		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, ByClient: p.byClient, Notifies: o.Webhooks != nil, People: o.People})
 	server := p.server(handler)
 	running.Go(func() {
 		if err := serve(server, listen.NewLimit(o.Listener, connectionsMax, true, o.Logger)); !errors.Is(err, http.ErrServerClosed) {
@@ -162,6 +163,17 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	defer stop() // before the wait for running
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// byClient returns an error that names the nodes of all regions that enforce a policy and cannot do
+// so for a share of the clients.
+func (p *process) byClient(ctx context.Context, policy string) error {
+	for _, r := range p.rollouts {
+		if err := r.ByClient(ctx, policy); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // server returns the server of the API. It gives a caller without a valid token little time.

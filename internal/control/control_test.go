@@ -95,8 +95,25 @@ func TestProcessesStartWithoutTheirServers(t *testing.T) {
 	redis.Kill()
 	eventually.Until(t, patience, "/readyz reports that Redis is away", func() bool {
 		status, ready := first.status("/readyz")
-		return status == http.StatusServiceUnavailable && ready.Database == "ok" && ready.Redis != "ok"
+		return status == http.StatusServiceUnavailable && ready.Database == "ok" && ready.Redis == "cannot be used; see the log"
 	})
+	if !strings.Contains(first.log.String(), redis.Addr) {
+		t.Error("the log does not tell why Redis cannot be used")
+	}
+	pool, err := database.Open(t.Context(), postgres.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), "ALTER TABLE penstock.chain RENAME TO away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ready := first.status("/readyz"); ready.Schema != "cannot be used; see the log" || ready.Ready {
+		t.Errorf("without a table of the schema: %+v", ready)
+	}
+	if !strings.Contains(first.log.String(), `schema="cannot be used; see the log" redis="cannot be used; see the log" error=`) {
+		t.Error("the log does not tell why the schema cannot be used")
+	}
 	for _, r := range []*running{first, second} {
 		r.end()
 		if err := <-r.ended; err != nil {

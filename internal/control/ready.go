@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // ready returns the state of the servers that the process needs. The API is of use if some of the
-// regions are cut off, so one Redis is enough.
+// regions are cut off, so one Redis is enough. Callers need no token, so the answer names what is
+// not ready, and only the log has the causes.
 func (p *process) ready(ctx context.Context) api.Readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -21,31 +23,42 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 	for i := range p.Regions {
 		looks.Go(func() { redis[i] = p.Regions[i].Redis.Check(ctx) })
 	}
-	var schema error
-	away := p.pool.Ping(ctx)
-	r := api.Readiness{Schema: "unknown", Database: "ok", Publisher: p.publishing()}
+	r := api.Readiness{Schema: "unknown", Database: "ok", Publisher: p.publishing(), OIDC: describeKeys(p.People)}
+	away, schema := p.pool.Ping(ctx), error(nil)
 	if away != nil {
-		r.Database = "does not answer" // callers need no token, so the cause is only in the log
+		r.Database = "does not answer"
+	} else if schema = p.readSchema(ctx, &r); schema != nil {
+		r.Schema = "cannot be used; see the log"
 	} else {
-		if schema = database.Check(ctx, p.pool); schema == nil {
-			schema = p.pool.QueryRow(ctx, "SELECT coalesce(max(c.change - r.change), 0), (SELECT count(*) FROM unpublished) "+
-				"FROM chain c, region_publications r WHERE r.region = ANY ($1)", p.regionNames()).Scan(&r.Unpublished, &r.Invalid)
-		}
-		r.Schema = textOf(schema)
+		r.Schema = "ok"
 	}
-	r.OIDC = describeKeys(p.People)
 	looks.Wait()
 	var answers bool
-	r.Redis, answers = p.redisTexts(redis)
+	r.Redis, answers = p.describeRedis(redis)
 	r.Ready = away == nil && schema == nil && answers && p.prepared.Load()
+	p.logReady(&r, append(redis, away, schema))
 	return r
 }
 
-func textOf(err error) string {
-	if err != nil {
-		return err.Error()
+// readSchema checks the schema, and counts the changes that are not published.
+func (p *process) readSchema(ctx context.Context, r *api.Readiness) error {
+	if err := database.Check(ctx, p.pool); err != nil {
+		return err
 	}
-	return "ok"
+	return p.pool.QueryRow(ctx, "SELECT coalesce(max(c.change - r.change), 0), (SELECT count(*) FROM unpublished) "+
+		"FROM chain c, region_publications r WHERE r.region = ANY ($1)", p.regionNames()).Scan(&r.Unpublished, &r.Invalid)
+}
+
+// logReady logs the causes when the answer of /readyz changes. Callers can cause any number of
+// answers, but not changes.
+func (p *process) logReady(r *api.Readiness, causes []error) {
+	state := r.Database + "; " + r.Schema + "; " + r.Redis
+	if before := p.readyState.Swap(&state); before != nil && *before == state {
+		return
+	}
+	if err := errors.Join(causes...); err != nil {
+		p.Logger.Warn("something that the process needs cannot be used", "database", r.Database, "schema", r.Schema, "redis", r.Redis, "error", err)
+	}
 }
 
 func (p *process) regionNames() []string {
@@ -56,23 +69,24 @@ func (p *process) regionNames() []string {
 	return names
 }
 
-// redisTexts describes the Redis of each region, and reports whether one of them answers.
-func (p *process) redisTexts(errs []error) (text string, answers bool) {
-	var wrong []string
+// describeRedis names the regions whose Redis cannot be used, and reports whether another one
+// answers.
+func (p *process) describeRedis(errs []error) (text string, answers bool) {
+	const wrong = "cannot be used; see the log"
+	var names []string
 	for i, err := range errs {
-		switch name := p.Regions[i].Name; {
-		case err == nil:
-			answers = true
-		case name == "":
-			wrong = append(wrong, err.Error())
-		default:
-			wrong = append(wrong, name+": "+err.Error())
+		answers = answers || err == nil
+		if err != nil {
+			names = append(names, p.Regions[i].Name)
 		}
 	}
-	if len(wrong) == 0 {
+	switch {
+	case len(names) == 0:
 		return "ok", answers
+	case names[0] == "": // there are no regions
+		return wrong, answers
 	}
-	return strings.Join(wrong, "; "), answers
+	return strings.Join(names, ", ") + ": " + wrong, answers
 }
 
 // publishing says whether the process publishes: to any region, and without an interruption.

@@ -15,16 +15,16 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// discovered is an issuer with a discovery document.
-type discovered struct {
+// discoveryIssuer is an issuer with a discovery document.
+type discoveryIssuer struct {
 	url         string
 	document    atomic.Pointer[string] // with $ for the issuer's URL
 	first, next string                 // key sets at /first and /next
 }
 
-func discover(t *testing.T, first, next string) *discovered {
+func discover(t *testing.T, first, next string) *discoveryIssuer {
 	t.Helper()
-	d := &discovered{first: first, next: next}
+	d := &discoveryIssuer{first: first, next: next}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/realm/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, strings.ReplaceAll(*d.document.Load(), "$", d.url))
@@ -37,7 +37,7 @@ func discover(t *testing.T, first, next string) *discovered {
 	return d
 }
 
-func (d *discovered) say(document string) { d.document.Store(&document) }
+func (d *discoveryIssuer) say(document string) { d.document.Store(&document) }
 
 // TestKeysOfAnIssuer tests that the keys are those that the issuer's discovery document names, also
 // after the issuer has moved them. After a document that is not valid, the last keys stay in force.

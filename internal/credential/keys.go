@@ -123,7 +123,7 @@ func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
 	k.cancel = cancel
 	if o.File == "" {
 		if k.source == nil {
-			k.source = noKeys{}
+			k.source = emptySource{}
 		}
 		return k, nil
 	}
@@ -191,11 +191,11 @@ func (k *Keys) VerifyFor(asker *policy.Asker, credential string) (*policy.Identi
 // InDirectory reports whether keys are looked up in a directory, besides the file.
 func (k *Keys) InDirectory() bool { return k.directory }
 
-// noKeys is the source of a verifier whose keys are all in a directory.
-type noKeys struct{}
+// emptySource is the source of a verifier whose keys are all in a directory.
+type emptySource struct{}
 
 // Lookup implements [KeySource].
-func (noKeys) Lookup([32]byte) (*Key, bool) { return nil, false }
+func (emptySource) Lookup([32]byte) (*Key, bool) { return nil, false }
 
 // Reason returns the reason in the key's entry why the key is revoked or inactive. It returns "" if
 // the entry has no reason or the key is unknown.

@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The type watching is a watched file with the contents that were loaded from it.
-type watching struct {
+// The type watchedKeys is a watched file with the contents that were loaded from it.
+type watchedKeys struct {
 	*watchedFile
 	loads []string
 }
 
-func watchTest(t *testing.T, text string) *watching {
+func watchTest(t *testing.T, text string) *watchedKeys {
 	t.Helper()
-	w := &watching{}
+	w := &watchedKeys{}
 	w.watchedFile = &watchedFile{path: write(t, "f", text), sizeMax: 100, notices: newNotices(nil), load: func(data []byte) error {
 		w.loads = append(w.loads, string(data))
 		return nil
@@ -31,7 +31,7 @@ func watchTest(t *testing.T, text string) *watching {
 }
 
 // The method put writes the file with a modification time.
-func (w *watching) put(t *testing.T, text string, at time.Time) {
+func (w *watchedKeys) put(t *testing.T, text string, at time.Time) {
 	t.Helper()
 	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func (w *watching) put(t *testing.T, text string, at time.Time) {
 	}
 }
 
-func (w *watching) awaitLoaded(t *testing.T, want ...string) {
+func (w *watchedKeys) awaitLoaded(t *testing.T, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, w.loads); diff != "" {
 		t.Errorf("(-want +loaded)\n%s", diff)

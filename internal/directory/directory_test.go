@@ -386,15 +386,15 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// The type late is a source of which the given number of reads time out, with an error that wraps
-// err.
-type late struct {
+// The type lateSource is a source of which the given number of reads time out, with an error that
+// wraps err.
+type lateSource struct {
 	directory.Source
 	times atomic.Int64
 	err   error
 }
 
-func (l *late) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+func (l *lateSource) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	if l.times.Add(-1) >= 0 {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", l.err, ctx.Err())
@@ -405,7 +405,7 @@ func (l *late) Read(ctx context.Context, names []policy.ClientName, texts [][]by
 // TestALateReadIsRepeated tests that a blocked client is not admitted if its read times out twice.
 // A client that makes the process busy can cause such a read.
 func TestALateReadIsRepeated(t *testing.T) {
-	source := &late{Source: new(directory.Memory), err: directory.ErrSource}
+	source := &lateSource{Source: new(directory.Memory), err: directory.ErrSource}
 	edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
 	d := open(t, directory.Options{Source: source, Timeout: 10 * time.Millisecond})
 	source.times.Store(2)
@@ -423,7 +423,7 @@ func TestALateReadIsRepeated(t *testing.T) {
 // TestABusySourceIsNotAway tests that a client is not treated as one without a record while the
 // source works but is too slow.
 func TestABusySourceIsNotAway(t *testing.T) {
-	source := &late{Source: new(directory.Memory), err: directory.ErrBusy}
+	source := &lateSource{Source: new(directory.Memory), err: directory.ErrBusy}
 	edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
 	d := open(t, directory.Options{Source: source, Timeout: 10 * time.Millisecond})
 	source.times.Store(3)

@@ -15,45 +15,45 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The type deaf is a source whose messages do not arrive. While away is set, the source
+// The type deafSource is a source whose messages do not arrive. While away is set, the source
 // does not answer at all. While emptied is set, the source has no generation.
-type deaf struct {
+type deafSource struct {
 	directory.Memory
 	away    atomic.Bool
 	emptied atomic.Bool // at this point the generation is lost
 }
 
-func (d *deaf) err() error {
+func (d *deafSource) err() error {
 	if d.away.Load() {
 		return directory.ErrSource
 	}
 	return nil
 }
 
-func (d *deaf) Follow(ctx context.Context, _ func(policy.ClientName), _ func()) { <-ctx.Done() }
+func (d *deafSource) Follow(ctx context.Context, _ func(policy.ClientName), _ func()) { <-ctx.Done() }
 
-func (d *deaf) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+func (d *deafSource) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	if err := d.err(); err != nil {
 		return err
 	}
 	return d.Memory.Read(ctx, names, texts)
 }
 
-func (d *deaf) Networks(ctx context.Context) (map[string][]byte, error) {
+func (d *deafSource) Networks(ctx context.Context) (map[string][]byte, error) {
 	if err := d.err(); err != nil {
 		return nil, err
 	}
 	return d.Memory.Networks(ctx)
 }
 
-func (d *deaf) Changes(ctx context.Context, after string) (directory.Changes, error) {
+func (d *deafSource) Changes(ctx context.Context, after string) (directory.Changes, error) {
 	if err := d.err(); err != nil {
 		return directory.Changes{}, err
 	}
 	return d.Memory.Changes(ctx, after)
 }
 
-func (d *deaf) Generation(ctx context.Context) (string, error) {
+func (d *deafSource) Generation(ctx context.Context) (string, error) {
 	if err := d.err(); err != nil || d.emptied.Load() {
 		return "", err
 	}
@@ -65,7 +65,7 @@ func (d *deaf) Generation(ctx context.Context) (string, error) {
 // otherwise.
 func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := new(deaf)
+		source := new(deafSource)
 		edit(t, &source.Memory, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
 		d := open(t, directory.Options{Source: source, Timeout: time.Second})
 		synctest.Wait()
@@ -89,7 +89,7 @@ func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 func TestOneLookIsEnough(t *testing.T) {
 	const look = 36 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		source := new(deaf)
+		source := new(deafSource)
 		d := open(t, directory.Options{Source: source, Timeout: time.Second})
 		blocked := func(want bool) {
 			t.Helper()

@@ -21,10 +21,10 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The type answering is a store that denies or admits every check.
-type answering struct{ denies bool }
+// The type fixedStore is a store that denies or admits every check.
+type fixedStore struct{ denies bool }
 
-func (a *answering) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
+func (a *fixedStore) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
 	for i := range results {
 		results[i] = counter.Result{Denied: a.denies, Wait: counter.Second, Remaining: 1}
 	}
@@ -34,7 +34,7 @@ func (a *answering) Take(_ context.Context, _ []counter.Check, results []counter
 // reportTest is an enforcer with a log of events, whose seconds the test ends.
 type reportTest struct {
 	t        testing.TB
-	store    answering
+	store    fixedStore
 	enforcer *Enforcer
 	due      []func()
 	written  []events.Event

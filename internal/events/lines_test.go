@@ -24,13 +24,13 @@ func makeEvents(n int) (all []Event) {
 	return all
 }
 
-// The type limited is a writer that accepts a number of bytes and then fails.
-type limited struct {
+// The type limitedWriter is a writer that accepts a number of bytes and then fails.
+type limitedWriter struct {
 	bytes.Buffer
 	room int
 }
 
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedWriter) Write(p []byte) (int, error) {
 	n := min(l.room, len(p))
 	l.room -= n
 	l.Buffer.Write(p[:n])
@@ -49,7 +49,7 @@ func TestTornLine(t *testing.T) {
 		whole += len(all[i].AppendJSON(nil)) + 1
 	}
 	for room := range whole + 1 {
-		w := &limited{room: room}
+		w := &limitedWriter{room: room}
 		l := &lines{w: w}
 		before, err := l.Write(all)
 		if got := strings.Count(w.String(), "\n"); before != got || (err == nil) != (room == whole) {

@@ -39,7 +39,7 @@ type Log struct {
 	region  atomic.Pointer[string]
 	table   atomic.Pointer[table]
 	armed   atomic.Bool // whether a call of tick is due
-	recent  recent
+	recent  recentDenials
 	tail    tail
 
 	beyond, unwritten atomic.Uint64 // decisions dropped so far, by reason

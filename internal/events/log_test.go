@@ -40,14 +40,14 @@ func (c *clock) second() {
 	}
 }
 
-// The type kept is a sink that keeps events. If room is not negative, it accepts that many events
-// and then fails.
-type kept struct {
+// The type keptEvents is a sink that keeps events. If room is not negative, it accepts that many
+// events and then fails.
+type keptEvents struct {
 	all  []Event
 	room int
 }
 
-func (k *kept) Write(all []Event) (int, error) {
+func (k *keptEvents) Write(all []Event) (int, error) {
 	n := len(all)
 	if k.room >= 0 {
 		n = min(n, k.room)
@@ -94,7 +94,7 @@ func TestRegion(t *testing.T) {
 func TestAggregation(t *testing.T) {
 	random := seed.Random(t)
 	var c clock
-	l, sink := New(c.options()), &kept{room: -1}
+	l, sink := New(c.options()), &keptEvents{room: -1}
 	defer l.Attach(sink)()
 	total := uint64(0)
 	for range 50 {
@@ -158,7 +158,7 @@ func sumOf(model map[string]uint64) (n uint64) {
 // in one event, and decisions equal to earlier ones still count in their events.
 func TestBound(t *testing.T) {
 	var c clock
-	l, sink := New(c.options()), &kept{room: -1}
+	l, sink := New(c.options()), &keptEvents{room: -1}
 	defer l.Attach(sink)()
 	for i := range 3 * EventsMax {
 		hand(l, Key{Decision: "denied", Kind: "user", Client: fmt.Sprint(i)}, Details{Settings: allDenied, Denied: true})
@@ -187,7 +187,7 @@ func TestFailingSink(t *testing.T) {
 	o, lost := Options{}, uint64(0)
 	o = c.options()
 	o.Failed = func(_ error, n uint64) { lost += n }
-	l, sink := New(o), &kept{room: 2}
+	l, sink := New(o), &keptEvents{room: 2}
 	defer l.Attach(sink)()
 	for i := range 10 {
 		for range 3 {
@@ -212,7 +212,7 @@ func TestFailingSink(t *testing.T) {
 
 // The type blocking is a sink that blocks until it is released.
 type blocking struct {
-	kept
+	keptEvents
 	begun, release chan struct{}
 	once           sync.Once
 }
@@ -220,14 +220,14 @@ type blocking struct {
 func (b *blocking) Write(all []Event) (int, error) {
 	b.once.Do(func() { close(b.begun) })
 	<-b.release
-	return b.kept.Write(all)
+	return b.keptEvents.Write(all)
 }
 
 // TestSinkThatBlocks: decisions are recorded while a sink blocks, and none is lost.
 func TestSinkThatBlocks(t *testing.T) {
 	var c clock
 	l := New(c.options())
-	sink := &blocking{kept: kept{room: -1}, begun: make(chan struct{}), release: make(chan struct{})}
+	sink := &blocking{keptEvents: keptEvents{room: -1}, begun: make(chan struct{}), release: make(chan struct{})}
 	detach := l.Attach(sink)
 	k, d := Key{Decision: "denied", Kind: "user", Client: "ada"}, Details{Settings: allDenied, Denied: true}
 	hand(l, k, d)
@@ -250,7 +250,7 @@ func TestSinkThatBlocks(t *testing.T) {
 
 // TestConcurrent: no decision is lost or counted twice while seconds end.
 func TestConcurrent(t *testing.T) {
-	l, sink := New(Options{}), &kept{room: -1}
+	l, sink := New(Options{}), &keptEvents{room: -1}
 	detach := l.Attach(sink)
 	const callers, each = 8, 20_000
 	var all sync.WaitGroup
@@ -273,7 +273,7 @@ func TestConcurrent(t *testing.T) {
 
 // TestTimer: without a given clock, events are written after a second.
 func TestTimer(t *testing.T) {
-	l, sink := New(Options{}), &kept{room: -1}
+	l, sink := New(Options{}), &keptEvents{room: -1}
 	defer l.Attach(sink)()
 	hand(l, Key{Decision: "denied", Kind: "user", Client: "ada"}, Details{Settings: allDenied, Denied: true})
 	eventually.Until(t, 10*time.Second, "the event is written", func() bool { return l.Figures().Written == 1 })
@@ -283,7 +283,7 @@ func TestTimer(t *testing.T) {
 // is detached.
 func TestSinks(t *testing.T) {
 	var c clock
-	l, first, second := New(c.options()), &kept{room: -1}, &kept{room: -1}
+	l, first, second := New(c.options()), &keptEvents{room: -1}, &keptEvents{room: -1}
 	k, d := Key{Decision: "denied", Kind: "user", Client: "ada"}, Details{Settings: allDenied, Denied: true}
 	hand(l, k, d) // no sink is attached: the denial is only remembered
 	c.second()
@@ -306,7 +306,7 @@ func TestSinks(t *testing.T) {
 // TestNotes: an outage is reported as an event only if a policy reports events.
 func TestNotes(t *testing.T) {
 	var c clock
-	l, sink := New(c.options()), &kept{room: -1}
+	l, sink := New(c.options()), &keptEvents{room: -1}
 	defer l.Attach(sink)()
 	l.Note(Event{Kind: KindDegraded, State: "began"})
 	c.second()
@@ -379,7 +379,7 @@ func TestAddresses(t *testing.T) {
 		{policy.AddressFull, "", "", "", "", ""},
 	} {
 		var c clock
-		l, sink := New(c.options()), &kept{room: -1}
+		l, sink := New(c.options()), &keptEvents{room: -1}
 		d := Details{Settings: policy.Events{Denied: true, Address: test.shown}, Denied: true}
 		d.Address, _ = netip.ParseAddr(test.address)
 		detach := l.Attach(sink)
@@ -395,7 +395,7 @@ func TestAddresses(t *testing.T) {
 // clients.
 func TestLongNames(t *testing.T) {
 	var c clock
-	l, sink := New(c.options()), &kept{room: -1}
+	l, sink := New(c.options()), &keptEvents{room: -1}
 	defer l.Attach(sink)()
 	long := strings.Repeat("ä", textBytesMax)
 	for _, name := range []string{long, long + "a", long + "b", long} {

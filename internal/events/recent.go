@@ -18,9 +18,9 @@ const (
 	recentEach       = 8
 )
 
-// The type recent remembers the latest denials of the clients that were denied most recently. The
-// zero recent is empty.
-type recent struct {
+// The type recentDenials remembers the latest denials of the clients that were denied most
+// recently. The zero value is empty.
+type recentDenials struct {
 	mu      sync.Mutex
 	clients map[string]*list.Element
 	order   list.List // a list of *denials; the client that was denied last comes first
@@ -33,7 +33,7 @@ type denials struct {
 }
 
 // The method add remembers the denials among the events.
-func (r *recent) add(all []Event) {
+func (r *recentDenials) add(all []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range all {
@@ -49,7 +49,7 @@ func (r *recent) add(all []Event) {
 }
 
 // client returns the denials of a client, and moves the client to the front of the order.
-func (r *recent) client(name string) *denials {
+func (r *recentDenials) client(name string) *denials {
 	if known := r.clients[name]; known != nil {
 		r.order.MoveToFront(known)
 		return known.Value.(*denials)
@@ -68,7 +68,7 @@ func (r *recent) client(name string) *denials {
 
 // The method of returns the latest denials of a client, the newest first. For an
 // address, they include the denials of its prefix, because a policy may show only the prefix.
-func (r *recent) of(client string) (all []Event) {
+func (r *recentDenials) of(client string) (all []Event) {
 	names := []string{client}
 	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {
 		if addr, err := netip.ParseAddr(id); err == nil {

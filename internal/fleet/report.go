@@ -43,6 +43,11 @@ func (r *Reading) Add(own *Record) {
 	r.Records = append(r.Records, own)
 }
 
+// Recent returns the records of the nodes that are not silent.
+func (r *Reading) Recent() []*Record {
+	return slices.DeleteFunc(slices.Clone(r.Records), func(one *Record) bool { return r.age(one) > SilentAfter })
+}
+
 // Nodes returns the nodes, sorted by name. The argument now is the time of the caller.
 func (r *Reading) Nodes(now time.Time) *Nodes {
 	all := &Nodes{Nodes: []NodeState{}, Unreadable: r.Unreadable}

@@ -74,7 +74,7 @@ type Counter struct {
 	lastWanted int64 // units that the last call requested in advance
 	rtt        counter.Micros
 
-	last seen
+	last lastAnswer
 }
 
 // slot holds units of one charge.

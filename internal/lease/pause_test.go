@@ -30,7 +30,7 @@ func TestPauses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const now = 10 * counter.Second
-			c := Counter{last: seen{reset: now + tt.left}}
+			c := Counter{last: lastAnswer{reset: now + tt.left}}
 			c.count, c.capacity, c.window, c.algorithm = tt.limit.Count(), tt.limit.Capacity(), tt.limit.Window(), tt.limit.Algorithm()
 			var least, most, sum counter.Micros = counter.Never, 0, 0
 			for i := range counter.Micros(1000) {

@@ -45,8 +45,8 @@ type rates struct {
 	everybody              float64 // units per microsecond that all nodes together use, estimated
 }
 
-// The type seen is the store's last answer.
-type seen struct {
+// The type lastAnswer is the store's last answer.
+type lastAnswer struct {
 	at        counter.Micros // when it arrived, on this clock
 	ahead     counter.Micros // upper bound of how far the store's clock is ahead of this one
 	remaining int64
@@ -215,7 +215,7 @@ func (c *Counter) learn(now counter.Micros, a *Call, r *counter.Result) {
 		}
 	}
 	c.heard = true
-	c.last = seen{at: now, ahead: r.At - a.sent, remaining: r.Remaining, reset: addSpan(a.sent, r.Reset), next: addSpan(a.sent, r.Next)}
+	c.last = lastAnswer{at: now, ahead: r.At - a.sent, remaining: r.Remaining, reset: addSpan(a.sent, r.Reset), next: addSpan(a.sent, r.Next)}
 }
 
 func addSpan(from, span counter.Micros) counter.Micros {

@@ -19,17 +19,17 @@ func TestHowMuchIsAsked(t *testing.T) {
 		counter Counter
 		want    int64
 	}{
-		{"as much as a horizon brings", &fixed, 30, Counter{last: seen{reset: now + counter.Second}}, 30},
-		{"less than two is not worth it", &fixed, 1, Counter{last: seen{reset: now + counter.Second}}, 0},
-		{"no more than the limit's twentieth", &fixed, 300, Counter{last: seen{reset: now + counter.Second}}, 50},
-		{"not beyond the window's end", &fixed, 30, Counter{last: seen{reset: now + 20*ms}}, 6},
-		{"a little, where the window's end is not known", &fixed, 30, Counter{last: seen{reset: now}}, 15},
-		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: seen{reset: now + counter.Second}, lastWanted: 5}, 14},
-		{"four times as long as a call takes", &fixed, 20, Counter{last: seen{reset: now + counter.Second}, rtt: 40 * ms}, 32},
+		{"as much as a horizon brings", &fixed, 30, Counter{last: lastAnswer{reset: now + counter.Second}}, 30},
+		{"less than two is not worth it", &fixed, 1, Counter{last: lastAnswer{reset: now + counter.Second}}, 0},
+		{"no more than the limit's twentieth", &fixed, 300, Counter{last: lastAnswer{reset: now + counter.Second}}, 50},
+		{"not beyond the window's end", &fixed, 30, Counter{last: lastAnswer{reset: now + 20*ms}}, 6},
+		{"a little, where the window's end is not known", &fixed, 30, Counter{last: lastAnswer{reset: now}}, 15},
+		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: lastAnswer{reset: now + counter.Second}, lastWanted: 5}, 14},
+		{"four times as long as a call takes", &fixed, 20, Counter{last: lastAnswer{reset: now + counter.Second}, rtt: 40 * ms}, 32},
 		{"nothing where a lease ends before it is of use", &bucket, 30, Counter{rtt: 20 * ms}, 0},
 		{"of a bucket half of what a lease lasts", &bucket, 40, Counter{}, 10},
-		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + counter.Second}, flowUntil: now + 1}, 9},
-		{"beside what is in hand", &fixed, 30, Counter{last: seen{reset: now + counter.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
+		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: lastAnswer{reset: now + counter.Second}, flowUntil: now + 1}, 9},
+		{"beside what is in hand", &fixed, 30, Counter{last: lastAnswer{reset: now + counter.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := tt.counter

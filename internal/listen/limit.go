@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,7 +33,8 @@ const fullLogEvery = time.Minute
 // is new until its first call, with the token if there is one; then it is established. Established
 // connections may take all but an eighth of the places. With tokens or certificates, new
 // connections share that eighth. When that eighth is full, the next connection replaces the new
-// connection that has been silent longest. If the address of the next connection has many new ones,
+// connection that has been silent longest, among those from which the server has nothing to read.
+// If the address of the next connection has many new ones,
 // it replaces one of the same address. So a client that makes its call at once always gets a place.
 // One address may have at most three quarters of the established connections. Connections over a
 // Unix socket have no address, and are not limited by it. Safe for concurrent use.
@@ -66,6 +68,9 @@ type Conn struct {
 	established, gone bool
 	place             *list.Element // in the list of all new connections
 	own               *list.Element // in the list of the new connections of its address
+
+	reading atomic.Bool // whether the server waits for bytes of the client
+	heard   atomic.Bool // whether the client has sent bytes since the server wrote the last ones
 }
 
 // NewLimit limits the number of open connections of a listener. If callers need not show a
@@ -102,7 +107,7 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 		if from := c.origins[v.from]; from != nil && from.newConns.Len() > c.newConnsMax/newConnsShare {
 			longest = &from.newConns
 		}
-		late = longest.Front().Value.(*Conn)
+		late = idlest(longest)
 		c.leave(late)
 		c.logClosed("as many are open as may be that have made no call yet")
 	}
@@ -114,6 +119,24 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 	v.place, v.own = c.newConns.PushBack(v), from.newConns.PushBack(v)
 	v.patience = time.AfterFunc(FirstCallTime, func() { _ = v.Close() })
 	return late
+}
+
+// idlest returns the connection to close of a list: the first one whose client the server waits
+// for, or else the first one. So a connection whose first call is being read, or verified, is
+// closed only if the server has no time for any.
+func idlest(newConns *list.List) *Conn {
+	const glances = 32
+	element := newConns.Front()
+	for range glances {
+		if element == nil {
+			break
+		}
+		if v := element.Value.(*Conn); v.reading.Load() && !v.heard.Load() {
+			return v
+		}
+		element = element.Next()
+	}
+	return newConns.Front().Value.(*Conn)
 }
 
 // The method leave removes a connection from the lists and counts. The mutex must be held.
@@ -180,6 +203,22 @@ func (v *Conn) Probe() {
 	v.limit.newConns.MoveToBack(v.place)
 	v.limit.origins[v.from].newConns.MoveToBack(v.own)
 	v.patience.Reset(probeTime)
+}
+
+// Read implements [net.Conn].
+func (v *Conn) Read(b []byte) (n int, err error) {
+	v.reading.Store(true)
+	if n, err = v.Conn.Read(b); n > 0 {
+		v.heard.Store(true)
+	}
+	v.reading.Store(false)
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (v *Conn) Write(b []byte) (n int, err error) {
+	v.heard.Store(false)
+	return v.Conn.Write(b)
 }
 
 // Close implements [net.Conn]. It may be called more than once.

@@ -26,11 +26,11 @@ type caller struct {
 // RemoteAddr implements [net.Conn].
 func (c caller) RemoteAddr() net.Addr { return c.from }
 
-// The type unopened is a listener that has an address only.
-type unopened struct{ net.Listener }
+// The type unopenedListener is a listener that has an address only.
+type unopenedListener struct{ net.Listener }
 
 // Addr implements [net.Listener].
-func (unopened) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
+func (unopenedListener) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
 
 // testLimit is a Limit without a listener.
 type testLimit struct {
@@ -41,7 +41,7 @@ type testLimit struct {
 
 func newTestLimit(t *testing.T, most int, guarded bool) *testLimit {
 	said := new(eventually.Journal)
-	return &testLimit{NewLimit(unopened{}, most, guarded, said.Logger()), t, said}
+	return &testLimit{NewLimit(unopenedListener{}, most, guarded, said.Logger()), t, said}
 }
 
 // The method accept accepts a connection from an IP address, or from a Unix socket if from is "".
@@ -95,6 +95,50 @@ func TestConnectionsWithoutACallAreDisplaced(t *testing.T) {
 		if n := strings.Count(c.said.String(), "made no call yet"); n != 1 {
 			t.Errorf("%d lines in the log:\n%s", n, c.said)
 		}
+	}
+}
+
+// TestIdleConnectionsAreDisplacedFirst: a connection that the server has not read yet, and one
+// whose first call was read and not answered, outlast a flood of later connections that send
+// nothing.
+func TestIdleConnectionsAreDisplacedFirst(t *testing.T) {
+	for _, many := range []bool{false, true} { // addresses
+		c := newTestLimit(t, 64, true) // 8 new connections
+		open := func(from string, sends bool) *Conn {
+			near, far := net.Pipe()
+			t.Cleanup(func() { near.Close(); far.Close() })
+			v := &Conn{Conn: caller{near, &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}, limit: c.Limit}
+			v.from = originOf(v.Conn.RemoteAddr())
+			if late := c.enter(v); late != nil {
+				late.Close()
+			}
+			go func() { _, _ = v.Read(make([]byte, 1)) }() // as a server does
+			if sends {
+				_, _ = far.Write([]byte("G"))
+				eventually.Until(t, time.Minute, "the server has read", func() bool { return v.heard.Load() && !v.reading.Load() })
+			} else {
+				eventually.Until(t, time.Minute, "the server waits for bytes", func() bool { return v.reading.Load() })
+			}
+			return v
+		}
+		called, unread := open("192.0.2.1", true), c.accept("192.0.2.1")
+		answered := open("192.0.2.1", true)
+		var idle []*Conn
+		go func() { _, _ = answered.Write([]byte("401")) }()
+		eventually.Until(t, time.Minute, "the call is answered", func() bool { return !answered.heard.Load() })
+		go func() { _, _ = answered.Read(make([]byte, 1)) }()
+		eventually.Until(t, time.Minute, "the server waits for another call", func() bool { return answered.reading.Load() })
+		for i := range 40 {
+			from := "192.0.2.1"
+			if many {
+				from = fmt.Sprintf("198.51.100.%d", i)
+			}
+			idle = append(idle, open(from, false))
+		}
+		c.wantOpen(true, called, unread)
+		c.wantOpen(true, idle[34:]...)
+		c.wantOpen(false, answered)
+		c.wantOpen(false, idle[:34]...)
 	}
 }
 

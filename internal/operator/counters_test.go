@@ -114,17 +114,17 @@ func TestMistakesAreReported(t *testing.T) {
 			t.Errorf("%+v: error %v, want one that is %v", s, err, want)
 		}
 	}
-	desk.Store = failing{}
+	desk.Store = failingStore{}
 	if _, err := desk.Look(t.Context(), client, operator.Selection{}); !errors.Is(err, operator.ErrStore) ||
 		!errors.Is(err, counter.ErrUnavailable) {
 		t.Errorf("without a store: %v", err)
 	}
 }
 
-// The type failing is a store that does not answer.
-type failing struct{}
+// The type failingStore is a store that does not answer.
+type failingStore struct{}
 
-func (failing) Take(context.Context, []counter.Check, []counter.Result) error {
+func (failingStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return counter.ErrUnavailable
 }
 

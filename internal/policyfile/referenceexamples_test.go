@@ -22,11 +22,11 @@ import (
 // policyPage is the page whose examples are all run.
 const policyPage = "docs/reference/policy.md"
 
-// The type fenced is an example in a document: a block between two lines of three backticks.
-type fenced struct{ document, kind, text string }
+// The type fencedBlock is an example in a document: a block between two lines of three backticks.
+type fencedBlock struct{ document, kind, text string }
 
 // The function examples returns the examples of the README and of every page of docs.
-func examples(t *testing.T) (all []fenced) {
+func examples(t *testing.T) (all []fencedBlock) {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	paths := []string{filepath.Join(root, "README.md")}
@@ -44,9 +44,9 @@ func examples(t *testing.T) (all []fenced) {
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
 		for _, found := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1) {
-			all = append(all, fenced{name, string(found[1]), string(found[2])})
+			all = append(all, fencedBlock{name, string(found[1]), string(found[2])})
 		}
-		if strings.Count("\n"+string(text), "\n```") != 2*len(slices.DeleteFunc(slices.Clone(all), func(f fenced) bool { return f.document != name })) {
+		if strings.Count("\n"+string(text), "\n```") != 2*len(slices.DeleteFunc(slices.Clone(all), func(f fencedBlock) bool { return f.document != name })) {
 			t.Errorf("%s has an example that does not end", name)
 		}
 	}
@@ -106,7 +106,7 @@ func TestReferenceMistakes(t *testing.T) {
 }
 
 // runExample makes one request for each rule of a policy, built to match that rule, and decides it.
-func runExample(t *testing.T, example fenced) {
+func runExample(t *testing.T, example fencedBlock) {
 	t.Helper()
 	d, err := policyfile.Decode("example", policyfile.YAML, []byte(example.text))
 	if err != nil {

@@ -183,20 +183,20 @@ func remedyForBlock(path string) string {
 	}
 }
 
-// The type words holds the keys of a struct, in order and by name, with the index of the struct's
-// field.
-type words struct {
+// The type fieldSet holds the keys of a struct, in order and by name, with the index of the
+// struct's field.
+type fieldSet struct {
 	order  []string
 	fields map[string]int
 }
 
 var vocabulary sync.Map // reflect.Type → *words
 
-func vocabularyOf(t reflect.Type) *words {
+func vocabularyOf(t reflect.Type) *fieldSet {
 	if known, ok := vocabulary.Load(t); ok {
-		return known.(*words)
+		return known.(*fieldSet)
 	}
-	w := &words{fields: make(map[string]int, t.NumField())}
+	w := &fieldSet{fields: make(map[string]int, t.NumField())}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		if name != "" && name != "-" {

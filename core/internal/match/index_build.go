@@ -58,14 +58,14 @@ func NewMatcher(cs []Condition) *Matcher {
 			lists[list] = append(lists[list], int32(i))
 		}
 	}
-	m.layLists(lists)
+	m.storeLists(lists)
 	m.packed = m.paths.packedTrie()
 	return m
 }
 
-// layLists stores the lists in one array, so that the data for one request is close together in
+// storeLists stores the lists in one array, so that the data for one request is close together in
 // memory.
-func (m *Matcher) layLists(lists [][]int32) {
+func (m *Matcher) storeLists(lists [][]int32) {
 	for _, entries := range lists {
 		m.starts = append(m.starts, int32(len(m.numbers)))
 		m.numbers = append(m.numbers, slices.Compact(entries)...)

@@ -41,6 +41,9 @@ type Options struct {
 	Ready func(context.Context) Readiness
 	// Encode returns the reason why a publication of a policy cannot be published, or nil.
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	// ByClient returns an error that names the nodes that enforce a policy and cannot do so for a
+	// share of the clients.
+	ByClient func(ctx context.Context, policy string) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool
 	// People verifies the tokens of people; nil if there is no issuer for them.
@@ -55,6 +58,7 @@ type API struct {
 	logger   *slog.Logger
 	ready    func(context.Context) Readiness
 	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	byClient func(ctx context.Context, policy string) error
 	notifies bool
 	people   People
 	huma     huma.API
@@ -66,7 +70,7 @@ type API struct {
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, notifies: o.Notifies,
+	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, byClient: o.ByClient, notifies: o.Notifies,
 		people: o.People, time: requestTime, mux: http.NewServeMux()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
@@ -120,14 +124,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// refused is the answer to a caller who may not call an operation.
-type refused struct {
+// refusal is the answer to a caller who may not call an operation.
+type refusal struct {
 	status int
 	text   string
 }
 
 // refuse answers before the body is read. It closes the connection, whose next bytes are the body.
-func (a *API) refuse(w http.ResponseWriter, no *refused) {
+func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	h := w.Header()
 	switch no.status {
 	case http.StatusUnauthorized:
@@ -195,7 +199,7 @@ func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 }
 
 // identify returns the caller who sends a value of the header Authorization.
-func (a *API) identify(ctx context.Context, remote, authorization string) (by requester, no *refused) {
+func (a *API) identify(ctx context.Context, remote, authorization string) (by requester, no *refusal) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil { // a Unix socket
 		host = "local"
@@ -214,9 +218,9 @@ func (a *API) identify(ctx context.Context, remote, authorization string) (by re
 		if a.people != nil {
 			text = "send a token of the control plane (pst_…) or of the issuer as \"Authorization: Bearer …\"; this one is missing, unknown, expired or revoked"
 		}
-		return by, &refused{http.StatusUnauthorized, text}
+		return by, &refusal{http.StatusUnauthorized, text}
 	case err != nil:
-		return by, &refused{http.StatusServiceUnavailable, a.away(err)}
+		return by, &refusal{http.StatusServiceUnavailable, a.away(err)}
 	}
 	return requester{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
 }

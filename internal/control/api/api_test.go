@@ -61,7 +61,13 @@ func serve(t *testing.T, edits ...func(*Options)) *served {
 		t.Fatal(err)
 	}
 	o := Options{Ledger: s.ledger, Ingester: &ingest.Ingester{Pool: pool}, Reports: &reports.Reports{Pool: pool}, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
-		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true}
+		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true,
+		ByClient: func(_ context.Context, policy string) error {
+			if policy == "bridged" {
+				return &ledger.Invalid{Place: "client_share_percent", Text: "some nodes cannot decide by the client"}
+			}
+			return nil
+		}}
 	for _, edit := range edits {
 		edit(&o)
 	}

@@ -41,7 +41,7 @@ const (
 // gets a turn at once, and is verified again with it. Any other token is verified first, in a queue
 // of its own, so a caller without a valid token takes no turn from callers with one.
 type gate struct {
-	identify       func(ctx context.Context, remote, authorization string) (requester, *refused)
+	identify       func(ctx context.Context, remote, authorization string) (requester, *refusal)
 	now            func() time.Time
 	turns, batches chan struct{} // hold a value for each request that is being served
 	checks         chan struct{} // holds a value for each check of an unknown token
@@ -58,20 +58,20 @@ type failures struct {
 	full    time.Time // when the address may show failuresMax invalid tokens again
 }
 
-func newGate(identify func(ctx context.Context, remote, authorization string) (requester, *refused)) *gate {
+func newGate(identify func(ctx context.Context, remote, authorization string) (requester, *refusal)) *gate {
 	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), batches: make(chan struct{}, batchesMax),
 		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, origins: map[netip.Prefix]*failures{}}
 }
 
 // Refusals of a gate.
 var (
-	errTurns    = &refused{http.StatusServiceUnavailable, "too many requests are under way; try again"}
-	errWaiting  = &refused{http.StatusServiceUnavailable, "too many callers without a valid token are waiting; try again"}
-	errFailures = &refused{http.StatusTooManyRequests, "too many invalid tokens came from this address; try again"}
+	errTurns    = &refusal{http.StatusServiceUnavailable, "too many requests are under way; try again"}
+	errWaiting  = &refusal{http.StatusServiceUnavailable, "too many callers without a valid token are waiting; try again"}
+	errFailures = &refusal{http.StatusTooManyRequests, "too many invalid tokens came from this address; try again"}
 )
 
 // enter returns the caller of a request, and a function that ends its turn.
-func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refused) {
+func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) {
 	authorization := r.Header.Get("Authorization")
 	if authorization == "" {
 		by, no = g.identify(r.Context(), r.RemoteAddr, "")
@@ -102,7 +102,7 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refused) 
 func isBatch(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/batches/") }
 
 // turn takes a turn, and for a batch, one of those of batches.
-func (g *gate) turn(batch bool) (leave func(), no *refused) {
+func (g *gate) turn(batch bool) (leave func(), no *refusal) {
 	if batch {
 		select {
 		case g.batches <- struct{}{}:
@@ -148,7 +148,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 }
 
 // check identifies a caller whose token is not known.
-func (g *gate) check(r *http.Request, authorization string) (by requester, no *refused) {
+func (g *gate) check(r *http.Request, authorization string) (by requester, no *refusal) {
 	origin, no := g.wait(originOf(r))
 	if no != nil {
 		return by, no
@@ -187,7 +187,7 @@ func originOf(r *http.Request) netip.Prefix {
 var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
 // wait notes a caller that waits for a check, and returns where its failures count.
-func (g *gate) wait(from netip.Prefix) (*failures, *refused) {
+func (g *gate) wait(from netip.Prefix) (*failures, *refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()

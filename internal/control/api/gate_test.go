@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// tested is a gate whose tokens are a set, and whose clock stands still.
-type tested struct {
+// testGate is a gate whose tokens are a set, and whose clock stands still.
+type testGate struct {
 	*gate
 	at     time.Time
 	asked  atomic.Int64 // the checks of tokens
@@ -29,9 +29,9 @@ type tested struct {
 	tokens map[string]bool
 }
 
-func newTested() *tested {
-	g := &tested{at: time.Now(), tokens: map[string]bool{"valid": true}}
-	g.gate = newGate(func(ctx context.Context, _, authorization string) (requester, *refused) {
+func newTested() *testGate {
+	g := &testGate{at: time.Now(), tokens: map[string]bool{"valid": true}}
+	g.gate = newGate(func(ctx context.Context, _, authorization string) (requester, *refusal) {
 		g.asked.Add(1)
 		if g.hold != nil {
 			<-g.hold
@@ -39,7 +39,7 @@ func newTested() *tested {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !g.tokens[authorization] {
-			return requester{}, &refused{http.StatusUnauthorized, "no"}
+			return requester{}, &refusal{http.StatusUnauthorized, "no"}
 		}
 		return requester{}, nil
 	})
@@ -48,7 +48,7 @@ func newTested() *tested {
 }
 
 // statusOf returns the status of the refusal of a request, or 200.
-func (g *tested) statusOf(from, authorization string) int {
+func (g *testGate) statusOf(from, authorization string) int {
 	r := httptest.NewRequest(http.MethodGet, "/v1/clients", nil)
 	r.RemoteAddr = from + ":1234"
 	r.Header.Set("Authorization", authorization)
@@ -254,7 +254,7 @@ func TestALookThatPanicsIsOver(t *testing.T) {
 func TestFailuresOfManyAddressesStopNoSocket(t *testing.T) {
 	t.Parallel()
 	g := newTested() // its clock stands still
-	fail := func(i int) *refused {
+	fail := func(i int) *refusal {
 		origin, no := g.wait(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
 		if no == nil {
 			g.noteFailure(origin)

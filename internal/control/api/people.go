@@ -23,7 +23,7 @@ type People interface {
 const personTime = 500 * counter.Millisecond
 
 // person returns the caller who sends a token of the issuer from an address.
-func (a *API) person(host, token string) (by requester, no *refused) {
+func (a *API) person(host, token string) (by requester, no *refusal) {
 	left := personTime
 	asker := policy.Asker{Left: &left}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -32,17 +32,17 @@ func (a *API) person(host, token string) (by requester, no *refused) {
 	id, state := a.people.VerifyFor(&asker, token)
 	switch {
 	case state == policy.CredentialExpired:
-		return by, &refused{http.StatusUnauthorized, "the token has expired, or is not valid yet: ask the issuer for another one"}
+		return by, &refusal{http.StatusUnauthorized, "the token has expired, or is not valid yet: ask the issuer for another one"}
 	case state != policy.CredentialValid:
 		return by, a.notVerified(asker.Unchecked)
 	}
 	name, err := ledger.PersonName(id.User)
 	if err != nil {
-		return by, &refused{http.StatusForbidden, err.Error() + "; --oidc-name-claim can name another claim of the token"}
+		return by, &refusal{http.StatusForbidden, err.Error() + "; --oidc-name-claim can name another claim of the token"}
 	}
 	role := ledger.Role(id.Tier)
 	if !role.OfPeople() {
-		return by, &refused{http.StatusForbidden, "the token of " + name + " is valid, and names no group that has a role here: " +
+		return by, &refusal{http.StatusForbidden, "the token of " + name + " is valid, and names no group that has a role here: " +
 			"join one at the issuer, and ask it for another token"}
 	}
 	return requester{ledger.Actor{Name: name, Origin: host}, role}, nil
@@ -50,15 +50,15 @@ func (a *API) person(host, token string) (by requester, no *refused) {
 
 // notVerified returns the answer to a token that is not valid. unchecked says that no time was left
 // to check it.
-func (a *API) notVerified(unchecked bool) *refused {
+func (a *API) notVerified(unchecked bool) *refusal {
 	if unchecked {
-		return &refused{http.StatusServiceUnavailable, "the token was not checked, because too many tokens that the issuer has not signed arrive; try again"}
+		return &refusal{http.StatusServiceUnavailable, "the token was not checked, because too many tokens that the issuer has not signed arrive; try again"}
 	}
 	select {
 	case <-a.people.Ready():
-		return &refused{http.StatusUnauthorized, "the issuer has not signed this token for this control plane: " +
+		return &refusal{http.StatusUnauthorized, "the issuer has not signed this token for this control plane: " +
 			"its form, signature, issuer, audience, lifetime, name or groups are wrong; see the log of the control plane, and ask the issuer for another one"}
 	default:
-		return &refused{http.StatusServiceUnavailable, "the issuer has not sent its keys yet; try again, or use a token of the control plane"}
+		return &refusal{http.StatusServiceUnavailable, "the issuer has not sent its keys yet; try again, or use a token of the control plane"}
 	}
 }

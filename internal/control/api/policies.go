@@ -91,12 +91,14 @@ type rollBack struct {
 type publishPolicy struct {
 	PolicyPath
 	Body struct {
-		Step       ledger.Step `json:"step" enum:"shadow,share,all,withdraw"`
-		Revision   int64       `json:"revision,omitempty" minimum:"1" doc:"default: the latest"`
-		Share      float64     `json:"share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the nodes, for the step share"`
-		DenialsMax float64     `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if its nodes deny more"`
-		Generation int64       `json:"generation,omitempty" minimum:"1" doc:"that must be present; else the answer is 412"`
-		Reason     string      `json:"reason" doc:"why, for the history"`
+		Step     ledger.Step `json:"step" enum:"shadow,share,all,withdraw"`
+		Revision int64       `json:"revision,omitempty" minimum:"1" doc:"default: the latest"`
+		Share    float64     `json:"share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the nodes, for the step share"`
+		// ClientShare is given in place of Share.
+		ClientShare float64 `json:"client_share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the clients on all nodes, for the step share in place of share_percent; 422 names nodes that cannot decide by the client"`
+		DenialsMax  float64 `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if it denies more"`
+		Generation  int64   `json:"generation,omitempty" minimum:"1" doc:"that must be present; else the answer is 412"`
+		Reason      string  `json:"reason" doc:"why, for the history"`
 	}
 }
 
@@ -250,8 +252,13 @@ func (a *API) rollBack(ctx context.Context, in *rollBack) (*revisionAnswer, erro
 
 func (a *API) publishPolicy(ctx context.Context, in *publishPolicy) (*publicationAnswer, error) {
 	b := &in.Body
+	if b.ClientShare != 0 {
+		if err := a.byClient(ctx, in.Policy); err != nil {
+			return nil, a.problem(err)
+		}
+	}
 	after, err := a.ledger.Publish(ctx, callerOf(ctx).actor, in.Policy, ledger.Publish{Step: b.Step, Revision: b.Revision, Share: ledger.Percent(b.Share),
-		DenialsMax: ledger.Percent(b.DenialsMax), Generation: b.Generation}, b.Reason, a.encode)
+		ClientShare: ledger.Percent(b.ClientShare), DenialsMax: ledger.Percent(b.DenialsMax), Generation: b.Generation}, b.Reason, a.encode)
 	if err != nil {
 		return nil, a.problem(err)
 	}

@@ -34,6 +34,10 @@ func (s *served) policies() {
 	s.checkAnswer(publish(`"step":"all","revision":1`), 200, `"revision":1`)
 	s.checkAnswer(publish(`"step":"share","share_percent":12.5,"denials_max_percent":5`), 200, `"candidate":2`, `"share_percent":12.5`, `"denials_max_percent":5`)
 	s.checkAnswer(publish(`"step":"withdraw","generation":1`), 412)
+	s.checkAnswer(publish(`"step":"share","client_share_percent":0.01,"denials_max_percent":5`), 200, `"candidate":2`, `"client_share_percent":0.01`)
+	s.checkAnswer(publish(`"step":"share","client_share_percent":1,"share_percent":1`), 422, "body.client_share_percent", "or one of the clients")
+	s.checkAnswer(s.ask(ledger.Editor, "POST", "/v1/policies/bridged/publication", `{"step":"share","client_share_percent":1,`+reason+`}`), 422,
+		"body.client_share_percent", "cannot decide by the client")
 	s.checkAnswer(publish(`"step":"share","share_percent":100`), 422)
 	s.checkAnswer(s.ask(ledger.Editor, "POST", shop+"/rollback", `{"revision":1,`+reason+`}`), 200, `"revision":3`, `"rollback to 1"`)
 	s.checkAnswer(s.ask(ledger.Editor, "POST", shop+"/rollback", `{"revision":9,`+reason+`}`), 404)

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Readiness is the answer of /readyz. A text is "ok", or describes what is wrong.
+// Readiness is the answer of /readyz. A text is "ok", or names what cannot be used, without the
+// cause, because callers need no token.
 type Readiness struct {
 	Ready    bool   `json:"ready"`
 	Schema   string `json:"schema"`
@@ -21,11 +22,11 @@ type Readiness struct {
 	// OIDC tells whether the keys of the issuer for people have arrived. It does not affect
 	// readiness, because tokens of the control plane work without them. It is "" without an issuer.
 	OIDC string `json:"oidc,omitempty"`
-	// Unpublished is the number of changes that are not in Redis yet.
-	Unpublished int64 `json:"unpublished"`
+	// Unpublished is the number of changes that are not in Redis yet. It is only in /metrics.
+	Unpublished int64 `json:"-"`
 	// Invalid is the number of clients, keys and policies that are not published because their rows
-	// are not valid. It does not affect readiness: what is in Redis stays in force.
-	Invalid int64 `json:"invalid"`
+	// are not valid. It is only in /metrics: what is in Redis stays in force.
+	Invalid int64 `json:"-"`
 }
 
 // looks lets the callers of /readyz and /metrics, who need no token, share looks at the servers.

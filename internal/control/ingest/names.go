@@ -17,17 +17,34 @@ import (
 )
 
 // NamesMax bounds the clients without a record that get rows of their own from one process. The
-// usage of further ones is in the row with an empty client.
+// usage of further ones is in the row with an empty client. Minute bounds new clients, and Day
+// bounds both new clients and, apart from them, those with usage of the day before.
+//
+// Half of the places of a day are there when it begins, and the others come evenly until it ends.
+// So a flood of made-up names does not take the places of the rest of the day.
 type NamesMax struct{ Minute, Day int }
+
+// The method dayPlaces returns how many places of the day there are at an instant.
+func (m NamesMax) dayPlaces(now time.Time) int {
+	const day = 24 * time.Hour
+	passed := now.Sub(now.Truncate(day))
+	return m.Day - m.Day/2 + int(float64(m.Day/2)*float64(passed)/float64(day))
+}
 
 // defaultNames allows a site a million visitors a day who have no record.
 var defaultNames = NamesMax{Minute: 20_000, Day: 1_000_000}
 
 // budget counts the clients without a record that got rows of their own.
 type budget struct {
-	mu              sync.Mutex
-	minute, day     time.Time
-	inMinute, inDay int
+	mu          sync.Mutex
+	minute, day time.Time
+	used        places
+}
+
+// places are places that clients took.
+type places struct {
+	inMinute, inDay int // of new clients
+	returning       int // of clients with usage of the day before, in the day
 }
 
 // stranger is a client that has neither a record nor usage of the day.
@@ -36,36 +53,35 @@ type stranger struct {
 	Returning bool // it has usage of the day before
 }
 
-// take returns the clients for which there is no place, of those that come first. Those that return
-// need a place of the day only. giveBack returns the places of the others.
+// take returns the clients for which there is no place, of those that come first. giveBack returns
+// the places of the others.
 func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, giveBack func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if minute := now.Truncate(time.Minute); !minute.Equal(b.minute) {
-		b.minute, b.inMinute = minute, 0
+		b.minute, b.used.inMinute = minute, 0
 	}
 	if day := now.Truncate(24 * time.Hour); !day.Equal(b.day) {
-		b.day, b.inDay = day, 0
+		b.day, b.used.inDay, b.used.returning = day, 0, 0
 	}
 	out = map[string]bool{}
-	inMinute, inDay := 0, 0
+	before, inDay := b.used, most.dayPlaces(now)
 	for i := range all {
 		switch s := &all[i]; {
-		case b.inDay+inDay >= most.Day || !s.Returning && b.inMinute+inMinute >= most.Minute:
-			out[s.Client] = true
-		case s.Returning:
-			inDay++
+		case s.Returning && b.used.returning < most.Day:
+			b.used.returning++
+		case !s.Returning && b.used.inDay < inDay && b.used.inMinute < most.Minute:
+			b.used.inDay++
+			b.used.inMinute++
 		default:
-			inDay++
-			inMinute++
+			out[s.Client] = true
 		}
 	}
-	b.inMinute += inMinute
-	b.inDay += inDay
+	taken := places{b.used.inMinute - before.inMinute, b.used.inDay - before.inDay, b.used.returning - before.returning}
 	return out, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.inMinute, b.inDay = max(0, b.inMinute-inMinute), max(0, b.inDay-inDay)
+		b.used = places{max(0, b.used.inMinute-taken.inMinute), max(0, b.used.inDay-taken.inDay), max(0, b.used.returning-taken.returning)}
 	}
 }
 

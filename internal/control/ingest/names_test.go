@@ -51,7 +51,7 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 		}
 	}
 	named := number(t, pool, "SELECT count(*) FROM client_usage WHERE client LIKE 'user:x%'")
-	if day := int64(names.Day); named > day || named < day-2*feeds { // feeds that name a new client at once take a place each
+	if day := int64(names.dayPlaces(now.Add(3 * time.Minute))); named > day || named < day-2*feeds { // feeds that name a new client at once take a place each
 		t.Errorf("%d made-up names have rows, want %d", named, day)
 	}
 	const all = 4 * feeds * batches
@@ -71,5 +71,44 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 		if got := number(t, pool, query); got != want {
 			t.Errorf("%s: %d, want %d", query, got, want)
 		}
+	}
+}
+
+// TestPlacesComeBackDuringTheDay tests that a flood of made-up names takes only the places that are
+// there: a client with usage of the day before keeps its name, and later in the day new clients get
+// names again. A batch that is not written returns its places.
+func TestPlacesComeBackDuringTheDay(t *testing.T) {
+	var b budget
+	most, day := NamesMax{Minute: 400, Day: 1000}, time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	named, all := 0, 0
+	flood := func(at time.Time) (giveBack func()) {
+		batch := make([]stranger, 300)
+		for i := range batch {
+			batch[i].Client = fmt.Sprint("user:x", all+i)
+		}
+		out, giveBack := b.take(batch, at, most)
+		all, named = all+len(batch), named+len(batch)-len(out)
+		return giveBack
+	}
+	for minute := range 10 {
+		flood(day.Add(time.Duration(minute) * time.Minute))
+	}
+	if named < 500 || named > 510 {
+		t.Errorf("%d made-up names have places early in the day, want the half of 1000", named)
+	}
+	at := day.Add(10 * time.Minute)
+	if out, _ := b.take([]stranger{{"user:ann", true}, {"user:bob", false}}, at, most); out["user:ann"] || !out["user:bob"] {
+		t.Errorf("%v have no place, want only the new client", out)
+	}
+	for hour := 1; hour < 24; hour++ {
+		at = day.Add(time.Duration(hour) * time.Hour)
+		if out, _ := b.take([]stranger{{"user:new", false}}, at, most); len(out) > 0 {
+			t.Errorf("a new client has no place after %d hours", hour)
+		}
+		flood(at)() // these places are returned
+		flood(at)
+	}
+	if b.used.inDay > 1000 || b.used.inDay < 950 {
+		t.Errorf("%d places of the day are taken, want nearly 1000", b.used.inDay)
 	}
 }

@@ -136,7 +136,7 @@ func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
 	if err := l.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM touched)").Scan(&some); err != nil || !some {
 		return false, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		rows, err := w.tx.Query(ctx, takeTouched, touchedMax, policy.KindKey)
 		if err != nil {
 			return err
@@ -171,7 +171,7 @@ const (
 
 // adoptClient adds a change for a client whose rows were changed by SQL. What cannot be named has
 // no change: it is never published.
-func (w *writing) adoptClient(ctx context.Context, by Actor, name policy.ClientName) error {
+func (w *writeTx) adoptClient(ctx context.Context, by Actor, name policy.ClientName) error {
 	subject := name.String()
 	if parsed, err := Name(subject); err != nil || parsed != name {
 		return w.markUnnamed(ctx, name)
@@ -197,7 +197,7 @@ func (w *writing) adoptClient(ctx context.Context, by Actor, name policy.ClientN
 }
 
 // markUnnamed records a client whose name is not in the form in which clients are named.
-func (w *writing) markUnnamed(ctx context.Context, name policy.ClientName) error {
+func (w *writeTx) markUnnamed(ctx context.Context, name policy.ClientName) error {
 	var present bool
 	if err := w.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM clients WHERE kind = $1 AND id = $2)", name.Kind, name.ID).Scan(&present); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (w *writing) markUnnamed(ctx context.Context, name policy.ClientName) error
 }
 
 // adoptKey adds a change for a key whose row was changed by SQL.
-func (w *writing) adoptKey(ctx context.Context, by Actor, hash string) error {
+func (w *writeTx) adoptKey(ctx context.Context, by Actor, hash string) error {
 	found, err := keysOf(ctx, w.tx, "WHERE hash = $1", sumOf(hash))
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (w *writing) adoptKey(ctx context.Context, by Actor, hash string) error {
 }
 
 // lastText returns the record after the latest change of those that a condition selects, or nil.
-func (w *writing) lastText(ctx context.Context, condition string, args ...any) (text *string, err error) {
+func (w *writeTx) lastText(ctx context.Context, condition string, args ...any) (text *string, err error) {
 	err = w.tx.QueryRow(ctx, "SELECT after FROM changes WHERE "+condition+" ORDER BY change DESC LIMIT 1", args...).Scan(&text)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

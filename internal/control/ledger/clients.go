@@ -157,7 +157,7 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 	if err := checkReason(reason); err != nil {
 		return nil, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		present, err := clientOf(ctx, w.tx, name)
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 }
 
 // The method wrote adds the change of a client to the audit trail, and replaces its rows.
-func (w *writing) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
+func (w *writeTx) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
 		Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)}); err != nil {
 		return err
@@ -234,7 +234,7 @@ const windowBytesMax = 100
 
 // The method checked returns the record in its normal form, or nil if it has no settings. The error
 // is an [Invalid] if the record is invalid.
-func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
+func (w *writeTx) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -269,7 +269,7 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 
 // hasRoom returns an [Invalid] if the client is a network and the maximum number of networks
 // already have a record.
-func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
+func (w *writeTx) hasRoom(ctx context.Context, name policy.ClientName) error {
 	if name.Kind != directory.KindNetwork {
 		return nil
 	}
@@ -287,7 +287,7 @@ func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
 // The method checkLength returns an [Invalid] if the client is a network and the records of all
 // networks would be longer than a directory can read. Imported records fit, because they were read
 // from a directory.
-func (w *writing) checkLength(ctx context.Context, name policy.ClientName, after *directory.Record) error {
+func (w *writeTx) checkLength(ctx context.Context, name policy.ClientName, after *directory.Record) error {
 	if name.Kind != directory.KindNetwork || after == nil {
 		return nil
 	}
@@ -323,7 +323,7 @@ func invalidRecord(r *directory.Record, err error) error {
 const tiersShown = 20
 
 // hasTier returns an [Invalid] if there is no such tier.
-func (w *writing) hasTier(ctx context.Context, tier string) error {
+func (w *writeTx) hasTier(ctx context.Context, tier string) error {
 	rows, err := w.tx.Query(ctx, "SELECT tier FROM tiers ORDER BY tier = $1 DESC, tier LIMIT $2", tier, tiersShown)
 	if err != nil {
 		return err
@@ -338,7 +338,7 @@ func (w *writing) hasTier(ctx context.Context, tier string) error {
 // Import writes records that are not in the tables yet, with the tiers that they name. It leaves
 // out invalid records and returns their names.
 func (l *Ledger) Import(ctx context.Context, actor Actor, records map[policy.ClientName]*directory.Record) (bad []policy.ClientName, err error) {
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		bad = bad[:0]
 		for name, r := range records {
 			if _, err := Name(name.String()); err != nil || r == nil {
@@ -358,7 +358,7 @@ func (l *Ledger) Import(ctx context.Context, actor Actor, records map[policy.Cli
 	return bad, err
 }
 
-func (w *writing) importOne(ctx context.Context, actor Actor, name policy.ClientName, r *directory.Record) error {
+func (w *writeTx) importOne(ctx context.Context, actor Actor, name policy.ClientName, r *directory.Record) error {
 	present, err := clientOf(ctx, w.tx, name)
 	if err != nil || present != nil {
 		return err

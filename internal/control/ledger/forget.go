@@ -53,7 +53,7 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 	if err := checkReason(reason); err != nil {
 		return f, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		client := name.String()
 		// The archive begins a month under this lock: either it reads the rows after this
 		// transaction, or its month is stale.

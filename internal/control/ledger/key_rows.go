@@ -130,7 +130,7 @@ func sumsOf(hashes []string) [][]byte {
 }
 
 // putKey replaces the row of a key. A nil record removes it.
-func (w *writing) putKey(ctx context.Context, actor Actor, hash string, r *directory.KeyRecord) error {
+func (w *writeTx) putKey(ctx context.Context, actor Actor, hash string, r *directory.KeyRecord) error {
 	if r == nil {
 		_, err := w.tx.Exec(ctx, "DELETE FROM api_keys WHERE hash = $1", sumOf(hash))
 		return err

@@ -96,7 +96,7 @@ func (l *Ledger) EditKeys(ctx context.Context, actor Actor, edit directory.KeyEd
 		return nil, err
 	}
 	done := new(KeysChanged)
-	err := l.write(ctx, func(w *writing) error {
+	err := l.write(ctx, func(w *writeTx) error {
 		present, err := keysOf(ctx, w.tx, "WHERE name = $1 OR hash = $2 ORDER BY hash", edit.Name, sumOf(edit.Hash))
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func prepareRecord(edit *directory.KeyEdit) error {
 
 // The method edited makes an edit of a copy of the keys in memory, by the same rules as in every
 // directory. It returns the records that result.
-func (w *writing) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
+func (w *writeTx) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)
 	count := map[string]int{}
 	for i := range present {
@@ -194,7 +194,7 @@ func (w *writing) edited(ctx context.Context, edit directory.KeyEdit, present []
 }
 
 // putKeys writes the keys that differ, each with its own change, and returns their number.
-func (w *writing) putKeys(ctx context.Context, actor Actor, action, reason string, before, after map[string]*directory.KeyRecord) (changed int, err error) {
+func (w *writeTx) putKeys(ctx context.Context, actor Actor, action, reason string, before, after map[string]*directory.KeyRecord) (changed int, err error) {
 	hashes := slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after)))
 	slices.Sort(hashes)
 	for _, hash := range slices.Compact(hashes) {
@@ -218,7 +218,7 @@ func (w *writing) putKeys(ctx context.Context, actor Actor, action, reason strin
 }
 
 // replaceKey writes a key and its change. One of the records may be nil, for none.
-func (w *writing) replaceKey(ctx context.Context, actor Actor, action, reason, hash string, old, next *directory.KeyRecord) error {
+func (w *writeTx) replaceKey(ctx context.Context, actor Actor, action, reason, hash string, old, next *directory.KeyRecord) error {
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatKey, Subject: cmp.Or(next, old).Name, Action: action, Reason: reason,
 		Before: keyText(hash, old), After: keyText(hash, next)}); err != nil {
 		return err
@@ -239,7 +239,7 @@ func keyText(hash string, r *directory.KeyRecord) *string {
 const keysOfClientMax = 1000
 
 // dropKeys removes the keys that identify a client, or that belong to it, and returns how many.
-func (w *writing) dropKeys(ctx context.Context, actor Actor, name policy.ClientName, action, reason string) (int, error) {
+func (w *writeTx) dropKeys(ctx context.Context, actor Actor, name policy.ClientName, action, reason string) (int, error) {
 	user := ""
 	if name.Kind == "user" {
 		user = name.ID
@@ -263,7 +263,7 @@ func (w *writing) dropKeys(ctx context.Context, actor Actor, name policy.ClientN
 // out records that are nil or that cannot be written. It returns the SHA-256 of each key that it
 // left out.
 func (l *Ledger) ImportKeys(ctx context.Context, actor Actor, records map[string]*directory.KeyRecord) (bad []string, err error) {
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		bad = bad[:0]
 		present, err := keysOf(ctx, w.tx, "WHERE hash = ANY ($1)", sumsOf(slices.Collect(maps.Keys(records))))
 		if err != nil {

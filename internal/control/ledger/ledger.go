@@ -63,9 +63,9 @@ func (l *Ledger) Instant() time.Time {
 }
 
 // write runs do in a transaction. No other transaction writes at the same time.
-func (l *Ledger) write(ctx context.Context, do func(*writing) error) error {
+func (l *Ledger) write(ctx context.Context, do func(*writeTx) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-		w := &writing{tx: tx, now: l.Instant()}
+		w := &writeTx{tx: tx, now: l.Instant()}
 		// The setting says that the changes need no adoption: see AdoptEdits.
 		if err := tx.QueryRow(ctx, "SELECT change, hash, set_config('penstock.writer', 'control', true) FROM chain FOR UPDATE").Scan(
 			&w.last, &w.hash, nil); err != nil {
@@ -80,8 +80,8 @@ func (l *Ledger) write(ctx context.Context, do func(*writing) error) error {
 	})
 }
 
-// writing is a transaction that holds the lock of the last change.
-type writing struct {
+// writeTx is a transaction that holds the lock of the last change.
+type writeTx struct {
 	tx   pgx.Tx
 	now  time.Time
 	last int64 // the number of the last change
@@ -89,7 +89,7 @@ type writing struct {
 }
 
 // note appends a change to the audit trail. It sets its number, instant and hash.
-func (w *writing) note(ctx context.Context, c Change) error {
+func (w *writeTx) note(ctx context.Context, c Change) error {
 	c.Number, c.At = w.last+1, w.now
 	c.hash = c.sum(w.hash)
 	if _, err := w.tx.Exec(ctx, "INSERT INTO changes (change, at, actor, origin, what, subject, action, reason, before, after, hash) "+

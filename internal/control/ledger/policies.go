@@ -25,11 +25,13 @@ type Policy struct {
 // Publication states which revisions of a policy the proxies enforce.
 type Publication struct {
 	Generation int64 `json:"generation" doc:"rises with each publication; 0 before the first"`
-	Revision   int64 `json:"revision" doc:"in force on all nodes, or on those that do not have the candidate; 0 before the first publication"`
-	Candidate  int64 `json:"candidate,omitempty" doc:"in shadow, or in force on a share of the nodes"`
+	Revision   int64 `json:"revision" doc:"in force on all nodes and for all clients, or for those that do not have the candidate; 0 before the first publication"`
+	Candidate  int64 `json:"candidate,omitempty" doc:"in shadow, or in force for a share of the nodes or of the clients"`
 	Step       Step  `json:"step,omitempty" enum:"shadow,share"`
 	Share      Parts `json:"share_percent,omitempty" doc:"of the nodes, for the step share"`
-	DenialsMax Parts `json:"denials_max_percent,omitempty" doc:"a greater share of denials on these nodes withdraws the candidate"`
+	// A publication has a share of the nodes or one of the clients, never both.
+	ClientShare Parts `json:"client_share_percent,omitempty" doc:"of the clients on all nodes, for the step share"`
+	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"a greater share of denials by the candidate withdraws it"`
 }
 
 // Step is a step of a publication.
@@ -38,7 +40,7 @@ type Step string
 // The steps. The last two leave no candidate.
 const (
 	StepShadow   Step = "shadow"   // nodes compare the candidate with the policy in force
-	StepShare    Step = "share"    // a share of the nodes enforce the candidate
+	StepShare    Step = "share"    // a share of the nodes, or all nodes for a share of the clients, enforce the candidate
 	StepAll      Step = "all"      // all nodes enforce the revision
 	StepWithdraw Step = "withdraw" // no node enforces or tries the candidate any more
 )
@@ -101,11 +103,11 @@ func jsonText(of any) string {
 	return string(text)
 }
 
-const selectPolicies = `SELECT policy, head, generation, coalesce(revision, 0), coalesce(candidate, 0), coalesce(step, ''), coalesce(share, 0),
-	coalesce(denials_max, 0) FROM policies `
+const selectPolicies = `SELECT policy, head, generation, coalesce(revision, 0), coalesce(candidate, 0), coalesce(step, ''),
+	CASE WHEN share_of_clients THEN 0 ELSE coalesce(share, 0) END, CASE WHEN share_of_clients THEN share ELSE 0 END, coalesce(denials_max, 0) FROM policies `
 
 func scanPolicy(row pgx.CollectableRow) (p Policy, err error) {
-	err = row.Scan(&p.Policy, &p.Head, &p.Generation, &p.Revision, &p.Candidate, &p.Step, &p.Share, &p.DenialsMax)
+	err = row.Scan(&p.Policy, &p.Head, &p.Generation, &p.Revision, &p.Candidate, &p.Step, &p.Share, &p.ClientShare, &p.DenialsMax)
 	return p, err
 }
 
@@ -228,7 +230,7 @@ func (l *Ledger) PutPolicy(ctx context.Context, actor Actor, d *policyfile.Docum
 		return nil, err
 	}
 	put = &Revision{Policy: d.Name, Version: d.Version(), Actor: actor.Name, Action: "put", Reason: reason, Document: d}
-	err = l.write(ctx, func(w *writing) error { return w.putRevision(ctx, actor, put, rows, require) })
+	err = l.write(ctx, func(w *writeTx) error { return w.putRevision(ctx, actor, put, rows, require) })
 	return put, err
 }
 
@@ -250,11 +252,11 @@ func (l *Ledger) RollBack(ctx context.Context, actor Actor, name string, revisio
 	}
 	put := &Revision{Policy: name, Version: old.Version, Actor: actor.Name, Action: fmt.Sprintf("rollback to %d", revision), Reason: reason,
 		Document: old.Document}
-	return put, l.write(ctx, func(w *writing) error { return w.putRevision(ctx, actor, put, rows, require) })
+	return put, l.write(ctx, func(w *writeTx) error { return w.putRevision(ctx, actor, put, rows, require) })
 }
 
 // putRevision writes the next revision of a policy, and sets its number and instant.
-func (w *writing) putRevision(ctx context.Context, actor Actor, r *Revision, rows *policyRows, require If) error {
+func (w *writeTx) putRevision(ctx context.Context, actor Actor, r *Revision, rows *policyRows, require If) error {
 	present, err := policyOf(ctx, w.tx, r.Policy)
 	if err != nil {
 		return err

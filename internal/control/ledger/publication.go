@@ -11,8 +11,9 @@ import (
 type Publish struct {
 	Step     Step
 	Revision int64 // 0 stands for the latest; ignored by StepWithdraw
-	// Share and DenialsMax apply only to StepShare. A DenialsMax of 0 means no bound.
-	Share, DenialsMax Parts
+	// Share is one of the nodes, and ClientShare one of the clients. StepShare needs one of them.
+	// DenialsMax applies only to StepShare, and 0 means no bound.
+	Share, ClientShare, DenialsMax Parts
 	// Generation, if not 0, must be the current generation.
 	Generation int64
 }
@@ -22,10 +23,15 @@ func (p *Publish) check() error {
 	switch {
 	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:
 		return &Invalid{Place: "step", Value: p.Step, Text: fmt.Sprintf("step %q is none: write shadow, share, all or withdraw", p.Step)}
-	case (p.Step == StepShare) != (p.Share != 0):
-		return &Invalid{Place: "share_percent", Value: p.Share, Text: "the step share needs a share of the nodes, and no other step has one: write share_percent 10"}
-	case p.Step == StepShare && (p.Share < 1 || p.Share >= partsAll):
-		return &Invalid{Place: "share_percent", Value: p.Share, Text: fmt.Sprintf("a share of %v is not between 0.01%% and 99.99%%: write 10, or the step all", p.Share)}
+	case p.Share != 0 && p.ClientShare != 0:
+		return &Invalid{Place: "client_share_percent", Value: p.ClientShare, Text: "a candidate has a share of the nodes or one of the clients: leave share_percent out, " +
+			"or client_share_percent"}
+	case (p.Step == StepShare) != (p.share() != 0):
+		return &Invalid{Place: "share_percent", Value: p.share(), Text: "the step share needs a share of the nodes or of the clients, and no other step has one: " +
+			"write share_percent 10 or client_share_percent 10"}
+	case p.Step == StepShare && (p.share() < 1 || p.share() >= partsAll):
+		return &Invalid{Place: p.sharePlace(), Value: p.share(),
+			Text: fmt.Sprintf("a share of %v is not between 0.01%% and 99.99%%: write 10, or the step all", p.share())}
 	case p.DenialsMax != 0 && p.Step != StepShare:
 		return &Invalid{Place: "denials_max_percent", Value: p.DenialsMax, Text: "only the step share has a bound of denials: leave it out"}
 	case p.DenialsMax < 0 || p.DenialsMax >= partsAll:
@@ -35,6 +41,17 @@ func (p *Publish) check() error {
 		return &Invalid{Place: "revision", Value: p.Revision, Text: "withdraw takes back the candidate, whichever it is: leave the revision out"}
 	}
 	return nil
+}
+
+// share returns the share of the nodes or that of the clients.
+func (p *Publish) share() Parts { return p.Share + p.ClientShare }
+
+// sharePlace returns the name of the field that has the share.
+func (p *Publish) sharePlace() string {
+	if p.ClientShare != 0 {
+		return "client_share_percent"
+	}
+	return "share_percent"
 }
 
 // The method next returns the publication after the step.
@@ -59,9 +76,12 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 	case present.Revision == revision:
 		return next, "", &Invalid{Place: "revision", Value: revision, Text: fmt.Sprintf("revision %d is in force already: name another", revision)}
 	}
-	next.Candidate, next.Step, next.Share, next.DenialsMax = revision, p.Step, p.Share, p.DenialsMax
+	next.Candidate, next.Step, next.Share, next.ClientShare, next.DenialsMax = revision, p.Step, p.Share, p.ClientShare, p.DenialsMax
 	action = fmt.Sprintf("publish %d in shadow", revision)
-	if p.Step == StepShare {
+	switch {
+	case p.ClientShare != 0:
+		action = fmt.Sprintf("publish %d to %v of the clients", revision, p.ClientShare)
+	case p.Step == StepShare:
 		action = fmt.Sprintf("publish %d to %v", revision, p.Share)
 	}
 	return next, action, nil
@@ -78,7 +98,7 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		present, err := policyOf(ctx, w.tx, name)
 		switch {
 		case err != nil:
@@ -107,8 +127,8 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 		}
 		after = &Policy{Policy: name, Head: present.Head, Publication: next}
 		_, err = w.tx.Exec(ctx, "UPDATE policies SET generation = $2, revision = $3, candidate = nullif($4::bigint, 0), step = nullif($5, ''), "+
-			"share = nullif($6::int, 0), denials_max = nullif($7::int, 0) WHERE policy = $1",
-			name, next.Generation, next.Revision, next.Candidate, string(next.Step), int32(next.Share), int32(next.DenialsMax))
+			"share = nullif($6::int, 0), share_of_clients = $7, denials_max = nullif($8::int, 0) WHERE policy = $1",
+			name, next.Generation, next.Revision, next.Candidate, string(next.Step), int32(next.Share+next.ClientShare), next.ClientShare != 0, int32(next.DenialsMax))
 		return err
 	})
 	return after, err

@@ -173,7 +173,7 @@ func ClientsAfter(ctx context.Context, c *pgx.Conn, after policy.ClientName, n i
 }
 
 // put replaces the rows of a client. A nil record removes them.
-func (w *writing) put(ctx context.Context, name policy.ClientName, r *directory.Record) error {
+func (w *writeTx) put(ctx context.Context, name policy.ClientName, r *directory.Record) error {
 	batch := new(pgx.Batch)
 	if r == nil {
 		batch.Queue("DELETE FROM clients WHERE kind = $1 AND id = $2", name.Kind, name.ID)

@@ -70,7 +70,7 @@ func (l *Ledger) PutThreshold(ctx context.Context, actor Actor, t Threshold, rea
 	if err := checkThreshold(&t); err != nil {
 		return put, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		before, others, err := w.threshold(ctx, t.Threshold)
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func (l *Ledger) PutThreshold(ctx context.Context, actor Actor, t Threshold, rea
 }
 
 // threshold returns a threshold, or nil if there is none, and how many there are.
-func (w *writing) threshold(ctx context.Context, name string) (t *Threshold, all int, err error) {
+func (w *writeTx) threshold(ctx context.Context, name string) (t *Threshold, all int, err error) {
 	rows, err := w.tx.Query(ctx, "SELECT "+thresholdColumns+" FROM thresholds WHERE threshold = $1", name)
 	if err != nil {
 		return nil, 0, err
@@ -130,7 +130,7 @@ func (l *Ledger) DeleteThreshold(ctx context.Context, actor Actor, name, reason 
 	if err := checkReason(reason); err != nil {
 		return err
 	}
-	return l.write(ctx, func(w *writing) error {
+	return l.write(ctx, func(w *writeTx) error {
 		if !thresholdName.MatchString(name) {
 			return ErrNone
 		}

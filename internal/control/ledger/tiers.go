@@ -47,7 +47,7 @@ func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason str
 	if err := checkReason(reason); err != nil {
 		return put, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		if err := w.putTier(ctx, actor, tier, reason, false); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason str
 }
 
 // tier returns a tier, or nil if there is none.
-func (w *writing) tier(ctx context.Context, name string) (*Tier, error) {
+func (w *writeTx) tier(ctx context.Context, name string) (*Tier, error) {
 	rows, err := w.tx.Query(ctx, "SELECT tier, note, revision, updated_at FROM tiers WHERE tier = $1", name)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (w *writing) tier(ctx context.Context, name string) (*Tier, error) {
 }
 
 // putTier writes a tier. If keep is true, an existing tier is not changed.
-func (w *writing) putTier(ctx context.Context, actor Actor, tier Tier, reason string, keep bool) error {
+func (w *writeTx) putTier(ctx context.Context, actor Actor, tier Tier, reason string, keep bool) error {
 	if err := checkTier(tier); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (l *Ledger) DeleteTier(ctx context.Context, actor Actor, name, reason strin
 	if err := checkReason(reason); err != nil {
 		return err
 	}
-	return l.write(ctx, func(w *writing) error {
+	return l.write(ctx, func(w *writeTx) error {
 		if checkTier(Tier{Tier: name}) != nil {
 			return ErrNone
 		}

@@ -101,7 +101,7 @@ func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Ro
 	if err := checkReason(reason); err != nil {
 		return "", t, err
 	}
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		secret, t, err = w.newToken(ctx, actor, name, role, expires, reason)
 		return err
 	})
@@ -110,7 +110,7 @@ func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Ro
 
 // FirstToken makes an admin's token if there has never been a token. The secret is "" if there has.
 func (l *Ledger) FirstToken(ctx context.Context, actor Actor) (secret string, t Token, err error) {
-	err = l.write(ctx, func(w *writing) error {
+	err = l.write(ctx, func(w *writeTx) error {
 		var some bool
 		if err := w.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tokens)").Scan(&some); err != nil || some {
 			return err
@@ -121,7 +121,7 @@ func (l *Ledger) FirstToken(ctx context.Context, actor Actor) (secret string, t 
 	return secret, t, err
 }
 
-func (w *writing) newToken(ctx context.Context, actor Actor, name string, role Role, expires time.Time, reason string) (secret string, t Token, err error) {
+func (w *writeTx) newToken(ctx context.Context, actor Actor, name string, role Role, expires time.Time, reason string) (secret string, t Token, err error) {
 	expires = expires.UTC().Truncate(time.Second)
 	if err := checkToken(name, role, expires.Sub(w.now)); err != nil {
 		return "", t, err
@@ -212,7 +212,7 @@ func (l *Ledger) Revoke(ctx context.Context, actor Actor, token, reason string) 
 	if err := checkReason(reason); err != nil {
 		return err
 	}
-	return l.write(ctx, func(w *writing) error {
+	return l.write(ctx, func(w *writeTx) error {
 		if !utf8.ValidString(token) || strings.ContainsRune(token, 0) {
 			return ErrNone
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // adopt adds what was changed by SQL to the audit trail, which the next step publishes.
-func (l *leading) adopt(ctx context.Context) error {
+func (l *lockedPublisher) adopt(ctx context.Context) error {
 	for {
 		step, cancel := context.WithTimeout(ctx, stepTime)
 		more, err := l.Ledger.AdoptEdits(step)
@@ -23,7 +23,7 @@ func (l *leading) adopt(ctx context.Context) error {
 
 // judge records the reason why the rows of a client or a key are not published, or that they are
 // valid again if the reason is "".
-func (l *leading) judge(ctx context.Context, name policy.ClientName, problem string) error {
+func (l *lockedPublisher) judge(ctx context.Context, name policy.ClientName, problem string) error {
 	if l.invalid == nil {
 		var err error
 		if l.invalid, err = ledger.UnpublishedNames(ctx, l.c); err != nil {

@@ -17,7 +17,7 @@ import (
 var importer = ledger.Actor{Name: "control", Origin: "redis"}
 
 // takeOver imports the records that are already in Redis.
-func (l *leading) takeOver(ctx context.Context, s *state) error {
+func (l *lockedPublisher) takeOver(ctx context.Context, s *state) error {
 	networks, err := l.Source.Networks(ctx)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (l *leading) takeOver(ctx context.Context, s *state) error {
 
 // fill writes all records to Redis, and then a new generation. Meanwhile there is no generation, so
 // that processes keep the records that they remember.
-func (l *leading) fill(ctx context.Context, s *state) error {
+func (l *lockedPublisher) fill(ctx context.Context, s *state) error {
 	began := time.Now()
 	s.generation = directory.ControlledKeysPrefix + rand.Text()
 	if err := l.c.QueryRow(ctx, "SELECT change FROM chain").Scan(&s.change); err != nil {
@@ -120,7 +120,7 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 }
 
 // fillRows writes the records of all clients.
-func (l *leading) fillRows(ctx context.Context) (count int, err error) {
+func (l *lockedPublisher) fillRows(ctx context.Context) (count int, err error) {
 	networks := map[string][]byte{}
 	present, err := l.Source.Networks(ctx)
 	if err != nil && !errors.Is(err, directory.ErrGarbled) {
@@ -145,7 +145,7 @@ func (l *leading) fillRows(ctx context.Context) (count int, err error) {
 // fillPage writes the records of the next clients, and puts those of networks into networks. What
 // has rows that are not valid keeps its present record. After each page, it pauses for as long as
 // the writing took, so that checks are not delayed.
-func (l *leading) fillPage(ctx context.Context, after policy.ClientName, networks, present map[string][]byte) ([]ledger.Client, error) {
+func (l *lockedPublisher) fillPage(ctx context.Context, after policy.ClientName, networks, present map[string][]byte) ([]ledger.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
 	defer cancel()
 	page, err := ledger.ClientsAfter(ctx, l.c, after, pageMax)
@@ -178,7 +178,7 @@ func (l *leading) fillPage(ctx context.Context, after policy.ClientName, network
 }
 
 // removeStrangers removes the records in Redis of clients that have no rows.
-func (l *leading) removeStrangers(ctx context.Context) error {
+func (l *lockedPublisher) removeStrangers(ctx context.Context) error {
 	return l.Source.Names(ctx, func(names []policy.ClientName) error {
 		var known, strangers []policy.ClientName
 		for _, name := range names {

@@ -32,7 +32,7 @@ func recordConcerned(c *ledger.Change) (name policy.ClientName, key directory.Ke
 
 // settleKeys makes the records of keys and their names equal to the rows. A key of which only the
 // SHA-256 is known has no name. If announce is true, it also announces records that were equal.
-func (l *leading) settleKeys(ctx context.Context, keys []directory.KeyName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
+func (l *lockedPublisher) settleKeys(ctx context.Context, keys []directory.KeyName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (l *leading) settleKeys(ctx context.Context, keys []directory.KeyName, entr
 }
 
 // takeOverKeys imports the keys that are already in Redis, unless a control plane wrote them.
-func (l *leading) takeOverKeys(ctx context.Context, s *state, generation string) error {
+func (l *lockedPublisher) takeOverKeys(ctx context.Context, s *state, generation string) error {
 	if !strings.HasPrefix(generation, directory.ControlledKeysPrefix) {
 		if err := l.importKeys(ctx); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (l *leading) takeOverKeys(ctx context.Context, s *state, generation string)
 }
 
 // importKeys imports the keys that are already in Redis.
-func (l *leading) importKeys(ctx context.Context) error {
+func (l *lockedPublisher) importKeys(ctx context.Context) error {
 	count := 0
 	if err := l.Source.KeyRecords(ctx, func(hashes []string) error {
 		names, texts := make([]policy.ClientName, len(hashes)), make([][]byte, len(hashes))
@@ -128,7 +128,7 @@ func (l *leading) importKeys(ctx context.Context) error {
 }
 
 // fillKeys writes the records of all keys and their names, with pauses as long as the writing took.
-func (l *leading) fillKeys(ctx context.Context) (count int, err error) {
+func (l *lockedPublisher) fillKeys(ctx context.Context) (count int, err error) {
 	for after := ""; ; {
 		page, err := l.fillKeyPage(ctx, after)
 		if err != nil {
@@ -141,7 +141,7 @@ func (l *leading) fillKeys(ctx context.Context) (count int, err error) {
 	}
 }
 
-func (l *leading) fillKeyPage(ctx context.Context, after string) ([]ledger.Key, error) {
+func (l *lockedPublisher) fillKeyPage(ctx context.Context, after string) ([]ledger.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
 	defer cancel()
 	page, err := ledger.KeysAfter(ctx, l.c, after, pageMax)
@@ -167,7 +167,7 @@ func (l *leading) fillKeyPage(ctx context.Context, after string) ([]ledger.Key, 
 }
 
 // removeStrangeKeys removes the records and the names in Redis of keys that have no rows.
-func (l *leading) removeStrangeKeys(ctx context.Context) error {
+func (l *lockedPublisher) removeStrangeKeys(ctx context.Context) error {
 	if err := l.Source.KeyRecords(ctx, func(hashes []string) error {
 		names := make([]directory.KeyName, len(hashes))
 		for i, hash := range hashes {

@@ -132,7 +132,7 @@ func (p *Publisher) session(ctx context.Context) error {
 
 // lead publishes until the connection ends.
 func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
-	l := &leading{Publisher: p, c: c, unsure: true}
+	l := &lockedPublisher{Publisher: p, c: c, unsure: true}
 	look := time.Time{}
 	for {
 		due := time.Now().After(look)
@@ -158,7 +158,7 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 }
 
 // record writes to the database whether publishing is interrupted, for the status of all regions.
-func (l *leading) record(ctx context.Context, trouble string) error {
+func (l *lockedPublisher) record(ctx context.Context, trouble string) error {
 	trouble = strings.ReplaceAll(strings.ToValidUTF8(trouble, "?"), "\x00", "?")
 	if l.recorded != nil && *l.recorded == trouble {
 		return nil
@@ -170,7 +170,7 @@ func (l *leading) record(ctx context.Context, trouble string) error {
 }
 
 // await returns when a change is announced, or when it is time to read the generation.
-func (l *leading) await(ctx context.Context) error {
+func (l *lockedPublisher) await(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, wholeEvery)
 	defer cancel()
 	_, err := l.c.WaitForNotification(waiting)

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// leading is a publisher that holds the lock.
-type leading struct {
+// lockedPublisher is a publisher that holds the lock.
+type lockedPublisher struct {
 	*Publisher
 	c *pgx.Conn // the connection that holds the lock
 	// unsure is true if the next changes may already be in Redis without having been announced.
@@ -40,7 +40,7 @@ type state struct {
 
 // round brings Redis to the state of the rows. If look is true, it also finds records that other
 // programs wrote to Redis.
-func (l *leading) round(ctx context.Context, look bool) error {
+func (l *lockedPublisher) round(ctx context.Context, look bool) error {
 	var s state
 	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) "+
 		"FROM region_publications WHERE region = $1", l.Region).Scan(&s.change, &s.generation, &s.position, &s.imported, &s.keysImported); err != nil {
@@ -72,7 +72,7 @@ func (l *leading) round(ctx context.Context, look bool) error {
 // isComplete reports whether Redis has the records that this database has published. It imports the
 // records of a directory that had no control plane. A Redis to which this database has published
 // under another name of its region keeps its records.
-func (l *leading) isComplete(ctx context.Context, s *state) (bool, error) {
+func (l *lockedPublisher) isComplete(ctx context.Context, s *state) (bool, error) {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	generation, err := l.Source.Generation(step)
@@ -97,7 +97,7 @@ func (l *leading) isComplete(ctx context.Context, s *state) (bool, error) {
 // resume continues a publication to the same Redis that was made under another name of its region,
 // such as before the control plane had regions. Changes since then may be published twice, which
 // changes nothing. It returns an error if there is none.
-func (l *leading) resume(ctx context.Context, s *state, generation string) error {
+func (l *lockedPublisher) resume(ctx context.Context, s *state, generation string) error {
 	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
 		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+
 		"WHERE new.region = $1 RETURNING new.change, new.generation, new.position", l.Region, generation).Scan(&s.change, &s.generation, &s.position)
@@ -116,7 +116,7 @@ func (l *leading) resume(ctx context.Context, s *state, generation string) error
 }
 
 // publish publishes the next changes, and reports whether there are more.
-func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) {
+func (l *lockedPublisher) publish(ctx context.Context, s *state) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	rows, err := l.c.Query(ctx, "SELECT change, at, actor, what, subject, action, reason, CASE WHEN what = $3 THEN coalesce(after, before) END "+
@@ -161,7 +161,7 @@ func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) 
 // repair replaces the records that other programs have written to Redis since the last look. If the
 // history does not reach back that far, Redis was emptied or restored from a backup, and all
 // records are written again.
-func (l *leading) repair(ctx context.Context, s *state) error {
+func (l *lockedPublisher) repair(ctx context.Context, s *state) error {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	changes, err := l.Source.Changes(step, s.position)
@@ -207,7 +207,7 @@ var errRaced = errors.New("another program writes the same record in Redis")
 
 // settle makes the records of clients equal to their rows. If announce is true, it also announces
 // records that were equal already.
-func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
+func (l *lockedPublisher) settle(ctx context.Context, names []policy.ClientName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf
 // replace replaces records in Redis, each with an entry of the history. If announce is true, it
 // also announces records that are equal already. All records are in one pipeline: a round trip for
 // each would take minutes if Redis is far away.
-func (l *leading) replace(ctx context.Context, swaps []directory.Swap, announce bool) error {
+func (l *lockedPublisher) replace(ctx context.Context, swaps []directory.Swap, announce bool) error {
 	var different, equal []directory.Swap
 	for _, swap := range swaps {
 		swap.Entry.Before, swap.Entry.After = string(swap.Old), string(swap.Text)
@@ -267,7 +267,7 @@ func (l *leading) replace(ctx context.Context, swaps []directory.Swap, announce 
 }
 
 // present returns the texts of records in Redis.
-func (l *leading) present(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
+func (l *lockedPublisher) present(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	texts := make(map[policy.ClientName][]byte, len(names))
 	var single []policy.ClientName
 	var networks map[string][]byte

@@ -65,7 +65,8 @@ func (r *Rollout) Encode(p *ledger.Publication, now, candidate *ledger.Revision)
 func (r *Rollout) encode(p *ledger.Publication, now, candidate *ledger.Revision) ([]byte, error) {
 	m := published.Message{Policy: now.Policy, Generation: p.Generation, Now: published.Content{Revision: now.Revision, Document: now.Document}}
 	if candidate != nil {
-		m.Candidate = &published.Candidate{Content: published.Content{Revision: candidate.Revision, Document: candidate.Document}, Share: int32(p.Share)}
+		m.Candidate = &published.Candidate{Content: published.Content{Revision: candidate.Revision, Document: candidate.Document},
+			Share: int32(p.Share + p.ClientShare), Clients: p.ClientShare > 0}
 	}
 	return m.Seal(r.Key)
 }

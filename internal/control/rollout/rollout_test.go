@@ -129,7 +129,7 @@ func changedByHand(t *testing.T, l *ledger.Ledger, d *policyfile.Document) {
 // TestDenialsCountFromTheFirstReport tests which requests count towards a candidate's share of
 // denials.
 func TestDenialsCountFromTheFirstReport(t *testing.T) {
-	tr := &trial{first: map[string]counts{}}
+	tr := &trial{first: map[string]counts{}, last: map[string]count{}}
 	record := func(id, version string, rules ...fleet.Rule) *fleet.Record {
 		for i := range rules {
 			rules[i].Policy = "shop"

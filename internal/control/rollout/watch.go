@@ -16,6 +16,9 @@ import (
 // share of denials counts.
 const requestsMin = 100
 
+// reasonBytesMax bounds the reason for which a candidate is withdrawn, which may name nodes.
+const reasonBytesMax = 500
+
 // The type counts holds the requests of a policy's rules on one node. The rule "" is the policy
 // itself.
 type counts map[string]count
@@ -26,6 +29,10 @@ type count struct{ admitted, denied uint64 }
 type trial struct {
 	generation int64
 	first      map[string]counts // by node: the totals when it first reported the candidate
+	// For a candidate for a share of the clients: its requests in the last report of each node, and
+	// those since the first reports.
+	last map[string]count
+	sums count
 }
 
 // Share returns the fraction of requests that were denied on the nodes of a candidate, since each
@@ -45,7 +52,7 @@ func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var problems []error
 	for i := range page {
 		p := &page[i]
-		if p.Step != ledger.StepShare || p.DenialsMax == 0 {
+		if p.Step != ledger.StepShare || p.DenialsMax == 0 && p.ClientShare == 0 {
 			delete(r.nodes, p.Policy)
 			continue
 		}
@@ -55,31 +62,48 @@ func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 				return fmt.Errorf("read the denials of the nodes: %w", err)
 			}
 		}
-		if err := r.weigh(ctx, p, reading.Records); err != nil {
+		if err := r.weigh(ctx, p, reading); err != nil {
 			problems = append(problems, fmt.Errorf("policy %q: %w", p.Policy, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// The method weigh withdraws a candidate if its nodes deny too much.
-func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.Record) error {
+// The method weigh withdraws a candidate if it denies too much, or if it is one for a share of the
+// clients and a node cannot decide by the client.
+func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, reading *fleet.Reading) error {
+	if unable := unableNodes(p.Policy, reading); p.ClientShare > 0 && unable != "" {
+		return r.withdraw(ctx, p, "kinds of nodes", unable)
+	}
+	if p.DenialsMax == 0 {
+		return nil
+	}
 	candidate, err := r.Ledger.Revision(ctx, p.Policy, p.Candidate)
 	if err != nil {
 		return err
 	}
 	t := r.nodes[p.Policy]
 	if t == nil || t.generation != p.Generation {
-		t = &trial{generation: p.Generation, first: map[string]counts{}}
+		t = &trial{generation: p.Generation, first: map[string]counts{}, last: map[string]count{}}
 		r.nodes[p.Policy] = t
 	}
-	nodes, denied, admitted := t.sum(p.Policy, candidate.Version, records)
+	sum := t.sum
+	if p.ClientShare > 0 {
+		sum = t.sumClients
+	}
+	nodes, denied, admitted := sum(p.Policy, candidate.Version, reading.Records)
 	share := Share(denied, admitted)
 	if denied+admitted < requestsMin || share <= p.DenialsMax {
 		return nil
 	}
 	reason := fmt.Sprintf("%v of %d requests on %d nodes were denied, and %v is the bound", share, denied+admitted, nodes, p.DenialsMax)
-	_, err = r.Ledger.Publish(ctx, ledger.Actor{Name: "control", Origin: "bound of denials"}, p.Policy,
+	return r.withdraw(ctx, p, "bound of denials", reason)
+}
+
+// The method withdraw withdraws a candidate. The origin and the reason are for the audit trail.
+func (r *Rollout) withdraw(ctx context.Context, p *ledger.Policy, origin, reason string) error {
+	reason = reason[:min(len(reason), reasonBytesMax)] // it is ASCII
+	_, err := r.Ledger.Publish(ctx, ledger.Actor{Name: "control", Origin: origin}, p.Policy,
 		ledger.Publish{Step: ledger.StepWithdraw, Generation: p.Generation}, reason, r.Encode)
 	if errors.Is(err, ledger.ErrChanged) {
 		return nil // another process or an operator has already withdrawn it

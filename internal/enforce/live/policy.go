@@ -216,6 +216,8 @@ func (p *Policy) handleEdit(d *policyfile.Document, err error) {
 	p.install(next)
 	if t := next.trial; t != nil {
 		logger = logger.With("candidate", t.candidate.ID, "clients", fmt.Sprintf("%g%%", float64(t.share)/100))
+	} else if before.trial != nil {
+		logger = logger.With("candidate", "none")
 	}
 	logger.Info("the edited policy file is in force", "policy", next.Document.Name, "version", next.ID,
 		"changes", changes.String())
@@ -309,8 +311,14 @@ func (p *Policy) rejectEdit(before *Version, err error) {
 // The method warn logs the warnings about a version that comes into force.
 func (p *Policy) warn(v *Version) {
 	logger := p.options.Logger.With("policy", v.Document.Name)
+	said := map[string]bool{}
 	for _, d := range v.Document.All() {
-		lint.Warn(d, func(line string) { logger.Warn(line) })
+		lint.Warn(d, func(line string) {
+			if !said[line] {
+				said[line] = true
+				logger.Warn(line)
+			}
+		})
 	}
 }
 

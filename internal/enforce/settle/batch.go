@@ -12,19 +12,19 @@ import (
 type batch struct {
 	queue   *Queue
 	batcher counter.Batcher // nil if the store receives one job after the other
-	jobs    []pending
+	jobs    []pendingJob
 	calls   []counter.Call
 	from    []int // the job of each call
 	results []counter.Result
 }
 
-// The type pending is a job and its end, which is empty until the job has ended.
-type pending struct {
+// The type pendingJob is a job and its end, which is empty until the job has ended.
+type pendingJob struct {
 	job Job
 	end End
 }
 
-func (b *batch) addJob(job Job) { b.jobs = append(b.jobs, pending{job: job}) }
+func (b *batch) addJob(job Job) { b.jobs = append(b.jobs, pendingJob{job: job}) }
 
 // addWaiting adds a queued job, if there is one.
 func (b *batch) addWaiting() bool {
@@ -120,7 +120,7 @@ func (b *batch) sendChecks(of func(Job) []counter.Check) {
 }
 
 // The method checks returns a job's checks. If the job panics, only that job ends.
-func (b *batch) checks(p *pending, of func(Job) []counter.Check) []counter.Check {
+func (b *batch) checks(p *pendingJob, of func(Job) []counter.Check) []counter.Check {
 	defer b.recoverThen(func() { p.end = Panicked })
 	return of(p.job)
 }
@@ -154,7 +154,7 @@ func (b *batch) conclude(of func(*counter.Call) End) {
 
 // The method end counts the end of a job. A job that panicked is not released: a broken value must
 // not be reused.
-func (b *batch) end(p *pending) {
+func (b *batch) end(p *pendingJob) {
 	if p.end == "" {
 		p.end = Settled // here nothing was due
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type batching is a store whose first call lasts until the test ends it. It denies conditions
-// of cost 1, fails those of cost 2 and panics at those of cost 3.
-type batching struct {
+// The type slowBatcher is a store whose first call lasts until the test ends it. It denies
+// conditions of cost 1, fails those of cost 2 and panics at those of cost 3.
+type slowBatcher struct {
 	hold chan struct{}
 
 	mu    sync.Mutex
@@ -21,13 +21,13 @@ type batching struct {
 	dues  map[*counter.Check]int // the answers, by the address of their checks
 }
 
-func (s *batching) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (s *slowBatcher) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	calls := []counter.Call{{Checks: checks, Results: results}}
 	s.TakeAll(ctx, calls)
 	return calls[0].Err
 }
 
-func (s *batching) TakeAll(_ context.Context, calls []counter.Call) {
+func (s *slowBatcher) TakeAll(_ context.Context, calls []counter.Call) {
 	<-s.hold
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func TestWaitingJobsAreSentTogether(t *testing.T) {
 		due, condition int64
 		want           End
 	}{{0, 0, Settled}, {0, 5, Settled}, {0, 1, Repeated}, {0, 2, Failed}, {2, 0, Failed}, {2, 5, Failed}, {4, 0, Panicked}}
-	store := &batching{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
+	store := &slowBatcher{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
 	e := new(ends)
 	q := New(store, e.note)
 	want := map[End]int{}
@@ -122,7 +122,7 @@ func TestWaitingJobsAreSentTogether(t *testing.T) {
 // TestAPanicOfTheStoreEndsItsJobs: after a panic of the store, the outcome of each job in the call
 // is unknown, but no worker ends.
 func TestAPanicOfTheStoreEndsItsJobs(t *testing.T) {
-	store := &batching{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
+	store := &slowBatcher{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
 	close(store.hold)
 	e := new(ends)
 	q := New(store, e.note)

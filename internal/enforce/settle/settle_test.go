@@ -169,10 +169,10 @@ type quickStore struct{}
 
 func (quickStore) Take(context.Context, []counter.Check, []counter.Result) error { return nil }
 
-// The type explosive is a store that panics at every other call.
-type explosive struct{ takes atomic.Int64 }
+// The type panickingStore is a store that panics at every other call.
+type panickingStore struct{ takes atomic.Int64 }
 
-func (s *explosive) Take(context.Context, []counter.Check, []counter.Result) error {
+func (s *panickingStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	if s.takes.Add(1)%2 == 0 {
 		panic("provoked")
 	}
@@ -183,7 +183,7 @@ func (s *explosive) Take(context.Context, []counter.Check, []counter.Result) err
 func TestAPanicEndsOneJob(t *testing.T) {
 	const n = 4 * workersCount
 	e, told := new(ends), atomic.Int64{}
-	q := New(new(explosive), e.note)
+	q := New(new(panickingStore), e.note)
 	q.Panic = func(reason any) {
 		if reason == "provoked" {
 			told.Add(1)
@@ -197,7 +197,7 @@ func TestAPanicEndsOneJob(t *testing.T) {
 	if !q.Stop(Deadline) || e.of(Settled) != n/2 || e.of(Panicked) != n/2 || told.Load() != n/2 {
 		t.Errorf("%v, %d are told of", e.count, told.Load())
 	}
-	quiet := New(new(explosive), e.note)
+	quiet := New(new(panickingStore), e.note)
 	quiet.Send(new(job))
 	quiet.Send(new(job))
 	if !quiet.Stop(Deadline) || e.of(Panicked) != n/2+1 {
@@ -205,20 +205,20 @@ func TestAPanicEndsOneJob(t *testing.T) {
 	}
 }
 
-// The type conditional is a job with a condition.
-type conditional struct{ job }
+// The type conditionalJob is a job with a condition.
+type conditionalJob struct{ job }
 
-func (*conditional) Condition() []counter.Check { return make([]counter.Check, 2) }
+func (*conditionalJob) Condition() []counter.Check { return make([]counter.Check, 2) }
 
-// The type scripted is a store that gives a set answer to the second of a condition's two checks,
-// and counts its other calls.
-type scripted struct {
+// The type scriptedStore is a store that gives a set answer to the second of a condition's two
+// checks, and counts its other calls.
+type scriptedStore struct {
 	second counter.Result
 	fails  error
 	dues   int
 }
 
-func (s *scripted) Take(_ context.Context, checks []counter.Check, results []counter.Result) error {
+func (s *scriptedStore) Take(_ context.Context, checks []counter.Check, results []counter.Result) error {
 	if len(checks) == 1 {
 		s.dues++
 		return nil
@@ -229,7 +229,7 @@ func (s *scripted) Take(_ context.Context, checks []counter.Check, results []cou
 
 // TestAConditionComesFirst: a job whose condition is denied, or could not be sent, is not settled.
 func TestAConditionComesFirst(t *testing.T) {
-	for want, store := range map[End]*scripted{
+	for want, store := range map[End]*scriptedStore{
 		Settled:  {},
 		Repeated: {second: counter.Result{Denied: true}},
 		Failed:   {fails: errors.New("away")},
@@ -237,7 +237,7 @@ func TestAConditionComesFirst(t *testing.T) {
 	} {
 		e := new(ends)
 		q := New(store, e.note)
-		asked := new(conditional)
+		asked := new(conditionalJob)
 		q.Send(asked)
 		q.Stop(Deadline)
 		done := 0

@@ -19,10 +19,12 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The type panicking is a store whose calls panic.
-type panicking struct{}
+// The type panickingStore is a store whose calls panic.
+type panickingStore struct{}
 
-func (panicking) Take(context.Context, []counter.Check, []counter.Result) error { panic("the store") }
+func (panickingStore) Take(context.Context, []counter.Check, []counter.Result) error {
+	panic("the store")
+}
 
 // TestAPanicInATrialEndsTheTrial: without a recover, the panic would end the process. The trial
 // counts as untried, and later trials run.
@@ -38,7 +40,7 @@ func TestAPanicInATrialEndsTheTrial(t *testing.T) {
 	}
 	total, registry, panics := shadow.NewTotal(), prometheus.NewRegistry(), make(chan string, 4)
 	registry.MustRegister(total)
-	r := shadow.Start(shadow.Options{Store: panicking{}, Total: total, Panicked: func(policy string, _ any) { panics <- policy }})
+	r := shadow.Start(shadow.Options{Store: panickingStore{}, Total: total, Panicked: func(policy string, _ any) { panics <- policy }})
 	for range 2 {
 		trial := r.Begin(p.Current(), false)
 		trial.Add(new(request.Attributes), nil)

@@ -33,7 +33,7 @@ func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
 func (s *sink) WriteHeader(int)             {}
 
 // The function calling returns a function that makes one call of n questions, without a network.
-func calling(tb testing.TB, h *bridged, n int) func() {
+func calling(tb testing.TB, h *testBridge, n int) func() {
 	items := make([]wire.Item, n)
 	for i := range items {
 		items[i] = h.question("/api/x", fmt.Sprintf("192.0.2.%d", i%250))
@@ -60,7 +60,7 @@ func (reading) Close() error { return nil }
 
 // The function decideAlone returns a function that decides one request with only core and
 // the store.
-func decideAlone(tb testing.TB, h *bridged) func() {
+func decideAlone(tb testing.TB, h *testBridge) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()
 	item := h.question("/api/x", "192.0.2.1")

@@ -34,7 +34,7 @@ type candidate struct {
 	bridge *Bridge
 	policy *live.Policy
 	runner *shadow.Runner
-	parked parked
+	parked parkedTrials
 	warned atomic.Pointer[live.Version] // the version about which a warning was logged
 }
 

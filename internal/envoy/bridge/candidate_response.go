@@ -78,9 +78,9 @@ func cloneSettle(from *wire.Settle) *wire.Settle {
 // dropped.
 const parkedMax = 4096
 
-// The type parked holds the trials that wait for a response, by the numbers of receipts.
+// The type parkedTrials holds the trials that wait for a response, by the numbers of receipts.
 // It is safe for concurrent use.
-type parked struct {
+type parkedTrials struct {
 	mu     sync.Mutex
 	trials map[uint64]*shadow.Trial
 	order  []parkedAt // the numbers, with the oldest first; some are no longer in trials
@@ -92,7 +92,7 @@ type parkedAt struct {
 }
 
 // The method park keeps a trial until unpark, or until its receipt has expired.
-func (p *parked) park(number uint64, t *shadow.Trial, now counter.Micros) {
+func (p *parkedTrials) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.order) > 0 && (len(p.order) >= parkedMax || p.order[0].until <= now) {
@@ -109,21 +109,21 @@ func (p *parked) park(number uint64, t *shadow.Trial, now counter.Micros) {
 }
 
 // The method unpark removes the trial with a number and returns it, or nil.
-func (p *parked) unpark(number uint64) *shadow.Trial {
+func (p *parkedTrials) unpark(number uint64) *shadow.Trial {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.remove(number)
 }
 
 // The method remove does what unpark does, with the lock held.
-func (p *parked) remove(number uint64) *shadow.Trial {
+func (p *parkedTrials) remove(number uint64) *shadow.Trial {
 	t := p.trials[number]
 	delete(p.trials, number)
 	return t
 }
 
 // dropAll counts the trials that still wait as untried.
-func (p *parked) dropAll() {
+func (p *parkedTrials) dropAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for number, t := range p.trials {

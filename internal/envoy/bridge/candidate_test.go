@@ -15,7 +15,7 @@ import (
 )
 
 // The function openWithCandidate opens a bridge with the policy shop and a candidate.
-func openWithCandidate(t *testing.T, candidate string, change func(*Options)) *bridged {
+func openWithCandidate(t *testing.T, candidate string, change func(*Options)) *testBridge {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
 	if err := os.WriteFile(file, []byte(candidate), 0o600); err != nil {
@@ -30,7 +30,7 @@ func openWithCandidate(t *testing.T, candidate string, change func(*Options)) *b
 }
 
 // The method awaitTrials waits until a number of trials have ended with the given decisions.
-func (h *bridged) awaitTrials(present, candidate string, want int) {
+func (h *testBridge) awaitTrials(present, candidate string, want int) {
 	h.t.Helper()
 	series := fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="shop.shadow",present=%q}`, candidate, present)
 	eventually.Until(h.t, 10*time.Second, fmt.Sprintf("%s is %d", series, want), func() bool { return h.counted(series) == want })

@@ -368,7 +368,7 @@ func TestMetrics(t *testing.T) {
 // TestWaiting: requests are answered when they are admitted, in the order of arrival. A request
 // waits only if it must, and waiting requests do not count towards CallsMax.
 func TestWaiting(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		ask := h.question("/slow", "192.0.2.1")
 		wait := ask
 		wait.Kind = wire.KindWait
@@ -408,7 +408,7 @@ func TestWaiting(t *testing.T) {
 // TestWaitsThatEnd: a caller that leaves frees its place, and a stopping bridge ends all
 // waits.
 func TestWaitsThatEnd(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		wait := h.question("/slow", "192.0.2.1")
 		wait.Kind = wire.KindWait
 		h.ask(wait)

@@ -11,11 +11,11 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// The type written collects events.
-type written []events.Event
+// The type eventCollector collects events.
+type eventCollector []events.Event
 
 // Write implements [events.Sink].
-func (w *written) Write(all []events.Event) (int, error) {
+func (w *eventCollector) Write(all []events.Event) (int, error) {
 	*w = append(*w, all...)
 	return len(all), nil
 }
@@ -26,7 +26,7 @@ const reported = "events: {}\nblock: {ip: 192.0.2.66}\n" + shop
 // reports them as it reports its own. A malformed report, or one of a request that the policy does
 // not deny, is ignored.
 func TestDenialsOfFilters(t *testing.T) {
-	log, all := events.New(events.Options{}), new(written)
+	log, all := events.New(events.Options{}), new(eventCollector)
 	detach := log.Attach(all)
 	h := open(t, reported, func(o *Options) { o.Events = log })
 	if w := h.post(h.call(h.question("/api/x", "192.0.2.1")), wire.ContentType); w.Header().Get(wire.DenialsHeader) != "1" {

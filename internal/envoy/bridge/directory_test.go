@@ -36,7 +36,7 @@ rules:
 `
 
 // openDirected opens a bridge with the directory of a source.
-func openDirected(t testing.TB, policy string, source directory.Source, timeout time.Duration) *bridged {
+func openDirected(t testing.TB, policy string, source directory.Source, timeout time.Duration) *testBridge {
 	t.Helper()
 	return open(t, policy, func(o *Options) {
 		o.OpenDirectory = func() (*directory.Directory, error) {
@@ -45,14 +45,14 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 	})
 }
 
-// The type followed is a source in memory that tells when the directory follows its changes. The
-// directory reads every record again that it read before.
-type followed struct {
+// The type followedSource is a source in memory that tells when the directory follows its changes.
+// The directory reads every record again that it read before.
+type followedSource struct {
 	*directory.Memory
 	following chan struct{}
 }
 
-func (f *followed) Follow(ctx context.Context, changed func(policy.ClientName), missed func()) {
+func (f *followedSource) Follow(ctx context.Context, changed func(policy.ClientName), missed func()) {
 	f.Memory.Follow(ctx, changed, func() { missed(); close(f.following) })
 }
 
@@ -72,7 +72,7 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 }
 
 // The method questionBy returns a question of a user.
-func (h *bridged) questionBy(user, path string) wire.Item {
+func (h *testBridge) questionBy(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
 	return item
@@ -95,7 +95,7 @@ func recordsOf(t *testing.T, v *wire.Verdict) (records []*policy.ClientRecord) {
 // TestQuestionsAreDecidedWithRecords: the bridge decides by the records of the clients, and sends
 // them unless the filter knows them.
 func TestQuestionsAreDecidedWithRecords(t *testing.T) {
-	memory := &followed{new(directory.Memory), make(chan struct{})}
+	memory := &followedSource{new(directory.Memory), make(chan struct{})}
 	edit(t, memory, directory.Edit{Client: "header.x-user:gold", Action: directory.ActionSetTier, Tier: "gold"})
 	edit(t, memory, directory.Edit{Client: "header.x-user:own", Action: directory.ActionSetLimits, Rule: "low", Limits: []string{"7/1s fixed_window"}})
 	edit(t, memory, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
@@ -251,7 +251,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 }
 
 // counterSource returns the number of an address as the source of requests.
-func counterSource(h *bridged, addr string) uint32 {
+func counterSource(h *testBridge, addr string) uint32 {
 	item := h.question("/low", addr)
 	q := new(question)
 	q.item = item
@@ -261,21 +261,21 @@ func counterSource(h *bridged, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// The type sought is a request of a user.
-type sought struct{ user, path string }
+// The type userRequest is a request of a user.
+type userRequest struct{ user, path string }
 
-// The type judge is a worker whose answers are checked.
-type judge struct {
+// The type checkedWorker is a worker whose answers are checked.
+type checkedWorker struct {
 	*worker
-	sought map[uint32]sought
-	answer func(sought, int)
+	sought map[uint32]userRequest
+	answer func(userRequest, int)
 }
 
-func (j *judge) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
-func (j *judge) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
+func (j *checkedWorker) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
+func (j *checkedWorker) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
 
-func (w *world) newJudge(answer func(sought, int)) *judge {
-	j := &judge{worker: &worker{w: w, started: time.Now()}, sought: map[uint32]sought{}, answer: answer}
+func (w *world) newJudge(answer func(userRequest, int)) *checkedWorker {
+	j := &checkedWorker{worker: &worker{w: w, started: time.Now()}, sought: map[uint32]userRequest{}, answer: answer}
 	var err error
 	if j.f, err = filter.New(j, []byte("on_error: deny")); err == nil {
 		err = j.f.Start()
@@ -287,7 +287,7 @@ func (w *world) newJudge(answer func(sought, int)) *judge {
 }
 
 // The method ask sends a request of a user.
-func (j *judge) ask(s sought) {
+func (j *checkedWorker) ask(s userRequest) {
 	j.next++
 	j.sought[j.next] = s
 	headers := [][2]string{{":method", "GET"}, {":path", s.path}, {":authority", "shop.example"}, {"x-user", s.user}}
@@ -335,7 +335,7 @@ func (c *directedClient) allows(path string, status int) bool {
 }
 
 // openClientele opens a bridge with the policy clientele in simulated time.
-func openClientele(t *testing.T, source directory.Source) *bridged {
+func openClientele(t *testing.T, source directory.Source) *testBridge {
 	t.Helper()
 	d, err := policyfile.Decode("shop", policyfile.YAML, []byte(clientele))
 	if err != nil {
@@ -354,13 +354,13 @@ func TestRecordsHoldInFilters(t *testing.T) {
 	seed := storetest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {
 		memory := new(directory.Memory)
-		w := &world{bridged: openClientele(t, memory), random: rand.New(rand.NewPCG(seed, 1))}
+		w := &world{testBridge: openClientele(t, memory), random: rand.New(rand.NewPCG(seed, 1))}
 		users, paths := []string{"ann", "bob", "cid"}, []string{"/low", "/hot", "/free"}
 		clients, statuses := map[string]*directedClient{}, map[string]int{}
 		for _, user := range users {
 			clients[user] = new(directedClient)
 		}
-		check := func(s sought, status int) {
+		check := func(s userRequest, status int) {
 			statuses[fmt.Sprint(s.path, " ", status)]++
 			if c := clients[s.user]; !c.allows(s.path, status) {
 				t.Errorf("%v after a change to %+v: %s %s has status %d", time.Since(c.since), *c, s.user, s.path, status)
@@ -371,7 +371,7 @@ func TestRecordsHoldInFilters(t *testing.T) {
 			w.run(5 * time.Millisecond)
 			var send func()
 			send = func() {
-				j.ask(sought{users[w.random.IntN(len(users))], paths[w.random.IntN(len(paths))]})
+				j.ask(userRequest{users[w.random.IntN(len(users))], paths[w.random.IntN(len(paths))]})
 				w.in(time.Duration(w.random.ExpFloat64()*float64(time.Millisecond)), send)
 			}
 			w.in(0, send)
@@ -395,7 +395,7 @@ func TestDenialsByRecordsAreReported(t *testing.T) {
 	memory := new(directory.Memory)
 	edit(t, memory, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
 	edit(t, memory, directory.Edit{Client: "header.x-user:own", Action: directory.ActionSetLimits, Rule: "low", Limits: []string{"7/1s fixed_window"}})
-	log, all := events.New(events.Options{}), new(written)
+	log, all := events.New(events.Options{}), new(eventCollector)
 	detach := log.Attach(all)
 	h := open(t, "events: {}"+clientele, func(o *Options) {
 		o.Events = log

@@ -24,7 +24,7 @@ import (
 // The type world is a simulation of workers of several Envoys and a bridge, in simulated time.
 // Events run in order of time.
 type world struct {
-	*bridged
+	*testBridge
 	random  *rand.Rand
 	events  schedule
 	loss    float64          // the fraction of calls that are lost, in either direction
@@ -245,7 +245,7 @@ func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell(&world{bridged: open(t, text, func(o *Options) { o.PolicyFile, o.Policy = "", d }), random: rand.New(rand.NewPCG(seed, 1))})
+		tell(&world{testBridge: open(t, text, func(o *Options) { o.PolicyFile, o.Policy = "", d }), random: rand.New(rand.NewPCG(seed, 1))})
 	})
 }
 
@@ -317,7 +317,7 @@ func TestUnitsOfFiltersComeBack(t *testing.T) {
 			w.runLoad(k, 600, 3*time.Second)
 		}
 		w.run(5 * time.Second)
-		if used := w.bridged.readUsed("/hot", "192.0.2.1"); used != int64(len(w.used)) || w.aside*2 < len(w.used) {
+		if used := w.testBridge.readUsed("/hot", "192.0.2.1"); used != int64(len(w.used)) || w.aside*2 < len(w.used) {
 			t.Errorf("%d units are used, and %d requests were admitted, %d without a call", used, len(w.used), w.aside)
 		}
 	})
@@ -348,7 +348,7 @@ func TestUnitsOfFiltersAreInherited(t *testing.T) {
 			k = next
 		}
 		w.run(5 * time.Second)
-		if used := w.bridged.readUsed("/hot", "192.0.2.1"); used != int64(len(w.used)) || inherited < 3 || k.held != 0 {
+		if used := w.testBridge.readUsed("/hot", "192.0.2.1"); used != int64(len(w.used)) || inherited < 3 || k.held != 0 {
 			t.Errorf("%d units are used, and %d requests were admitted; %d times something was inherited, %d are still in hand", used, len(w.used), inherited, k.held)
 		}
 	})

@@ -33,34 +33,34 @@ rules:
   - { name: who, match: { path: /who, header: { X-Plan: gold } }, limit: 7/1h }
 `
 
-// The type bridged is a bridge under test and its policy file.
-type bridged struct {
+// The type testBridge is a bridge under test and its policy file.
+type testBridge struct {
 	t     testing.TB
 	b     *Bridge
 	file  string
-	store *breakable
+	store *breakableStore
 }
 
-// The type breakable is a store that can be made to fail.
-type breakable struct {
+// The type breakableStore is a store that can be made to fail.
+type breakableStore struct {
 	*memstore.Store
 	fails error
 }
 
-func (s *breakable) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (s *breakableStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if s.fails != nil {
 		return s.fails
 	}
 	return s.Store.Take(ctx, checks, results)
 }
 
-func open(t testing.TB, policy string, change func(*Options)) *bridged {
+func open(t testing.TB, policy string, change func(*Options)) *testBridge {
 	t.Helper()
 	memory, err := memstore.New(memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &bridged{t: t, file: filepath.Join(t.TempDir(), "policy.yaml"), store: &breakable{Store: memory}}
+	h := &testBridge{t: t, file: filepath.Join(t.TempDir(), "policy.yaml"), store: &breakableStore{Store: memory}}
 	h.write(policy)
 	o := Options{PolicyFile: h.file, Store: h.store}
 	if change != nil {
@@ -80,7 +80,7 @@ func open(t testing.TB, policy string, change func(*Options)) *bridged {
 // The function runInBubble runs a test of a bridge with the policy shop in simulated time,
 // which advances only while all goroutines wait. It begins on a whole hour, at the start of
 // windows.
-func runInBubble(t *testing.T, story func(*bridged)) {
+func runInBubble(t *testing.T, story func(*testBridge)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
@@ -92,7 +92,7 @@ func runInBubble(t *testing.T, story func(*bridged)) {
 	})
 }
 
-func (h *bridged) write(policy string) {
+func (h *testBridge) write(policy string) {
 	h.t.Helper()
 	if err := os.WriteFile(h.file, []byte(policy), 0o600); err != nil {
 		h.t.Fatal(err)
@@ -100,14 +100,14 @@ func (h *bridged) write(policy string) {
 }
 
 // question returns a question about a GET from an address.
-func (h *bridged) question(path, peer string) wire.Item {
+func (h *testBridge) question(path, peer string) wire.Item {
 	reads := formOf(h.b.policy.Current()).inputs
 	return wire.Item{Kind: wire.KindAsk, Ask: wire.Ask{Path: path, Method: "GET", Host: "shop.example",
 		Peer: netip.MustParseAddr(peer), Headers: make([]wire.Value, len(reads.Headers)), Attrs: make([]wire.Value, len(reads.Attrs))}}
 }
 
 // The method post sends a body to the bridge.
-func (h *bridged) post(body []byte, contentType string) *httptest.ResponseRecorder {
+func (h *testBridge) post(body []byte, contentType string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
 	w := httptest.NewRecorder()
@@ -116,7 +116,7 @@ func (h *bridged) post(body []byte, contentType string) *httptest.ResponseRecord
 }
 
 // The method call returns a call of items about the policy in force.
-func (h *bridged) call(items ...wire.Item) []byte {
+func (h *testBridge) call(items ...wire.Item) []byte {
 	return callOf(h.b.policy.Current().ID, items...)
 }
 
@@ -132,13 +132,13 @@ func callOf(version string, items ...wire.Item) []byte {
 }
 
 // The method ask makes a call and returns its answers.
-func (h *bridged) ask(items ...wire.Item) []wire.Answer {
+func (h *testBridge) ask(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	return h.answers(h.post(h.call(items...), wire.ContentType), len(items))
 }
 
 // The method askWithToken makes a call with the bridge's token.
-func (h *bridged) askWithToken(items ...wire.Item) []wire.Answer {
+func (h *testBridge) askWithToken(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(items...)))
 	r.Header.Set("Content-Type", wire.ContentType)
@@ -149,7 +149,7 @@ func (h *bridged) askWithToken(items ...wire.Item) []wire.Answer {
 }
 
 // The method answers reads n answers.
-func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.Answer) {
+func (h *testBridge) answers(w *httptest.ResponseRecorder, n int) (answers []wire.Answer) {
 	h.t.Helper()
 	if w.Code != http.StatusOK {
 		h.t.Fatalf("status %d: %s", w.Code, w.Body)
@@ -176,13 +176,13 @@ func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.A
 }
 
 // The method readUsed returns how much of the limit of a path its client has used.
-func (h *bridged) readUsed(path, peer string) int64 {
+func (h *testBridge) readUsed(path, peer string) int64 {
 	h.t.Helper()
 	return h.readUsedIn(h.store.Store, path, peer)
 }
 
 // readUsedIn is like used, but reads another store.
-func (h *bridged) readUsedIn(store counter.Store, path, peer string) int64 {
+func (h *testBridge) readUsedIn(store counter.Store, path, peer string) int64 {
 	h.t.Helper()
 	var plan core.Plan
 	item := h.question(path, peer)
@@ -199,7 +199,7 @@ func (h *bridged) readUsedIn(store counter.Store, path, peer string) int64 {
 }
 
 // The method counted returns the value of a counter in /metrics, 0 if it is missing.
-func (h *bridged) counted(name string) (n int) {
+func (h *testBridge) counted(name string) (n int) {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	r.Header.Set("Authorization", "Bearer "+h.b.options.Token)

@@ -15,7 +15,7 @@ import (
 
 // TestJSONAPI: curl -d describes a request and gets a decision.
 func TestJSONAPI(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		say := func(body string) (text string) {
 			w := h.post([]byte(body), "application/x-www-form-urlencoded")
 			if w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
@@ -61,7 +61,7 @@ func TestJSONAPI(t *testing.T) {
 
 // TestJSONAPIErrors: errors of the JSON API name the mistake.
 func TestJSONAPIErrors(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		for body, want := range map[string]string{
 			``:                                "empty",
 			`x`:                               "cannot be read",

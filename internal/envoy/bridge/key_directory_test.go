@@ -61,7 +61,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 }
 
 // The method questionWith returns a question with the key secret(name).
-func (h *bridged) questionWith(name, path string) wire.Item {
+func (h *testBridge) questionWith(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
 		if field == "X-Api-Key" {
@@ -83,7 +83,7 @@ func stateOf(t *testing.T, a wire.Answer) policy.CredentialState {
 // TestKeysOfTheDirectory: the bridge finds keys in the directory, together with their clients,
 // tiers and the records of those clients, in two reads for each call. A revoked key is denied.
 func TestKeysOfTheDirectory(t *testing.T) {
-	memory := &followed{new(directory.Memory), make(chan struct{})}
+	memory := &followedSource{new(directory.Memory), make(chan struct{})}
 	createKey(t, memory, "gold", "api_key:acme", "gold")
 	createKey(t, memory, "ann-ci", "user:ann", "")
 	createKey(t, memory, "bad", "user:bad", "gold")
@@ -214,7 +214,7 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 // TestDenialsOfKeys: a filter's report of denied requests with a key is counted for the client of
 // that key.
 func TestDenialsOfKeys(t *testing.T) {
-	memory, log, all := new(directory.Memory), events.New(events.Options{}), new(written)
+	memory, log, all := new(directory.Memory), events.New(events.Options{}), new(eventCollector)
 	createKey(t, memory, "ann-ci", "user:ann", "gold")
 	detach := log.Attach(all)
 	h := open(t, "events: {}\n"+holders, func(o *Options) {
@@ -242,15 +242,15 @@ func TestDenialsOfKeys(t *testing.T) {
 // holder is a worker whose clients have keys, and whose answers are checked.
 type holder struct {
 	*worker
-	sought map[uint32]sought // the state of each key, by the name of the key
-	answer func(sought, int)
+	sought map[uint32]userRequest // the state of each key, by the name of the key
+	answer func(userRequest, int)
 }
 
 func (j *holder) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
 func (j *holder) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
 
 // The method ask sends a request with a key.
-func (j *holder) ask(s sought) {
+func (j *holder) ask(s userRequest) {
 	j.next++
 	j.sought[j.next] = s
 	headers := [][2]string{{":method", "GET"}, {":path", s.path}, {":authority", "shop.example"}, {"x-api-key", secret(s.user)}}
@@ -302,7 +302,7 @@ func TestKeysHoldInFilters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{random: rand.New(rand.NewPCG(seed, 1)), bridged: open(t, holders, func(o *Options) {
+		w := &world{random: rand.New(rand.NewPCG(seed, 1)), testBridge: open(t, holders, func(o *Options) {
 			o.PolicyFile, o.Policy = "", d
 			o.OpenDirectory = func() (*directory.Directory, error) { return directory.Open(directory.Options{Source: memory}) }
 		})}
@@ -311,14 +311,14 @@ func TestKeysHoldInFilters(t *testing.T) {
 		for _, name := range names {
 			keys[name] = new(keyState)
 		}
-		check := func(s sought, status int) {
+		check := func(s userRequest, status int) {
 			statuses[fmt.Sprint(s.path, " ", status)]++
 			if k := keys[s.user]; !k.allows(status) {
 				t.Errorf("%v after a change to %+v: %s %s has status %d", time.Since(k.since), *k, s.user, s.path, status)
 			}
 		}
 		for range 3 {
-			j := &holder{worker: &worker{w: w, started: time.Now()}, sought: map[uint32]sought{}, answer: check}
+			j := &holder{worker: &worker{w: w, started: time.Now()}, sought: map[uint32]userRequest{}, answer: check}
 			if j.f, err = filter.New(j, []byte("on_error: deny")); err == nil {
 				err = j.f.Start()
 			}
@@ -328,7 +328,7 @@ func TestKeysHoldInFilters(t *testing.T) {
 			w.run(5 * time.Millisecond)
 			var send func()
 			send = func() {
-				j.ask(sought{names[w.random.IntN(len(names))], paths[w.random.IntN(len(paths))]})
+				j.ask(userRequest{names[w.random.IntN(len(names))], paths[w.random.IntN(len(paths))]})
 				w.in(time.Duration(w.random.ExpFloat64()*float64(time.Millisecond)), send)
 			}
 			w.in(0, send)

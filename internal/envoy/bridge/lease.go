@@ -21,15 +21,15 @@ import (
 // client an allowance. So a refund needs a receipt that the bridge has sealed. The receipt is valid
 // once, for at most the units that were granted.
 
-// The type leasing holds the units that a question asks for in addition to its request's cost.
-type leasing struct {
-	taken   []taken
+// The type leaseUnits holds the units that a question asks for in addition to its request's cost.
+type leaseUnits struct {
+	taken   []takenCheck
 	fetch   [1]counter.Check // of KindFetch
 	fetched [1]counter.Result
 }
 
-// The type taken is a check that takes more than its request's cost.
-type taken struct {
+// The type takenCheck is a check that takes more than its request's cost.
+type takenCheck struct {
 	check int
 	own   int64
 }
@@ -77,7 +77,7 @@ func (q *question) wants(u *wire.Units, c *counter.Check) bool {
 	case !lease.Allows(c.Limit, u.Max-u.Cost, u.ShareMille, u.Age) || u.Max > u.Cost && u.Age == 0:
 		return false
 	}
-	q.lease.taken = append(q.lease.taken, taken{u.Check, own})
+	q.lease.taken = append(q.lease.taken, takenCheck{u.Check, own})
 	c.Op, c.Cost, c.Min, c.Max, c.ShareMille = counter.OpUpTo, u.Cost, max(1, own), u.Max, u.ShareMille
 	if u.Max > u.Cost {
 		c.Age = u.Age
@@ -113,7 +113,7 @@ func (q *question) granted(err error) {
 }
 
 // handOut returns to the filter the units that a check was granted.
-func (q *question) handOut(t taken, c *counter.Check, r *counter.Result) {
+func (q *question) handOut(t takenCheck, c *counter.Check, r *counter.Result) {
 	back := counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Cost: r.Granted - t.own,
 		Receipt: r.Receipt, Age: 1}
 	if r.Granted > c.Cost {

@@ -29,7 +29,7 @@ rules:
 `
 
 // The method wanting returns a question that asks for leased units for its first check.
-func (h *bridged) wanting(kind wire.Kind, path string, change func(*wire.Units)) wire.Item {
+func (h *testBridge) wanting(kind wire.Kind, path string, change func(*wire.Units)) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Kind = kind
 	u := wire.Units{Counter: h.counter(path, 0), Cost: 1, Max: 11, ShareMille: 500, Age: 250 * counter.Millisecond}
@@ -44,7 +44,7 @@ func (h *bridged) wanting(kind wire.Kind, path string, change func(*wire.Units))
 }
 
 // counter is the filter's view of a check's counter.
-func (h *bridged) counter(path string, check int) uint64 {
+func (h *testBridge) counter(path string, check int) uint64 {
 	var plan core.Plan
 	item := h.question(path, "192.0.2.1")
 	e := h.b.policy.Current()
@@ -57,7 +57,7 @@ func returnItem(token string, units int64) wire.Item {
 }
 
 // The method back waits until the given number of units of the limit of /hot is used.
-func (h *bridged) back(want int64) {
+func (h *testBridge) back(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.readUsed("/hot", "192.0.2.1") == want })
 }
@@ -100,7 +100,7 @@ func TestUnitsInAdvance(t *testing.T) {
 }
 
 // admittedReceipt is a receipt for the settlement of a response.
-func (h *bridged) admittedReceipt() string {
+func (h *testBridge) admittedReceipt() string {
 	h.t.Helper()
 	return h.ask(h.question("/refunds", "192.0.2.1"))[0].Receipt
 }
@@ -239,7 +239,7 @@ func TestAnyBridgeRedeemsReceipts(t *testing.T) {
 	second.b.enforcer, second.store = first.b.enforcer, first.store
 	second.b.settling = first.b.settling
 	a := first.askWithToken(first.wanting(wire.KindLease, "/hot", nil))[0]
-	for _, h := range []*bridged{second, first, second} {
+	for _, h := range []*testBridge{second, first, second} {
 		h.askWithToken(returnItem(a.Leases[0].Token, 6))
 	}
 	ended := func() int {

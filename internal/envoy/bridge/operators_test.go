@@ -77,7 +77,7 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 // TestOperatorsSeeAndResetWhatTheBridgeCharges: the routes show the charges that filters caused,
 // and the clients that were denied.
 func TestOperatorsSeeAndResetWhatTheBridgeCharges(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		for range 3 {
 			h.ask(h.question("/api/x", "192.0.2.7"))
 		}

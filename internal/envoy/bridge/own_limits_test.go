@@ -33,7 +33,7 @@ func lookUpLimits(handler http.Handler, fields ...string) (int, status.Answer, s
 // TestClientsSeeTheirOwnLimits: the answer is about the same client as a check of that request, and
 // nothing is charged.
 func TestClientsSeeTheirOwnLimits(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		h.ask(h.question("/api/x", "192.0.2.7"))
 		handler := h.b.Handler()
 		for range 3 {
@@ -58,7 +58,7 @@ func TestStatusIsForEnvoy(t *testing.T) {
 	const peer = "192.0.2.7:4711"
 	for _, c := range []struct {
 		name   string
-		on     *bridged
+		on     *testBridge
 		fields []string
 		code   int
 		says   string
@@ -103,7 +103,7 @@ func TestStatusIsForEnvoy(t *testing.T) {
 // TestStatusIsBounded: one address gets a bounded number of answers in a second, and does not
 // affect other addresses. If the store fails, the answer is an error.
 func TestStatusIsBounded(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		handler := h.b.Handler()
 		ask := func(peer string) int {
 			code, _, _ := lookUpLimits(handler, statusPeerField, peer)

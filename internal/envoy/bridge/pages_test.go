@@ -18,7 +18,7 @@ var routes = []struct{ method, path, body string }{{"POST", "/v1/check", `{"path
 // TestNoPageInABrowserAsks: a page may send text to any port of its user's machine, and the browser
 // names the page's origin.
 func TestNoPageInABrowserAsks(t *testing.T) {
-	runInBubble(t, func(h *bridged) {
+	runInBubble(t, func(h *testBridge) {
 		for field, values := range map[string][]string{"Origin": {"https://evil.example", "null", "http://localhost:8441"},
 			"Sec-Fetch-Site": {"cross-site", "same-site", "same-origin"}} {
 			for _, value := range values {

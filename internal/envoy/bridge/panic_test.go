@@ -22,10 +22,10 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type explosive is a verifier that panics on every credential.
-type explosive struct{}
+// The type panickingVerifier is a verifier that panics on every credential.
+type panickingVerifier struct{}
 
-func (explosive) Verify(string) (*policy.Identity, policy.CredentialState) { panic("provoked") }
+func (panickingVerifier) Verify(string) (*policy.Identity, policy.CredentialState) { panic("provoked") }
 
 // TestAPanicFailsOneQuestion: a panic fails one question. The other questions of its call are
 // decided.
@@ -39,7 +39,7 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 		func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	v := h.b.policy.Current()
 	var err error
-	if v.Ruleset, err = v.Document.CompileWith([]policy.Verifier{explosive{}, nil}); err != nil {
+	if v.Ruleset, err = v.Document.CompileWith([]policy.Verifier{panickingVerifier{}, nil}); err != nil {
 		t.Fatal(err)
 	}
 	bad := h.question("/", "192.0.2.1")
@@ -63,13 +63,13 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 	}
 }
 
-// The type fused is a store that panics once, at the nth call after it was set.
-type fused struct {
+// The type fusedStore is a store that panics once, at the nth call after it was set.
+type fusedStore struct {
 	counter.Store
 	fuse atomic.Int64
 }
 
-func (f *fused) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (f *fusedStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if f.fuse.Add(-1) == 0 {
 		panic("provoked")
 	}
@@ -77,8 +77,8 @@ func (f *fused) Take(ctx context.Context, checks []counter.Check, results []coun
 }
 
 // fusedBridge is a bridge with the policy shop over a store that can panic, and its log.
-func fusedBridge(t *testing.T, change func(*Options)) (*bridged, *fused, *eventually.Journal) {
-	log, store := new(eventually.Journal), new(fused)
+func fusedBridge(t *testing.T, change func(*Options)) (*testBridge, *fusedStore, *eventually.Journal) {
+	log, store := new(eventually.Journal), new(fusedStore)
 	h := open(t, strings.Replace(shop, "1/100ms", "1/1s", 1), func(o *Options) {
 		store.Store, o.Logger = o.Store, log.Logger()
 		o.Store = store

@@ -67,7 +67,7 @@ type sealer struct {
 	secrets  atomic.Pointer[secrets]
 	started  counter.Micros
 	numbers  atomic.Uint64
-	redeemed redeemed
+	redeemed redeemedReceipts
 }
 
 // The type secrets are the current and the previous receipt secret.

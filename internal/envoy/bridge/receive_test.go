@@ -15,26 +15,26 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type half is a body that stops in the middle until it is closed.
-type half struct {
+// The type halfBody is a body that stops in the middle until it is closed.
+type halfBody struct {
 	came io.Reader
 	rest chan error
 }
 
-func (h *half) Read(p []byte) (int, error) {
+func (h *halfBody) Read(p []byte) (int, error) {
 	if n, err := h.came.Read(p); err == nil {
 		return n, nil
 	}
 	return 0, <-h.rest
 }
 
-func (h *half) Close() error { return nil }
+func (h *halfBody) Close() error { return nil }
 
 // The method sendHalf sends half a call. The returned channel receives the status of the
 // answer.
-func (h *bridged) sendHalf(came []byte) (rest chan error, status chan int) {
+func (h *testBridge) sendHalf(came []byte) (rest chan error, status chan int) {
 	rest, status = make(chan error), make(chan int, 1)
-	r := httptest.NewRequest(http.MethodPost, "/v1/check", &half{bytes.NewReader(came), rest})
+	r := httptest.NewRequest(http.MethodPost, "/v1/check", &halfBody{bytes.NewReader(came), rest})
 	r.Header.Set("Content-Type", wire.ContentType)
 	go func() {
 		w := httptest.NewRecorder()
@@ -106,14 +106,14 @@ func TestIncomingCallsAreBounded(t *testing.T) {
 	}
 }
 
-// The type stuck is a response writer that blocks, like one whose client has stopped
+// The type stuckWriter is a response writer that blocks, like one whose client has stopped
 // reading.
-type stuck struct {
+type stuckWriter struct {
 	sink
 	writing, read chan struct{}
 }
 
-func (s *stuck) Write(p []byte) (int, error) {
+func (s *stuckWriter) Write(p []byte) (int, error) {
 	close(s.writing)
 	<-s.read
 	return len(p), nil
@@ -128,7 +128,7 @@ func TestAnUnreadReplyHoldsNoPlace(t *testing.T) {
 		body := map[bool][]byte{true: whole, false: []byte(`{}`)}[contentType == wire.ContentType]
 		r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(body))
 		r.Header.Set("Content-Type", contentType)
-		w := &stuck{sink{http.Header{}}, make(chan struct{}), make(chan struct{})}
+		w := &stuckWriter{sink{http.Header{}}, make(chan struct{}), make(chan struct{})}
 		done := make(chan struct{})
 		go func() {
 			h.b.Handler().ServeHTTP(w, r)

@@ -25,9 +25,9 @@ type receiptID struct {
 	number  uint64
 }
 
-// The type redeemed remembers which receipts were redeemed, until they expire. The zero value
-// remembers none. Safe for concurrent use.
-type redeemed struct {
+// The type redeemedReceipts remembers which receipts were redeemed, until they expire. The zero
+// value remembers none. Safe for concurrent use.
+type redeemedReceipts struct {
 	mu       sync.Mutex
 	segments map[receiptID]*segment // by the ID of the segment's first receipt
 	order    []receiptID            // the IDs of segments; the next one to examine is first
@@ -41,7 +41,7 @@ type segment struct {
 // The method redeem records a receipt until it expires, and reports whether it was not recorded
 // before. If memory is full (16,384 segments), a receipt that needs a new segment counts as
 // redeemed. Its reserved units stay charged, so no unit is refunded twice.
-func (r *redeemed) redeem(id receiptID, expires, now counter.Micros) bool {
+func (r *redeemedReceipts) redeem(id receiptID, expires, now counter.Micros) bool {
 	bit := id.number % segmentReceipts
 	first := receiptID{id.process, id.number - bit}
 	r.mu.Lock()
@@ -62,7 +62,7 @@ func (r *redeemed) redeem(id receiptID, expires, now counter.Micros) bool {
 
 // The method add returns a new segment, or nil if there is no room. Each call examines a few
 // segments and frees those that have expired, so that all segments are examined over time.
-func (r *redeemed) add(first receiptID, now counter.Micros) *segment {
+func (r *redeemedReceipts) add(first receiptID, now counter.Micros) *segment {
 	const looks, looksFull = 4, 64
 	if r.segments == nil {
 		r.segments = make(map[receiptID]*segment)

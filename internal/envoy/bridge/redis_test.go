@@ -49,7 +49,7 @@ func TestACallIsOnePipeline(t *testing.T) {
 // receipts. Reserved units are refunded once, whichever bridge gets the receipt, and however often.
 func TestAReceiptIsRedeemedOnceAtAll(t *testing.T) {
 	server := redistest.Start(t)
-	var bridges [2]*bridged
+	var bridges [2]*testBridge
 	for i := range bridges {
 		store := openRedis(t, server)
 		bridges[i] = open(t, shop, func(o *Options) { o.Store, o.Shared, o.Token = store, true, "0123456789abcdef" })
@@ -65,9 +65,9 @@ func TestAReceiptIsRedeemedOnceAtAll(t *testing.T) {
 		t.Fatalf("%d reserved", got)
 	}
 	for i, receipt := range given {
-		at := [2]*bridged{first, second}
+		at := [2]*testBridge{first, second}
 		if i%2 == 1 {
-			at = [2]*bridged{second, first}
+			at = [2]*testBridge{second, first}
 		}
 		if a := at[0].askWithToken(settlementItem(receipt, "9"))[0]; a.Status != wire.StatusOK {
 			t.Errorf("receipt %d: %+v", i, a)

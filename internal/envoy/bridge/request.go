@@ -36,7 +36,7 @@ type question struct {
 	request    policy.Attributes // the span of the current plan; nil if there is no plan
 	clients    lookups
 	settlement core.Settlement
-	lease      leasing
+	lease      leaseUnits
 	span       enforce.Span
 	failure    error // the error of the store, or nil
 	bridge     *Bridge

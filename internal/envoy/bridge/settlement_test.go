@@ -28,7 +28,7 @@ func settlementItem(receipt, cost string) wire.Item {
 
 // The method admitted returns the receipt of a request to /ai. The request is charged 10 until its
 // cost is known.
-func (h *bridged) admitted() string {
+func (h *testBridge) admitted() string {
 	h.t.Helper()
 	a := h.ask(h.question("/ai", "192.0.2.1"))[0]
 	if a.Status != wire.StatusOK || a.Results[0].Denied || a.Receipt == "" {
@@ -38,7 +38,7 @@ func (h *bridged) admitted() string {
 }
 
 // The method awaitUsed waits until the given number of units is used.
-func (h *bridged) awaitUsed(want int64) {
+func (h *testBridge) awaitUsed(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.readUsed("/ai", "192.0.2.1") == want })
 }
@@ -191,14 +191,14 @@ func TestALateResponseIsCharged(t *testing.T) {
 // TestRedeemed: each number of each process is redeemed once, and expired ones are forgotten. At
 // the bound, new segments are rejected and known ones still work.
 func TestRedeemed(t *testing.T) {
-	var r redeemed
+	var r redeemedReceipts
 	of := func(p byte, n uint64) receiptID { return receiptID{process{p}, n} }
 	for _, id := range []receiptID{of(1, 0), of(1, 1), of(2, 0), of(1, segmentReceipts), of(1, 1<<63)} {
 		if !r.redeem(id, 100, 0) || r.redeem(id, 100, 0) {
 			t.Errorf("%v", id)
 		}
 	}
-	r = redeemed{}
+	r = redeemedReceipts{}
 	for i := range uint64(segmentsMax) {
 		if !r.redeem(of(1, i*segmentReceipts), 100, 50) {
 			t.Fatalf("segment %d has no room", i)

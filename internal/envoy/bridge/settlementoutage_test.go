@@ -18,7 +18,7 @@ import (
 // cost is credited only by the bridge that admitted the request.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	server := redistest.Start(t)
-	open := func() (*bridged, *store.Store) {
+	open := func() (*testBridge, *store.Store) {
 		s, err := store.Open(store.Options{Redis: &redisstore.Options{URL: server.URL(), Timeout: 250 * time.Millisecond}})
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 // TestBridgesShareTheirSecret: bridges over one Redis without a token redeem each other's receipts.
 func TestBridgesShareTheirSecret(t *testing.T) {
 	server := redistest.Start(t)
-	var bridges [2]*bridged
+	var bridges [2]*testBridge
 	for i := range bridges {
 		store := openRedis(t, server)
 		bridges[i] = open(t, shop, func(o *Options) {
@@ -33,7 +33,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 	})
 	receipt := first.askWithToken(first.question("/ai", "192.0.2.1"))[0].Receipt
 	// the second bridge gets a receipt that has already been redeemed
-	for _, h := range []*bridged{second, first} {
+	for _, h := range []*testBridge{second, first} {
 		if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != wire.StatusOK {
 			t.Fatalf("a receipt of the first bridge: %+v", a)
 		}
@@ -76,13 +76,13 @@ func TestSharingASecret(t *testing.T) {
 			o.PolicyFile, o.Policy, o.Shared, o.ShareSecret, o.Logger = "", d, true, share, log.Logger()
 		}
 		first, second := open(t, shop, options), open(t, shop, options)
-		redeems := func(what string, receipt string, h *bridged, want wire.Status) {
+		redeems := func(what string, receipt string, h *testBridge, want wire.Status) {
 			t.Helper()
 			if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != want {
 				t.Errorf("%s: status %d, want %d", what, a.Status, want)
 			}
 		}
-		given := func(h *bridged) string { return h.askWithToken(h.question("/ai", "192.0.2.1"))[0].Receipt }
+		given := func(h *testBridge) string { return h.askWithToken(h.question("/ai", "192.0.2.1"))[0].Receipt }
 		put := func(secret string) {
 			held.Store(&secret)
 			time.Sleep(secretEvery + 2*secretRetry)
@@ -90,7 +90,7 @@ func TestSharingASecret(t *testing.T) {
 		time.Sleep(10 * secretRetry)
 		redeems("another's while the store is away", given(first), second, wire.StatusInvalid)
 		redeems("its own while the store is away", given(first), first, wire.StatusOK)
-		old := map[*bridged][]string{first: {given(first), given(first)}, second: {given(second), given(second)}}
+		old := map[*testBridge][]string{first: {given(first), given(first)}, second: {given(second), given(second)}}
 		own := first.b.sealer.secret()
 		if strings.Count(log.String(), "cannot be shared") != 2 {
 			t.Errorf("it is not logged once by each:\n%s", log)

@@ -24,15 +24,15 @@ rules:
   - { name: slow, per: [], limit: 1/1s fixed_window, action: throttle, throttle: { max_delay: 5s, max_waiting: 3 } }
 `
 
-// The type queuing is a bridge in simulated time whose requests wait.
-type queuing struct {
-	*bridged
+// The type queuingBridge is a bridge in simulated time whose requests wait.
+type queuingBridge struct {
+	*testBridge
 	source *directory.Memory
 	begin  time.Time
 }
 
 // withQueue runs a story in which the unit of the first second is already used.
-func withQueue(t *testing.T, story func(*queuing)) {
+func withQueue(t *testing.T, story func(*queuingBridge)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
@@ -40,8 +40,8 @@ func withQueue(t *testing.T, story func(*queuing)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &queuing{source: new(directory.Memory)}
-		q.bridged = open(t, shop, func(o *Options) {
+		q := &queuingBridge{source: new(directory.Memory)}
+		q.testBridge = open(t, shop, func(o *Options) {
 			o.PolicyFile, o.Policy = "", document
 			o.OpenDirectory = func() (*directory.Directory, error) {
 				return directory.Open(directory.Options{Source: q.source, Timeout: redistestTimeout})
@@ -54,7 +54,7 @@ func withQueue(t *testing.T, story func(*queuing)) {
 }
 
 // The method of returns a question of a user, or of an API key.
-func (q *queuing) of(credential string) wire.Item {
+func (q *queuingBridge) of(credential string) wire.Item {
 	item := q.question("/", "192.0.2.1")
 	for i, name := range formOf(q.b.policy.Current()).inputs.Headers {
 		if (name == "X-Api-Key") == (credential == secret("acme")) {
@@ -66,7 +66,7 @@ func (q *queuing) of(credential string) wire.Item {
 
 // The method wait asks a question that waits. It returns a function that returns the
 // answer and the time of the answer.
-func (q *queuing) wait(credential string) func() (a wire.Answer, after time.Duration) {
+func (q *queuingBridge) wait(credential string) func() (a wire.Answer, after time.Duration) {
 	item := q.of(credential)
 	item.Kind = wire.KindWait
 	var a wire.Answer
@@ -86,7 +86,7 @@ func (q *queuing) wait(credential string) func() (a wire.Answer, after time.Dura
 // TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
 // denied at its turn and takes no unit, so that the next request takes it.
 func TestABlockReachesThoseThatWait(t *testing.T) {
-	withQueue(t, func(q *queuing) {
+	withQueue(t, func(q *queuingBridge) {
 		bob, ann := q.wait("bob"), q.wait("ann")
 		edit(q.t, q.source, directory.Edit{Client: "header.x-user:bob", Action: directory.ActionBlock})
 		a, after := bob()
@@ -107,7 +107,7 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 // TestARevocationReachesThoseThatWait tests that a request whose API key is revoked while it waits
 // is denied at its turn.
 func TestARevocationReachesThoseThatWait(t *testing.T) {
-	withQueue(t, func(q *queuing) {
+	withQueue(t, func(q *queuingBridge) {
 		createKey(q.t, q.source, "acme", "api_key:acme", "")
 		acme, ann := q.wait(secret("acme")), q.wait("ann")
 		editKey(q.t, q.source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})

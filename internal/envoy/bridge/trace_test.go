@@ -29,7 +29,7 @@ func recordSpans(o *Options) *tracetest.SpanRecorder {
 }
 
 // tracedCall returns a call of a filter that sends the trace of its request.
-func (h *bridged) tracedCall(path, traceparent string) []byte {
+func (h *testBridge) tracedCall(path, traceparent string) []byte {
 	item := h.question(path, "192.0.2.1")
 	reads := formOf(h.b.policy.Current()).traced
 	item.Ask.Headers = make([]wire.Value, len(reads.Headers))
@@ -67,7 +67,7 @@ func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 // TestPolicyOfABridgeThatTraces: a filter that has the policy of a bridge that does not trace gets
 // another one from a bridge that does.
 func TestPolicyOfABridgeThatTraces(t *testing.T) {
-	fetch := func(h *bridged, known string) *httptest.ResponseRecorder {
+	fetch := func(h *testBridge, known string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/v1/policy", nil)
 		r.Header.Set("If-None-Match", known)
 		w := httptest.NewRecorder()

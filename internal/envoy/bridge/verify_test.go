@@ -58,7 +58,7 @@ func TestACallFullOfGarbage(t *testing.T) {
 
 // The method garbageItems returns questions with tokens that no key has signed, each from its own
 // address.
-func (h *bridged) garbageItems() []wire.Item {
+func (h *testBridge) garbageItems() []wire.Item {
 	text := base64.RawURLEncoding.EncodeToString
 	items := make([]wire.Item, wire.ItemsMax)
 	for i := range items {

@@ -50,13 +50,13 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	})
 }
 
-// The type wired is a client of the rate limit service, over a connection.
-type wired interface {
+// The type wiredClient is a client of the rate limit service, over a connection.
+type wiredClient interface {
 	ShouldRateLimit(context.Context, *pb.RateLimitRequest, ...grpc.CallOption) (*pb.RateLimitResponse, error)
 }
 
 // benchmarkOverWire sends requests from 64 goroutines.
-func benchmarkOverWire(b *testing.B, client wired, request *pb.RateLimitRequest) {
+func benchmarkOverWire(b *testing.B, client wiredClient, request *pb.RateLimitRequest) {
 	b.SetParallelism(32)
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {

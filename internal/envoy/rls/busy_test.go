@@ -19,13 +19,13 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type hanging is a store that answers when the test permits it.
-type hanging struct {
+// The type hangingStore is a store that answers when the test permits it.
+type hangingStore struct {
 	counter.Store
 	answer chan struct{}
 }
 
-func (h *hanging) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (h *hangingStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	<-h.answer
 	return h.Store.Take(ctx, checks, results)
 }
@@ -33,7 +33,7 @@ func (h *hanging) Take(ctx context.Context, checks []counter.Check, results []co
 // TestTooManyRequests: requests beyond the bound are answered at once, and the others when they are
 // decided.
 func TestTooManyRequests(t *testing.T) {
-	store := &hanging{answer: make(chan struct{})}
+	store := &hangingStore{answer: make(chan struct{})}
 	s := serve(t, rules(t, perAddress), nil)
 	s.between(func(inner counter.Store) counter.Store { store.Store = inner; return store })
 	s.Service.options.RequestsMax = 6 // requests with equal descriptors may use at most half of the places

@@ -25,14 +25,14 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// The type written is an encoded message.
-type written []byte
+// The type encodedMessage is an encoded message.
+type encodedMessage []byte
 
 // asWritten is the codec of a client that sends encoded messages.
 type asWritten struct{ encoding.CodecV2 }
 
 func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
-	if raw, ok := v.(written); ok {
+	if raw, ok := v.(encodedMessage); ok {
 		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
 	}
 	return c.CodecV2.Marshal(v)
@@ -41,7 +41,7 @@ func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
 // sendBytes sends an encoded request and returns the response.
 func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	response := new(pb.RateLimitResponse)
-	err := s.conn.Invoke(patient(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, written(request), response,
+	err := s.conn.Invoke(patient(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, encodedMessage(request), response,
 		grpc.ForceCodecV2(asWritten{encoding.GetCodecV2(proto.Name)}))
 	return response, err
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type panicky is a store that panics once.
-type panicky struct {
+// The type panickingStore is a store that panics once.
+type panickingStore struct {
 	counter.Store
 	done bool
 }
 
-func (p *panicky) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (p *panickingStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if !p.done {
 		p.done = true
 		panic("provoked")
@@ -31,7 +31,7 @@ func (p *panicky) Take(ctx context.Context, checks []counter.Check, results []co
 // TestAPanicIsOneRequests: a panic affects only one request. gRPC does not recover from panics, so
 // otherwise the process would end.
 func TestAPanicIsOneRequests(t *testing.T) {
-	store := new(panicky)
+	store := new(panickingStore)
 	s := serve(t, rules(t, perAddress), nil)
 	s.between(func(inner counter.Store) counter.Store { store.Store = inner; return store })
 	asked := descriptor("remote_address", "192.0.2.1")

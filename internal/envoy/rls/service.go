@@ -101,7 +101,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options   Options
 	enforcer  *enforce.Enforcer
-	health    watched
+	health    watchedHealth
 	calls     sync.Pool
 	under     places
 	overrides overrides
@@ -129,7 +129,7 @@ func New(o Options) *Service {
 		o.Metrics = metrics.New()
 	}
 	s := &Service{options: o, enforcer: enforce.New(o.Store, o.Metrics), under: newPlaces(),
-		health: watched{Server: health.NewServer()}}
+		health: watchedHealth{Server: health.NewServer()}}
 	s.enforcer.Log(o.Outages)
 	s.calls.New = func() any { return new(call) }
 	s.SetServing(true)
@@ -146,15 +146,15 @@ func (s *Service) Register(server *grpc.Server) {
 // watchersMax bounds the streams that watch the health. Envoy polls the health instead.
 const watchersMax = 256
 
-// The type watched is a health service that bounds the watching streams and rejects unknown
+// The type watchedHealth is a health service that bounds the watching streams and rejects unknown
 // services. The library's health service keeps the name of every service that was ever watched.
-type watched struct {
+type watchedHealth struct {
 	*health.Server
 	watchers atomic.Int64
 }
 
 // Watch implements the health service.
-func (w *watched) Watch(asked *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+func (w *watchedHealth) Watch(asked *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if asked.GetService() != "" && asked.GetService() != pb.RateLimitService_ServiceDesc.ServiceName {
 		return status.Error(codes.NotFound, "unknown service")
 	}

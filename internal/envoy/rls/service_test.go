@@ -358,24 +358,24 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// The type broken is a store that does not answer.
-type broken struct{}
+// The type brokenStore is a store that does not answer.
+type brokenStore struct{}
 
-func (broken) Take(context.Context, []counter.Check, []counter.Result) error {
+func (brokenStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return errors.Join(counter.ErrUnavailable, errors.New("gone"))
 }
 
-// The type overloaded is a store that has no room for another call.
-type overloaded struct{}
+// The type overloadedStore is a store that has no room for another call.
+type overloadedStore struct{}
 
-func (overloaded) Take(context.Context, []counter.Check, []counter.Result) error {
+func (overloadedStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return fmt.Errorf("the queue is full: %w", counter.ErrOverloaded)
 }
 
 // TestStoreOverloaded: the request is denied regardless of on_error, with a time to retry.
 func TestStoreOverloaded(t *testing.T) {
 	for _, onError := range []string{"allow", "local", "deny"} {
-		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloaded{})
+		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloadedStore{})
 		got, again := s.checkAnswer(false, descriptor("a", "1")), ""
 		for _, header := range got.ResponseHeadersToAdd {
 			if header.Key == "retry-after" {
@@ -394,7 +394,7 @@ func TestStoreFails(t *testing.T) {
 		`{name: shop, rules: [{name: r, limit: 1/1m}]}`:                 true,
 		`{name: shop, on_error: deny, rules: [{name: r, limit: 1/1m}]}`: false,
 	} {
-		s := serve(t, rules(t, policy), broken{})
+		s := serve(t, rules(t, policy), brokenStore{})
 		got := s.checkAnswer(want, descriptor("a", "1"), limitedDescriptor(descriptor("a", "1"), 3, envoytype.RateLimitUnit_DAY, 0))
 		for _, status := range got.Statuses {
 			if status.CurrentLimit != nil || (status.Code == pb.RateLimitResponse_OK) != want {

@@ -30,20 +30,20 @@ func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor
 		t.Drop()
 		return
 	}
-	t.Source = &tried{service: s, request: request, at: decided[0].Attributes.Now()}
+	t.Source = &triedRequest{service: s, request: request, at: decided[0].Attributes.Now()}
 	t.Start()
 }
 
-// The type tried is a request that a candidate decides. Nothing else uses its memory after the
-// answer.
-type tried struct {
+// The type triedRequest is a request that a candidate decides. Nothing else uses its memory after
+// the answer.
+type triedRequest struct {
 	service *Service
 	request *pb.RateLimitRequest
 	at      counter.Micros
 }
 
 // Plan implements [shadow.Source].
-func (s *tried) Plan(t *shadow.Trial) bool {
+func (s *triedRequest) Plan(t *shadow.Trial) bool {
 	sources := s.request.GetDescriptors()
 	descriptions, descriptors := make([]description, len(sources)), make([]core.Descriptor, 0, len(sources))
 	for i, source := range sources {
@@ -60,6 +60,6 @@ func (s *tried) Plan(t *shadow.Trial) bool {
 }
 
 // Release implements [shadow.Source].
-func (s *tried) Release() {}
+func (s *triedRequest) Release() {}
 
-var _ shadow.Source = (*tried)(nil)
+var _ shadow.Source = (*triedRequest)(nil)

@@ -23,8 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// The type imported is a rate limit service with an imported policy and the test's clock.
-type imported struct {
+// The type importedService is a rate limit service with an imported policy and the test's clock.
+type importedService struct {
 	testing.TB
 	*rls.Service
 	text  string
@@ -32,7 +32,7 @@ type imported struct {
 	now   counter.Micros
 }
 
-func importAll(t testing.TB, configurations ...string) *imported {
+func importAll(t testing.TB, configurations ...string) *importedService {
 	t.Helper()
 	var files []File
 	for i, text := range configurations {
@@ -50,7 +50,7 @@ func importAll(t testing.TB, configurations ...string) *imported {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &imported{TB: t, text: string(text), notes: notes, now: 1_700_000_000 * counter.Second}
+	s := &importedService{TB: t, text: string(text), notes: notes, now: 1_700_000_000 * counter.Second}
 	clock := func() counter.Micros { return s.now }
 	store, err := memstore.New(memstore.Options{Now: clock})
 	if err != nil {
@@ -69,7 +69,7 @@ func patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Minute)
 }
 
-func (s *imported) ask(domain string, hits int64, descriptors ...[][2]string) *pb.RateLimitResponse {
+func (s *importedService) ask(domain string, hits int64, descriptors ...[][2]string) *pb.RateLimitResponse {
 	s.Helper()
 	request := &pb.RateLimitRequest{Domain: domain, HitsAddend: uint32(hits)}
 	for _, pairs := range descriptors {

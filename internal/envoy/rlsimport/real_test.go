@@ -169,7 +169,7 @@ func (r *recording) files(t *testing.T) (files []File) {
 
 // The method serve serves the imported configurations by gRPC, with empty counters at the beginning
 // of a minute.
-func (r *recording) serve(t *testing.T) (*imported, pb.RateLimitServiceClient) {
+func (r *recording) serve(t *testing.T) (*importedService, pb.RateLimitServiceClient) {
 	t.Helper()
 	if r.refused != "" {
 		return nil, nil

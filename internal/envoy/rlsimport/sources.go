@@ -209,11 +209,11 @@ func replacedNames(rules [][]*rule) map[string]bool {
 	return names
 }
 
-// The type met are the conditions of a rule, as lines of match.
-type met struct{ fields, headers, attrs, per []string }
+// The type metConditions are the conditions of a rule, as lines of match.
+type metConditions struct{ fields, headers, attrs, per []string }
 
 // The method conditions returns when the rule applies in a proxy, and by what it counts.
-func (s Sources) conditions(r *rule) (m met) {
+func (s Sources) conditions(r *rule) (m metConditions) {
 	for _, e := range r.steps {
 		from, value := s[e.key], quoteScalar(e.value)
 		if e.value == "" {

@@ -51,7 +51,7 @@ func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	if err != nil {
 		return nil // Check reports this with a better message
 	}
-	b := beyond{front: f, document: d}
+	b := frontChecker{front: f, document: d}
 	b.identify(p.Identify)
 	b.sources("user", p.User)
 	b.sources("tenant", p.Tenant)
@@ -65,18 +65,18 @@ func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	return b.problems
 }
 
-type beyond struct {
+type frontChecker struct {
 	front    Front
 	document *policyfile.Document
 	problems policy.Problems
 }
 
-func (b *beyond) problem(path, value, why, remedy string) {
+func (b *frontChecker) problem(path, value, why, remedy string) {
 	b.problems = append(b.problems, policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: b.document.Place(path)})
 }
 
 // The method foreign reports whether only another front has the attribute.
-func (b *beyond) foreign(attr string) bool {
+func (b *frontChecker) foreign(attr string) bool {
 	for _, prefix := range foreign[b.front].prefixes {
 		if strings.HasPrefix(policyfile.Unbracketed(attr), prefix) {
 			return true
@@ -85,13 +85,13 @@ func (b *beyond) foreign(attr string) bool {
 	return false
 }
 
-func (b *beyond) attr(path, name string) {
+func (b *frontChecker) attr(path, name string) {
 	if b.foreign(name) {
 		b.problem(path, name, foreign[b.front].why, foreign[b.front].remedy)
 	}
 }
 
-func (b *beyond) identify(ways []policy.Identify) {
+func (b *frontChecker) identify(ways []policy.Identify) {
 	for i := range ways {
 		if ways[i].Kind != policy.IdentifyAttr || !b.foreign(ways[i].Name) {
 			return
@@ -102,7 +102,7 @@ func (b *beyond) identify(ways []policy.Identify) {
 	}
 }
 
-func (b *beyond) sources(word string, sources []policy.Source) {
+func (b *frontChecker) sources(word string, sources []policy.Source) {
 	for i := range sources {
 		if sources[i].Kind != policy.SourceAttr || !b.foreign(sources[i].Name) {
 			return
@@ -113,7 +113,7 @@ func (b *beyond) sources(word string, sources []policy.Source) {
 	}
 }
 
-func (b *beyond) rule(at string, r *policy.Rule) {
+func (b *frontChecker) rule(at string, r *policy.Rule) {
 	for i, d := range r.Per {
 		if d.Kind == policy.PerAttr {
 			b.attr(policyfile.Index(at+".per", i), d.Name)
@@ -143,7 +143,7 @@ func (b *beyond) rule(at string, r *policy.Rule) {
 	}
 }
 
-func (b *beyond) checkMatch(at string, m *policy.Match) {
+func (b *frontChecker) checkMatch(at string, m *policy.Match) {
 	for i := range m.Attr {
 		b.attr(at+".attr."+m.Attr[i].Name, m.Attr[i].Name)
 	}

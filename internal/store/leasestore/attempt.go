@@ -25,7 +25,7 @@ type part struct {
 	role   role
 	id     identity
 	shard  *shard
-	held   *held
+	held   *heldCounter
 	units  lease.Held
 	asking lease.Call
 }
@@ -204,7 +204,7 @@ func (s *Store) answered(sent counter.Micros) {
 }
 
 // The method enqueue queues the attempt behind the call that is under way for a counter.
-func (a *attempt) enqueue(h *held, c *counter.Check) {
+func (a *attempt) enqueue(h *heldCounter, c *counter.Check) {
 	w := a.store.waiters.Get().(*waiter)
 	if a.deadline.IsZero() {
 		a.deadline = time.Now().Add(a.store.timeout)

@@ -81,7 +81,7 @@ func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 
 // The method checkBalance compares the units that the store has charged with those that were
 // admitted.
-func (l *ledger) checkBalance(f *far, counters []counter.Check) {
+func (l *ledger) checkBalance(f *remoteStore, counters []counter.Check) {
 	f.Helper()
 	for i := range counters {
 		key := string(counters[i].Key)

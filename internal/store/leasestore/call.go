@@ -115,7 +115,7 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 // The method returned passes the outcome of a call to a counter and decides the waiting requests
 // with [Store.serve]. If the call failed and a newer call was made meanwhile, the requests wait for
 // the newer one. The caller holds the lock.
-func (s *Store) returned(h *held, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
+func (s *Store) returned(h *heldCounter, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
 	switch {
 	case err == nil:
 		h.tries = 0

@@ -23,8 +23,9 @@ const (
 	glances   = 16 // maximum number of counters examined to find room for a new one
 )
 
-// The type held represents one counter that can hold units. It is guarded by the lock of its shard.
-type held struct {
+// The type heldCounter represents one counter that can hold units. It is guarded by the lock of its
+// shard.
+type heldCounter struct {
 	id      identity
 	key     []byte
 	scope   int
@@ -46,10 +47,10 @@ type held struct {
 // shard is one part of the counters.
 type shard struct {
 	mu      sync.Mutex
-	byID    map[identity]*held
-	all     []*held
+	byID    map[identity]*heldCounter
+	all     []*heldCounter
 	next    int // the index in all at which the next search for room starts
-	ticking []*held
+	ticking []*heldCounter
 	_       [40]byte
 }
 
@@ -65,7 +66,7 @@ type counters struct {
 func newCounters(most int) *counters {
 	c := &counters{most: max(shardFill, most/shardCount)}
 	for i := range c.shards {
-		c.shards[i].byID = map[identity]*held{}
+		c.shards[i].byID = map[identity]*heldCounter{}
 	}
 	return c
 }
@@ -74,7 +75,7 @@ func (c *counters) of(id identity) *shard { return &c.shards[id[1]%shardCount] }
 
 // The method hold returns the counter of a check, adding it if there is room, otherwise nil. The
 // caller holds the lock.
-func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
+func (sh *shard) hold(id identity, c *counter.Check, most int) *heldCounter {
 	h := sh.byID[id]
 	if h == nil {
 		if h = sh.freeCounter(most); h == nil {
@@ -94,9 +95,9 @@ func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
 }
 
 // The method freeCounter returns a free counter, nil if there is none. The caller holds the lock.
-func (sh *shard) freeCounter(most int) *held {
+func (sh *shard) freeCounter(most int) *heldCounter {
 	if len(sh.all) < most {
-		h := &held{}
+		h := &heldCounter{}
 		sh.all = append(sh.all, h)
 		return h
 	}
@@ -109,7 +110,7 @@ func (sh *shard) freeCounter(most int) *held {
 			h.used = false
 		default:
 			delete(sh.byID, h.id)
-			*h = held{key: h.key}
+			*h = heldCounter{key: h.key}
 			return h
 		}
 	}
@@ -117,7 +118,7 @@ func (sh *shard) freeCounter(most int) *held {
 }
 
 // The method check returns a check of the counter for a call that the counter itself makes.
-func (h *held) check() counter.Check {
+func (h *heldCounter) check() counter.Check {
 	c := counter.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope, Refundable: h.settles}
 	limit := h.limit
 	c.Limit = &limit

@@ -49,27 +49,27 @@ func (s *seeds) identify(key []byte) identity {
 	return identity{maphash.Bytes(s[0], key), maphash.Bytes(s[1], key)}
 }
 
-// The type numbers holds the parameters of a limit or a penalty. An answer for other parameters is
-// not used.
-type numbers struct {
+// The type parameters holds the parameters of a limit or a penalty. An answer for other parameters
+// is not used.
+type parameters struct {
 	count, burst int64
 	window       counter.Micros
 	algorithm    counter.Algorithm
 	calendar     counter.CalendarUnit
 }
 
-func numbersOf(c *counter.Check) numbers {
+func numbersOf(c *counter.Check) parameters {
 	if p := c.Penalty; p != nil {
-		return numbers{count: p.Threshold, burst: int64(p.Max), window: p.Window}
+		return parameters{count: p.Threshold, burst: int64(p.Max), window: p.Window}
 	}
 	l := c.Limit
-	return numbers{l.Count(), l.Capacity(), l.Window(), l.Algorithm(), l.Calendar()}
+	return parameters{l.Count(), l.Capacity(), l.Window(), l.Algorithm(), l.Calendar()}
 }
 
 // The type answer is the store's result for one counter in a call that it denied.
 type answer struct {
 	identity identity
-	numbers  numbers
+	numbers  parameters
 	// when the call was sent, on this process's clock; the answer's spans start then or later
 	sent counter.Micros
 	// the time until which the answer is used, on this process's clock; 0 means that the slot is

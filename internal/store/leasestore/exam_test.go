@@ -47,11 +47,11 @@ func TestPassesTheExamFromMemory(t *testing.T) {
 	storetest.RunOracle(t, open, storetest.OracleSteps)
 }
 
-// The type leasing leases every limit that may be leased, as its rule would under lease: auto. An
+// The type leaseAll leases every limit that may be leased, as its rule would under lease: auto. An
 // OpLook is not leased, because it checks how many units are left in the end.
-type leasing struct{ *Store }
+type leaseAll struct{ *Store }
 
-func (l leasing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (l leaseAll) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if len(checks) > 0 && checks[0].Op == counter.OpLook {
 		l.sweep(ctx, (*lease.Counter).Release)
 	}
@@ -71,7 +71,7 @@ func TestPassesTheExamOverLeases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			open := func(t testing.TB) storetest.Subject {
 				subject := examine(o)(t)
-				subject.Store = leasing{subject.Store.(*Store)}
+				subject.Store = leaseAll{subject.Store.(*Store)}
 				return subject
 			}
 			if o.DenialsMax < 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type far is a store in memory behind a simulated network, with simulated time. Calls take
-// time, get lost, or are answered too late. It records every charge.
-type far struct {
+// The type remoteStore is a store in memory behind a simulated network, with simulated time. Calls
+// take time, get lost, or are answered too late. It records every charge.
+type remoteStore struct {
 	testing.TB
 	of  counter.Store
 	rtt time.Duration
@@ -40,8 +40,8 @@ type far struct {
 
 const farTimeout = 50 * time.Millisecond
 
-func newFar(t testing.TB, rtt time.Duration) *far {
-	f := &far{TB: t, rtt: rtt, random: rand.New(rand.NewPCG(1, 2)), under: map[string]int{}, backs: map[string]int64{},
+func newFar(t testing.TB, rtt time.Duration) *remoteStore {
+	f := &remoteStore{TB: t, rtt: rtt, random: rand.New(rand.NewPCG(1, 2)), under: map[string]int{}, backs: map[string]int64{},
 		charged: map[string]int64{}, returned: map[string]int64{}}
 	of, err := memstore.New(memstore.Options{Now: func() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }})
 	if err != nil {
@@ -51,7 +51,7 @@ func newFar(t testing.TB, rtt time.Duration) *far {
 	return f
 }
 
-func (f *far) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (f *remoteStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	lost, executed, hang, way := f.begin(checks)
 	defer f.end(checks)
 	if hang {
@@ -79,7 +79,7 @@ func (f *far) Take(ctx context.Context, checks []counter.Check, results []counte
 }
 
 // The method begin records a call and returns its delays and whether it fails.
-func (f *far) begin(checks []counter.Check) (lost, executed, hang bool, way time.Duration) {
+func (f *remoteStore) begin(checks []counter.Check) (lost, executed, hang bool, way time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	charges := false
@@ -108,7 +108,7 @@ func (f *far) begin(checks []counter.Check) (lost, executed, hang bool, way time
 	return lost, executed, hang, way
 }
 
-func (f *far) end(checks []counter.Check) {
+func (f *remoteStore) end(checks []counter.Check) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range checks {
@@ -118,7 +118,7 @@ func (f *far) end(checks []counter.Check) {
 	}
 }
 
-func (f *far) book(checks []counter.Check, results []counter.Result) {
+func (f *remoteStore) book(checks []counter.Check, results []counter.Result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range checks {
@@ -133,7 +133,7 @@ func (f *far) book(checks []counter.Check, results []counter.Result) {
 
 // The method calls returns the number of calls that charged since the last time, and the maximum
 // number of concurrent calls for one counter.
-func (f *far) calls() (calls, atOnce int) {
+func (f *remoteStore) calls() (calls, atOnce int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	calls, atOnce = f.asked, f.most
@@ -143,21 +143,21 @@ func (f *far) calls() (calls, atOnce int) {
 
 // The method readUsed returns the number of units of a counter that are charged and not refunded,
 // and the number refunded.
-func (f *far) readUsed(key string) (used, returned int64) {
+func (f *remoteStore) readUsed(key string) (used, returned int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.charged[key] - f.returned[key], f.returned[key]
 }
 
 // The method set changes the network's behavior.
-func (f *far) set(change func()) {
+func (f *remoteStore) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
 // The method node returns one process's store over a far one.
-func (f *far) node(o Options) *Store {
+func (f *remoteStore) node(o Options) *Store {
 	s, err := New(f, o)
 	if err != nil {
 		f.Fatal(err)
@@ -166,7 +166,7 @@ func (f *far) node(o Options) *Store {
 }
 
 // The method close closes a node and fails the test if that takes too long.
-func (f *far) close(s *Store) {
+func (f *remoteStore) close(s *Store) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -245,13 +245,13 @@ func TestAThousandMissesAreTwoCalls(t *testing.T) {
 
 // The type strict is a store that ends a call of a far store at its deadline, as a real client
 // does.
-type strict struct{ *far }
+type strict struct{ *remoteStore }
 
 func (s strict) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	ctx, cancel := context.WithTimeout(ctx, farTimeout)
 	defer cancel()
 	asked, answers, done := append([]counter.Check(nil), checks...), make([]counter.Result, len(results)), make(chan error, 1)
-	go func() { done <- s.far.Take(context.Background(), asked, answers) }()
+	go func() { done <- s.remoteStore.Take(context.Background(), asked, answers) }()
 	select {
 	case err := <-done:
 		copy(results, answers)

@@ -174,7 +174,7 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				failure = counter.ErrOverloaded
 			}
-			err = notSent{fmt.Errorf("%w: %w", failure, context.Cause(ctx))}
+			err = notSentError{fmt.Errorf("%w: %w", failure, context.Cause(ctx))}
 			break
 		}
 		<-q.done // the request is being decided at this moment
@@ -240,7 +240,7 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 // The method fail makes the requests fail that are not denied from memory. It returns the remaining
 // requests, of which there are none.
 func (s *Store) fail(list *queued, failure error) *queued {
-	failure = notSent{failure}
+	failure = notSentError{failure}
 	for list != nil {
 		q := list
 		list = q.next

@@ -32,7 +32,7 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	switch err := b.Take(ctx, checks, results); {
 	case err != nil:
 		b.failed.Add(1)
-		if errors.As(err, new(notSent)) {
+		if errors.As(err, new(notSentError)) {
 			b.unsent.Add(1)
 		}
 		b.errs.Store(err.Error(), err)

@@ -30,7 +30,7 @@ const triesMax = 8
 
 // The method ask makes the waiting request the one that calls the store for its counter. The caller
 // holds the lock.
-func (h *held) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
+func (h *heldCounter) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
 	asking, ok := h.counter.Ask(now, l, cost)
 	if ok {
 		h.pins++
@@ -41,7 +41,7 @@ func (h *held) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call
 
 // The method overdue returns the time until the call under way is overdue. The caller holds the
 // lock.
-func (s *Store) overdue(h *held) time.Duration {
+func (s *Store) overdue(h *heldCounter) time.Duration {
 	span := max(s.timeout/overduePart, overdueAfter*s.away()) << h.tries
 	return span - time.Duration(s.now()-h.asked)*time.Microsecond
 }

@@ -127,14 +127,14 @@ func TestAnOvertakenCall(t *testing.T) {
 	})
 }
 
-// The type queueing is a store that is slow for one key, as if calls waited in a queue, and fast
-// for others.
-type queueing struct {
+// The type queueingStore is a store that is slow for one key, as if calls waited in a queue, and
+// fast for others.
+type queueingStore struct {
 	counter.Store
 	slow string
 }
 
-func (q queueing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (q queueingStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if string(checks[0].Key) == q.slow {
 		time.Sleep(4 * farTimeout)
 	}
@@ -149,7 +149,7 @@ func TestLateBesideAStoreThatAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, l := newFar(t, time.Millisecond), limittest.New(t, "600/1h")
 			slow, other := leasedOf("a", l, 1), leasedOf("b", l, 1)
-			s, err := New(queueing{f, string(slow.Key)}, Options{})
+			s, err := New(queueingStore{f, string(slow.Key)}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

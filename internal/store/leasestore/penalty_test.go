@@ -32,8 +32,8 @@ func (p *rig) readViolations(penalty *counter.Penalty) (int64, counter.Micros) {
 	return r[0].Violations, r[0].Wait
 }
 
-// The type told holds the parts of a result that must be the same in every answer.
-type told struct {
+// The type sharedResult holds the parts of a result that must be the same in every answer.
+type sharedResult struct {
 	refused bool
 	wait    counter.Micros
 }
@@ -47,11 +47,11 @@ func TestViolationsMatchTheStore(t *testing.T) {
 	penalized := 0
 	for i := range 3_000 {
 		at := counter.Micros(i) * 13_007
-		var got [2][2]told
+		var got [2][2]sharedResult
 		for j, p := range []*rig{remembering, exact} {
 			p.setClocks(at)
 			for k, r := range p.ask(punishedChecks(penalty, limits[i/7%2])...) {
-				got[j][k] = told{r.Denied, r.Wait}
+				got[j][k] = sharedResult{r.Denied, r.Wait}
 			}
 		}
 		if got[0][0].refused && got[1][0].refused {

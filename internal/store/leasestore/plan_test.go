@@ -32,14 +32,14 @@ func (v visit) Remote() netip.Addr           { return v.Peer() }
 func (v visit) Now() counter.Micros          { return noon }
 func (v visit) Attr(string) (string, bool)   { return "", false }
 
-// The type answered holds everything that the client and the metrics receive.
-type answered struct {
+// The type answerParts holds everything that the client and the metrics receive.
+type answerParts struct {
 	Decision core.Decision
 	Fields   response.Fields
 	Outcomes []core.Outcome
 }
 
-func (p *rig) visit(rs *core.Ruleset, v visit) (a answered) {
+func (p *rig) visit(rs *core.Ruleset, v visit) (a answerParts) {
 	p.Helper()
 	var plan core.Plan
 	plan.Add(rs, v)

@@ -45,7 +45,7 @@ func (l *life) start(f func()) bool {
 
 // lookAfter adds a counter to those that the ticker visits, if it holds units. The caller holds the
 // lock.
-func (s *Store) lookAfter(sh *shard, h *held) {
+func (s *Store) lookAfter(sh *shard, h *heldCounter) {
 	if h.ticking || !h.counter.Holding() {
 		return
 	}
@@ -125,7 +125,7 @@ func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Ref
 
 // The method refund returns a call with one refund. Each refund is a separate call, so that none
 // fails because of another.
-func (h *held) refund(b *lease.Refund) counter.Call {
+func (h *heldCounter) refund(b *lease.Refund) counter.Call {
 	c := h.check()
 	b.Fill(&c)
 	return counter.Call{Checks: []counter.Check{c}, Results: make([]counter.Result, 1)}
@@ -151,7 +151,7 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 
 // The method prefetch takes units in the background while the request that found few units
 // continues. The caller holds the lock.
-func (s *Store) prefetch(now counter.Micros, sh *shard, h *held, l *counter.Limit) {
+func (s *Store) prefetch(now counter.Micros, sh *shard, h *heldCounter, l *counter.Limit) {
 	asking, ok := h.ask(now, l, 0)
 	if !ok {
 		return
@@ -168,7 +168,7 @@ func (s *Store) prefetch(now counter.Micros, sh *shard, h *held, l *counter.Limi
 
 // The method fetch makes a prefetching call. The granted units go to the waiting requests and into
 // the held units.
-func (s *Store) fetch(sh *shard, h *held, asking *lease.Call, check counter.Check) {
+func (s *Store) fetch(sh *shard, h *heldCounter, asking *lease.Call, check counter.Check) {
 	defer s.active.Add(-1)
 	ctx, results, err, sent := context.Background(), make([]counter.Result, 1), errPanicked, s.now()
 	checks := []counter.Check{check}

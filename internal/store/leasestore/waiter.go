@@ -39,7 +39,7 @@ func newWaiter() any {
 }
 
 // The method push appends a waiter to the queue.
-func (h *held) push(w *waiter) {
+func (h *heldCounter) push(w *waiter) {
 	if h.last == nil {
 		h.first = w
 	} else {
@@ -49,7 +49,7 @@ func (h *held) push(w *waiter) {
 }
 
 // The method remove removes a waiter from the queue.
-func (h *held) remove(w *waiter) {
+func (h *heldCounter) remove(w *waiter) {
 	var before *waiter
 	for at := h.first; at != nil; before, at = at, at.next {
 		if at != w {
@@ -74,7 +74,7 @@ func (h *held) remove(w *waiter) {
 // makes its own at once, and the last one also takes units for later requests. If they shared calls
 // and another limit denied all of them, the last one would have to wait for all these calls. The
 // caller holds the lock.
-func (s *Store) serve(h *held, failure error, alone bool) {
+func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 	for h.first != nil {
 		w, now := h.first, s.now()
 		v, units := h.counter.Serve(now, w.limit, w.cost)
@@ -107,7 +107,7 @@ func (s *Store) serve(h *held, failure error, alone bool) {
 
 // The method ask makes the request the one that calls the store for its counter, or fails it with
 // the error of the call for which it waited.
-func (w *waiter) ask(h *held, now counter.Micros, failure error) {
+func (w *waiter) ask(h *heldCounter, now counter.Micros, failure error) {
 	if w.err = failure; failure != nil {
 		return
 	}
@@ -149,7 +149,7 @@ var (
 // If the store has recently answered any call, or a call that was sent after the one for which the
 // request waited, there is no outage: the call might be in the inner store's queue. The caller
 // holds the lock.
-func (s *Store) late(h *held) error {
+func (s *Store) late(h *heldCounter) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
 	if s.lastAnswered.Load() >= int64(h.asked) || s.lastArrived.Load() > max(lately, int64(h.asked)) {
 		return errLate
@@ -157,14 +157,15 @@ func (s *Store) late(h *held) error {
 	return errSilent
 }
 
-// notSent wraps the error of a call that was not sent, so the store has certainly not executed it.
-type notSent struct{ error }
+// notSentError wraps the error of a call that was not sent, so the store has certainly not executed
+// it.
+type notSentError struct{ error }
 
 // Unwrap returns the wrapped error.
-func (e notSent) Unwrap() error { return e.error }
+func (e notSentError) Unwrap() error { return e.error }
 
 // Unsent reports that the call was not sent; see package fallback.
-func (e notSent) Unsent() bool { return true }
+func (e notSentError) Unsent() bool { return true }
 
 // The method await waits until the request is decided, its context is done, or its deadline passes.
 // In the latter two cases it returns an error; the request has then left the queue and holds
@@ -221,7 +222,7 @@ func (s *Store) leave(p *part, w *waiter, err error) error {
 
 // The method abandon gives up a prepared call that is not going to be made. The caller holds the
 // lock.
-func (s *Store) abandon(sh *shard, h *held, asking *lease.Call) {
+func (s *Store) abandon(sh *shard, h *heldCounter, asking *lease.Call) {
 	h.pins--
 	if !h.counter.Overtaken(asking) {
 		h.counter.CancelCall()

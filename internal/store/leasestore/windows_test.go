@@ -17,15 +17,15 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// The type uses holds the instants at which units were used, on the store's clock. For a request
-// with its own call, the instant is that of the decision. For other requests, it is that of the
-// admission.
-type uses struct {
+// The type useTimes holds the instants at which units were used, on the store's clock. For a
+// request with its own call, the instant is that of the decision. For other requests, it is that of
+// the admission.
+type useTimes struct {
 	mu sync.Mutex
 	at []counter.Micros
 }
 
-func (u *uses) ask(s *Store, c counter.Check) {
+func (u *useTimes) ask(s *Store, c counter.Check) {
 	results := make([]counter.Result, 1)
 	if err := s.Take(context.Background(), []counter.Check{c}, results); err != nil || results[0].Denied {
 		return
@@ -41,7 +41,7 @@ func (u *uses) ask(s *Store, c counter.Check) {
 // The method excess returns the number of units that were used beyond what the limit's algorithm
 // allows. Units charged to a bucket for waiting requests are used when the answer arrives, which
 // takes time, as without leases.
-func (u *uses) excess(l *counter.Limit, way counter.Micros) (most int64) {
+func (u *useTimes) excess(l *counter.Limit, way counter.Micros) (most int64) {
 	slices.Sort(u.at)
 	if l.Algorithm() != counter.TokenBucket {
 		windows := map[counter.Micros]int64{}
@@ -69,7 +69,7 @@ func TestNeverOverInAnyWindow(t *testing.T) {
 			t.Run(fmt.Sprintf("%s lose=%v", text, lose), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 0))
-					f, l, u := newFar(t, 2*time.Millisecond), limittest.New(t, text), &uses{}
+					f, l, u := newFar(t, 2*time.Millisecond), limittest.New(t, text), &useTimes{}
 					f.lose = lose
 					nodes := []*Store{f.node(Options{}), f.node(Options{}), f.node(Options{}), f.node(Options{})}
 					var all sync.WaitGroup

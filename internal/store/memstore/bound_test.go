@@ -23,7 +23,7 @@ var notations = []string{"3/1h fixed_window", "3/1h sliding_window", "3/1h slidi
 
 // The function newFull returns a store at its bound. Every counter is used up for an hour or more,
 // except one that is used up for a second.
-func newFull(t testing.TB, countersMax int, l *counter.Limit) *pinned {
+func newFull(t testing.TB, countersMax int, l *counter.Limit) *pinnedStore {
 	p := open(t, countersMax)
 	p.collide(oneOverflow)
 	for i := range countersMax - 1 {

@@ -23,15 +23,15 @@ import (
 // The constant noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// The type pinned is a store whose clock the test sets.
-type pinned struct {
+// The type pinnedStore is a store whose clock the test sets.
+type pinnedStore struct {
 	*Store
 	testing.TB
 	clock atomic.Int64
 }
 
-func open(t testing.TB, countersMax int) *pinned {
-	p := &pinned{TB: t}
+func open(t testing.TB, countersMax int) *pinnedStore {
+	p := &pinnedStore{TB: t}
 	p.at(noon)
 	s, err := New(Options{CountersMax: countersMax, Now: func() counter.Micros { return counter.Micros(p.clock.Load()) }})
 	if err != nil {
@@ -47,10 +47,10 @@ func open(t testing.TB, countersMax int) *pinned {
 	return p
 }
 
-func (p *pinned) at(now counter.Micros) { p.clock.Store(int64(now)) }
+func (p *pinnedStore) at(now counter.Micros) { p.clock.Store(int64(now)) }
 
 // The method ask makes checks and returns the results. An error fails the test.
-func (p *pinned) ask(checks ...counter.Check) []counter.Result {
+func (p *pinnedStore) ask(checks ...counter.Check) []counter.Result {
 	p.Helper()
 	results := make([]counter.Result, len(checks))
 	if err := p.Take(context.Background(), checks, results); err != nil {
@@ -60,7 +60,7 @@ func (p *pinned) ask(checks ...counter.Check) []counter.Result {
 }
 
 // The method collide makes all keys collide except for the bits of mask.
-func (p *pinned) collide(mask uint64) {
+func (p *pinnedStore) collide(mask uint64) {
 	p.overflow.mask = mask
 	for i := range p.shards {
 		p.shards[i].mask = mask

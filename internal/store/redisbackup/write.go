@@ -56,11 +56,11 @@ func Write(ctx context.Context, servers *redisadmin.Deployment, to io.Writer) (W
 type backup struct {
 	file    *writer
 	written Written
-	reads   []read1
+	reads   []keyReading
 }
 
-// read1 is a key that is being read.
-type read1 struct {
+// keyReading is a key that is being read.
+type keyReading struct {
 	key    string
 	m      meaning
 	text   *redis.StringCmd
@@ -98,7 +98,7 @@ func (b *backup) keys(ctx context.Context, client *redis.Client, keys []string) 
 		if !ok {
 			continue
 		}
-		r := read1{key: key, m: m}
+		r := keyReading{key: key, m: m}
 		switch m.kind {
 		case kindLog:
 			r.member = readFirstMarks(ctx, pipe, key, "-inf")
@@ -133,7 +133,7 @@ func readFirstMarks(ctx context.Context, with redis.Cmdable, key, after string) 
 }
 
 // writeKey writes a key that was read.
-func (b *backup) writeKey(ctx context.Context, client *redis.Client, r *read1, now time.Time) error {
+func (b *backup) writeKey(ctx context.Context, client *redis.Client, r *keyReading, now time.Time) error {
 	var value string
 	var members []string
 	var err error
@@ -168,7 +168,7 @@ func expiry(now time.Time, left time.Duration) int64 {
 }
 
 // set writes the members of a set, and reads the rest of a long log.
-func (b *backup) set(ctx context.Context, client *redis.Client, r *read1, members []string, expires int64) (err error) {
+func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, members []string, expires int64) (err error) {
 	first := true
 	for len(members) > 0 {
 		n := min(len(members), membersPerRecord)

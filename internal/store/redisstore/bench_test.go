@@ -42,7 +42,7 @@ func BenchmarkTake(b *testing.B) {
 		b.Run(fmt.Sprintf("go-redis/%d", callers), func(b *testing.B) {
 			client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr, MaxRetries: -1, PoolSize: 64})
 			defer client.Close()
-			decide(b, callers, (&bare{client: client}).Take)
+			decide(b, callers, (&bareStore{client: client}).Take)
 		})
 	}
 }

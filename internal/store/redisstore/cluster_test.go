@@ -33,12 +33,12 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// The type tagged puts all keys of a store into one slot.
-type tagged struct{ counter.Store }
+// The type taggedStore puts all keys of a store into one slot.
+type taggedStore struct{ counter.Store }
 
 const tag = "{t}"
 
-func (s tagged) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (s taggedStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	moved := append([]counter.Check(nil), checks...)
 	for i := range moved {
 		if c := &moved[i]; len(c.Key) > 0 {
@@ -50,9 +50,9 @@ func (s tagged) Take(ctx context.Context, checks []counter.Check, results []coun
 
 // taggedSubject returns the subject of an exam for a store with several servers. The function
 // keeper reads the server of the tag.
-func taggedSubject(s *Store, keeper *bare) storetest.Subject {
+func taggedSubject(s *Store, keeper *bareStore) storetest.Subject {
 	return storetest.Subject{
-		Store: tagged{s},
+		Store: taggedStore{s},
 		Pin:   func(now counter.Micros) { s.pinned.Store(int64(now)) },
 		Counter: func(t testing.TB, key []byte, l *counter.Limit) (counter.State, []counter.Mark) {
 			return keeper.counter(t, append([]byte(tag), key...), l)

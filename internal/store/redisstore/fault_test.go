@@ -178,7 +178,7 @@ func (f *traffic) atMostOnceIn(t testing.TB, of func(key string) *redistest.Serv
 	t.Helper()
 	for i := range f.callers {
 		for _, c := range f.checks(i) {
-			keeper := &bare{client: of(string(c.Key)).Client()}
+			keeper := &bareStore{client: of(string(c.Key)).Client()}
 			state, _ := keeper.counter(t, c.Key, f.limit)
 			f.compare(t, i, state, lost)
 		}

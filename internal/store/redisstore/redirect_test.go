@@ -20,15 +20,15 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type fake is a cluster server or a sentinel whose replies the test chooses.
-type fake struct {
+// The type fakeServer is a cluster server or a sentinel whose replies the test chooses.
+type fakeServer struct {
 	listener net.Listener
 
 	mu     sync.Mutex
-	slots  string // the reply to CLUSTER SLOTS, encoded
-	epoch  int    // in the reply to CLUSTER INFO or SENTINEL MASTER
-	master *fake  // in the reply to SENTINEL MASTER; nil means no master
-	role   string // the reply to ROLE
+	slots  string      // the reply to CLUSTER SLOTS, encoded
+	epoch  int         // in the reply to CLUSTER INFO or SENTINEL MASTER
+	master *fakeServer // in the reply to SENTINEL MASTER; nil means no master
+	role   string      // the reply to ROLE
 	// replies to EVALSHA; each but the last is used once, and "" closes the connection
 	answers []string
 	calls   int                 // number of EVALSHA commands
@@ -39,13 +39,13 @@ type fake struct {
 // The constant passed is a fake's reply that admits a check of a fresh fixed window.
 const passed = "$24\r\n1700000000000000 1 0 0 0\r\n"
 
-func newFake(t *testing.T, answers ...string) *fake {
+func newFake(t *testing.T, answers ...string) *fakeServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{listener: listener, answers: answers, role: "master", conns: map[net.Conn]string{}}
+	f := &fakeServer{listener: listener, answers: answers, role: "master", conns: map[net.Conn]string{}}
 	t.Cleanup(func() { listener.Close() })
 	f.serve(f)
 	go func() {
@@ -60,17 +60,17 @@ func newFake(t *testing.T, answers ...string) *fake {
 	return f
 }
 
-func (f *fake) addr() string { return f.listener.Addr().String() }
+func (f *fakeServer) addr() string { return f.listener.Addr().String() }
 
 // The method serve makes another fake the master of all slots.
-func (f *fake) serve(master *fake) {
+func (f *fakeServer) serve(master *fakeServer) {
 	_, port, _ := net.SplitHostPort(master.addr())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slots = "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:" + port + "\r\n$2\r\nid\r\n"
 }
 
-func (f *fake) talk(conn net.Conn) {
+func (f *fakeServer) talk(conn net.Conn) {
 	defer conn.Close()
 	for r := bufio.NewReader(conn); ; {
 		words, err := command(r)
@@ -108,7 +108,7 @@ func command(r *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
-func (f *fake) reply(conn net.Conn, words string) string {
+func (f *fakeServer) reply(conn net.Conn, words string) string {
 	word, _, _ := strings.Cut(words, " ")
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,20 +143,20 @@ func (f *fake) reply(conn net.Conn, words string) string {
 }
 
 // The method watch makes a fake a sentinel that knows a master and a number of failovers.
-func (f *fake) watch(master *fake, failovers int) {
+func (f *fakeServer) watch(master *fakeServer, failovers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.master, f.epoch = master, failovers
 }
 
 // setRole sets the answer to ROLE.
-func (f *fake) setRole(role string) {
+func (f *fakeServer) setRole(role string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.role = role
 }
 
-func (f *fake) watching() string {
+func (f *fakeServer) watching() string {
 	if f.master == nil {
 		return "-ERR No such master with that name\r\n"
 	}
@@ -167,7 +167,7 @@ func (f *fake) watching() string {
 }
 
 // The method cut closes all connections.
-func (f *fake) cut() {
+func (f *fakeServer) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for conn := range f.conns {
@@ -175,7 +175,7 @@ func (f *fake) cut() {
 	}
 }
 
-func (f *fake) seen() (calls int, asked []string) {
+func (f *fakeServer) seen() (calls int, asked []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls, f.asked
@@ -214,7 +214,7 @@ func TestRedirections(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a, b := newFake(t, passed), newFake(t, passed)
 			known := strings.NewReplacer("SLOT", strconv.Itoa(slot), "ADDR", b.addr(), "OTHER", a.addr())
-			for f, answers := range map[*fake][]string{a: test.first, b: test.second} {
+			for f, answers := range map[*fakeServer][]string{a: test.first, b: test.second} {
 				f.serve(a)
 				f.answers = nil
 				for _, answer := range answers {

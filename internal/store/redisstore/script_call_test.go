@@ -19,15 +19,15 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// The type bare is the simplest store over the script: each call is one command, without a deadline
-// of its own.
-type bare struct {
+// The type bareStore is the simplest store over the script: each call is one command, without a
+// deadline of its own.
+type bareStore struct {
 	client *redis.Client
 	pinned atomic.Int64
 }
 
 // bareOn returns a store on a server that has loaded the script and has no counters.
-func bareOn(t testing.TB, s *redistest.Server) *bare {
+func bareOn(t testing.TB, s *redistest.Server) *bareStore {
 	t.Helper()
 	ctx := context.Background()
 	if err := s.Client().FlushAll(ctx).Err(); err != nil {
@@ -40,10 +40,10 @@ func bareOn(t testing.TB, s *redistest.Server) *bare {
 	if sha != lua.TakeSHA {
 		t.Fatalf("Redis calls the script %s, we call it %s", sha, lua.TakeSHA)
 	}
-	return &bare{client: s.Client()}
+	return &bareStore{client: s.Client()}
 }
 
-func (b *bare) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+func (b *bareStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (b *bare) Take(ctx context.Context, checks []counter.Check, results []count
 	return nil
 }
 
-func (b *bare) subject() storetest.Subject {
+func (b *bareStore) subject() storetest.Subject {
 	return storetest.Subject{
 		Store:   b,
 		Pin:     func(now counter.Micros) { b.pinned.Store(int64(now)) },
@@ -68,7 +68,7 @@ func (b *bare) subject() storetest.Subject {
 }
 
 // counter reads the stored counter of a key.
-func (b *bare) counter(t testing.TB, key []byte, l *counter.Limit) (counter.State, []counter.Mark) {
+func (b *bareStore) counter(t testing.TB, key []byte, l *counter.Limit) (counter.State, []counter.Mark) {
 	t.Helper()
 	ctx := context.Background()
 	if l.Algorithm() != counter.SlidingLog {
@@ -112,7 +112,7 @@ func (b *bare) counter(t testing.TB, key []byte, l *counter.Limit) (counter.Stat
 }
 
 // The method penalty reads the stored violations of a client.
-func (b *bare) penalty(t testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
+func (b *bareStore) penalty(t testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
 	t.Helper()
 	ctx := context.Background()
 	n, err := b.client.Get(ctx, string(key)+untilSuffix).Int64()

@@ -93,10 +93,10 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 		"of the latest none is master": {[3]told{{1, 'r'}, {0, 'b'}, {1, 'r'}}, 0, known},
 	} {
 		t.Run(name, func(t *testing.T) {
-			servers := map[byte]*fake{'a': newFake(t, passed), 'b': newFake(t, passed), 'r': newFake(t, passed)}
+			servers := map[byte]*fakeServer{'a': newFake(t, passed), 'b': newFake(t, passed), 'r': newFake(t, passed)}
 			servers['r'].role = "slave"
 			options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}
-			var sentinels []*fake
+			var sentinels []*fakeServer
 			for range 3 {
 				f := newFake(t, passed)
 				f.watch(servers['a'], known)
@@ -135,7 +135,7 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	a, b, c := newFake(t, passed), newFake(t, passed), newFake(t, passed)
 	options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}
-	var sentinels []*fake
+	var sentinels []*fakeServer
 	for range 3 {
 		f := newFake(t, passed)
 		f.watch(a, 5)
@@ -143,7 +143,7 @@ func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	}
 	s := open(t, options)
 	ask(t, s, take1("rl1:k", limittest.New(t, "10/1m fixed_window"))...) // makes the master known
-	believes := func(what string, master *fake, failovers int64, rounds int) {
+	believes := func(what string, master *fakeServer, failovers int64, rounds int) {
 		t.Helper()
 		var err error
 		for range rounds {

@@ -60,7 +60,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	var plan core.Plan
 	for range requests {
 		plan.Reset()
-		plan.Add(rs, anybody{})
+		plan.Add(rs, anonymous{})
 		if err := s.Take(context.Background(), plan.Checks(), plan.Results()); err != nil {
 			unknown.Add(1) // the call might have been charged
 			continue
@@ -71,15 +71,15 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	}
 }
 
-// A value of the type anybody is a request from a client without an identity.
-type anybody struct{}
+// The type anonymous is a request from a client without an identity.
+type anonymous struct{}
 
-func (anybody) Path() string                 { return "/" }
-func (anybody) Method() string               { return "GET" }
-func (anybody) Host() string                 { return "shop.example" }
-func (anybody) Query() string                { return "" }
-func (anybody) Header(string) (string, bool) { return "", false }
-func (anybody) Attr(string) (string, bool)   { return "", false }
-func (anybody) Peer() netip.Addr             { return netip.Addr{} }
-func (anybody) Remote() netip.Addr           { return netip.Addr{} }
-func (anybody) Now() counter.Micros          { return 0 }
+func (anonymous) Path() string                 { return "/" }
+func (anonymous) Method() string               { return "GET" }
+func (anonymous) Host() string                 { return "shop.example" }
+func (anonymous) Query() string                { return "" }
+func (anonymous) Header(string) (string, bool) { return "", false }
+func (anonymous) Attr(string) (string, bool)   { return "", false }
+func (anonymous) Peer() netip.Addr             { return netip.Addr{} }
+func (anonymous) Remote() netip.Addr           { return netip.Addr{} }
+func (anonymous) Now() counter.Micros          { return 0 }

@@ -139,19 +139,19 @@ func TestEdgeOf53Bits(t *testing.T) {
 // foreignKey is a key in the form that package core builds, with the client in the braces.
 const foreignKey = "rule:{bad}"
 
-// The type foreign is a value at a counter's key that Penstock did not write.
-type foreign struct {
+// The type foreignValue is a value at a counter's key that Penstock did not write.
+type foreignValue struct {
 	name       string
 	algorithms []counter.Algorithm
 	want       string   // the text expected in the error
 	plant      []string // the command that writes it, with key foreignKey
 }
 
-func foreignClients() []foreign {
+func foreignClients() []foreignValue {
 	texts := []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow, counter.TokenBucket}
 	logs, bucket := []counter.Algorithm{counter.SlidingLog}, []counter.Algorithm{counter.TokenBucket}
 	all := append(logs, texts...)
-	return []foreign{
+	return []foreignValue{
 		{"a list", all, "WRONGTYPE", []string{"RPUSH", foreignKey, "x"}},
 		{"words", texts, "CORRUPT", []string{"SET", foreignKey, "hello"}},
 		{"nothing", texts, "CORRUPT", []string{"SET", foreignKey, ""}},
@@ -189,7 +189,7 @@ func TestCorruptCounters(t *testing.T) {
 	}
 }
 
-func (f *foreign) meet(t *testing.T, s *redistest.Server, a counter.Algorithm) {
+func (f *foreignValue) meet(t *testing.T, s *redistest.Server, a counter.Algorithm) {
 	ctx, client := t.Context(), s.Client()
 	b, good, l := bareOn(t, s), mustLimit(t, counter.FixedWindow, 5, counter.Hour), mustLimit(t, a, 5, counter.Minute)
 	var do []any

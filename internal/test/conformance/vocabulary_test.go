@@ -118,8 +118,8 @@ func vocabulary(t reflect.Type, words map[string]bool) {
 	}
 }
 
-// The type telling is a run of one story with a changed policy.
-type telling struct {
+// The type changedRun is a run of one story with a changed policy.
+type changedRun struct {
 	t        *testing.T
 	story    *Story
 	dir      string
@@ -127,9 +127,9 @@ type telling struct {
 	set      Setting
 }
 
-func newTelling(t *testing.T, s *Story, set Setting) *telling {
+func newTelling(t *testing.T, s *Story, set Setting) *changedRun {
 	t.Helper()
-	w := &telling{t: t, story: s, dir: t.TempDir(), set: set}
+	w := &changedRun{t: t, story: s, dir: t.TempDir(), set: set}
 	s.Write(t, w.dir, set)
 	if err := yaml.Unmarshal([]byte(s.Text(set)), &w.document); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func newTelling(t *testing.T, s *Story, set Setting) *telling {
 
 // The method hasEffect reports whether the change to the policy has an effect: the policy is
 // rejected, or an answer differs.
-func (w *telling) hasEffect() bool {
+func (w *changedRun) hasEffect() bool {
 	w.t.Helper()
 	text, err := json.Marshal(w.document)
 	if err != nil {
@@ -294,7 +294,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 }
 
 // The method compare runs the story with each other value at the place.
-func (w *telling) compare(p place, from string, values []string, told map[string]bool) {
+func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)
 		if to == from || told[pair] {

@@ -30,7 +30,7 @@ var datedMutants = map[string][]mutant{
 	"a clock back over a boundary goes on": {
 		{"starts again when the clock goes back", changeEachCheck(forgetAhead(0))},
 		{"starts again when the clock goes far back", changeEachCheck(forgetAhead(15 * corecounter.Day))},
-		{"never corrects a clock", changeClock((&monotonic{}).never)}},
+		{"never corrects a clock", changeClock((&monotonicClock{}).never)}},
 	"yesterday's receipt buys nothing today": {{"credits the period of now", changeEachCheck(creditBounds)}},
 	"a changed zone keeps the day":           {{"forgets what began at another instant", changeEachCheck(forgetOtherZone)}},
 

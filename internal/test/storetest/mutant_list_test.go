@@ -40,8 +40,8 @@ var mutants = map[string][]mutant{
 	"a clock back within a window is absorbed": {{"starts again when the clock goes back", changeEachCheck(forgetAhead(0))}},
 	"a clock back by an hour locks nobody out": {
 		{"starts again when the clock goes back an hour", changeEachCheck(forgetAhead(corecounter.Minute))},
-		{"never goes back", changeClock((&monotonic{}).never)}},
-	"a clock forth by an hour":         {{"never goes back", changeClock((&monotonic{}).never)}, {"mistrusts the clock", changeClock((&monotonic{}).slow)}},
+		{"never goes back", changeClock((&monotonicClock{}).never)}},
+	"a clock forth by an hour":         {{"never goes back", changeClock((&monotonicClock{}).never)}, {"mistrusts the clock", changeClock((&monotonicClock{}).slow)}},
 	"waits are the truth":              {{"rounds waits up to milliseconds", changeAnswers(roundWaits(corecounter.Millisecond, 1))}, {"rounds waits down", changeAnswers(roundWaits(10, 0))}, {"answers with the reset", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.Wait = min(r.Wait, r.Reset) })}},
 	"reset and next say what they say": {{"answers next with reset", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.Next = r.Reset })}, {"counts resets from the epoch", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.Reset += r.At })}},
 
@@ -52,7 +52,7 @@ var mutants = map[string][]mutant{
 	"keys belong to the caller":        {{"keeps the caller's bytes", aliasing}},
 	"results are written whole":        {{"does not write what is zero", leaky}, {"leaves the violations", leavingViolations}},
 	"hammered, exactly the limit":      {{"reads, and writes a moment later", gap}},
-	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossing{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
+	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossingMutant{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
 }
 
 func chargeDenied(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
@@ -248,15 +248,15 @@ func forgetAhead(by corecounter.Micros) func(m *Model, c *corecounter.Check) {
 	}
 }
 
-// The type monotonic is a clock that never goes back.
-type monotonic struct{ last corecounter.Micros }
+// The type monotonicClock is a clock that never goes back.
+type monotonicClock struct{ last corecounter.Micros }
 
-func (c *monotonic) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
+func (c *monotonicClock) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
 	c.last = max(c.last, now)
 	return c.last
 }
 
-func (c *monotonic) slow(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
+func (c *monotonicClock) slow(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {
 	if c.last != 0 {
 		now = min(now, c.last+10*corecounter.Second)
 	}

@@ -20,13 +20,13 @@ type mutant struct {
 
 type takeFunc func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error
 
-// The type broken is a mutant with its Model.
-type broken struct {
+// The type brokenStore is a mutant with its Model.
+type brokenStore struct {
 	*Model
 	how takeFunc
 }
 
-func (b broken) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+func (b brokenStore) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return b.how(b.Model, ctx, checks, results)
 }
 
@@ -55,7 +55,7 @@ func examine(t *testing.T, p *promise, how takeFunc) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e := newExaminer(r, Subject{Store: broken{m, how}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
+		e := newExaminer(r, Subject{Store: brokenStore{m, how}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
 		e.patience = 300 * time.Millisecond
 		p.ask(e)
 	}()
@@ -131,7 +131,7 @@ func checkMutants(t *testing.T, promises []string, examine func(e *examiner)) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				examine(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}))
+				examine(newExaminer(r, Subject{Store: brokenStore{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}))
 			}()
 			<-done
 			if r.failed == "" {

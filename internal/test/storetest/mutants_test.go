@@ -153,10 +153,10 @@ func gap(m *Model, _ context.Context, checks []corecounter.Check, results []core
 	return nil
 }
 
-// crossing is a mutant that locks keys one by one in the order of the call.
-type crossing struct{ held map[string]bool }
+// crossingMutant is a mutant that locks keys one by one in the order of the call.
+type crossingMutant struct{ held map[string]bool }
 
-func (x *crossing) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		for {
 			m.mu.Lock()

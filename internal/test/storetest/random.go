@@ -52,14 +52,14 @@ type pair struct {
 	// written has, by key, the checks that wrote the model's present state. From some instant on, a
 	// state equals a new counter. That instant depends on the limit, so if checks with different
 	// limits wrote the same state, a store may use the instant of any of them.
-	written map[string][]written
+	written map[string][]storedState
 	// fresh has the keys whose state has equalled a new counter at some instant since it was
 	// written. The store might have dropped it.
 	fresh map[string]bool
 }
 
-// The type written is a counter or penalty as it was when it was stored.
-type written struct {
+// The type storedState is a counter or penalty as it was when it was stored.
+type storedState struct {
 	check    corecounter.Check
 	calendar *calendar
 }
@@ -69,7 +69,7 @@ type written struct {
 const waitSlack corecounter.Micros = 1
 
 func compare(e *examiner, tr *traffic, steps int) {
-	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string][]written{}, fresh: map[string]bool{}}
+	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string][]storedState{}, fresh: map[string]bool{}}
 	for step := range steps {
 		checks := tr.next()
 		if tr.calls%trafficLife == 1 { // the earlier counters are never used again
@@ -136,7 +136,7 @@ func (p *pair) forget(checks []corecounter.Check) {
 		// the edited limit it does not. So the store may either drop the state in this call or keep
 		// it, and the model cannot know which. The edit is therefore delayed.
 		all := p.written[key]
-		if i := slices.IndexFunc(all, func(w written) bool { return w.isFresh(p) }); i >= 0 {
+		if i := slices.IndexFunc(all, func(w storedState) bool { return w.isFresh(p) }); i >= 0 {
 			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty
 			if all[i].calendar != nil {
 				*c = all[i].calendar.dated(*c, p.now)
@@ -147,17 +147,17 @@ func (p *pair) forget(checks []corecounter.Check) {
 
 // isFresh reports whether the stored state equals a new counter under the limit that it was written
 // with.
-func (w *written) isFresh(p *pair) bool {
+func (w *storedState) isFresh(p *pair) bool {
 	return isZero(keptSlot(w.check, p.modelHolds(&w.check), p.now))
 }
 
 // The method over reports whether the period of a calendar counter has ended. If a clock was ahead
 // when the counter was written, that period may be later than the periods listed in the check.
-func (w *written) over(p *pair) bool {
+func (w *storedState) over(p *pair) bool {
 	if w.calendar == nil {
 		return false
 	}
-	now := written{check: w.calendar.dated(w.check, p.now)}
+	now := storedState{check: w.calendar.dated(w.check, p.now)}
 	return now.isFresh(p)
 }
 
@@ -191,7 +191,7 @@ func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecou
 		p.written[key], p.fresh[key] = nil, false
 	}
 	if p.model.wrote[key] {
-		p.written[key] = append(p.written[key], written{*c, p.traffic.find(c.Key).calendar})
+		p.written[key] = append(p.written[key], storedState{*c, p.traffic.find(c.Key).calendar})
 		p.fresh[key] = p.fresh[key] || isZero(want)
 	}
 }

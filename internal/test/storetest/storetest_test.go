@@ -14,14 +14,14 @@ func openModel(testing.TB) Subject { return (&Model{}).Subject() }
 
 func TestModelPassesTheExam(t *testing.T) { Run(t, openModel) }
 
-// The type forgetful is a store that drops every counter as soon as it equals a new one, as stores
-// may.
-type forgetful struct {
+// The type forgetfulStore is a store that drops every counter as soon as it equals a new one, as
+// stores may.
+type forgetfulStore struct {
 	Model
 	written map[string]corecounter.Check // the check with which each counter was last stored
 }
 
-func (f *forgetful) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+func (f *forgetfulStore) Take(ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	f.mu.Lock()
 	for key, c := range f.written {
 		if isZero(keptSlot(c, f.counters[key], f.now)) {
@@ -48,7 +48,7 @@ func (f *forgetful) Take(ctx context.Context, checks []corecounter.Check, result
 
 func TestAStoreMayForgetFreshCounters(t *testing.T) {
 	Run(t, func(testing.TB) Subject {
-		f := &forgetful{written: map[string]corecounter.Check{}}
+		f := &forgetfulStore{written: map[string]corecounter.Check{}}
 		return Subject{Store: f, Pin: f.Pin, Counter: f.Counter, Penalty: f.Penalty}
 	})
 }

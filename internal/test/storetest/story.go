@@ -44,7 +44,7 @@ type Expectation struct {
 // storyReader reads one file.
 type storyReader struct {
 	stories  []Story
-	things   map[string]thing
+	things   map[string]storyObject
 	receipts map[string]bool
 	now      time.Time
 	zone     *time.Location     // of the calendar limits named from here on
@@ -140,7 +140,7 @@ func (p *storyReader) readLine(l line) error {
 
 func (p *storyReader) begin(name string) {
 	p.stories = append(p.stories, Story{Name: name})
-	p.things, p.zone, p.caller = map[string]thing{}, time.UTC, 0
+	p.things, p.zone, p.caller = map[string]storyObject{}, time.UTC, 0
 	p.receipts = map[string]bool{"none": true}
 	p.now = time.UnixMicro(int64(start)).UTC()
 }

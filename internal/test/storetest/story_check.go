@@ -11,8 +11,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The type thing is a counter or penalty that a story names.
-type thing struct {
+// The type storyObject is a counter or penalty that a story names.
+type storyObject struct {
 	limit    corecounter.Limit
 	calendar *calendar            // of a calendar limit, otherwise nil
 	penalty  *corecounter.Penalty // of a penalty, otherwise nil
@@ -20,7 +20,7 @@ type thing struct {
 }
 
 // name stores a thing under its name; a known name keeps its number.
-func (p *storyReader) name(name string, t thing) {
+func (p *storyReader) name(name string, t storyObject) {
 	if was, known := p.things[name]; known {
 		t.number = was.number
 	} else {
@@ -33,7 +33,7 @@ func (p *storyReader) name(name string, t thing) {
 func (p *storyReader) limit(text string) error {
 	name, text, _ := strings.Cut(text, " ")
 	l, err := corecounter.ParseLimit(strings.TrimSpace(text))
-	t := thing{limit: l}
+	t := storyObject{limit: l}
 	if unit := unitOf(strings.TrimSpace(text)); unit != "" {
 		t.calendar = &calendar{unit: unit, zone: p.zone}
 	}
@@ -71,7 +71,7 @@ func (p *storyReader) penalty(text string) error {
 		}
 		penalty.Multipliers = append(penalty.Multipliers, m)
 	}
-	p.name(words[0], thing{penalty: penalty})
+	p.name(words[0], storyObject{penalty: penalty})
 	return nil
 }
 
@@ -167,7 +167,7 @@ func cutAge(words []string) (rest []string, age corecounter.Micros, err error) {
 }
 
 // The method ask returns the check.
-func (p *storyReader) ask(op corecounter.Op, name string, t *thing, numbers []int64, shadow bool) corecounter.Check {
+func (p *storyReader) ask(op corecounter.Op, name string, t *storyObject, numbers []int64, shadow bool) corecounter.Check {
 	if t.penalty != nil {
 		return penaltyCheck(op, name, t.penalty)
 	}

@@ -1,0 +1,6 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- +goose Up
+
+-- Whether the share of a candidate is one of the clients, on all nodes, and not one of the nodes.
+ALTER TABLE penstock.policies ADD COLUMN share_of_clients boolean NOT NULL DEFAULT false,
+	ADD CHECK (NOT share_of_clients OR share IS NOT NULL);
