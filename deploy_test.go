@@ -11,7 +11,7 @@ import (
 )
 
 // TestAlertsHaveARunbook checks that each alert has a summary, a link to its entry in the runbook,
-// and a unit test. It also checks that every entry of the runbook belongs to an alert.
+// and a unit test. The test also checks that every entry of the runbook belongs to an alert.
 func TestAlertsHaveARunbook(t *testing.T) {
 	const page, runbook = "https://github.com/penstock/penstock/blob/main/", "docs/guides/runbook.md"
 	text, err := os.ReadFile("deploy/prometheus/penstock.rules.yaml")

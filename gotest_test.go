@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestFailuresRunOnceMore runs tools/gotest.sh with several outputs of go test. It compares the
-// tests and the packages that the script repeats, and whether it fails.
+// TestFailuresRunOnceMore runs tools/gotest.sh with several outputs of go test. The test compares
+// the tests and the packages that the script repeats, and whether it fails.
 func TestFailuresRunOnceMore(t *testing.T) {
 	t.Parallel()
 	var many strings.Builder

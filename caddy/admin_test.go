@@ -306,8 +306,8 @@ func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
 	}
 }
 
-// putConfig replaces a part of the running configuration. It returns the status and the body of the
-// answer.
+// putConfig replaces a part of the running configuration. putConfig returns the status and the body
+// of the answer.
 func (s *server) putConfig(path, body string) (status int, answer string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPut, fmt.Sprintf("http://127.0.0.1:%d/config/%s", s.admin, path), strings.NewReader(body))

@@ -62,8 +62,8 @@ type App struct {
 
 	// A policy file to try out in every handler, besides the policies in force. Metrics count the
 	// requests on which it disagrees with the policies in force: those that only it would deny, and
-	// those that only it would admit. It denies nothing and has its own counters. It costs one more
-	// store call for each request.
+	// those that only it would admit. ShadowPolicy denies nothing and has its own counters.
+	// ShadowPolicy costs one more store call for each request.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	PolicyWords

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The type attributes presents one request as policy.Attributes. It is not safe for concurrent use.
-// The method reset loads the next request, and release drops the reference to it.
+// The type attributes presents one request as policy.Attributes. The type is not safe for
+// concurrent use. The method reset loads the next request, and release drops the reference to it.
 type attributes struct {
 	r      *http.Request
 	path   string
@@ -49,16 +49,16 @@ func (a *attributes) reset(r *http.Request) {
 }
 
 // servesTarget reports whether Caddy will serve the path and host of the request's target as they
-// appear here. A target that the server could not parse as a path is opaque. Its path is empty
-// here, but proxies forward it unchanged.
+// appear here. A target that the server could not parse as a path is opaque. The target's path is
+// empty here, but proxies forward it unchanged.
 func (a *attributes) servesTarget() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
 
-// sentPath returns the path that Caddy forwards, from a URL that has not been modified. It is the
-// path as the client sent it, if every byte in it is allowed in a path. Otherwise Go encodes the
-// decoded path anew: "\" becomes "%5C", and "%2F" becomes "/". Other servers may or may not treat
-// these as separators. A path over the length limit is returned unescaped, because escaping a
+// sentPath returns the path that Caddy forwards, from a URL that has not been modified. The result
+// is the path as the client sent it, if every byte in it is allowed in a path. Otherwise Go encodes
+// the decoded path anew: "\" becomes "%5C", and "%2F" becomes "/". Other servers may or may not
+// treat these as separators. A path over the length limit is returned unescaped, because escaping a
 // megabyte would take a millisecond.
 func sentPath(u *url.URL) string {
 	switch {
@@ -133,7 +133,7 @@ func opensWebSocket(r *http.Request) bool {
 	return r.ProtoMajor == 3 && r.Proto == protocol || r.ProtoMajor == 2 && r.Header.Get(":protocol") == protocol
 }
 
-// Remote returns the address of the connection. It is invalid over a Unix socket.
+// Remote returns the address of the connection. The result is invalid over a Unix socket.
 func (a *attributes) Remote() netip.Addr {
 	addr, err := netip.ParseAddrPort(a.r.RemoteAddr)
 	if err != nil {

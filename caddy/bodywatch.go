@@ -30,8 +30,8 @@ const (
 	bodyDone
 )
 
-// watchBody wraps the request's body in a bodyWatch and returns it. It returns nil if there is no
-// body.
+// watchBody wraps the request's body in a bodyWatch and returns it. watchBody returns nil if there
+// is no body.
 func watchBody(r *http.Request) *bodyWatch {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil

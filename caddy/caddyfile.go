@@ -89,7 +89,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
-// UnmarshalCaddyfile reads the directive outside of a site. Its one-line rule is named
+// UnmarshalCaddyfile reads the directive outside of a site. The directive's one-line rule is named
 // independently of other directives.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	b := newBlock(d)

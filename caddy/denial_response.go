@@ -53,8 +53,8 @@ func (h *Handler) rejectsRequest(w http.ResponseWriter, r *http.Request, a *attr
 	return true
 }
 
-// rejectTarget answers a request whose target has an unsupported form. It bypasses error routes
-// because they would serve the target.
+// rejectTarget answers a request whose target has an unsupported form. rejectTarget bypasses error
+// routes because they would serve the target.
 func rejectTarget(w http.ResponseWriter) {
 	invalidTargets.Inc()
 	w.Header()["Content-Type"] = []string{"application/problem+json"}
@@ -72,7 +72,8 @@ func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComp
 const earlyData = `{"type":"about:blank","title":"Too Early","status":425,` +
 	`"detail":"The request came before the TLS handshake was complete. Send it again."}`
 
-// rejectEarly answers a request in early data. It bypasses error routes, which could serve it.
+// rejectEarly answers a request in early data. rejectEarly bypasses error routes, which could serve
+// it.
 func rejectEarly(w http.ResponseWriter) {
 	earlyRequests.Inc()
 	w.Header()["Content-Type"] = []string{"application/problem+json"}

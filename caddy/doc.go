@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package penstockcaddy limits requests in Caddy. It provides the handler `http.handlers.penstock`,
-// the app `penstock` for settings that all sites share, and the directive `penstock`.
+// Package penstockcaddy limits requests in Caddy. The package provides the handler
+// `http.handlers.penstock`, the app `penstock` for settings that all sites share, and the directive
+// `penstock`.
 //
 // # Promise
 //
 // The handler decides a request by the app's policy and by the site's own rules in a single store
-// call. It charges each rule once per request, even if the request passes the handler several times
-// through rewrites, subroutes or error routes. Counters survive a reload. A store outage never
-// causes a 5xx response unless the policy says deny.
+// call. The handler charges each rule once per request, even if the request passes the handler
+// several times through rewrites, subroutes or error routes. Counters survive a reload. A store
+// outage never causes a 5xx response unless the policy says deny.
 //
 // # Price
 //

@@ -24,7 +24,8 @@ import (
 
 // TestEarlyDataCountsForNobody: a request in early data (0-RTT) over HTTP/3 has an address that is
 // not verified. Here an attacker, who cannot receive packets at another client's address, sends
-// such requests from that address. They are not served, and the other client keeps its limit.
+// such requests from that address. Such requests are not served, and the other client keeps its
+// limit.
 func TestEarlyDataCountsForNobody(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

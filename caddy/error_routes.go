@@ -32,9 +32,9 @@ func (r *Denial) Error() string {
 	return fmt.Sprintf("%s: rule %q", http.StatusText(r.Status), r.Rule)
 }
 
-// delegateErrors reports whether error routes surround a handler. It appends the answer handler to
-// these routes, for requests that they leave unanswered, such as those denied in another site or
-// under handle_errors 404.
+// delegateErrors reports whether error routes surround a handler. delegateErrors appends the answer
+// handler to these routes, for requests that they leave unanswered, such as those denied in another
+// site or under handle_errors 404.
 //
 // Without error routes, a handler writes the response itself. Otherwise the server would send an
 // empty response, and would prepare a log entry that costs more than the request. Caddy sets up
@@ -54,8 +54,8 @@ func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
 // routes. The answer handler goes at the end of the last route and of each terminal route, such as
 // the routes of a site. The handler that merges fields goes first.
 //
-// It changes nothing once the normal routes are set up, because Caddy is then setting up the error
-// routes. A list that grows during that step would lose its remaining routes.
+// addAnswer changes nothing once the normal routes are set up, because Caddy is then setting up the
+// error routes. A list that grows during that step would lose its remaining routes.
 func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bool {
 	if config == nil || len(config.Routes) == 0 {
 		return false
@@ -95,11 +95,12 @@ func endsWithResponse(route *caddyhttp.Route) bool {
 
 func init() { caddy.RegisterModule(Answer{}) }
 
-// Answer is the last handler of error routes. It answers requests that a `penstock` handler denied
-// and no error route answered, and passes others on. Handlers add it automatically.
+// Answer is the last handler of error routes. The handler answers requests that a `penstock`
+// handler denied and no error route answered, and passes others on. Handlers add it automatically.
 type Answer struct {
-	// Whether this is the first handler of error routes instead. It merges the rate limit fields
-	// with those that error routes add, such as those of an upstream that serves the error page.
+	// Whether this is the first handler of error routes instead. The first handler merges the rate
+	// limit fields with those that error routes add, such as those of an upstream that serves the
+	// error page.
 	Merge bool `json:"merge,omitempty"`
 }
 
@@ -122,8 +123,8 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 	return nil
 }
 
-// mergeFields removes the rate limit fields that were set before the error from the header. It
-// merges them back when the error response is written.
+// mergeFields removes the rate limit fields that were set before the error from the header.
+// mergeFields merges them back when the error response is written.
 func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	rec, ok := vars[recordVar].(*record)

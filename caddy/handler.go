@@ -19,9 +19,9 @@ import (
 
 func init() { caddy.RegisterModule(new(Handler)) }
 
-// Handler limits requests. It enforces the policy of the `penstock` app and its own rules in a
-// single step. It charges each rule once per request, even if the request passes several handlers,
-// or the same one several times.
+// Handler limits requests. A Handler enforces the policy of the `penstock` app and its own rules in
+// a single step. A Handler charges each rule once per request, even if the request passes several
+// handlers, or the same one several times.
 //
 // A request over a limit is answered 429 with an `application/problem+json` body, unless error
 // routes (`handle_errors`) provide a response. Every response carries the rate limit fields, errors
@@ -39,8 +39,8 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // denied request emits the event `penstock_denied`.
 //
 // If a client disconnects while its request waits in a throttle queue, the request is neither
-// admitted nor denied. It is charged nothing, and the log records status 499. The handler notices
-// the disconnect once it has read the request body, or at the end of the wait.
+// admitted nor denied. The request is charged nothing, and the log records status 499. The handler
+// notices the disconnect once it has read the request body, or at the end of the wait.
 type Handler struct {
 	// The namespace of the counters of this handler's rules. In memory, each site has a namespace
 	// by default. With a shared store the default is the name of the app, and it is an error if the
@@ -62,8 +62,8 @@ type Handler struct {
 
 	// A policy file to try out on the requests of this handler, besides the policies in force.
 	// Metrics count the requests on which it disagrees with the policies in force: those that only
-	// it would deny, and those that only it would admit. It denies nothing and has its own
-	// counters. It costs one more store call for each request.
+	// it would deny, and those that only it would admit. ShadowPolicy denies nothing and has its
+	// own counters. ShadowPolicy costs one more store call for each request.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	PolicyWords

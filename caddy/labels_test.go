@@ -9,7 +9,7 @@ import (
 )
 
 // TestMetricsNeverNameAClient sends requests as several clients, by address and by header, some of
-// them denied. It then checks every label of the metrics.
+// them denied. The test then checks every label of the metrics.
 func TestMetricsNeverNameAClient(t *testing.T) {
 	s := start(t, `{
 		servers {

@@ -15,8 +15,8 @@ import (
 )
 
 // describeCounting returns the windows, algorithms and number of shards of a rule across all tiers,
-// such as "60s sw, 86400s fw, 8 shards". These are part of the keys, so a rule whose value changes
-// on reload gets new counters.
+// such as "60s sw, 86400s fw, 8 shards". These three properties are part of the keys, so a rule
+// whose value changes on reload gets new counters.
 func describeCounting(rule *policyfile.Rule) string {
 	var ways []string
 	count := func(limits policyfile.Words) {
@@ -39,7 +39,7 @@ func describeCounting(rule *policyfile.Rule) string {
 }
 
 // The type counting records, for one store, how the rules of the running configuration count. The
-// zero counting has no rules. It is safe for concurrent use.
+// zero counting has no rules. A counting is safe for concurrent use.
 type counting struct {
 	mu sync.Mutex
 	as map[ruleName]string

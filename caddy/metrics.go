@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// The metrics of this process. They belong to no configuration, so a reload does not reset them.
-// Each configuration registers them in its own registry. No label names a client, so the number of
-// series is bounded by rules times outcomes.
+// The metrics of this process. The metrics belong to no configuration, so a reload does not reset
+// them. Each configuration registers them in its own registry. No label names a client, so the
+// number of series is bounded by rules times outcomes.
 var (
 	common       = metrics.New()
 	waitingGauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{

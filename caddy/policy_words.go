@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// PolicyWords are the policy settings that may be written directly in the app and in handlers. They
-// have the same meaning as in a policy file.
+// PolicyWords are the policy settings that may be written directly in the app and in handlers.
+// These settings have the same meaning as in a policy file.
 //
 // The settings of a block apply to its own rules and to its policy file. Some of the app's settings
 // also apply to every handler: `identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`,
@@ -99,8 +99,8 @@ func wordsOf(d *policyfile.Document) PolicyWords {
 		Across: d.Across, Headers: d.Headers, Events: d.Events}
 }
 
-// document returns the settings as a policy with the given name. It copies the rules, so that
-// naming them does not change the configuration.
+// document returns the settings as a policy with the given name. The method copies the rules, so
+// that naming them does not change the configuration.
 func (w *PolicyWords) document(name string) *policyfile.Document {
 	return &policyfile.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
 		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policyfile.Rule(nil), w.Rules...),
@@ -137,7 +137,8 @@ func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Tier == nil {
 		d.Tier = from.Tier
 	}
-	// Skip inherited settings that have no effect on this policy. They would be errors in a policy.
+	// Skip inherited settings that have no effect on this policy. Such settings would be errors in
+	// a policy.
 	if d.Exempt == nil {
 		d.Exempt = knownLists(from.Exempt, d)
 	}

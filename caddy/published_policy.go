@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
-// PublishedPolicy is a policy that a control plane publishes in the Redis of the store. Its last
-// valid version is kept on disk, and is used if Redis does not answer at the start.
+// PublishedPolicy is a policy that a control plane publishes in the Redis of the store. The
+// policy's last valid version is kept on disk, and is used if Redis does not answer at the start.
 type PublishedPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`

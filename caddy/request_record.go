@@ -22,7 +22,7 @@ import (
 const recordVar = "\x00penstock"
 
 // The type record is the state of one request: the policies that have charged it and the last
-// decision. It lives as long as the request, because access logs read placeholders after the
+// decision. A record lives as long as the request, because access logs read placeholders after the
 // handlers return.
 type record struct {
 	done     []*live.Policy
@@ -42,8 +42,8 @@ type record struct {
 // clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
 type clientDetails struct{ client, user, tenant, tier string }
 
-// The type verdict holds the part of a decision that the placeholders need. It is less than half of
-// the decision's size, because every request keeps one.
+// The type verdict holds the part of a decision that the placeholders need. A verdict is less than
+// half of the decision's size, because every request keeps one.
 type verdict struct {
 	outcome    core.Outcome
 	rule       string
@@ -52,7 +52,7 @@ type verdict struct {
 	retryAfter counter.Micros
 }
 
-// recordOf returns the request's record. It creates the record on first use.
+// recordOf returns the request's record. recordOf creates the record on first use.
 func recordOf(r *http.Request) *record {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if rec, ok := vars[recordVar].(*record); ok {
@@ -69,8 +69,8 @@ func recordOf(r *http.Request) *record {
 	return rec
 }
 
-// The method begin records that the policy charges the request. It returns false if the policy
-// already did.
+// The method begin records that the policy charges the request. The method returns false if the
+// policy already did.
 func (rec *record) begin(e *live.Policy) bool {
 	if slices.Contains(rec.done, e) {
 		return false
@@ -79,8 +79,8 @@ func (rec *record) begin(e *live.Policy) bool {
 	return true
 }
 
-// storeDecision stores the decision. It copies the client, because the client's strings belong to a
-// plan that will be reused.
+// storeDecision stores the decision. storeDecision copies the client, because the client's strings
+// belong to a plan that will be reused.
 func (rec *record) storeDecision(d *core.Decision) {
 	if rec.kept && d.Outcome == core.OutcomeNone {
 		return // a later handler without a matching rule changes nothing

@@ -31,7 +31,8 @@ type responder struct {
 	remaining int64
 	applied   bool
 	record    *record
-	// settlement is the first in the list of pending settlements. It is nil if there are none.
+	// settlement is the first in the list of pending settlements. The field is nil if there are
+	// none.
 	settlement *settlement
 	body       *bodyWatch // the body of the request, if there are settlements; nil without a body
 	failed     bool       // a write to the client failed

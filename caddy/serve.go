@@ -112,8 +112,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return err
 }
 
-// The method decide asks the store if there are checks. It reports whether the client disconnected
-// while the request waited.
+// The method decide asks the store if there are checks. The method reports whether the client
+// disconnected while the request waited.
 func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
 	if len(s.plan.Checks()) == 0 {
 		return s.plan.Decide(), false
@@ -125,14 +125,15 @@ func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gon
 	return d, gone
 }
 
-// askStore asks the store and decides. It reports whether the store answered. If not, on_error
-// decides, or the request is denied because too many requests wait for the store.
+// askStore asks the store and decides. askStore reports whether the store answered. If not,
+// on_error decides, or the request is denied because too many requests wait for the store.
 func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Decision, answered bool) {
 	d, s.failure = h.app.store.enforcer.Ask(&s.plan, checks)
 	return d, s.failure == nil
 }
 
-// The method deny answers a denied request or leaves that to error routes. It releases the scratch.
+// The method deny answers a denied request or leaves that to error routes. The method releases the
+// scratch.
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
@@ -146,8 +147,9 @@ func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.D
 	return nil
 }
 
-// warnOfForwarding warns once that clients can choose their own address. It logs at the first
-// request from a trusted proxy, because only then is it known that the server has trusted proxies.
+// warnOfForwarding warns once that clients can choose their own address. warnOfForwarding logs at
+// the first request from a trusted proxy, because only then is it known that the server has trusted
+// proxies.
 func (h *Handler) warnOfForwarding(r *http.Request) {
 	if !h.lenient.Load() {
 		return

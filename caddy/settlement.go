@@ -88,8 +88,8 @@ func (s *scratchSpace) settlementOf(d *core.Decision) *settlement {
 	return due
 }
 
-// The method pass passes the request on and settles its charges as soon as the cost is known. It
-// settles at the latest when the inner handlers return or panic.
+// The method pass passes the request on and settles its charges as soon as the cost is known. The
+// method settles at the latest when the inner handlers return or panic.
 func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
 		return next.ServeHTTP(w, r)
@@ -115,8 +115,8 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	return err
 }
 
-// The method begin records that the response begins. It immediately settles charges that depend
-// only on status and header, because a stream may last for hours.
+// The method begin records that the response begins. The method immediately settles charges that
+// depend only on status and header, because a stream may last for hours.
 func (w *responder) begin(status int) {
 	if w.settlement == nil {
 		return
@@ -137,7 +137,8 @@ func (w *responder) settle(known func(*settlement) bool) {
 	}
 }
 
-// recordBegin records the beginning of the response. It reports whether no further data is needed.
+// recordBegin records the beginning of the response. recordBegin reports whether no further data is
+// needed.
 func (s *settlement) recordBegin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
@@ -173,8 +174,8 @@ func (s *settlement) hasBody() bool {
 	return !s.head && s.status >= http.StatusOK && s.status != http.StatusNoContent && s.status != http.StatusNotModified
 }
 
-// newTap returns a tap that reads costs in the body. It returns nil if the body contains no cost or
-// cannot be read.
+// newTap returns a tap that reads costs in the body. newTap returns nil if the body contains no
+// cost or cannot be read.
 func (s *settlement) newTap(header http.Header) *usage.Tap {
 	paths := s.Paths()
 	if len(paths) == 0 || !s.hasBody() {
@@ -253,7 +254,7 @@ func (s *settlement) wasWithheld() bool {
 // Status implements [core.Answer].
 func (s *settlement) Status() int { return s.status }
 
-// Header implements [core.Answer]. It looks for the field in the header first, then in the
+// Header implements [core.Answer]. Header looks for the field in the header first, then in the
 // trailers. If the client left before the status was written, the value is marked as unread,
 // because the client did not wait for the response.
 func (s *settlement) Header(name string) (string, bool) {

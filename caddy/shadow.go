@@ -29,7 +29,7 @@ func startShadows(store counter.Store) *shadow.Runner {
 	}})
 }
 
-// tryOut starts a trial of each candidate once per request, in the background. It returns the
+// tryOut starts a trial of each candidate once per request, in the background. tryOut returns the
 // settlements of candidates that charge by the response; their trials start when the response is
 // known.
 func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *settlement) {
@@ -94,8 +94,8 @@ func (a *App) openShadowFile(path, place string, complete func(*policyfile.Docum
 	return a.openShadow(live.File(resolved), place, complete)
 }
 
-// openShadow opens a candidate for an app or a handler. It calls complete, which the owner passes,
-// first.
+// openShadow opens a candidate for an app or a handler. openShadow calls complete, which the owner
+// passes, first.
 func (a *App) openShadow(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	if a.shadows == nil {
 		a.shadows = startShadows(a.store)

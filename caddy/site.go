@@ -15,9 +15,9 @@ import (
 
 // siteOf returns the addresses of the site block that contains a directive, as written, or "".
 //
-// Caddy gives directives no public access to them. They are needed to recognize a second penstock
-// directive in one site, and the same site after a reload. siteOf therefore uses reflection. If
-// Caddy renames the field, sites of one server share a namespace, and a test fails.
+// Caddy gives directives no public access to them. The directives are needed to recognize a second
+// penstock directive in one site, and the same site after a reload. siteOf therefore uses
+// reflection. If Caddy renames the field, sites of one server share a namespace, and a test fails.
 func siteOf(h httpcaddyfile.Helper) string {
 	block := reflect.ValueOf(h).FieldByName("parentBlock")
 	if !block.IsValid() || block.Kind() != reflect.Struct {
@@ -36,7 +36,7 @@ func siteOf(h httpcaddyfile.Helper) string {
 	return strings.Join(addresses, " ")
 }
 
-// siteNamespace returns the in-memory namespace of a site without a name. It is the site's
+// siteNamespace returns the in-memory namespace of a site without a name. The result is the site's
 // addresses, restricted to the characters of a name. If this restriction changes or shortens them,
 // a hash keeps different sites distinct.
 func siteNamespace(site string) string {

@@ -24,16 +24,16 @@ func init() {
 	httpcaddyfile.RegisterHandlerDirective("penstock_status", parseStatus)
 }
 
-// Status returns the asking client's remaining allowance as JSON, and charges nothing. It covers
-// the limits of the `penstock` app and of the site's `penstock` handlers. Place it before these
-// handlers, so that they do not charge the status request:
+// Status returns the asking client's remaining allowance as JSON, and charges nothing. Status
+// covers the limits of the `penstock` app and of the site's `penstock` handlers. Place it before
+// these handlers, so that they do not charge the status request:
 //
 //	{"client":"192.0.2.7","identity":"ip","limits":[{"policy":"api","limit":100,"window":"60s","remaining":97,"reset":1764547260}]}
 //
 // `reset` is the same time as X-RateLimit-Reset. A client that has exhausted a limit gets
 // `retry_after`, and one with a penalty gets `penalized`, both in seconds. The response omits
 // limits that are hidden from clients, and limits whose key needs a property that the status
-// request lacks. It reads at most 64 counters of each policy.
+// request lacks. Status reads at most 64 counters of each policy.
 //
 // Each status request costs one store call for each policy. One address (IPv6: 64 bits) gets at
 // most 50 answers a second, and 429 to further requests. At most 64 requests are answered at a
@@ -78,8 +78,8 @@ func parseStatus(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return &Status{Site: siteOf(h)}, nil
 }
 
-// sitePolicies maps each site to the policies that its handlers enforce. It is safe for concurrent
-// use. The zero sitePolicies is empty.
+// sitePolicies maps each site to the policies that its handlers enforce. The type is safe for
+// concurrent use. The zero sitePolicies is empty.
 type sitePolicies struct {
 	mu sync.Mutex
 	of map[string][]*live.Policy
@@ -106,7 +106,7 @@ func (b *sitePolicies) get(site string) []*live.Policy {
 	return b.of[site]
 }
 
-// ServeHTTP answers the request. It does not call the next handler.
+// ServeHTTP answers the request. ServeHTTP does not call the next handler.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	scratch := scratches.Get().(*scratchSpace)
 	defer scratch.release()

@@ -47,8 +47,8 @@ type Store struct {
 	BytesMax int `json:"bytes_max,omitempty"`
 
 	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or
-	// `unix:///path/to/socket?db=0`. Required unless addrs is set. Its user, password and TLS apply
-	// to every server of a cluster and to the master that sentinels name. TLS applies to the
+	// `unix:///path/to/socket?db=0`. Required unless addrs is set. The URL's user, password and TLS
+	// apply to every server of a cluster and to the master that sentinels name. TLS applies to the
 	// sentinels as well.
 	URL string `json:"url,omitempty"`
 
@@ -75,17 +75,18 @@ type Store struct {
 	// The password for the sentinels. Write `{env.NAME}`, or use sentinel_password_file.
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
-	// A file with the password for the sentinels. It is read when the configuration is loaded.
+	// A file with the password for the sentinels. SentinelPasswordFile is read when the
+	// configuration is loaded.
 	SentinelPasswordFile string `json:"sentinel_password_file,omitempty"`
 
-	// The user name. It overrides the user name in the URL.
+	// The user name. Username overrides the user name in the URL.
 	Username string `json:"username,omitempty"`
 
-	// The password. It overrides the one in the URL. Caddy shows its configuration to anyone with
-	// access to its admin endpoint, so write `{env.NAME}` here or use password_file.
+	// The password. Password overrides the one in the URL. Caddy shows its configuration to anyone
+	// with access to its admin endpoint, so write `{env.NAME}` here or use password_file.
 	Password string `json:"password,omitempty"`
 
-	// A file with the password. It is read when the configuration is loaded.
+	// A file with the password. PasswordFile is read when the configuration is loaded.
 	PasswordFile string `json:"password_file,omitempty"`
 
 	// A PEM file with the CA certificates that must have issued the server's certificate. Default:
@@ -184,9 +185,9 @@ func (s *Store) literalSecret() bool {
 	return false
 }
 
-// openStore returns a store with the settings, and its key in the pool. It shares a store that is
-// in use with the same settings and file contents. The caller deletes the key from the pool when it
-// is done.
+// openStore returns a store with the settings, and its key in the pool. openStore shares a store
+// that is in use with the same settings and file contents. The caller deletes the key from the pool
+// when it is done.
 func openStore(s *store.Settings, d *Directory) (string, *pooledStore, error) {
 	key, err := s.Key()
 	if err != nil {
@@ -233,8 +234,8 @@ func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
 	return pooled, nil
 }
 
-// storeLogger returns a logger for objects that outlive their configuration. It looks up the logger
-// of the running configuration for each message.
+// storeLogger returns a logger for objects that outlive their configuration. The result looks up
+// the logger of the running configuration for each message.
 func storeLogger() *slog.Logger { return slog.New(currentLog{}) }
 
 type currentLog struct{ attrs []slog.Attr }

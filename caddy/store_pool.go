@@ -22,7 +22,7 @@ import (
 // reload that does not change the settings keeps the store and its counters.
 var stores = caddy.NewUsagePool()
 
-// pooledStore is a store that one or several configurations use. It stays open until no
+// pooledStore is a store that one or several configurations use. A pooledStore stays open until no
 // configuration uses it and their requests have ended. Caddy lets requests continue after a reload,
 // and some of them wait in a throttle queue or serve a stream.
 type pooledStore struct {
@@ -57,8 +57,9 @@ func (s *pooledStore) release() {
 	}
 }
 
-// Destruct is called when no configuration uses the store. It closes the store, or leaves that to
-// the last request that is being served. When a process exits, its requests have already ended.
+// Destruct is called when no configuration uses the store. Destruct closes the store, or leaves
+// that to the last request that is being served. When a process exits, its requests have already
+// ended.
 func (s *pooledStore) Destruct() error {
 	s.removed.Store(true)
 	if s.requests.Load() > 0 && !caddy.Exiting() {

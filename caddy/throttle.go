@@ -10,16 +10,16 @@ import (
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
-// throttleQueues hold the waiting requests. They belong to the process, so that after a reload no
-// new request overtakes a waiting one.
+// throttleQueues hold the waiting requests. The queues belong to the process, so that after a
+// reload no new request overtakes a waiting one.
 var throttleQueues = throttle.New(throttle.Options{})
 
 // statusClientGone is the status that Caddy logs for a request whose client disconnected before the
 // response.
 const statusClientGone = 499
 
-// decideThrottled decides a request that may have to wait. It reports whether the client left while
-// the request waited. In that case nothing is charged.
+// decideThrottled decides a request that may have to wait. decideThrottled reports whether the
+// client left while the request waited. In that case nothing is charged.
 func (h *Handler) decideThrottled(r *http.Request, s *scratchSpace, throttled []core.Throttled) (d core.Decision, gone bool) {
 	s.asks = h
 	d, end := s.wait.Decide(r.Context(), throttleQueues, &s.plan, throttled, s)

@@ -10,9 +10,9 @@ import (
 )
 
 // AllCounters returns OpLook checks for every counter that a client has under a policy, and charges
-// nothing. It includes rules that do not match the request, and rules that another rule of their
-// group would beat. The client is identified as in Add. If its credential is denied, there are no
-// checks.
+// nothing. AllCounters includes rules that do not match the request, and rules that another rule of
+// their group would beat. The client is identified as in Add. If its credential is denied, there
+// are no checks.
 //
 // The checks come in pages of at most [counter.ChecksMax], which are the plan's checks during an
 // iteration. Each page resets the plan, and Decide must not be called on it. There is always a
@@ -159,8 +159,8 @@ type Counter struct {
 	Shards int
 }
 
-// Counter describes the counter of the plan's i-th check. It allocates if the limit is that of a
-// tier.
+// Counter describes the counter of the plan's i-th check. Counter allocates if the limit is that of
+// a tier.
 func (p *Plan) Counter(check int) Counter {
 	use := p.asked[check].use
 	c := Counter{Ruleset: p.outcomes[use].Ruleset, Rule: p.outcomes[use].Index, Hidden: true}

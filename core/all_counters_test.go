@@ -54,7 +54,8 @@ func readAll(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter
 }
 
 // TestAllCounters: AllCounters includes the counters of every rule, whether or not it matches, wins
-// its group or has exceeded its limit. It omits rules that have no counter for the request.
+// its group or has exceeded its limit. AllCounters omits rules that have no counter for the
+// request.
 func TestAllCounters(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold",

@@ -8,7 +8,8 @@ import (
 )
 
 // wellFormed reports whether requests can be decided by the policy: every enum and number is within
-// what the decision code handles. It does not check that the policy makes sense; validation does.
+// what the decision code handles. wellFormed does not check that the policy makes sense; validation
+// does.
 func wellFormed(p *policy.Policy) bool {
 	if len(p.Rules) > policy.RulesMax || len(p.Identify) > policy.IdentifyMax || p.TrustedHops < 0 ||
 		p.Penalty != nil && p.Penalty.Flaw() != "" {

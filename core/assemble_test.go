@@ -183,7 +183,7 @@ func make65Texts() (texts []string) {
 const compactForm = "penstock policy 4\n"
 
 // surviveBody assembles a policy from a body in compact form and decides requests by it, none of
-// which must panic. It reports whether the policy could be assembled.
+// which must panic. surviveBody reports whether the policy could be assembled.
 func surviveBody(t *testing.T, rnd request.Random, body []byte) (taken bool) {
 	data := append([]byte(compactForm), body...)
 	data = binary.BigEndian.AppendUint64(data, slim.FNV(data)) // the checksum

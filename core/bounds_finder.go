@@ -4,8 +4,8 @@ package core
 
 import "github.com/penstock/penstock/core/counter"
 
-// boundsFinder finds the boundaries of a limit's calendar windows. It is an interface so that a
-// program that calls no store does not link time zones.
+// boundsFinder finds the boundaries of a limit's calendar windows. A boundsFinder is an interface
+// so that a program that calls no store does not link time zones.
 type boundsFinder interface {
 	bounds(l *counter.Limit, now counter.Micros) *counter.Bounds
 }

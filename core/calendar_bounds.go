@@ -12,7 +12,7 @@ import (
 )
 
 // calendar caches the boundaries of the current calendar periods of a policy, which take longer to
-// compute than the rest of a decision. It is safe for concurrent use.
+// compute than the rest of a decision. A calendar is safe for concurrent use.
 type calendar struct {
 	zone  *time.Location // nil means UTC
 	units [counter.CalendarYear + 1]atomic.Pointer[counter.Bounds]
@@ -21,8 +21,8 @@ type calendar struct {
 func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }
 
 // The method bounds returns the boundaries for a limit; nil if its window is not a calendar window.
-// They start one period before the current one, so the store's clock can be up to a period behind
-// the front's or ahead of it. The method allocates only when a period begins.
+// The boundaries start one period before the current one, so the store's clock can be up to a
+// period behind the front's or ahead of it. The method allocates only when a period begins.
 func (c *calendar) bounds(l *counter.Limit, now counter.Micros) *counter.Bounds {
 	if l.Calendar() == 0 {
 		return nil

@@ -53,8 +53,8 @@ func TestCalendarInThePlan(t *testing.T) {
 	}
 }
 
-// TestCalendarBoundsAreRemembered: the bounds are computed once per period. They always include the
-// time of a store whose clock is one period behind or ahead.
+// TestCalendarBoundsAreRemembered: the bounds are computed once per period. The bounds always
+// include the time of a store whose clock is one period behind or ahead.
 func TestCalendarBoundsAreRemembered(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "10/day")}}})
 	bounds := func(now counter.Micros) *counter.Bounds {

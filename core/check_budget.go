@@ -43,7 +43,7 @@ func (rs *Ruleset) findTooManyChecks(p *policy.Policy) (found policy.Problems) {
 }
 
 // Busiest searches for the request that needs the most checks under the policy p, from which the
-// ruleset was compiled. It returns the number of checks, and the request as text: `GET /x of a
+// ruleset was compiled. Busiest returns the number of checks, and the request as text: `GET /x of a
 // client of tier "gold"`. A request that needs more than [counter.ChecksMax] checks is denied, and
 // [Compile] rejects a policy if it finds such a request. Some request might need even more checks,
 // because Busiest does not try all combinations of headers.
@@ -59,8 +59,8 @@ func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 
 // tryRequests plans sample requests and calls tried for each until it returns false. Rules alone do
 // not show whether one request can match two of them. So tryRequests makes a sample request for
-// each rule, or for evenly chosen rules if there are many. It tries the sample without a tier, and
-// with each tier that has more limits than the rule.
+// each rule, or for evenly chosen rules if there are many. tryRequests tries the sample without a
+// tier, and with each tier that has more limits than the rule.
 func (rs *Ruleset) tryRequests(p *policy.Policy, tried func(index int, w sampleRequest, tier string, plan *Plan) bool) {
 	trial := *rs
 	trial.disabled, trial.exempt, trial.block, trial.blocks = false, nil, nil, false

@@ -16,7 +16,8 @@ import (
 const PlacesAll = 10_000
 
 // Place returns the place of the client of a request among PlacesAll places, by a hash of the salt
-// and the client. It is called before Add, and charges nothing. All programs return the same place.
+// and the client. Place is called before Add, and charges nothing. All programs return the same
+// place.
 //
 // The client is the user, if the policy finds one, and otherwise the client that the policy
 // identifies. So all API keys of a user have one place. A request without a client has the place of

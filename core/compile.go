@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Ruleset is a compiled policy. It is immutable and safe for concurrent use.
+// Ruleset is a compiled policy. A Ruleset is immutable and safe for concurrent use.
 type Ruleset struct {
 	name     string
 	disabled bool

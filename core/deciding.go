@@ -10,7 +10,8 @@ import (
 )
 
 // Deciding returns the ruleset whose outcome is that of the decision: the first that denied the
-// request, or whose limit is shown. It is nil if no rule applied. The ruleset is valid until Reset.
+// request, or whose limit is shown. The result is nil if no rule applied. The ruleset is valid
+// until Reset.
 func (p *Plan) Deciding(d *Decision) *Ruleset {
 	if i := p.decidingUse(d); i >= 0 {
 		return p.uses[i].ruleset
@@ -56,9 +57,9 @@ func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 const endpointPatternsMax = 16
 
 // EndpointOf returns the index in [Ruleset.Endpoints] of the path pattern by which the rule of an
-// outcome applies, where i is the index of the outcome in [Plan.Outcomes]. It is -1 if the rule has
-// no path, or if none of the first 16 patterns matches. A rule with a single pattern applies by
-// that pattern. With several descriptors, the path is that of the last descriptor.
+// outcome applies, where i is the index of the outcome in [Plan.Outcomes]. The result is -1 if the
+// rule has no path, or if none of the first 16 patterns matches. A rule with a single pattern
+// applies by that pattern. With several descriptors, the path is that of the last descriptor.
 func (p *Plan) EndpointOf(i int) int {
 	if when := p.uses[i].rule.when; when != nil && len(when.Patterns) > 0 {
 		return when.EndpointIndex(&p.who.Request, endpointPatternsMax)
@@ -78,6 +79,6 @@ func (rs *Ruleset) Endpoints(rule int) []string {
 // several descriptors they are those of the last descriptor.
 func (p *Plan) Request() policy.Attributes { return p.who.Request.Attrs }
 
-// Peer returns the client's address as the policy added last reads it. It is the zero Addr if the
-// address is unknown.
+// Peer returns the client's address as the policy added last reads it. The result is the zero Addr
+// if the address is unknown.
 func (p *Plan) Peer() netip.Addr { return p.who.Request.Peer }

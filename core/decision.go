@@ -81,12 +81,12 @@ type Decision struct {
 	// Remaining is the number of units left of the limit, and Used the number of used units.
 	Remaining, Used int64
 	// RetryAfter is how long the client should wait: until the request would pass every limit, or
-	// longer if a denying rule has retry_after or retry_jitter. It is 0 if the request is admitted
-	// or the time is unknown, and Never if the cost can never pass.
+	// longer if a denying rule has retry_after or retry_jitter. RetryAfter is 0 if the request is
+	// admitted or the time is unknown, and Never if the cost can never pass.
 	RetryAfter counter.Micros
 	// Delay, if not 0, is how long the request may wait before the same checks should be tried
-	// again. It is set if only throttle rules deny. After the delay, the front sends the checks to
-	// the store again and calls Decide. If it cannot wait, it calls Plan.Abandon and denies the
+	// again. Delay is set if only throttle rules deny. After the delay, the front sends the checks
+	// to the store again and calls Decide. If it cannot wait, it calls Plan.Abandon and denies the
 	// request. 0 means that the denial is final.
 	Delay counter.Micros
 	// Credential is the state of the credential because of which the request is denied.
@@ -126,8 +126,8 @@ func (p *Plan) Decide() Decision {
 	return p.denyByStore()
 }
 
-// denyByStore decides a request that the store denies. It reports a penalty instead of the limits,
-// since they might have room again by now. RetryAfter covers both.
+// denyByStore decides a request that the store denies. denyByStore reports a penalty instead of the
+// limits, since they might have room again by now. RetryAfter covers both.
 func (p *Plan) denyByStore() Decision {
 	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
 	denying := p.longestDenial(false)
@@ -155,10 +155,10 @@ func (p *Plan) denyByStore() Decision {
 func (p *Plan) Degrade() Decision { return p.degrade(false) }
 
 // Overload decides a request that cannot wait for a working store because too many others are
-// waiting. It denies the request regardless of on_error, unless only log_only rules apply.
+// waiting. Overload denies the request regardless of on_error, unless only log_only rules apply.
 func (p *Plan) Overload() Decision { return p.degrade(true) }
 
-// Fail decides after an error of the store. It calls Overload for [counter.ErrOverloaded],
+// Fail decides after an error of the store. Fail calls Overload for [counter.ErrOverloaded],
 // otherwise Degrade.
 func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, counter.ErrOverloaded)) }
 
@@ -381,7 +381,7 @@ func (d *Decision) respond(r *rule) {
 
 // retryAfter returns how long a denied client should wait, over all denying checks. For each check
 // it is the wait until the request would pass, or the rule's retry_after if longer, plus the rule's
-// jitter. It is Never if the cost can never pass.
+// jitter. The result is Never if the cost can never pass.
 func (p *Plan) retryAfter() (longest counter.Micros) {
 	for i := range p.results {
 		result := &p.results[i]

@@ -33,9 +33,9 @@ func (p *Plan) Throttled() []Throttled {
 	return p.throttled
 }
 
-// Delayed is called after Decide to record that the request waited before it was admitted. Its
-// throttle rules then have OutcomeDelayed. If the request was denied in the end, Delayed does
-// nothing.
+// Delayed is called after Decide to record that the request waited before it was admitted. The
+// request's throttle rules then have OutcomeDelayed. If the request was denied in the end, Delayed
+// does nothing.
 func (p *Plan) Delayed() {
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.after.throttle != nil && !u.unlimited && p.outcomes[i].Outcome == OutcomeAllowed {

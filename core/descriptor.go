@@ -21,8 +21,8 @@ type Descriptor struct {
 	// Negative means that the hits are refunded instead of charged, and that nothing is denied: see
 	// [Plan.Reports].
 	Negative bool
-	// Reported means that the hits have already happened. They are charged even if they exceed the
-	// limit: see [Plan.Reports].
+	// Reported means that the hits have already happened. Such hits are charged even if they exceed
+	// the limit: see [Plan.Reports].
 	Reported bool
 
 	parts  [2]int32 // the half-open range of its parts in the plan
@@ -89,7 +89,7 @@ func (p *Plan) matchRules(rs *Ruleset) {
 }
 
 // The method divide assigns to the descriptor the checks that were added last, from the given uses
-// and checks on. It drops checks that another descriptor already has.
+// and checks on. The method drops checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept
@@ -166,8 +166,8 @@ func (p *Plan) tightenLimit(check, other int) {
 	}
 }
 
-// Reports appends the checks to send after the store has answered. They refund negative hits. If
-// the request was denied, they also charge the reported hits. If it was denied because no
+// Reports appends the checks to send after the store has answered. These checks refund negative
+// hits. If the request was denied, they also charge the reported hits. If it was denied because no
 // descriptor with a quota had room, they also refund the charges to its other limits. If nothing is
 // appended, no call is needed. None of these checks can be denied.
 //

@@ -48,7 +48,7 @@ func (c *mapStore) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	return plan, d
 }
 
-// unitsLeft returns how many units remain of the limit for an attribute. It charges nothing.
+// unitsLeft returns how many units remain of the limit for an attribute. unitsLeft charges nothing.
 func (c *mapStore) unitsLeft(t *testing.T, rs *Ruleset, pairs ...string) int64 {
 	t.Helper()
 	ds := []Descriptor{{Ruleset: rs, Attributes: entriesOnly(pairs...), Negative: true}}

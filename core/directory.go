@@ -53,12 +53,12 @@ func (p *Plan) Retry() {
 }
 
 // RequireRecords makes Add, until Reset, deny a request with 503 if the directory has not looked up
-// its client. It is meant for a directory that works but has too many lookups to do. The client
-// might be blocked, and might have caused the overload.
+// its client. RequireRecords is meant for a directory that works but has too many lookups to do.
+// The client might be blocked, and might have caused the overload.
 func (p *Plan) RequireRecords() { p.records.required = true }
 
 // DenyUnread denies the request that was added with 503, as an overload, whether it has limits or
-// not. It is meant for a front that has no time left to read the client's records.
+// not. DenyUnread is meant for a front that has no time left to read the client's records.
 func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 
 // Known reports whether the client or its user has a record in the directory.

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// regionRules returns a policy in a region that has the given share out of 10. Its rule api allows
-// 10 requests an hour in all regions together.
+// regionRules returns a policy in a region that has the given share out of 10. The policy's rule
+// api allows 10 requests an hour in all regions together.
 func regionRules(t *testing.T, share int64, shards int, limits ...string) *Ruleset {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{uint16(share), uint16(10 - share)}}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package core decides whether requests are within rate limits. It does no I/O and reads no clock.
+// Package core decides whether requests are within rate limits. The package does no I/O and reads
+// no clock.
 //
 // # Promise
 //

@@ -12,8 +12,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Explanation describes how one policy decided a request. It is built from the plan's state after
-// the decision, so it describes what really happened. It shares no memory with the plan.
+// Explanation describes how one policy decided a request. An Explanation is built from the plan's
+// state after the decision, so it describes what really happened. An Explanation shares no memory
+// with the plan.
 type Explanation struct {
 	Policy   string // the policy's name
 	Disabled bool   // if set, no other field is set
@@ -101,7 +102,7 @@ func (p *Plan) Trace() {
 	}
 }
 
-// Explain returns what Add did for each policy and, after Decide, what the store answered. It
+// Explain returns what Add did for each policy and, after Decide, what the store answered. Explain
 // returns nil for a plan without Trace.
 func (p *Plan) Explain() []Explanation {
 	if p.trace == nil {
@@ -159,8 +160,8 @@ func (p *Plan) explainMethods(rs *Ruleset, looked []CredentialUse) []MethodExpla
 	return methods
 }
 
-// explainMethod describes the result of one way to identify the client. It also reports whether
-// this was the last way tried.
+// explainMethod describes the result of one way to identify the client. explainMethod also reports
+// whether this was the last way tried.
 func (p *Plan) explainMethod(f *identify.Finder, method int, looked []CredentialUse) (fate string, last bool) {
 	found := "found " + p.who.Identity.Kind + " " + p.who.Identity.ID
 	if f.Verifier == nil {

@@ -23,8 +23,8 @@ import (
 // A rule with shards has no grants, since its limits are divided. If a rule has regions, the units
 // of a grant are divided in the same way as its limits.
 
-// The type granting raises limits by grants. It is an interface, so that a program that calls no
-// store does not link the code for grants.
+// The type granting raises limits by grants. The type is an interface, so that a program that calls
+// no store does not link the code for grants.
 type granting interface {
 	raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit
 }
@@ -35,7 +35,8 @@ type grantRaiser struct{}
 type ownGrant struct {
 	tail string // the suffix of the limit's keys; "" for the longest window
 	// raised holds the limits that this grant, together with other grants, raised most recently.
-	// They refer to the rule only by name, so that a client does not keep an old policy in memory.
+	// Grants refer to the rule only by name, so that a client does not keep an old policy in
+	// memory.
 	raised atomic.Pointer[[]ruleLimit]
 }
 

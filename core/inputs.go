@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Inputs lists the parts of a request that a policy reads. It omits path, method, host and
+// Inputs lists the parts of a request that a policy reads. The type omits path, method, host and
 // addresses, since every policy reads them.
 type Inputs struct {
 	Headers []string // canonical names, sorted, without duplicates

@@ -33,7 +33,7 @@ import (
 // that shards are in different slots: {~3:header.x-user:u_42}, or {~3:api} if all clients share the
 // counter. No kind or rule name begins with ~.
 
-// keyVersion is the start of every key. It changes whenever the meaning of keys or counters
+// keyVersion is the start of every key. keyVersion changes whenever the meaning of keys or counters
 // changes.
 const keyVersion = "rl1"
 

@@ -20,10 +20,10 @@ func mayLease(p *policy.Policy, r *policy.Rule) bool {
 
 // LocalDecision reports what a front may decide without the store: whether it may deny the request
 // because of a recent denial by the store, and whether it may admit the request from leased units.
-// Both are false where the store must see each request: under log_only and throttle rules, and for
-// clients that might have a penalty. Both are also false for rules with shards, where each request
-// can have a different counter. A request whose response settles the charge is never admitted this
-// way.
+// Both results are false where the store must see each request: under log_only and throttle rules,
+// and for clients that might have a penalty. Both results are also false for rules with shards,
+// where each request can have a different counter. A request whose response settles the charge is
+// never admitted this way.
 func (p *Plan) LocalDecision() (deny, admit bool) {
 	if p.denial != denialNone || len(p.checks) == 0 {
 		return false, false

@@ -17,8 +17,8 @@ import (
 const penaltyScope = ":~penalty:"
 
 // addGuard appends the check of the client's penalty and returns its number among the checks,
-// counted from 1. It returns 0 if the policy has no penalties, if no client was found, or if no
-// rule is in play.
+// counted from 1. addGuard returns 0 if the policy has no penalties, if no client was found, or if
+// no rule is in play.
 //
 // Policies of one namespace that identify the client in the same way share the client's record. The
 // record is checked once, under the penalty of the policy that was added first.

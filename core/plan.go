@@ -48,9 +48,9 @@ type Plan struct {
 	// throttled is the last result of Throttled.
 	throttled []Throttled
 
-	// text holds the keys, and the bytes that the identity's strings point to. It only grows until
-	// Reset. It is bounded, because the lengths of values and the numbers of dimensions and checks
-	// are: 64 keys of 8 escaped values take at most half a megabyte.
+	// text holds the keys, and the bytes that the identity's strings point to. The text only grows
+	// until Reset. The text is bounded, because the lengths of values and the numbers of dimensions
+	// and checks are: 64 keys of 8 escaped values take at most half a megabyte.
 	text    []byte
 	matched []int32 // the rules that match
 	winners []int32 // the winner of each group so far, plus one
@@ -195,8 +195,8 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 }
 
 // The method identify finds the client of the request that was read last, and its records in the
-// directory. It records the states of the client's credentials, and reports whether the request is
-// denied because of one of them.
+// directory. The method records the states of the client's credentials, and reports whether the
+// request is denied because of one of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
 	p.readRecords()
@@ -394,7 +394,7 @@ func (p *Plan) Checks() []counter.Check {
 	return p.checks
 }
 
-// Results returns the slice for the store's answers. It has the same length as Checks.
+// Results returns the slice for the store's answers. Results has the same length as Checks.
 func (p *Plan) Results() []counter.Result {
 	if p.denial != denialNone {
 		return nil
@@ -402,8 +402,8 @@ func (p *Plan) Results() []counter.Result {
 	return p.results
 }
 
-// Identity returns the client as found by the policy that was added first. Its strings are valid
-// until Reset.
+// Identity returns the client as found by the policy that was added first. The identity's strings
+// are valid until Reset.
 func (p *Plan) Identity() policy.Identity { return p.client }
 
 // CredentialUse is one credential that a policy read, and its state.
@@ -414,8 +414,8 @@ type CredentialUse struct {
 	// Identity is what the verifier returned for a valid credential, before a tenant or tier from
 	// another source is applied; otherwise nil.
 	Identity *policy.Identity
-	// Unchecked reports that the verifier had no time for the credential. Its state is unknown, and
-	// must not be cached.
+	// Unchecked reports that the verifier had no time for the credential. The credential's state is
+	// unknown, and must not be cached.
 	Unchecked bool
 }
 

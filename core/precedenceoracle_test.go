@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// drawnCase is a random policy and client. Its methods derive the expected result from the text of
-// docs/reference/policy.md.
+// drawnCase is a random policy and client. The methods of drawnCase derive the expected result from
+// the text of docs/reference/policy.md.
 type drawnCase struct {
 	*rand.Rand
 	policy policy.Policy

@@ -80,8 +80,8 @@ func (p *Plan) quotasExhausted(ds []Descriptor) bool {
 	return offers > 0
 }
 
-// isRefunded reports whether the charge of a check is refunded when the request is denied. It is
-// not refunded if one of the descriptors reports past hits for that counter.
+// isRefunded reports whether the charge of a check is refunded when the request is denied. The
+// charge is not refunded if one of the descriptors reports past hits for that counter.
 func (p *Plan) isRefunded(check int32, ds []Descriptor) bool {
 	if p.results[check].Granted == 0 {
 		return false

@@ -47,8 +47,8 @@ func (p *Plan) replace(rs *Ruleset) {
 }
 
 // replacedBy returns the name of a rule that replaces the given one in this request; "" if there is
-// none. It is used for explanations. For a rule that lost in its group, it also finds a matching
-// rule that would have replaced it.
+// none. replacedBy is used for explanations. For a rule that lost in its group, it also finds a
+// matching rule that would have replaced it.
 func (p *Plan) replacedBy(rs *Ruleset, r *rule) string {
 	if !slices.Contains(p.replaced, r) {
 		return ""

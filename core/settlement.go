@@ -26,7 +26,7 @@ type ruleAfter struct {
 	retryAfter, retryJitter counter.Micros
 }
 
-// compileAfter fills in r.after. It shares no memory with the source.
+// compileAfter fills in r.after. compileAfter shares no memory with the source.
 func (r *rule) compileAfter(source *policy.Rule) {
 	a := &r.after
 	if source.CostAfter != nil {
@@ -55,8 +55,8 @@ func (a *ruleAfter) countsStatus(status int) bool {
 }
 
 // Settlement adjusts the charges of an admitted request once its response is known, by a further
-// charge or a refund. It owns its memory, so it can outlive the plan, and it reuses its buffers.
-// The zero Settlement has nothing to settle. It must not be used concurrently.
+// charge or a refund. A Settlement owns its memory, so it can outlive the plan, and it reuses its
+// buffers. The zero Settlement has nothing to settle. A Settlement must not be used concurrently.
 //
 // The final charge, for each rule with cost_after, count_if or refund_on, is
 //
@@ -88,7 +88,7 @@ type settlingRule struct {
 	charges [2]int32 // the half-open range of its charges
 }
 
-// settledCharge is one charge. It shares no memory with the plan.
+// settledCharge is one charge. A settledCharge shares no memory with the plan.
 type settledCharge struct {
 	_ slim.Incomparable
 
@@ -120,7 +120,7 @@ func (p *Plan) Settlement(s *Settlement) bool {
 }
 
 // Expect fills in which parts of the response the settlement will need if the request is admitted,
-// and reports whether it will need any. It is meant for fronts that need to know this before
+// and reports whether it will need any. Expect is meant for fronts that need to know this before
 // Decide. Until Settlement fills in the rest, only Paths, Headers and Awaits may be called.
 func (p *Plan) Expect(s *Settlement) bool {
 	s.reset()
@@ -192,9 +192,9 @@ type Answer interface {
 }
 
 // UnreadMark marks a cost that might be wrong because the client might have prevented it from being
-// read. It precedes the last number that was read, if any. Header also returns it if a field might
-// have been in trailers that were not read. If the status is 0, the mark means that the client did
-// not wait for the response.
+// read. UnreadMark precedes the last number that was read, if any. Header also returns it if a
+// field might have been in trailers that were not read. If the status is 0, the mark means that the
+// client did not wait for the response.
 const UnreadMark = ">"
 
 // Paths returns the paths in the body that the settlement needs; if there are none, the body need
@@ -237,8 +237,8 @@ func (s *Settlement) Awaits(a Answer) bool {
 }
 
 // CostNow returns the request's cost under the shown limit, if the response's header determines it.
-// It replaces the estimate in X-RateLimit-Cost. The result ok is false if the settlement does not
-// change the cost, or if the cost is in the body.
+// CostNow replaces the estimate in X-RateLimit-Cost. The result ok is false if the settlement does
+// not change the cost, or if the cost is in the body.
 func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 	for i := range s.rules {
 		r := &s.rules[i]
@@ -287,7 +287,7 @@ func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
 }
 
 // finalCharge returns the final charge of a request with the given reserved units, and whether the
-// response had a valid cost if one was needed. It reads a cost only if the request counts.
+// response had a valid cost if one was needed. finalCharge reads a cost only if the request counts.
 func (a *ruleAfter) finalCharge(answer Answer, reserved int64) (cost int64, said bool) {
 	status := answer.Status()
 	switch {

@@ -29,9 +29,9 @@ func (s *Settlement) AppendCompact(dst []byte, rs *Ruleset) []byte {
 	return c.Data
 }
 
-// ReadSettlement fills in s from the output of [Settlement.AppendCompact]. It shares no memory with
-// data. It returns an error if data is not such output, or if its rules are not in the ruleset; s
-// is then empty.
+// ReadSettlement fills in s from the output of [Settlement.AppendCompact]. ReadSettlement shares no
+// memory with data. ReadSettlement returns an error if data is not such output, or if its rules are
+// not in the ruleset; s is then empty.
 func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 	s.reset()
 	c := codec.Coder{Data: data, Reading: true}

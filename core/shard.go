@@ -24,8 +24,8 @@ import (
 // reloads its policy restarts its rotation, and counts as one more process until the window ends.
 
 // The type sharding spreads the counters of a rule over shards, and chooses a shard for each
-// request. It is an interface so that a program that calls no store, such as the filter for Envoy,
-// does not link it. In such a program limits and results are never divided into shards.
+// request. The type is an interface so that a program that calls no store, such as the filter for
+// Envoy, does not link it. In such a program limits and results are never divided into shards.
 type sharding interface {
 	// returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet

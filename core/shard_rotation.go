@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// shardRotation chooses the shards of a rule in rotation. It is safe for concurrent use.
+// shardRotation chooses the shards of a rule in rotation. A shardRotation is safe for concurrent
+// use.
 type shardRotation struct {
 	split shardSpec
 	// makes each round start at a pseudo-random shard. It is set if the requests of one counter, or
@@ -63,9 +64,9 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 
 // The method distribute spreads the limits of a set, all of them over the same number of shards, so
 // that one request's counters are in one slot. Validation ensures that the policy's limits can be
-// divided. A client's own limits might not divide evenly. They then have fewer shards, so that each
-// limit loses at most one hundredth, and so that the rule's costs fit into one shard, including as
-// a debt of one window's count.
+// divided. A client's own limits might not divide evenly. Such limits then have fewer shards, so
+// that each limit loses at most one hundredth, and so that the rule's costs fit into one shard,
+// including as a debt of one window's count.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// fleet is a set of processes that share a rule with shards and a store. It records the admitted
-// requests.
+// fleet is a set of processes that share a rule with shards and a store. A fleet records the
+// admitted requests.
 type fleet struct {
 	*mapStore
 	t     *testing.T

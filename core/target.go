@@ -13,8 +13,8 @@ import (
 // way, so that the rules apply to the resource that is really served. A front responds with 400 to
 // any other request, regardless of the rules.
 //
-// The path must begin with "/". It may be "*" for OPTIONS, and empty for CONNECT, which names an
-// authority. The host may be empty; otherwise it must be a name or an address, with or without a
+// The path must begin with "/". The path may be "*" for OPTIONS, and empty for CONNECT, which names
+// an authority. The host may be empty; otherwise it must be a name or an address, with or without a
 // port, as in RFC 9110, without percent-encoding, user information and IPv6 zone. ServesTarget
 // checks nothing else.
 //
@@ -32,8 +32,8 @@ func ServesTarget(method, path, host string) bool {
 }
 
 // ServesTarget is like the function [ServesTarget], but allows any path if the policy does not
-// compare paths, and any host if it does not compare hosts. It is meant for a front whose requests
-// can have other kinds of values in place of a path and a host.
+// compare paths, and any host if it does not compare hosts. ServesTarget is meant for a front whose
+// requests can have other kinds of values in place of a path and a host.
 func (rs *Ruleset) ServesTarget(method, path, host string) bool {
 	if ServesTarget(method, path, host) {
 		return true

@@ -82,8 +82,8 @@ func TestWhatAClientAbortsIsNotRefunded(t *testing.T) {
 	seen.abortAllWays(t, p.address, aborts)
 }
 
-// abortUpstream counts requests by client address and reads their bodies. It answers only after the
-// client has left.
+// abortUpstream counts requests by client address and reads their bodies. An abortUpstream answers
+// only after the client has left.
 type abortUpstream struct {
 	count [1 << 8]atomic.Int64
 	more  [1 << 8]chan struct{} // a channel that holds a value when a request of the client has arrived

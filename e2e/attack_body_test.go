@@ -101,8 +101,8 @@ func unfinishedBodies(a *attackRun) {
 	}
 }
 
-// unfinishedBody sends three of ten announced bytes. It returns the status of the answer, or 0 if
-// there is none.
+// unfinishedBody sends three of ten announced bytes. unfinishedBody returns the status of the
+// answer, or 0 if there is none.
 func unfinishedBody(a *attackRun) int {
 	a.sent++
 	c, err := a.dial()

@@ -53,7 +53,7 @@ func chooseLength(short, long int) int {
 }
 
 // The function attackByConnections returns an attack with n connections that send one request each.
-// It uses fewer if the limit on open files requires it.
+// attackByConnections uses fewer if the limit on open files requires it.
 func attackByConnections(n int) func(a *attackRun) {
 	return func(a *attackRun) {
 		var files syscall.Rlimit

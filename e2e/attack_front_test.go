@@ -257,7 +257,7 @@ func startAttackedEnvoys(t testing.TB, redis *redistest.Server, hostile *hostile
 // moduleProcess is the name of the process of Envoy with the native module.
 const moduleProcess = "Envoy with the module"
 
-// startAttackedModule runs an Envoy with the native module. It has the default deadlines.
+// startAttackedModule runs an Envoy with the native module. The Envoy has the default deadlines.
 func startAttackedModule(t testing.TB, redis *redistest.Server, files attackFiles, up *countingUpstream) *front {
 	t.Helper()
 	store := "store: {type: redis, url: \"" + redis.URL() + "\"}\n"
@@ -311,8 +311,8 @@ func serveByJSON(t testing.TB, b *bridge, up *countingUpstream) (address string)
 	}))
 }
 
-// askByJSON returns the status of a denial; 0 means allowed. It returns an error if the bridge
-// cannot read the request, which is then not served.
+// askByJSON returns the status of a denial; 0 means allowed. askByJSON returns an error if the
+// bridge cannot read the request, which is then not served.
 func askByJSON(caller *http.Client, r *http.Request) (status int, header map[string]string, err error) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -25,8 +25,8 @@ const otherClientPause = 20 * time.Millisecond
 // and fails.
 const otherUncountedMax = 4
 
-// otherClient is a client far below its limit. It sends requests at a steady pace while another
-// client attacks.
+// otherClient is a client far below its limit. An otherClient sends requests at a steady pace while
+// another client attacks.
 type otherClient struct {
 	t      testing.TB
 	front  *front

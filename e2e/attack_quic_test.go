@@ -87,8 +87,8 @@ func (a *attackRun) quicClient() *http3.Transport {
 	return client
 }
 
-// quicBurst sends HTTP/3 requests: one per stream, on several connections at once. It cancels all
-// of them after leaveAfter, unless that is 0.
+// quicBurst sends HTTP/3 requests: one per stream, on several connections at once. quicBurst
+// cancels all of them after leaveAfter, unless that is 0.
 func (a *attackRun) quicBurst(connections, streams int, leaveAfter time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -18,7 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hostileRedis is a proxy in front of Redis that can replace its replies. It forwards all commands.
+// hostileRedis is a proxy in front of Redis that can replace its replies. The type forwards all
+// commands.
 type hostileRedis struct {
 	t        testing.TB
 	listener net.Listener
@@ -130,7 +131,7 @@ func (r *hostileRedis) reply(truth []byte) []byte {
 	return say(truth)
 }
 
-// askDuring sends requests while Redis is in a mode. It returns when Redis behaves again and
+// askDuring sends requests while Redis is in a mode. askDuring returns when Redis behaves again and
 // requests are decided.
 func (a *attackRun) askDuring(mode string) {
 	const clients, asks = 4, 5

@@ -20,7 +20,7 @@ import (
 // allAttacks is set by make attack.
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// The type attack is one attempt to exceed a limit. It is a row of
+// The type attack is one attempt to exceed a limit. An attack is a row of
 // docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
@@ -62,8 +62,8 @@ const (
 	// inFlight is zero. A single answer can take longer, since the attacker and the upstream share
 	// the machine.
 	medianWaitMax = 100 * time.Millisecond
-	// waitMax bounds every single answer, even during large bursts. It only detects requests that
-	// hang.
+	// waitMax bounds every single answer, even during large bursts. waitMax only detects requests
+	// that hang.
 	waitMax = 20 * time.Second
 	// growthMax bounds the memory growth of a process during one row. The constant growthPerRequest
 	// is added for each request in flight: it covers goroutines and the buffers of a connection or

@@ -107,8 +107,8 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const costEach = 5000
 
 // streamCost answers with a stream whose last event contains the cost, slowly enough for a client
-// to disconnect before it. It declares brotli if the client accepts that, but sends the text
-// unencoded: no test decodes it.
+// to disconnect before it. streamCost declares brotli if the client accepts that, but sends the
+// text unencoded: no test decodes it.
 func streamCost(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if coding := r.Header.Get("Accept-Encoding"); strings.Contains(coding, "br") {

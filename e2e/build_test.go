@@ -19,7 +19,7 @@ import (
 // build leaves them in bin/.
 const builtVariable = "PENSTOCK_BIN"
 
-// The variable built is the folder of the programs that this run builds. It is temporary.
+// The variable built is the folder of the programs that this run builds. The folder is temporary.
 var built string
 
 // parallelDefault is the number of tests that run at a time unless -parallel is given. Most tests

@@ -51,7 +51,8 @@ func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *dir
 	return d
 }
 
-// The method start starts the bridge. It waits until a client with a limit has an answer from it.
+// The method start starts the bridge. The method waits until a client with a limit has an answer
+// from it.
 func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
 	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}
@@ -149,8 +150,8 @@ func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 }
 
 // changesHold checks that each change by a command soon takes effect behind Envoy: a block, own
-// limits, a tier, an exemption, and a block of a network. It also blocks a client without a limit,
-// and one whose denial is remembered.
+// limits, a tier, an exemption, and a block of a network. changesHold also blocks a client without
+// a limit, and one whose denial is remembered.
 func changesHold(t *testing.T, d *directedEnvoy) {
 	var before []int
 	for range 4 {

@@ -109,8 +109,8 @@ func (e *explainedCaddy) send(r request) int {
 	return response.StatusCode
 }
 
-// The method dump returns all counters in Redis by key. It omits the sum that is stored for each
-// sliding log.
+// The method dump returns all counters in Redis by key. The method omits the sum that is stored for
+// each sliding log.
 func (e *explainedCaddy) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
@@ -123,7 +123,7 @@ func (e *explainedCaddy) dump() map[string]string {
 }
 
 // The method compare explains a request under the policy files, sends it, and compares keys and
-// answers. It returns the number of keys.
+// answers. The method returns the number of keys.
 func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	e.t.Helper()
 	want, status := e.predict(name, r, files)
@@ -150,8 +150,8 @@ func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 }
 
 // The method predict explains a request while Redis is empty, and checks that explain wrote
-// nothing. It repeats this if the previous request is settled in the meantime; keys written by
-// explain itself would appear each time.
+// nothing. The method repeats this if the previous request is settled in the meantime; keys written
+// by explain itself would appear each time.
 func (e *explainedCaddy) predict(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -268,8 +268,9 @@ func (p *process) read() string {
 	return string(text)
 }
 
-// examplesFolder fills a folder with the policies of the examples and the keys that they name. It
-// returns an API key of tier business. Only the address of the issuer is changed in the policies.
+// examplesFolder fills a folder with the policies of the examples and the keys that they name.
+// examplesFolder returns an API key of tier business. Only the address of the issuer is changed in
+// the policies.
 func examplesFolder(t *testing.T, folder string, i *issuer) (business string) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/*.*")

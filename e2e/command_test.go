@@ -36,8 +36,8 @@ func penstock(t testing.TB, args ...string) commandResult {
 // tokenSecret is the secret of the tokens in the examples.
 const tokenSecret = "0123456789abcdef0123456789abcdef"
 
-// mustSucceed fails the test unless the command succeeded without diagnostics. It returns the
-// output.
+// mustSucceed fails the test unless the command succeeded without diagnostics. mustSucceed returns
+// the output.
 func (s commandResult) mustSucceed(t testing.TB) string {
 	t.Helper()
 	if s.status != 0 || s.diagnostics != "" {
@@ -74,8 +74,8 @@ func (s commandResult) read(t testing.TB, into any) {
 	}
 }
 
-// TestExitStatusOfValidate: the exit status is 0 for a valid policy and 1 for errors. It is 1 for
-// warnings under --strict.
+// TestExitStatusOfValidate: the exit status is 0 for a valid policy and 1 for errors. The status is
+// 1 for warnings under --strict.
 func TestExitStatusOfValidate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -107,8 +107,8 @@ const (
 	editBack    = "the policy file has the policy in force again"
 )
 
-// version returns the version of a policy in the metrics. It returns "" if the metrics have none,
-// or more than one during a change.
+// version returns the version of a policy in the metrics. The method returns "" if the metrics have
+// none, or more than one during a change.
 func (p *process) version(policy string) string {
 	p.t.Helper()
 	found := regexp.MustCompile(`penstock_policy_info\{policy="`+regexp.QuoteMeta(policy)+`",version="([0-9a-f]{12})"\} 1\n`).

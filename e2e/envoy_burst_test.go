@@ -50,8 +50,8 @@ func h2c(t testing.TB, address string) *http.Client {
 	return client
 }
 
-// The function sendBurst sends many requests of one client at once. It returns how many answers had
-// each status; 0 means no answer.
+// The function sendBurst sends many requests of one client at once. sendBurst returns how many
+// answers had each status; 0 means no answer.
 func sendBurst(t testing.TB, address, client string, connections, each int) map[int]int {
 	t.Helper()
 	var clients []*http.Client
@@ -115,8 +115,8 @@ func askMeanwhile(ctx context.Context, t testing.TB, address string, counted boo
 	return took
 }
 
-// withOtherClient runs a burst while other clients send requests. It returns the answers to the
-// burst and the sorted waits of the others.
+// withOtherClient runs a burst while other clients send requests. withOtherClient returns the
+// answers to the burst and the sorted waits of the others.
 func withOtherClient(t testing.TB, address string, counted bool, burst func() map[int]int) (map[int]int, []time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -118,7 +118,7 @@ func (s *site) sendsOne(t *testing.T, request string) int {
 }
 
 // sendsTwo sends a GET over an HTTP/2 connection with the given names and values, including ones
-// that net/http rejects. It returns the status of the answer, or 0 if the stream is reset.
+// that net/http rejects. sendsTwo returns the status of the answer, or 0 if the stream is reset.
 func (s *site) sendsTwo(t *testing.T, fields ...string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestEnvoyExample runs the program of "make run-envoy", with other ports and deadlines. It runs
-// the commands that the program suggests, and stops the program like Ctrl-C does.
+// TestEnvoyExample runs the program of "make run-envoy", with other ports and deadlines. The test
+// runs the commands that the program suggests, and stops the program like Ctrl-C does.
 func TestEnvoyExample(t *testing.T) {
 	t.Parallel()
 	runExample(t, "filter")

@@ -76,8 +76,8 @@ func (s *site) followsDiscovery(t *testing.T) {
 }
 
 // pollAll sends requests over eight connections, and edits the policy, until each connection has
-// seen the new limit. No connection may close and no request may fail. It returns the time that
-// this took after the edit.
+// seen the new limit. No connection may close and no request may fail. pollAll returns the time
+// that this took after the edit.
 func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	t.Helper()
 	const connections, threads = 8, 3

@@ -100,8 +100,8 @@ func (s *site) visit(t *testing.T, first, last int) {
 	}
 }
 
-// visitOver sends requests over one connection until the range is used up. It writes them itself,
-// since net/http's client would take most of the time.
+// visitOver sends requests over one connection until the range is used up. visitOver writes them
+// itself, since net/http's client would take most of the time.
 func (s *site) visitOver(next *atomic.Int64, last int64, wrong *atomic.Int64) error {
 	connection, err := net.Dial("tcp", s.address)
 	if err != nil {

@@ -49,8 +49,8 @@ func (s *site) checkStatus(t *testing.T, a answer, word string) {
 	}
 }
 
-// survivesPanic makes the filter panic while it handles one request, and returns the answer. It
-// checks that the next requests on the same worker are limited.
+// survivesPanic makes the filter panic while it handles one request, and returns the answer.
+// survivesPanic checks that the next requests on the same worker are limited.
 func (s *site) survivesPanic(t *testing.T, path, where string) answer {
 	t.Helper()
 	panics := s.envoy.counter("penstock.panic")

@@ -258,7 +258,7 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 	return l.Addr().String()
 }
 
-// counter returns a counter of the filter. It counts for all sites of an Envoy.
+// counter returns a counter of the filter. The method counts for all sites of an Envoy.
 func (e *envoy) counter(name string) int { return e.stat("wasmcustom." + name) }
 
 // The method stat returns one of Envoy's statistics, or 0 if it does not exist.

@@ -23,7 +23,7 @@ func init() { toxics.Register("clock", new(clockToxic)) }
 // of its bulk string.
 var unpinned = append([]byte("\r\n"), make([]byte, 8)...)
 
-// Pipe implements [toxics.Toxic]. It relies on each call arriving in one piece, as it does from a
+// Pipe implements [toxics.Toxic]. Pipe relies on each call arriving in one piece, as it does from a
 // local socket.
 func (c *clockToxic) Pipe(stub *toxics.ToxicStub) {
 	for {

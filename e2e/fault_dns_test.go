@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// Addresses of the servers to which the name can resolve. They share a port.
+// Addresses of the servers to which the name can resolve. The servers share a port.
 var namedHosts = [...]string{"127.0.0.2", "127.0.0.3"}
 
 // newNamedGroup starts a Redis that the nodes address by name.
@@ -45,8 +45,8 @@ func newNamedPair(t testing.TB) *nodeGroup {
 	return g
 }
 
-// losesName makes the resolver fail. It closes all connections once, because open connections do
-// not need the name.
+// losesName makes the resolver fail. losesName closes all connections once, because open
+// connections do not need the name.
 func losesName(m dnstest.Mode) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		g.resolver.SetMode(m)

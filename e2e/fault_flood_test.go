@@ -36,8 +36,8 @@ func floodPolicy(policy, words string) string {
 	return "trusted_hops: 1\n" + policy + strings.Replace(floodRule, "WORDS", words, 1)
 }
 
-// The method flood sends one request for each of many clients with random addresses. It edits the
-// policy halfway.
+// The method flood sends one request for each of many clients with random addresses. The method
+// edits the policy halfway.
 func (g *nodeGroup) flood() {
 	g.t.Helper()
 	clients, connections := int64(floodClientsTried), 1
@@ -91,8 +91,8 @@ func (g *nodeGroup) resident() (kb []int) {
 	return kb
 }
 
-// The function flood sends requests over one connection until the clients are used up. It writes
-// them itself, since net/http's client would take most of the time.
+// The function flood sends requests over one connection until the clients are used up. The function
+// writes them itself, since net/http's client would take most of the time.
 func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, undecided *atomic.Int64) error {
 	connection, err := net.Dial("tcp", node)
 	if err != nil {

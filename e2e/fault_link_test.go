@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The type link is the network between one node and Redis. It can be cut, slowed or narrowed.
+// The type link is the network between one node and Redis. A link can be cut, slowed or narrowed.
 type link struct {
 	t     testing.TB
 	proxy *toxiproxy.Proxy

@@ -144,7 +144,7 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 }
 
 // awaitDecided waits until each node has decided, on each path, ten consecutive requests sent after
-// an instant. It returns when the last undecided request ended, relative to that instant.
+// an instant. awaitDecided returns when the last undecided request ended, relative to that instant.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()
 	const inARow = 10

@@ -133,8 +133,8 @@ func buildOnce(name string, args ...string) func() (string, error) {
 	})
 }
 
-// writeOverlay writes the patched files and the overlay that names them. It fails if a patch does
-// not fit the standard library.
+// writeOverlay writes the patched files and the overlay that names them. writeOverlay fails if a
+// patch does not fit the standard library.
 func writeOverlay(dir string) (path string, err error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	denyPath  = "/shut" // the path under on_error: deny
 )
 
-// faultLimit is the limit of both paths. It is large enough that the load does not use it up before
-// the fault is over.
+// faultLimit is the limit of both paths. faultLimit is large enough that the load does not use it
+// up before the fault is over.
 func faultLimit() int {
 	if *allFaults {
 		return 3000
@@ -140,8 +140,8 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// The method edit edits the policy of all nodes. It inserts the text fields at the beginning of
-// each rule, and the text more at the end of the policy.
+// The method edit edits the policy of all nodes. The method inserts the text fields at the
+// beginning of each rule, and the text more at the end of the policy.
 func (f *nodeGroup) edit(words, more string) {
 	for _, file := range f.policies {
 		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
@@ -167,8 +167,8 @@ func (f *nodeGroup) awaitLate() {
 	}
 }
 
-// program returns a program that a node runs, and its environment. Both are empty for the real
-// machine.
+// program returns a program that a node runs, and its environment. Both results are empty for the
+// real machine.
 func (f *nodeGroup) program(node int, build func() (string, error)) (path string, env []string) {
 	f.t.Helper()
 	if f.machines == nil {

@@ -28,8 +28,8 @@ var faultsMarks = [...]string{
 	"<!-- What follows is written by hand. -->\n",
 }
 
-// writeFaults writes the table of one pass, if the run covered all of it. It leaves the other table
-// as it is.
+// writeFaults writes the table of one pass, if the run covered all of it. writeFaults leaves the
+// other table as it is.
 func writeFaults(t *testing.T, table []cell, edited bool) {
 	t.Helper()
 	for _, f := range faults {

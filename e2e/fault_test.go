@@ -138,9 +138,9 @@ func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	return c
 }
 
-// The method apply begins the fault, waits while it lasts, and ends it. It returns the time of the
-// end. If edited is set, it also edits the policy. The edit is in force before the end, unless the
-// fault ends by itself.
+// The method apply begins the fault, waits while it lasts, and ends it. The method returns the time
+// of the end. If edited is set, it also edits the policy. The edit is in force before the end,
+// unless the fault ends by itself.
 func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
 	if f.end == nil {
 		if edited {

@@ -175,8 +175,8 @@ func dialFrom(from, to string) (*caller, error) {
 const statusUncounted = -1
 
 // The method ask sends a request with a token, or without one if it is "", and returns the status
-// of the answer. It returns 503 for the 429 by which the rate limit service denies a request that
-// no limit denies.
+// of the answer. The method returns 503 for the 429 by which the rate limit service denies a
+// request that no limit denies.
 func (l *caller) ask(token string) (status int, err error) {
 	text := "GET /a HTTP/1.1\r\nHost: shop\r\n"
 	if token != "" {
@@ -412,8 +412,8 @@ func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 	return beside.at(0.5) <= 2*before.at(0.5)+50*time.Millisecond
 }
 
-// floodSigned sends valid tokens of one client, each a different one. It is counted by name, or by
-// address if a token could not be verified in time.
+// floodSigned sends valid tokens of one client, each a different one. The client is counted by
+// name, or by address if a token could not be verified in time.
 func (a *attackedFront) floodSigned(t *testing.T) {
 	t.Helper()
 	const lasting = time.Second / 2

@@ -55,7 +55,7 @@ func (p *process) awaitReturned() {
 }
 
 // The function useUpLimit sends requests until the limit is used up, after unused units were
-// returned. It returns how many requests were admitted in total.
+// returned. useUpLimit returns how many requests were admitted in total.
 func useUpLimit(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {

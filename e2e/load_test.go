@@ -30,9 +30,10 @@ type tally struct {
 // The constant patience is how long a test waits for events that happen quickly on an idle machine.
 const patience = 30 * time.Second
 
-// answerWithin bounds every answer, whatever happens to Redis and the bridge. It far exceeds the
-// deadlines, because the load and other tests share the machine. To show that no client waits for
-// the end of an outage, the tests end an outage only after every client has been answered.
+// answerWithin bounds every answer, whatever happens to Redis and the bridge. answerWithin far
+// exceeds the deadlines, because the load and other tests share the machine. To show that no client
+// waits for the end of an outage, the tests end an outage only after every client has been
+// answered.
 const answerWithin = 8 * time.Second
 
 // startLoad sends requests over a number of connections until more returns false, and counts the

@@ -75,8 +75,8 @@ func checkShares(t *testing.T, on *nodeGroup) {
 	eventually.Until(t, 40*time.Second, "Redis decides again", decided)
 }
 
-// awaitRegistered waits until both nodes have registered after a given Redis time. It returns the
-// time of the later registration.
+// awaitRegistered waits until both nodes have registered after a given Redis time. awaitRegistered
+// returns the time of the later registration.
 func (g *nodeGroup) awaitRegistered(t *testing.T, after float64) (last float64) {
 	t.Helper()
 	eventually.Until(t, 20*time.Second, "both nodes say that they are there", func() bool {

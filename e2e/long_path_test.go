@@ -22,8 +22,8 @@ rules:
   - {name: deep, match: {path: [/**/a/**/b/**/c, /**/A/**]}, limit: 1000000/31d}
 `
 
-// floodLong sends requests for a path over several connections at once. It returns how many answers
-// had each status (0 is no answer), and the longest wait of another client meanwhile.
+// floodLong sends requests for a path over several connections at once. floodLong returns how many
+// answers had each status (0 is no answer), and the longest wait of another client meanwhile.
 func floodLong(t *testing.T, address, path, user string, connections, each int) (statuses map[int]int, waited time.Duration) {
 	t.Helper()
 	statuses = make(map[int]int)

@@ -50,8 +50,8 @@ func (e *envoy) collections() (n int) {
 	return n
 }
 
-// The method sendRequests sends requests over each connection, one at a time. It writes them
-// itself, since net/http's client would take most of the time.
+// The method sendRequests sends requests over each connection, one at a time. sendRequests writes
+// them itself, since net/http's client would take most of the time.
 func (s *site) sendRequests(t *testing.T, connections, each int) {
 	t.Helper()
 	var group sync.WaitGroup

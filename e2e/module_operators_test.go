@@ -32,9 +32,9 @@ func scrapeAt(address string) string {
 	return a.body
 }
 
-// TestModuleServesOperatorsOnce: Envoy makes a configuration of the filter for each listener. They
-// share one address for operators, with the metrics of all. Checking the configuration beside a
-// running Envoy takes nothing from it.
+// TestModuleServesOperatorsOnce: Envoy makes a configuration of the filter for each listener. The
+// listeners share one address for operators, with the metrics of all. Checking the configuration
+// beside a running Envoy takes nothing from it.
 func TestModuleServesOperatorsOnce(t *testing.T) {
 	t.Parallel()
 	address := freeport.Address(t)

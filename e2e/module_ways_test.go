@@ -16,7 +16,7 @@ import (
 )
 
 // TestModuleWays tests that a request of any kind is limited once by the native module, counted for
-// the right client, and forwarded unchanged. Its cases are those of TestEnvoyWays.
+// the right client, and forwarded unchanged. The test's cases are those of TestEnvoyWays.
 func TestModuleWays(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -30,8 +30,8 @@ rules:
 `
 
 // TestAnswersAreAsDescribed compares real answers of Caddy, its admin endpoint and the bridge with
-// docs/reference/openapi.yaml. It fails if an answer differs, and if a described answer was never
-// seen.
+// docs/reference/openapi.yaml. The test fails if an answer differs, and if a described answer was
+// never seen.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	d := readDescription(t)
 	folder := t.TempDir()

@@ -68,8 +68,8 @@ func startTrial(t *testing.T) *trial {
 	return tr
 }
 
-// The method ask sends n requests for each path from several connections to both nodes. It returns
-// how many were admitted, by path.
+// The method ask sends n requests for each path from several connections to both nodes. The method
+// returns how many were admitted, by path.
 func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	t.Helper()
 	const connections = 8

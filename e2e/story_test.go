@@ -132,7 +132,7 @@ const (
 )
 
 // The method change runs a command, and waits until every front answers a user with a status, and
-// keeps doing so. It writes to the transcript since when.
+// keeps doing so. The method writes to the transcript since when.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.runTimed(target, args...)

@@ -41,8 +41,8 @@ const (
 	reservedAll = openStreams * 100
 )
 
-// startStreams opens streams through the metered Caddy as one client. It returns a group of
-// goroutines that read them to the end.
+// startStreams opens streams through the metered Caddy as one client. startStreams returns a group
+// of goroutines that read them to the end.
 func (m *meteredSite) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
 	t.Helper()
 	reading := new(sync.WaitGroup)

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// meteredCaddyfile charges the cost that responses report. It trusts forwarded addresses, so that
-// each case of a test has separate counters.
+// meteredCaddyfile charges the cost that responses report. meteredCaddyfile trusts forwarded
+// addresses, so that each case of a test has separate counters.
 const meteredCaddyfile = `{
 	admin ADMIN
 	grace_period {$GRACE:10s}
@@ -154,8 +154,8 @@ func longStream(n int, cost string) (events []string) {
 	return append(events, "data: {\"usage\":{\"total_tokens\":"+cost+"}}\n\n", "data: [DONE]\n\n")
 }
 
-// readsInStep reads the events one by one and confirms each to the upstream. It fails if an event
-// does not arrive.
+// readsInStep reads the events one by one and confirms each to the upstream. readsInStep fails if
+// an event does not arrive.
 func (s *stepwiseUpstream) readsInStep(t *testing.T, body io.Reader) {
 	t.Helper()
 	if s.gzipped {

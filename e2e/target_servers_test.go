@@ -45,7 +45,8 @@ func wordsOf(host string, paths ...string) string {
 	return words
 }
 
-// nodeProgram is an upstream in Node. It parses targets in the ways that Node programs usually do.
+// nodeProgram is an upstream in Node. nodeProgram parses targets in the ways that Node programs
+// usually do.
 const nodeProgram = `
 const url = require('url')
 const server = require('http').createServer((request, response) => {

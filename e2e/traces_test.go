@@ -94,7 +94,7 @@ const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
 
-// handingOver passes Envoy's span to the filter. It is in docs/guides/opentelemetry.md.
+// handingOver passes Envoy's span to the filter. handingOver is in docs/guides/opentelemetry.md.
 const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation,
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,

@@ -73,7 +73,7 @@ type monitor struct {
 }
 
 // startPrometheus runs Prometheus with the example configuration, on Caddys and bridges, every
-// second. It applies edit to the rules.
+// second. startPrometheus applies edit to the rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
 	dir, list := t.TempDir(), func(addresses []string) string {

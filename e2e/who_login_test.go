@@ -216,8 +216,8 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 }
 
 // exhaustLogins waits until Redis counts again, and then tries wrong passwords until all are
-// denied. It returns how many units were charged before. Requests that a node admitted without
-// Redis are charged with the first try.
+// denied. exhaustLogins returns how many units were charged before. Requests that a node admitted
+// without Redis are charged with the first try.
 func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *loginPage) (stood int64) {
 	t.Helper()
 	eventually.Until(t, patience, "requests are counted again", func() bool {

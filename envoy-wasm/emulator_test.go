@@ -23,8 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/conformance"
 )
 
-// emulator is a worker of Envoy with the filter, based on the SDK's emulator. It adds behavior of
-// Envoy on which the filter depends and which the SDK lacks.
+// emulator is a worker of Envoy with the filter, based on the SDK's emulator. An emulator adds
+// behavior of Envoy on which the filter depends and which the SDK lacks.
 type emulator struct {
 	host   proxytest.HostEmulator
 	worker *worker
@@ -47,8 +47,8 @@ func (w *worker) NewPluginContext(id uint32) types.PluginContext {
 	return w
 }
 
-// OnQueueReady implements [types.PluginContext]. It restores the stream's context, which the
-// emulator has replaced by the plugin's.
+// OnQueueReady implements [types.PluginContext]. OnQueueReady restores the stream's context, which
+// the emulator has replaced by the plugin's.
 func (w *worker) OnQueueReady(queue uint32) {
 	w.ready = append(w.ready, queue)
 	if w.stream != 0 {

@@ -77,7 +77,7 @@ func (p *plugin) Done() {
 	}
 }
 
-// QueueReady implements [abi.Plugin]. It is called once for all items in the queue.
+// QueueReady implements [abi.Plugin]. QueueReady is called once for all items in the queue.
 func (p *plugin) QueueReady(queue uint32) {
 	_, _ = abi.Dequeue(queue) // the content of the item has no meaning
 	p.filter.Flush()
@@ -144,8 +144,8 @@ func (s *stream) ResponseHeaders(ends bool) {
 	}
 }
 
-// ResponseBody implements [abi.Stream]. It does not delay the body, so it sees each
-// piece once.
+// ResponseBody implements [abi.Stream]. ResponseBody does not delay the body, so it sees each piece
+// once.
 func (s *stream) ResponseBody(size int, ends bool) {
 	defer s.step.Guard()
 	var piece []byte

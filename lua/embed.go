@@ -3,9 +3,9 @@
 // Package lua holds the script that decides many limits at once inside Redis, in one atomic step.
 //
 // Its decisions and stored state equal those of package core/counter, to the unit and the
-// microsecond. It needs Redis 6.2 or newer (tested on 7.0). take.lua documents the keys, the
-// argument and the reply; internal/store/redisstore calls it. Do not pass a fixed instant outside
-// tests: only one clock, that of Redis, may decide the requests for a counter.
+// microsecond. The package needs Redis 6.2 or newer (tested on 7.0). take.lua documents the keys,
+// the argument and the reply; internal/store/redisstore calls it. Do not pass a fixed instant
+// outside tests: only one clock, that of Redis, may decide the requests for a counter.
 package lua
 
 import (

@@ -22,8 +22,8 @@ func environmentOf(variables string) (getenv func(name string) string) {
 	return func(name string) string { return env[name] }
 }
 
-// bridgeRejects starts a bridge with a variable NAME=VALUE and flags. It fails the test unless the
-// error contains the given text and no secret.
+// bridgeRejects starts a bridge with a variable NAME=VALUE and flags. bridgeRejects fails the test
+// unless the error contains the given text and no secret.
 func bridgeRejects(t *testing.T, env, args, want string) {
 	t.Helper()
 	name, value, _ := strings.Cut(env, "=")

@@ -210,8 +210,8 @@ func (a pendingStream) RecvMsg(m any) error {
 	return err
 }
 
-// The function hasToken reports whether the header contains the token. Its time depends only on the
-// token's length.
+// The function hasToken reports whether the header contains the token. The function's time depends
+// only on the token's length.
 func hasToken(header metadata.MD, token string) bool {
 	shown := header.Get("authorization")
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
@@ -230,7 +230,7 @@ func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServer
 	return next(server, pendingStream{s})
 }
 
-// The method rescue recovers from a panic and turns it into an error. It must be deferred.
+// The method rescue recovers from a panic and turns it into an error. The method must be deferred.
 func (g *grpcGuard) rescue(err *error) {
 	if reason := recover(); reason != nil {
 		g.logger.Error("a request has panicked", "reason", reason, "stack", string(debug.Stack()))

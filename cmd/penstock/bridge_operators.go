@@ -29,8 +29,8 @@ func (f *operatorFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tokenFile, "admin-token-file", "", "a `FILE` that holds the token of operators")
 }
 
-// readToken returns the token of operators, or "" if there is none. It must differ from the token
-// of filters.
+// readToken returns the token of operators, or "" if there is none. readToken must differ from the
+// token of filters.
 func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	token, err := listen.ReadToken("--admin-token", f.token, "--admin-token-file", f.tokenFile)
 	if err == nil && token != "" && token == ofFilters {

@@ -87,8 +87,8 @@ func (a *admin) clientCommand(name, short string, people func(*usageReport, io.W
 	return cmd
 }
 
-// showReport sends a request about the counters of a client. It prints the answer, as it is or for
-// people, and warns about properties of the client that are unknown.
+// showReport sends a request about the counters of a client. showReport prints the answer, as it is
+// or for people, and warns about properties of the client that are unknown.
 func (a *admin) showReport(cmd *cobra.Command, method, path string, which *counterFlags, asJSON bool,
 	people func(*usageReport, io.Writer, time.Time) error) error {
 	reply, err := a.ask(cmd.Context(), method, path, which.query())

@@ -156,8 +156,8 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks, People: people})
 }
 
-// The method listener listens on the address in the flags. It also returns the configuration of
-// TLS, or nil if there is none.
+// The method listener listens on the address in the flags. The method also returns the
+// configuration of TLS, or nil if there is none.
 func (f *controlFlags) listener() (net.Listener, *tls.Config, error) {
 	config, err := f.certificates.config()
 	if err != nil {

@@ -70,8 +70,8 @@ func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	return archive.OpenBucket(f.place)
 }
 
-// The type archiving is a command of the archive. It uses the database and the bucket directly,
-// without the API.
+// The type archiving is a command of the archive. An archiving uses the database and the bucket
+// directly, without the API.
 type archiving struct {
 	controlFlags
 	asJSON bool

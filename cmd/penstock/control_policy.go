@@ -30,7 +30,7 @@ type policyCommand struct {
 	name string
 }
 
-// newControlPolicy returns the commands for policies. They call the API.
+// newControlPolicy returns the commands for policies. These commands call the API.
 func newControlPolicy() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Write, compare and publish policies", Args: noArgs,
 		Long: "Write, compare and publish the policies of a control plane, through its API. A write makes a revision and publishes nothing.\n" +

@@ -63,7 +63,7 @@ func (f *webhookFlags) caller(logger *slog.Logger) (*notify.Caller, error) {
 	return notify.NewCaller(secrets, allowed), nil
 }
 
-// newControlThreshold returns the commands of thresholds. They call the API.
+// newControlThreshold returns the commands of thresholds. These commands call the API.
 func newControlThreshold() *cobra.Command {
 	cmd := &cobra.Command{Use: "threshold", Short: "Tell receivers by webhook when clients have used a share of a quota", Args: noArgs,
 		Long: "Tell receivers by webhook when clients have used a share of a quota in a calendar month of UTC. Each client, month and share is told\n" +

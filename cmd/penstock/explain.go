@@ -177,8 +177,8 @@ func (p patient) Verify(credential string) (*policy.Identity, policy.CredentialS
 	return p.JWT.Verify(credential)
 }
 
-// VerifyFor implements [policy.CostlyVerifier]. It replaces the JWT's method, which limits the cost
-// that one client may cause: explain verifies only one token.
+// VerifyFor implements [policy.CostlyVerifier]. VerifyFor replaces the JWT's method, which limits
+// the cost that one client may cause: explain verifies only one token.
 func (p patient) VerifyFor(_ *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
 	return p.Verify(credential)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The method assert makes the request come from the named client. It returns verifiers that accept
-// any credential as the client's. The caller closes the closer.
+// The method assert makes the request come from the named client. The method returns verifiers that
+// accept any credential as the client's. The caller closes the closer.
 func (q *question) assert(cmd *cobra.Command, d *policyfile.Document, a *asked) ([]policy.Verifier, io.Closer, error) {
 	if q.named.Client == "" {
 		return nil, nil, errors.New("--user, --tier and --tenant are those of a --client; write --client user:u_42 too")

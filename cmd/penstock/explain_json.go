@@ -90,7 +90,7 @@ var actionWords = map[policy.Action]string{policy.ActionReject: "reject", policy
 	policy.ActionBlock: "block", policy.ActionThrottle: "throttle"}
 
 // The function millis rounds up, so that a client that waits for the result has waited long enough.
-// It returns nil for never.
+// The function returns nil for never.
 func millis(span counter.Micros) *int64 {
 	if span == counter.Never {
 		return nil

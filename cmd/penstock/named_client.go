@@ -34,8 +34,8 @@ func openUnwatched(d *policyfile.Document, path string) (*operator.Policy, io.Cl
 	return p, closer, nil
 }
 
-// keysOf opens those keys files of a policy that can be read. It returns a verifier for each entry
-// of identify; the verifiers of all other entries are nil.
+// keysOf opens those keys files of a policy that can be read. keysOf returns a verifier for each
+// entry of identify; the verifiers of all other entries are nil.
 func keysOf(d *policyfile.Document, path string) ([]policy.Verifier, io.Closer) {
 	verifiers := make([]policy.Verifier, len(d.Identify))
 	var open closers

@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// lookTimeout is how long Redis may take to answer. It is generous because the user is waiting for
-// one answer, perhaps far from Redis.
+// lookTimeout is how long Redis may take to answer. lookTimeout is generous because the user is
+// waiting for one answer, perhaps far from Redis.
 const lookTimeout = 5 * time.Second
 
 // addRedis adds the flags that select Redis, with the same names for every command.
@@ -118,8 +118,8 @@ func modeVariable(getenv func(string) string) string {
 	return mode
 }
 
-// readServers reads the addresses of several servers. Its errors name the setting that requires
-// several servers. The store validates the addresses.
+// readServers reads the addresses of several servers. The function's errors name the setting that
+// requires several servers. The store validates the addresses.
 func readServers(by, addr, addrs string) (servers []string, err error) {
 	if addr != "" {
 		return nil, fmt.Errorf("REDIS_ADDR is set, and %s: put it into REDIS_ADDRS", by)

@@ -34,8 +34,8 @@ type denialReport struct {
 	Count                        int
 }
 
-// usageCommand returns the command that prints a client's counters. It sends the same request as
-// the command client.
+// usageCommand returns the command that prints a client's counters. usageCommand sends the same
+// request as the command client.
 func (a *admin) usageCommand() *cobra.Command {
 	var which counterFlags
 	var bill billing
@@ -165,8 +165,8 @@ func resets(c *operator.Counter, now time.Time) string {
 	return text + ")"
 }
 
-// The function wait formats a span for people. It rounds up, so that the displayed span is never
-// too short.
+// The function wait formats a span for people. The function rounds up, so that the displayed span
+// is never too short.
 func wait(ms int64) string {
 	span := time.Duration(ms) * time.Millisecond
 	unit := time.Millisecond

@@ -137,7 +137,7 @@ func unreadFiles(d *policyfile.Document) string {
 }
 
 // The function loggedCredentials lists the credentials of the policy that Caddy's access log would
-// show. It is "" if there are none, or if Caddy is not one of the fronts.
+// show. The result is "" if there are none, or if Caddy is not one of the fronts.
 func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 	places := d.LoggedCredentials()
 	if len(places) == 0 || !slices.Contains(fronts, lint.FrontCaddy) {
@@ -147,8 +147,8 @@ func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 		"docs/guides/tiers-and-keys.md", strings.Join(places, ", "))
 }
 
-// busiestFrom is the number of limits of a request from which validate describes that request. It
-// is half of the maximum for one call of the store.
+// busiestFrom is the number of limits of a request from which validate describes that request.
+// busiestFrom is half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
 // The function busiestSample describes a sample request that has nearly too many limits to be

@@ -22,8 +22,9 @@ func AppendIdentity(dst []byte, id *policy.Identity) []byte {
 	return c.Data
 }
 
-// ReadIdentity decodes the output of [AppendIdentity]. The identity shares no memory with data. It
-// returns an error if data is not in compact form or its limits are not valid for a client.
+// ReadIdentity decodes the output of [AppendIdentity]. The identity shares no memory with data.
+// ReadIdentity returns an error if data is not in compact form or its limits are not valid for a
+// client.
 func ReadIdentity(data []byte) (id policy.Identity, err error) {
 	c := codec.Coder{Data: data, Reading: true}
 	var sets map[string]policy.LimitSet

@@ -32,7 +32,8 @@ const PolicyBytesMax = 16 << 20
 
 // AppendPolicy appends the policy and its version in compact form. The result contains no secret:
 // for tokens and API keys it describes where requests carry them, and it omits
-// [policy.Identify.Verifier]. It also omits Timezone, which only a process with a store needs.
+// [policy.Identify.Verifier]. AppendPolicy also omits Timezone, which only a process with a store
+// needs.
 func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
 	c := codec.Coder{Unread: p.Directory || p.Traced || setsUnread(p)}
 	switch {

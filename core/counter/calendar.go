@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// CalendarUnit is a calendar unit that a limit can count in. Its windows begin when the date
+// CalendarUnit is a calendar unit that a limit can count in. The unit's windows begin when the date
 // changes in a time zone, and last as long as the calendar period does. The zero CalendarUnit means
 // none.
 type CalendarUnit uint8
@@ -124,7 +124,7 @@ func (staleError) Unwrap() []error { return []error{ErrUnavailable, ErrStale} }
 
 // Stale returns an error that wraps [ErrStale] and [ErrUnavailable] if now is outside the
 // boundaries of a check's calendar window, otherwise nil. A store calls it before [Decide], with
-// the same instant. It does not allocate.
+// the same instant. Stale does not allocate.
 func Stale(now Micros, checks []Check) error {
 	for i := range checks {
 		if b := checks[i].Bounds; b != nil && !b.Holds(now) {

@@ -23,7 +23,7 @@ const (
 	// OpLook charges nothing and reports whether Cost would pass. With a Cost of 0 it reports
 	// whether 1 would pass.
 	OpLook
-	// OpRefund refunds Cost units of the charge that Receipt names. They are credited to the
+	// OpRefund refunds Cost units of the charge that Receipt names. The units are credited to the
 	// window of that charge, or dropped. A refund never takes a counter below zero. The caller
 	// sends each refund once, keeps their sum within the charge, and sends none if the outcome of
 	// the charge is unknown.
@@ -54,8 +54,8 @@ type Check struct {
 	WholeLimit *Limit
 	Op         Op
 	// Shadow marks a check whose denial does not deny the call (action log_only, or one of several
-	// limits with quota). The check is evaluated independently of the others. It is charged if it
-	// passes and the call is admitted.
+	// limits with quota). The check is evaluated independently of the others. Shadow is charged if
+	// it passes and the call is admitted.
 	Shadow bool
 	// Lease reports whether the rule allows units of this limit to be charged in advance and used
 	// later (lease: auto). Stores ignore it: a charge in advance is an OpUpTo with an Age.
@@ -69,9 +69,9 @@ type Check struct {
 	// OnError selects what happens if the store cannot answer. Stores ignore it; a fallback uses
 	// it.
 	OnError OnError
-	// Source identifies where the call comes from, as far as the client's address reveals it. It is
-	// 0 if unknown. It does not select a counter. A busy store uses it to serve the sources in
-	// turn.
+	// Source identifies where the call comes from, as far as the client's address reveals it.
+	// Source is 0 if unknown. Source does not select a counter. A busy store uses it to serve the
+	// sources in turn.
 	Source uint32
 	Cost   int64 // units, 0 to CountMax + 1; for OpUpTo, the units needed
 	Min    int64 // OpUpTo: the smallest useful charge, 1 to Cost (1 if Cost is 0)
@@ -82,7 +82,7 @@ type Check struct {
 	// Receipt is used by an OpRefund: it is the receipt of the charge. A refund whose receipt is
 	// not positive has no effect in any store.
 	Receipt Micros
-	// Age makes the check part of a lease. It is 1 to the limit's window, or 0 for no lease.
+	// Age makes the check part of a lease. Age is 1 to the limit's window, or 0 for no lease.
 	//
 	// With OpUpTo, if more than Cost is granted, the whole grant is leased. A leased unit must be
 	// used before Age has passed since the charge, and before the window in which it was charged
@@ -92,7 +92,7 @@ type Check struct {
 	// With OpRefund, Age is that of the lease whose units are refunded. A sliding log leases
 	// nothing, because it would stop counting a leased unit too early.
 	Age Micros
-	// Bounds are the boundaries of a calendar window. They are nil for any other limit.
+	// Bounds are the boundaries of a calendar window. The boundaries are nil for any other limit.
 	Bounds *Bounds
 
 	// Penalty makes this a check of a client's penalty instead of a counter. Limit is then nil, Op
@@ -101,7 +101,7 @@ type Check struct {
 	// penalty, the check records the violations and might impose a penalty.
 	Penalty *Penalty
 	// Guard is the number of the penalty check, counted from 1, that records a denial by this check
-	// as a violation. It is 0 if a denial is not a violation. Violation, between 1 and
+	// as a violation. Guard is 0 if a denial is not a violation. Violation, between 1 and
 	// ViolationMax, identifies this counter among those of the client.
 	Guard     int
 	Violation int64
@@ -120,7 +120,7 @@ const ViolationsMax = 1000
 // [ErrStale].
 type Bounds [4]Micros
 
-// Result is a store's answer to one [Check]. Its spans of time start at At.
+// Result is a store's answer to one [Check]. The spans of a Result start at At.
 type Result struct {
 	At        Micros // the store's clock at the decision
 	Granted   int64  // units charged, refunded or recorded; 0 if the call was denied
@@ -138,28 +138,28 @@ type Result struct {
 	// Next is the time until more than Remaining units are available. For a token bucket it is the
 	// time of the next token (0 when full), otherwise it equals Reset.
 	Next Micros
-	// Receipt names a charge (OpTake, OpUpTo, OpForce) for a later OpRefund. It is the start of
-	// the charge's window, or its instant. It is 0 if nothing was charged.
+	// Receipt names a charge (OpTake, OpUpTo, OpForce) for a later OpRefund. Receipt is the start
+	// of the charge's window, or its instant. Receipt is 0 if nothing was charged.
 	Receipt Micros
-	// LeasedIn is the time until the last lease ends, including leases of this call. It is 0 if no
-	// units are leased. Leased units can be refunded, so a denied check might pass after LeasedIn
-	// even though Wait is longer. For a sliding log and a penalty it is 0.
+	// LeasedIn is the time until the last lease ends, including leases of this call. LeasedIn is 0
+	// if no units are leased. Leased units can be refunded, so a denied check might pass after
+	// LeasedIn even though Wait is longer. For a sliding log and a penalty it is 0.
 	LeasedIn Micros
 	// Overflow reports whether the store was full and answered from a counter shared with other
 	// clients.
 	Overflow bool
 	// Local reports whether this process made the decision. Local is set if the store could not
-	// answer. It is also set if the store admitted the call, but this process denied it because of
-	// units that the process had admitted on its own before. Under on_error: local the process
+	// answer. Local is also set if the store admitted the call, but this process denied it because
+	// of units that the process had admitted on its own before. Under on_error: local the process
 	// enforces its share of the limit; otherwise it enforces the whole limit. Only Denied and Wait
 	// are then set. If the check is Refundable and the call was admitted, Granted is set too, and
 	// so is Receipt, to a negative number, if the units can be refunded. Such a receipt is valid
 	// only in this process.
 	Local bool
 	// Violations is used for a check of a penalty: it is the number of violations remembered after
-	// this call. It is 0 for an OpTake in an admitted call, which does not read the violations. For
-	// a check of a penalty, Wait is the remaining time of the penalty. Its Denied reports whether
-	// the penalty is in force, even if this call imposed it.
+	// this call. Violations is 0 for an OpTake in an admitted call, which does not read the
+	// violations. For a check of a penalty, Wait is the remaining time of the penalty. Its Denied
+	// reports whether the penalty is in force, even if this call imposed it.
 	Violations int64
 }
 

@@ -10,7 +10,7 @@ package counter
 //	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
 //
 // Leased is the end of the last lease, 0 if no units are leased. Dips are used only by a token
-// bucket with refundable charges. They are sorted from oldest to newest, and unused entries at the
+// bucket with refundable charges. Dips are sorted from oldest to newest, and unused entries at the
 // end are zero.
 type State struct {
 	At     Micros
@@ -43,8 +43,8 @@ type Slot struct {
 	// Violations are the violations remembered for a penalty, oldest first. For a penalty, State.At
 	// is the instant at which it ends, 0 for none, and the rest of State is unused.
 	Violations []Violation
-	// Shared reports whether several clients share the counter. Its denials are not violations,
-	// because no single client caused them.
+	// Shared reports whether several clients share the counter. The counter's denials are not
+	// violations, because no single client caused them.
 	Shared bool
 	Write  bool // output: the counter changed and must be stored; after OpReset it must be deleted
 
@@ -59,11 +59,11 @@ type Slot struct {
 	beyondLimit bool
 }
 
-// Decide answers checks[i] from slots[i] in results[i] at the instant now. It is [Store.Take]
+// Decide answers checks[i] from slots[i] in results[i] at the instant now. Decide is [Store.Take]
 // without the storage. All slices have the same length, and [Stale] has returned nil for the
-// checks. Decide changes the slots in place and sets Write on those that the store must keep. It
-// allocates only when a sliding log or a list of violations grows. The caller holds any locks that
-// the slots need.
+// checks. Decide changes the slots in place and sets Write on those that the store must keep.
+// Decide allocates only when a sliding log or a list of violations grows. The caller holds any
+// locks that the slots need.
 func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 	admitted, penalties, penalized := true, false, false
 	for i := range checks {
@@ -194,8 +194,8 @@ func sinceNow(at, now Micros) Micros {
 	return max(0, at-now)
 }
 
-// The method roll advances the slot to the instant now. It reports whether the slot must be stored
-// even if nothing is charged.
+// The method roll advances the slot to the instant now. The method reports whether the slot must be
+// stored even if nothing is charged.
 //
 // The clock can go back. A counter that is then at most one window ahead continues at its own
 // instant. A counter further ahead would deny its clients until the clock reaches that instant, so
@@ -230,7 +230,7 @@ func (l *Limit) windowEnds(s *Slot) Micros {
 	return s.State.At + l.window
 }
 
-// The method room returns the available units. It is negative if the counter is in debt.
+// The method room returns the available units. The result is negative if the counter is in debt.
 func (l *Limit) room(s *Slot) int64 {
 	if l.algorithm == TokenBucket {
 		return floorDiv(l.burst*l.unit-s.State.Used, l.unit)
@@ -305,8 +305,8 @@ func (c *Check) charge(s *Slot, n int64) Micros {
 	}
 }
 
-// The method refund refunds up to Cost units of the charge that Receipt names. It returns the
-// number of units refunded.
+// The method refund refunds up to Cost units of the charge that Receipt names. The method returns
+// the number of units refunded.
 func (c *Check) refund(s *Slot) int64 {
 	if c.Receipt <= 0 {
 		return 0

@@ -4,10 +4,10 @@
 //
 // # Promise
 //
-// [Decide] answers [Check]s from an instant and the [State] of their counters. It implements the
-// four algorithms, calendar windows, leases, refunds and penalties. It is a pure function, so all
-// stores that call it make the same decisions. A [Store] performs several checks in one atomic
-// step. [ValidateChecks] defines which calls a store can reject.
+// [Decide] answers [Check]s from an instant and the [State] of their counters. Decide implements
+// the four algorithms, calendar windows, leases, refunds and penalties. Decide is a pure function,
+// so all stores that call it make the same decisions. A [Store] performs several checks in one
+// atomic step. [ValidateChecks] defines which calls a store can reject.
 //
 // # Price
 //

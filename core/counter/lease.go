@@ -22,11 +22,12 @@ package counter
 //
 // Ages can differ, because processes far from the store need longer ones.
 //
-// A charge whose units are used at once needs no clip. Its unused units are refunded with an Age of
-// one microsecond. Such a charge counts as a lease of no duration, since a leased unit is used
-// before its age has passed. A settlement refunds without an Age, even leased units: it restores
-// what the bucket still lacks because of the charge. At any grant, the sum of these refunds is at
-// most what the bucket lacks beyond the clip (see [Dip]). So the sum can be added to T below.
+// A charge whose units are used at once needs no clip. The charge's unused units are refunded with
+// an Age of one microsecond. Such a charge counts as a lease of no duration, since a leased unit is
+// used before its age has passed. A settlement refunds without an Age, even leased units: it
+// restores what the bucket still lacks because of the charge. At any grant, the sum of these
+// refunds is at most what the bucket lacks beyond the clip (see [Dip]). So the sum can be added to
+// T below.
 //
 // Proof. Let A be the age minus one microsecond: a unit that is used before the age has passed is
 // used within A. Consider a grant at g. Let T be the tokens in the bucket after the clip and before
@@ -60,8 +61,8 @@ func (l *Limit) leaseRoom(age Micros) int64 {
 	return floorDiv(l.burst*l.unit-l.refillIn(age), l.unit)
 }
 
-// The method lease prepares the counter for the charge of a lease. It returns the number of parts
-// that a token bucket lacks because of the clip.
+// The method lease prepares the counter for the charge of a lease. The method returns the number of
+// parts that a token bucket lacks because of the clip.
 func (l *Limit) lease(s *Slot, age Micros) (clip int64) {
 	s.State.Leased = max(s.State.Leased, s.now+age)
 	if l.algorithm != TokenBucket {

@@ -201,7 +201,8 @@ func (c *lessees) excess() (most int64, span Micros) {
 const leasedRuns = 12_000
 
 // runLesseeTraffic runs random traffic with one rule disabled, on several limits, until clients get
-// too many units. It returns a description of how the clients exceeded the limit, or "".
+// too many units. runLesseeTraffic returns a description of how the clients exceeded the limit, or
+// "".
 func runLesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
 	for range runs {

@@ -11,7 +11,7 @@ import (
 
 // Micros is an instant (microseconds since the Unix epoch, by the store's clock) or a span in
 // microseconds. All computations use microseconds, because a Lua number represents them exactly
-// until the year 2255. It cannot represent the current time in nanoseconds exactly.
+// until the year 2255. A Lua number cannot represent the current time in nanoseconds exactly.
 type Micros int64
 
 // Units of time.
@@ -141,8 +141,9 @@ func (l *Limit) reduce() error {
 const lossMax = 1000
 
 // The method coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the
-// bucket's numbers fit. It also returns the parts of a token and the parts that a tick adds. Counts
-// and bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
+// bucket's numbers fit. The method also returns the parts of a token and the parts that a tick
+// adds. Counts and bursts are bounded, so a tick that divides the window into more than 1,600
+// always fits.
 func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 	for decade := Micros(1); ; decade *= 10 {
 		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {
@@ -209,8 +210,8 @@ func gcd(a, b int64) int64 {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// ReceiptAt returns the receipt of a charge at the given instant of the store's clock. It returns 0
-// for a sliding log, where the instant alone does not determine the receipt.
+// ReceiptAt returns the receipt of a charge at the given instant of the store's clock. ReceiptAt
+// returns 0 for a sliding log, where the instant alone does not determine the receipt.
 func (l *Limit) ReceiptAt(at Micros, b *Bounds) Micros {
 	switch {
 	case b != nil:

@@ -121,8 +121,8 @@ func parseOptions(words []string) (a Algorithm, burst int64, err error) {
 }
 
 // withoutPadding returns the number without leading zeros. The result padded reports whether there
-// were any. It is also false for text that is not a number, and for zero, which another error
-// reports as out of bounds.
+// were any. The result padded is also false for text that is not a number, and for zero, which
+// another error reports as out of bounds.
 func withoutPadding(number string) (digits string, padded bool) {
 	digits = strings.TrimLeft(number, "0")
 	return digits, digits != number && digits != "" && strings.Trim(digits, "0123456789") == ""
@@ -186,7 +186,7 @@ func parseWindow(text string) (Micros, error) {
 }
 
 // convertToOneUnit converts a sum like 1h30m, a fraction like 1.5h, or a number of weeks to the
-// equal window in one unit. It returns "" if there is no such window.
+// equal window in one unit. convertToOneUnit returns "" if there is no such window.
 func convertToOneUnit(text string) string {
 	if weeks, ok := strings.CutSuffix(text, "w"); ok {
 		n, err := strconv.ParseUint(weeks, 10, 8)

@@ -47,10 +47,10 @@ func (p *Penalty) Flaw() string {
 	return ""
 }
 
-// applyPenalty sets Wait and Denied of the result if the penalty is in force. It does not read the
-// violations. After the clock went back or the policy was edited, a penalty can be longer than
-// allowed; enforce then shortens it. A penalty that is over is deleted by the next write, so that
-// it does not return if the clock goes back.
+// applyPenalty sets Wait and Denied of the result if the penalty is in force. applyPenalty does not
+// read the violations. After the clock went back or the policy was edited, a penalty can be longer
+// than allowed; enforce then shortens it. A penalty that is over is deleted by the next write, so
+// that it does not return if the clock goes back.
 func (p *Penalty) applyPenalty(s *Slot, r *Result, now Micros) {
 	if s.State.At <= now {
 		s.State.At = 0
@@ -88,8 +88,8 @@ func compareViolations(a, b Violation) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID))
 }
 
-// recordViolation records the violation and reports whether it did. It does not record a violation
-// that is already remembered and whose wait is not over.
+// recordViolation records the violation and reports whether it did. recordViolation does not record
+// a violation that is already remembered and whose wait is not over.
 func (p *Penalty) recordViolation(s *Slot, v Violation) bool {
 	for i := len(s.Violations) - 1; i >= 0; i-- {
 		if old := &s.Violations[i]; old.ID == v.ID && old.Until > v.At {

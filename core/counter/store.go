@@ -8,8 +8,8 @@ import "context"
 
 // Store keeps counters. Implementations are safe for concurrent use.
 type Store interface {
-	// Take answers each checks[i] in results[i]. It answers them all in one atomic step, by the
-	// store's own clock. It returns at the latest when ctx is done.
+	// Take answers each checks[i] in results[i]. Take answers them all in one atomic step, by the
+	// store's own clock. Take returns at the latest when ctx is done.
 	//
 	// An error means that the store could not answer. The results are then undefined, and each
 	// charge was made at most once. The error wraps [ErrUnavailable] if the store failed,
@@ -29,6 +29,6 @@ type Call struct {
 type Batcher interface {
 	Store
 	// TakeAll answers each call as Take would, independently of the others and in any order, and
-	// sets its Err. It returns at the latest when ctx is done.
+	// sets its Err. TakeAll returns at the latest when ctx is done.
 	TakeAll(ctx context.Context, calls []Call)
 }

@@ -33,8 +33,8 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 }
 
 // The method convert restates the missing parts in this limit's unit, rounding against the client.
-// It also limits a debt to one window. Otherwise a client whose limit was lowered would have to
-// wait for the refill of a debt as large as the higher limit's burst.
+// The method also limits a debt to one window. Otherwise a client whose limit was lowered would
+// have to wait for the refill of a debt as large as the higher limit's burst.
 func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {
@@ -66,9 +66,9 @@ func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 }
 
 // The method drain takes n tokens out. A bucket that lacks less than the refill of one tick would
-// be full before the tick ends. It forfeits the elapsed part of the tick, because otherwise the end
-// of the tick would refill a bucket that was full just before. The argument beyond is the number of
-// parts that the bucket lacks because of a clip.
+// be full before the tick ends. Such a bucket forfeits the elapsed part of the tick, because
+// otherwise the end of the tick would refill a bucket that was full just before. The argument
+// beyond is the number of parts that the bucket lacks because of a clip.
 func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	if s.State.Used < l.refill {
 		s.State.At = s.now

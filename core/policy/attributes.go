@@ -27,10 +27,10 @@ type Attributes interface {
 	// Peer is the client's address as the front determines it. The front's configuration decides
 	// whether it reads forwarded addresses. Peer is the zero Addr if there is none.
 	Peer() netip.Addr
-	// Remote is the address at the other end of the connection, which may be a proxy's. It is the
-	// zero Addr if there is none.
+	// Remote is the address at the other end of the connection, which may be a proxy's. Remote is
+	// the zero Addr if there is none.
 	Remote() netip.Addr
-	// Now is the front's clock. It is used for the dates in a policy; counters use the store's
+	// Now is the front's clock. Now is used for the dates in a policy; counters use the store's
 	// clock.
 	Now() counter.Micros
 	// Attr returns a value that the proxy itself provides.

@@ -9,7 +9,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Bounds of a policy. They keep a generated or malicious policy from exhausting the proxy's memory.
+// Bounds of a policy. The bounds keep a generated or malicious policy from exhausting the proxy's
+// memory.
 const (
 	RulesMax     = 100_000 // rules of a policy; that many rules compile within seconds
 	NameBytesMax = 64      // bytes of a name, which is part of every key, metric and header field

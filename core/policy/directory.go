@@ -22,8 +22,8 @@ type Directory interface {
 	FindAddr(addr netip.Addr, now counter.Micros) *ClientRecord
 }
 
-// KeyDirectory knows API keys. The [Directory] of a plan may implement it. Its methods answer
-// without waiting, as those of Directory do.
+// KeyDirectory knows API keys. The [Directory] of a plan may implement it. A KeyDirectory's methods
+// answer without waiting, as those of Directory do.
 type KeyDirectory interface {
 	// FindKey returns the owner of the API key with the given SHA-256, and the key's state at an
 	// instant, as [Verifier] does. The result ok is false if the directory does not know yet
@@ -35,14 +35,14 @@ type KeyDirectory interface {
 // client has this kind.
 const KindKey = "~key"
 
-// ClientRecord is a client's entry in a directory, as it is in force at one instant. It is
-// immutable and shared.
+// ClientRecord is a client's entry in a directory, as it is in force at one instant. A ClientRecord
+// is immutable and shared.
 type ClientRecord struct {
 	// Tier and Tenant apply if neither the client's credential nor the policy names one.
 	Tier, Tenant string
 	// Overrides are the client's own limits. Those of a key or a token replace them.
 	Overrides *Overrides
-	// Blocked denies every request of the client. It takes precedence over Exempt.
+	// Blocked denies every request of the client. Blocked takes precedence over Exempt.
 	Blocked bool
 	// Exempt admits every request of the client without counting it.
 	Exempt bool

@@ -27,7 +27,7 @@ func (d Division) Divides() bool { return d.Shares[0] > 0 }
 // InRegion holds the region of a rule; nil means that the rule has none.
 type InRegion = *RegionPart
 
-// RegionPart holds what a rule needs to know about its region. It is immutable.
+// RegionPart holds what a rule needs to know about its region. A RegionPart is immutable.
 type RegionPart struct {
 	Division Division // the division of clients' own limits and of grants under the rule
 	// Lends reports whether regions lend each other units of the rule's limits. Whole and

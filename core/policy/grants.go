@@ -22,7 +22,7 @@ type Grant struct {
 	At     counter.Micros
 }
 
-// Grants are the grants of one client's record. They are immutable and safe for concurrent use.
+// Grants are the grants of one client's record. Grants are immutable and safe for concurrent use.
 type Grants struct {
 	list []Grant
 	// derived is the result of the first call of Derived. It is nil before that.

@@ -12,7 +12,7 @@ import (
 // Identity is the client that sent a request. The zero Identity means that the client is unknown.
 type Identity struct {
 	// Kind states how the client was identified: "user" (by a token), "api_key", "ip",
-	// "header.x-user", "cookie.session", "attr.name". It is "" if the client is unknown.
+	// "header.x-user", "cookie.session", "attr.name". Kind is "" if the client is unknown.
 	Kind string
 	ID   string // at most 255 bytes; a longer ID is hashed, and Kind is then marked (see [IdentityOf])
 
@@ -22,8 +22,8 @@ type Identity struct {
 	Tier   string
 	Tenant string
 
-	// Overrides are the client's own limits, which replace those of rules and tiers. They are nil
-	// if the client has none.
+	// Overrides are the client's own limits, which replace those of rules and tiers. Overrides are
+	// nil if the client has none.
 	Overrides *Overrides
 }
 
@@ -42,17 +42,17 @@ func IdentityOf(kind, id string) Identity {
 }
 
 // Verifier validates credentials, which are tokens or API keys. internal/credential has the
-// implementations. Verifiers are safe for concurrent use and do not wait for I/O. They have their
-// own clock and bounded memory.
+// implementations. Verifiers are safe for concurrent use and do not wait for I/O. Verifiers have
+// their own clock and bounded memory.
 type Verifier interface {
 	// Verify returns the identity that the credential proves, and CredentialValid. Otherwise it
 	// returns nil and the reason. CredentialAbsent means that this verifier does not handle this
 	// kind of credential.
 	//
 	// The credential has 1 to 8,192 bytes and belongs to the caller, so the verifier copies what it
-	// keeps. The identity is shared and must not be changed. Its Kind and ID are as [IdentityOf]
-	// returns them: "user" and User for a token, "api_key" and APIKey for a key. A cached result
-	// requires no allocation.
+	// keeps. The identity is shared and must not be changed. The identity's Kind and ID are as
+	// [IdentityOf] returns them: "user" and User for a token, "api_key" and APIKey for a key. A
+	// cached result requires no allocation.
 	Verify(credential string) (*Identity, CredentialState)
 }
 
@@ -70,7 +70,7 @@ type CostlyVerifier interface {
 
 // Asker is the client on whose behalf a credential is verified.
 type Asker struct {
-	// Addr is the client's plain address, as the policy determines it. It is the zero Addr if
+	// Addr is the client's plain address, as the policy determines it. Addr is the zero Addr if
 	// unknown.
 	Addr netip.Addr
 	// Left is the remaining time that verifiers may spend on this request and on the requests
@@ -79,11 +79,11 @@ type Asker struct {
 	Left *counter.Micros
 	// Unchecked reports that the credential was not checked because no time was left.
 	Unchecked bool
-	// Keys is a source of API keys in addition to those of the verifier. It is nil without a
+	// Keys is a source of API keys in addition to those of the verifier. Keys is nil without a
 	// directory.
 	Keys KeyDirectory
-	// Unread receives the names (with the kind KindKey) of the keys that Keys has not read yet. It
-	// is nil without Keys.
+	// Unread receives the names (with the kind KindKey) of the keys that Keys has not read yet.
+	// Unread is nil without Keys.
 	Unread *[]ClientName
 }
 
@@ -116,9 +116,9 @@ var credentialStateNames = [...]string{"absent", "malformed", "invalid", "expire
 // String returns the state's name in metrics, logs and responses.
 func (s CredentialState) String() string { return credentialStateNames[s] }
 
-// ValueBytesMax is the greatest length of an identifier or another value in a key. It keeps clients
-// from filling the store's memory with long values. A longer value is replaced by its hash, under a
-// separate kind.
+// ValueBytesMax is the greatest length of an identifier or another value in a key. ValueBytesMax
+// keeps clients from filling the store's memory with long values. A longer value is replaced by its
+// hash, under a separate kind.
 const ValueBytesMax = 255
 
 // HashSuffix marks the kind of a hashed value. A policy cannot name a header or attribute with this

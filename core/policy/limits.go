@@ -14,9 +14,9 @@ func SharedCounter(j int) string {
 	return "has the window and algorithm of limit[" + strconv.Itoa(j) + "]: the two would share one counter"
 }
 
-// PolicyName returns the name of a rule's i-th limit in response headers. It is the rule's name,
-// followed by the window if the rule has several limits, and by the algorithm's label if several of
-// them have that window.
+// PolicyName returns the name of a rule's i-th limit in response headers. The result is the rule's
+// name, followed by the window if the rule has several limits, and by the algorithm's label if
+// several of them have that window.
 func PolicyName(rule string, limits []counter.Limit, i int) string {
 	if len(limits) == 1 {
 		return rule

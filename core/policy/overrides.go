@@ -33,14 +33,14 @@ type Overrides struct {
 	sets map[string]LimitSet
 	// derived is the result of the first call of Derived. It is nil before that.
 	derived atomic.Pointer[any]
-	// grants is a *Grants or nil. Its type is not named, so that the filter does not link its
-	// description.
+	// grants is a *Grants or nil. The value's type is not named, so that the filter does not link
+	// its description.
 	grants any
 }
 
-// Derived returns a value computed from the overrides and cached with them. It calls derive once,
-// or a few times if the first calls are concurrent. From then on it returns the same value to every
-// caller and ignores derive. Package core uses it to keep the compiled limits.
+// Derived returns a value computed from the overrides and cached with them. Derived calls derive
+// once, or a few times if the first calls are concurrent. From then on it returns the same value to
+// every caller and ignores derive. Package core uses it to keep the compiled limits.
 func (o *Overrides) Derived(derive func(*Overrides) any) any {
 	if made := o.derived.Load(); made != nil {
 		return *made

@@ -244,7 +244,7 @@ type AttrMatch struct {
 type Cost struct {
 	Match Match
 	N     int64 // at least 1
-	// Header is a request header that holds the cost. It is read only if the peer is in Trusted
+	// Header is a request header that holds the cost. Header is read only if the peer is in Trusted
 	// (see [Attributes.Remote]). For other peers, or if the header is not a whole number from 1 to
 	// Max, the cost is N. If Header is "", the cost is always N.
 	Header  string
@@ -252,7 +252,8 @@ type Cost struct {
 	Max     int64 // 0 means CountMax
 }
 
-// Listed is an entry of Exempt or Block. It applies to every client that one of its lists names.
+// Listed is an entry of Exempt or Block. A Listed applies to every client that one of its lists
+// names.
 type Listed struct {
 	IP                         []netip.Prefix
 	User, APIKey, Tier, Tenant []string
@@ -377,7 +378,7 @@ var DimensionLabels = [...]string{PerClient: "client", PerUser: "user", PerAPIKe
 	PerEndpoint: "endpoint"}
 
 // Lease selects whether a node may charge units of a rule's limits in advance and then decide
-// without the store. It does not weaken a limit, because the units are charged first.
+// without the store. A Lease does not weaken a limit, because the units are charged first.
 type Lease uint8
 
 // The ways to lease.

@@ -21,7 +21,7 @@ type Response struct {
 // GRPCNative marks a request that Envoy itself treats as gRPC.
 const GRPCNative = "native"
 
-// GRPCType returns the content type of a response to a gRPC request. It returns "" for other
+// GRPCType returns the content type of a response to a gRPC request. GRPCType returns "" for other
 // requests, and [GRPCNative] if Envoy itself converts the response to gRPC.
 func GRPCType(asked string) string {
 	if asked == "application/grpc" || strings.HasPrefix(asked, "application/grpc+") {
@@ -31,9 +31,9 @@ func GRPCType(asked string) string {
 }
 
 // Deny makes r the response to a denied request, with the given fields about its limits, whose
-// memory it shares. It reuses the memory of Headers and Body. If the request is gRPC and Envoy does
-// not convert the response, grpcType is the content type of the response, which Envoy would omit
-// from a response without a body. Otherwise grpcType is "".
+// memory it shares. Deny reuses the memory of Headers and Body. If the request is gRPC and Envoy
+// does not convert the response, grpcType is the content type of the response, which Envoy would
+// omit from a response without a body. Otherwise grpcType is "".
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {
@@ -83,8 +83,8 @@ func setField(headers [][2]string, name, value string) [][2]string {
 	return append(headers, [2]string{name, value})
 }
 
-// Merge returns the fields about limits to set in a response, nil if there are none. They combine
-// the front's own fields with those that the headers of the response have.
+// Merge returns the fields about limits to set in a response, nil if there are none. The fields
+// combine the front's own fields with those that the headers of the response have.
 //
 //go:noinline
 func Merge(own *Fields, remaining int64, headers [][2]string) (fields [][2]string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The gRPC codes of denials. They do not depend on the HTTP status that a rule sets.
+// The gRPC codes of denials. The codes do not depend on the HTTP status that a rule sets.
 const (
 	grpcPermissionDenied  = 7
 	grpcResourceExhausted = 8

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The constant authenticate is the challenge sent to a client whose credential is not accepted. It
-// names no scheme for API keys, since none is registered with IANA.
+// The constant authenticate is the challenge sent to a client whose credential is not accepted. The
+// challenge names no scheme for API keys, since none is registered with IANA.
 const authenticate = `Bearer error="invalid_token"`
 
 // Challenge returns the WWW-Authenticate field of the response. Every 401 that Penstock sends has
@@ -26,10 +26,10 @@ func Challenge(d *core.Decision) string {
 }
 
 // Writer writes header fields. The zero Writer is ready to use, and a Writer can be reused to save
-// its buffer. It must not be used concurrently.
+// its buffer. A Writer must not be used concurrently.
 type Writer struct {
-	// Shares makes the fields share the writer's buffer. They are then valid until the next call of
-	// Headers, which allocates nothing once the buffer has grown.
+	// Shares makes the fields share the writer's buffer. The fields are then valid until the next
+	// call of Headers, which allocates nothing once the buffer has grown.
 	Shares bool
 
 	text []byte // the text of all fields of one response
@@ -139,8 +139,9 @@ func (w *Writer) policiesField(p *core.Plan) (item string, several span) {
 	return item, span{}
 }
 
-// resetSeconds returns X-RateLimit-Reset. It is rounded up and at least one second in the future,
-// so that a client that waits until then neither is too early nor retries in a busy loop.
+// resetSeconds returns X-RateLimit-Reset. X-RateLimit-Reset is rounded up and at least one second
+// in the future, so that a client that waits until then neither is too early nor retries in a busy
+// loop.
 func resetSeconds(r *counter.Result) int64 { return ceilSeconds(r.At + max(r.Reset, counter.Second)) }
 
 // retrySeconds returns the value of Retry-After in seconds, rounded up, at least 1.

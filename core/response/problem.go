@@ -99,7 +99,7 @@ func appendPlain(dst []byte, d *core.Decision, kind, title, short string) []byte
 	return appendTexts(dst, `,"error":"`, short, `"}`)
 }
 
-// appendHead appends the members that every problem has. It does not close the object.
+// appendHead appends the members that every problem has. appendHead does not close the object.
 func appendHead(dst []byte, d *core.Decision, kind, title string) []byte {
 	dst = appendTexts(dst, `{"type":"`, kind, `","title":"`, title, `","status":`)
 	dst = appendTexts(strconv.AppendInt(dst, int64(d.Status), 10), `,"detail":"`)
@@ -122,9 +122,9 @@ func appendExceeded(dst []byte, p *core.Plan, d *core.Decision, kind, title stri
 	return append(dst, '}')
 }
 
-// appendViolated appends the policies that deny, except hidden ones. It omits the member if there
-// are none, or if the policy with the longest wait is hidden. Policy names need no JSON escapes,
-// since Compile restricts them.
+// appendViolated appends the policies that deny, except hidden ones. appendViolated omits the
+// member if there are none, or if the policy with the longest wait is hidden. Policy names need no
+// JSON escapes, since Compile restricts them.
 func appendViolated(dst []byte, p *core.Plan, d *core.Decision) []byte {
 	if d.Limit == nil && d.Outcome != core.OutcomePenalized {
 		return dst

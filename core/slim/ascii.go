@@ -2,8 +2,8 @@
 
 package slim
 
-// LowerASCII returns the text with ASCII letters in lower case. It is meant for schemes and header
-// names, which are ASCII. [strings.ToLower] handles all letters. Price: 10.9 KB.
+// LowerASCII returns the text with ASCII letters in lower case. LowerASCII is meant for schemes and
+// header names, which are ASCII. [strings.ToLower] handles all letters. Price: 10.9 KB.
 func LowerASCII(text string) string { return changeCase(text, 'A') }
 
 // EqualASCII reports whether two texts are equal when the case of ASCII letters is ignored.

@@ -11,9 +11,10 @@
 // # Price
 //
 // Envoy compiles a filter when it starts, and takes about a second per MB. A function is here if
-// the filter is smaller with it than with the library's function. Its comment states the price,
-// which is the size that the library's function would add to the filter. TestSlimIsWorthItsPrice
-// measures it. The prices cannot be summed, because the library's functions share code.
+// the filter is smaller with it than with the library's function. Each function's comment states
+// the price, which is the size that the library's function would add to the filter.
+// TestSlimIsWorthItsPrice measures it. The prices cannot be summed, because the library's functions
+// share code.
 //
 // Functions for single bytes, digits and escapes have no counterpart in the library. The other
 // functions and their callers use them.

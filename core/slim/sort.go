@@ -5,8 +5,8 @@ package slim
 import "strings"
 
 // Order returns the numbers from 0 to n-1 in the order of compare; equal elements keep their order.
-// It serves lists of every type, whereas the library's sort is compiled separately for each type.
-// Price: 8.1 KB.
+// Order serves lists of every type, whereas the library's sort is compiled separately for each
+// type. Price: 8.1 KB.
 func Order(n int, compare func(i, j int) int) []int32 {
 	order := make([]int32, n)
 	for i := range order {
@@ -19,8 +19,9 @@ func Order(n int, compare func(i, j int) int) []int32 {
 	return order
 }
 
-// SortNumbers sorts in place, by insertion if the list is short, otherwise by heap sort. It takes n
-// log n steps for any input, and a tenth of the code of [slices.SortFunc]. Price: 17.6 KB.
+// SortNumbers sorts in place, by insertion if the list is short, otherwise by heap sort.
+// SortNumbers takes n log n steps for any input, and a tenth of the code of [slices.SortFunc].
+// Price: 17.6 KB.
 func SortNumbers(list []int32, less func(a, b int32) bool) {
 	if len(list) <= 12 {
 		for i := range list {

@@ -16,8 +16,8 @@ func Trim(text, set string) string {
 	return text
 }
 
-// TrimLeft returns the text without the bytes of set at its start. It is for a set of ASCII bytes.
-// [strings.TrimLeft] handles all characters. Price: 5.0 KB.
+// TrimLeft returns the text without the bytes of set at its start. TrimLeft is for a set of ASCII
+// bytes. [strings.TrimLeft] handles all characters. Price: 5.0 KB.
 //
 //go:noinline
 func TrimLeft(text, set string) string {
@@ -45,8 +45,8 @@ func Split(text, separator string) (parts []string) {
 	}
 }
 
-// IndexAny returns the index of the first byte of the text that is in set, or -1. It is for a set
-// of ASCII bytes. [strings.IndexAny] handles all characters. Price: 5.0 KB.
+// IndexAny returns the index of the first byte of the text that is in set, or -1. IndexAny is for a
+// set of ASCII bytes. [strings.IndexAny] handles all characters. Price: 5.0 KB.
 //
 //go:noinline
 func IndexAny(text, set string) int {

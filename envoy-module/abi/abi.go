@@ -34,9 +34,9 @@ import (
 // The variable process holds what all configurations share.
 var process = front.NewProcess(newLogger())
 
-// penstockInit is called once, when Envoy loads the module. It lets as many threads run Go code as
-// Envoy has workers, and one more. With fewer, workers would wait for each other and for the
-// goroutines that ask the store.
+// penstockInit is called once, when Envoy loads the module. penstockInit lets as many threads run
+// Go code as Envoy has workers, and one more. With fewer, workers would wait for each other and for
+// the goroutines that ask the store.
 //
 //export penstockInit
 func penstockInit(workers C.uint32_t, validates C.bool) {
@@ -76,7 +76,8 @@ func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
 	return C.uint64_t(fronts.add(f))
 }
 
-// penstockClose ends a configuration, whose streams have all ended. It does not wait for the end.
+// penstockClose ends a configuration, whose streams have all ended. penstockClose does not wait for
+// the end.
 //
 //export penstockClose
 func penstockClose(id C.uint64_t) {
@@ -188,8 +189,8 @@ func penstockEnded(id C.uint64_t) {
 	settlings.take(uint64(id)).End()
 }
 
-// The function recoverUndecided recovers from a panic while a request is decided. It must be
-// deferred.
+// The function recoverUndecided recovers from a panic while a request is decided. recoverUndecided
+// must be deferred.
 func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	reason := recover()
 	if reason == nil {
@@ -204,8 +205,8 @@ func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 }
 
-// The function recoverHook recovers from a panic in a hook that decides nothing. It must be
-// deferred.
+// The function recoverHook recovers from a panic in a hook that decides nothing. recoverHook must
+// be deferred.
 func recoverHook() {
 	if reason := recover(); reason != nil {
 		process.Panicked(reason)

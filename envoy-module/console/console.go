@@ -30,7 +30,7 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Console is the console of a process. It is safe for concurrent use.
+// Console is the console of a process. A Console is safe for concurrent use.
 type Console struct {
 	options Options
 	guard   listen.Guard

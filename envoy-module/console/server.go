@@ -69,9 +69,9 @@ func (c *Console) open(r *checkedSettings) (*server, error) {
 	return s, nil
 }
 
-// The method serves reports whether the server matches the settings. Its handler reads the tokens
-// anew for each request, and the certificate for each connection. An address with a token is never
-// served without one.
+// The method serves reports whether the server matches the settings. The server's handler reads the
+// tokens anew for each request, and the certificate for each connection. An address with a token is
+// never served without one.
 func (s *server) serves(r *checkedSettings) bool {
 	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
 }
@@ -125,7 +125,7 @@ func (c *Console) handler(s *server) http.Handler {
 }
 
 // withToken serves requests with the token of operators, or with that of scrapers if it suffices.
-// It answers 503 if the claim in force wants another server.
+// withToken answers 503 if the claim in force wants another server.
 func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own := c.claimOf(s)
@@ -142,8 +142,8 @@ func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Han
 	}
 }
 
-// The method rescue recovers from a panic of a request and answers 500. It must be deferred.
-// net/http would recover as well, but would log the panic as an error of the caller.
+// The method rescue recovers from a panic of a request and answers 500. The method must be
+// deferred. net/http would recover as well, but would log the panic as an error of the caller.
 func (c *Console) rescue(w http.ResponseWriter) {
 	if reason := recover(); reason != nil {
 		c.options.Panicked(reason)

@@ -96,8 +96,8 @@ func (a *asker) awaitStart(start func(context.Context)) {
 	start(ctx)
 }
 
-// The method add adds a request to the queue. It returns false if the queue has no room for it.
-// announced reports whether announce is called later.
+// The method add adds a request to the queue. The method returns false if the queue has no room for
+// it. announced reports whether announce is called later.
 func (a *asker) add(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,8 +151,8 @@ func (a *asker) startAsking() {
 	}
 }
 
-// The method help makes one more goroutine ask if a request has been in the queue for helpAfter. It
-// runs at intervals while there is a queue.
+// The method help makes one more goroutine ask if a request has been in the queue for helpAfter.
+// The method runs at intervals while there is a queue.
 func (a *asker) help() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,8 +217,8 @@ func (a *asker) work() {
 	}
 }
 
-// The method watch ends requests that have waited for too long. It runs at intervals while requests
-// wait.
+// The method watch ends requests that have waited for too long. The method runs at intervals while
+// requests wait.
 func (a *asker) watch() {
 	defer a.process.guard()
 	a.endOverdue(time.Now())
@@ -238,7 +238,7 @@ func (a *asker) endOverdue(now time.Time) {
 }
 
 // The method overdue removes the requests from the list that have waited for too long: in the
-// queue, or for the store. It schedules the next call of watch if requests still wait.
+// queue, or for the store. The method schedules the next call of watch if requests still wait.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -124,7 +124,7 @@ func (s *Stream) conclude(err error) (v Verdict) {
 	return s.applyDecision(s.plan.Decide())
 }
 
-// The states of a request that waits. Its goroutine and the watch race for it with
+// The states of a request that waits. The request's goroutine and the watch race for the state with
 // compare-and-swap, so that exactly one of them wakes it.
 const (
 	stateWaiting uint32 = iota

@@ -54,7 +54,7 @@ func (f *Front) openCandidate() error {
 	return nil
 }
 
-// The method close ends the trials. It does nothing without a candidate.
+// The method close ends the trials. The method does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -96,7 +96,7 @@ func (c *candidate) show(v *live.Version) {
 }
 
 // The method current returns the candidate's version that is evaluated beside the policy in force.
-// It returns nil if no candidate is configured or published, or if it is disabled.
+// The method returns nil if no candidate is configured or published, or if it is disabled.
 func (c *candidate) current() *live.Version {
 	if c == nil {
 		return nil
@@ -165,7 +165,8 @@ func (s *Stream) tryOut(denied bool) {
 	t.Start()
 }
 
-// The method begin reads the beginning of the response. It reports whether the trial still waits.
+// The method begin reads the beginning of the response. The method reports whether the trial still
+// waits.
 func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	if r.Begin(b) {
 		r.trial.Start()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package front decides requests in Envoy's own process, with the core and the stores of Caddy's
-// front. It knows nothing of Envoy's interface for native modules, so its tests run without Envoy.
+// front. The package knows nothing of Envoy's interface for native modules, so its tests run
+// without Envoy.
 //
 // # Promise
 //
@@ -13,8 +14,8 @@
 // # Price
 //
 // A request that is decided at once takes one allocation for the texts that the policy reads and
-// some for its response fields. A request that waits takes 4 KB until its response begins. It has a
-// goroutine only if it waits for a throttle rule.
+// some for its response fields. A request that waits takes 4 KB until its response begins. A
+// waiting request has a goroutine only if it waits for a throttle rule.
 //
 // # When not to use it
 //

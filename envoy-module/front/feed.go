@@ -23,7 +23,7 @@ type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token of the role node. It is read before each call.
+	// A file that holds a token of the role node. TokenFile is read before each call.
 	TokenFile string `json:"token_file,omitempty"`
 
 	// The folder in which batches wait until the control plane has them. No other process may use

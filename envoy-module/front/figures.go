@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// registerMetrics puts the metrics of the process into its registry. They have the names and labels
-// of the other fronts.
+// registerMetrics puts the metrics of the process into its registry. The metrics have the names and
+// labels of the other fronts.
 func (p *Process) registerMetrics() {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(p.lines.Waiting()) })

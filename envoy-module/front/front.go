@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// Front is one configuration of the filter: a policy in force and the store in which it counts. It
-// is safe for concurrent use.
+// Front is one configuration of the filter: a policy in force and the store in which it counts. A
+// Front is safe for concurrent use.
 type Front struct {
 	process   *Process
 	settings  *Settings
@@ -60,8 +60,8 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// open begins to serve the operators' routes and to report decisions. It also publishes this
-// process to the other nodes of the store.
+// open begins to serve the operators' routes and to report decisions. The method also publishes
+// this process to the other nodes of the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()
@@ -164,7 +164,8 @@ func readsOf(v *live.Version) *exchange.Reads { return v.Front.(*exchange.Reads)
 // Denies reports whether on_error of the policy denies requests that cannot be decided by rules.
 func (f *Front) Denies() bool { return f.policy.Current().Ruleset.OnError() == counter.OnErrorDeny }
 
-// Reload loads the policy file now, and that of the shadow policy. It returns why one is rejected.
+// Reload loads the policy file now, and that of the shadow policy. Reload returns why one is
+// rejected.
 func (f *Front) Reload() error {
 	var problems []error
 	for _, p := range f.policies() {
@@ -196,7 +197,7 @@ func (f *Front) leave() {
 	}
 }
 
-// Close ends the front after the last of its requests. It returns unused units to the store.
+// Close ends the front after the last of its requests. Close returns unused units to the store.
 func (f *Front) Close() error {
 	f.mu.Lock()
 	f.closing = true

@@ -31,7 +31,7 @@ import (
 
 // Process is what all filters of one Envoy share: stores, verifiers, queues and metrics. A
 // configuration that replaces another one with the same store settings keeps the store and its
-// counters. It is safe for concurrent use.
+// counters. The type is safe for concurrent use.
 type Process struct {
 	logger    *slog.Logger
 	metrics   *metrics.Metrics
@@ -58,7 +58,7 @@ type Process struct {
 	senders shares[sender] // by their settings
 }
 
-// NewProcess returns a process without filters. Its messages go to the logger.
+// NewProcess returns a process without filters. The process's messages go to the logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
 		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{}, senders: shares[sender]{},
@@ -71,7 +71,7 @@ func NewProcess(logger *slog.Logger) *Process {
 }
 
 // Validates makes the process only check configurations: it serves no operators, reports nothing,
-// and is no node. It must be called before Open.
+// and is no node. Validates must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
 // Panics returns the number of recovered panics, including those of background work.
@@ -89,7 +89,7 @@ func (p *Process) countPanic(reason any) {
 	}
 }
 
-// guard recovers from a panic of a goroutine that decides no request. It must be deferred.
+// guard recovers from a panic of a goroutine that decides no request. The method must be deferred.
 func (p *Process) guard() {
 	if reason := recover(); reason != nil {
 		p.countPanic(reason)

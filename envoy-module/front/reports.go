@@ -17,7 +17,7 @@ import (
 
 // The type reports is where all filters of a process report decisions: events go to the sink of the
 // latest configuration that names one, and usage to a control plane. Without such a configuration,
-// events go to the standard output. It is safe for concurrent use.
+// events go to the standard output. The type is safe for concurrent use.
 type reports struct {
 	log    *events.Log
 	meter  *meter.Meter

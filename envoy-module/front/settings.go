@@ -38,8 +38,8 @@ type Settings struct {
 	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
-	// A policy file to try out beside the policy in force, followed like it. It is counted and
-	// decides nothing. Default: none.
+	// A policy file to try out beside the policy in force, followed like it. ShadowPolicy is
+	// counted and decides nothing. Default: none.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	// Where operators and the scrapers of metrics are served. Default: nowhere.

@@ -60,8 +60,8 @@ func (s *Stream) expect() {
 	s.settling = t
 }
 
-// Settling returns the settlement that the response needs, nil if it needs none. It then belongs to
-// the caller.
+// Settling returns the settlement that the response needs, nil if it needs none. Settling then
+// belongs to the caller.
 func (s *Stream) Settling() *Settling {
 	if s.late { // the goroutine may be writing it, and ends it
 		return nil
@@ -74,8 +74,8 @@ func (s *Stream) Settling() *Settling {
 	return t
 }
 
-// Begin reads the beginning of the response. It returns the fields about limits to set in it, and
-// whether Body must see the body.
+// Begin reads the beginning of the response. Begin returns the fields about limits to set in it,
+// and whether Body must see the body.
 func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 	defer t.guard()
 	status := exchange.StatusOf(b.Headers)
@@ -176,9 +176,9 @@ func (t *Settling) settle() {
 // Due implements [settle.Job].
 func (t *Settling) Due() []counter.Check { return t.checks }
 
-// Release implements [settle.Job]. It ends one use of the settlement, and the last one recycles it.
-// After a panic the queue does not release it. So the queue does not keep the front open: the store
-// does not close before its queue is empty.
+// Release implements [settle.Job]. Release ends one use of the settlement, and the last one
+// recycles it. After a panic the queue does not release it. So the queue does not keep the front
+// open: the store does not close before its queue is empty.
 func (t *Settling) Release() {
 	if t.holds.Add(-1) > 0 {
 		return
@@ -189,8 +189,8 @@ func (t *Settling) Release() {
 	settlings.Put(t)
 }
 
-// The method guard recovers from a panic in a hook about a response, which continues unchanged. It
-// must be deferred.
+// The method guard recovers from a panic in a hook about a response, which continues unchanged. The
+// method must be deferred.
 func (t *Settling) guard() {
 	if reason := recover(); reason != nil {
 		t.front.process.countPanic(reason)

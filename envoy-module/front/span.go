@@ -11,9 +11,9 @@ import (
 
 // Tracer makes the span of one check, within Envoy's trace of the request. Envoy sends it.
 type Tracer interface {
-	// Begin begins the span. It is called at most once, within the hook of [Stream.Decide].
+	// Begin begins the span. Begin is called at most once, within the hook of [Stream.Decide].
 	Begin()
-	// End ends the span, which has the attributes: names and values. It is called within a hook.
+	// End ends the span, which has the attributes: names and values. End is called within a hook.
 	End(attributes [][2]string)
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// Store configures where counters are kept. Its fields are named as in Caddy's store. A text may
-// contain {env.NAME}, which is replaced by an environment variable of Envoy.
+// Store configures where counters are kept. A Store's fields are named as in Caddy's store. A text
+// may contain {env.NAME}, which is replaced by an environment variable of Envoy.
 type Store struct {
 	Type                 string           `json:"type,omitempty"`
 	CountersMax          int              `json:"counters_max,omitempty"`
@@ -117,8 +117,8 @@ func (s *Settings) storeKey() (key string, err error) {
 	return key, nil
 }
 
-// fillIn replaces each {env.NAME} in a text. It escapes the values unless escape is nil. A variable
-// that is not set is an error, because an empty password would protect nothing.
+// fillIn replaces each {env.NAME} in a text. fillIn escapes the values unless escape is nil. A
+// variable that is not set is an error, because an empty password would protect nothing.
 func fillIn(text string, escape func(string) string) (string, error) {
 	var filled strings.Builder
 	for {

@@ -47,10 +47,10 @@ type Waker interface {
 
 // Stream is one request. Envoy's worker calls its methods, one at a time.
 type Stream struct {
-	// Headers are those of the request, for [Stream.Decide]. Their texts need to be valid only
-	// within the hook.
+	// Headers are those of the request, for [Stream.Decide]. The headers' texts need to be valid
+	// only within the hook.
 	Headers [][2]string
-	// Tracer creates the span of the check. It is nil if Envoy does not trace the request.
+	// Tracer creates the span of the check. Tracer is nil if Envoy does not trace the request.
 	Tracer Tracer
 
 	front     *Front
@@ -278,7 +278,7 @@ func (s *Stream) Response() *Response {
 }
 
 // The method rescue recovers from a panic while a request is decided, and decides it by on_error of
-// the policy. It must be deferred.
+// the policy. The method must be deferred.
 func (s *Stream) rescue(v *Verdict) {
 	if reason := recover(); reason != nil {
 		*v = s.fail(reason)

@@ -11,7 +11,7 @@ var (
 	streams = map[uint32]Stream{}
 )
 
-// Register makes Envoy call the filter. It is called by an init function.
+// Register makes Envoy call the filter. Register is called by an init function.
 func Register(filter VM) { vm = filter }
 
 //go:wasmexport proxy_abi_version_0_2_0

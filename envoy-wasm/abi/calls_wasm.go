@@ -136,7 +136,7 @@ func Property(path []string) (string, error) {
 	return text(data), err
 }
 
-// Use makes the subsequent calls in this callback belong to a stream or to a plugin. It returns an
+// Use makes the subsequent calls in this callback belong to a stream or to a plugin. Use returns an
 // error if Envoy has deleted the stream or the plugin.
 func Use(context uint32) error { return proxySetEffectiveContext(context).err() }
 
@@ -187,7 +187,7 @@ func Shared(key string) (value []byte, version uint32, err error) {
 	return value, number, err
 }
 
-// Share sets a value that all workers share. It returns an error if the version of the value
+// Share sets a value that all workers share. Share returns an error if the version of the value
 // differs from the given one, unless the given one is 0.
 func Share(key string, value []byte, version uint32) error {
 	return proxySetSharedData(key, text(value), version).err()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package abi connects a filter with Envoy: it calls Envoy's functions, and passes Envoy's
-// callbacks to the filter. It implements the part of version 0.2.0 of the Proxy-Wasm ABI that
-// Penstock's filters use.
+// callbacks to the filter. The package implements the part of version 0.2.0 of the Proxy-Wasm ABI
+// that Penstock's filters use.
 //
 // # Promise
 //

@@ -51,7 +51,8 @@ func decodeFields(data []byte) (fields [][2]string, ok bool) {
 	return fields, true
 }
 
-// readNumber reads the number at an index. It reports whether the data contains a number there.
+// readNumber reads the number at an index. readNumber reports whether the data contains a number
+// there.
 func readNumber(data []byte, at int) (n int, ok bool) {
 	if len(data) < at+4 {
 		return 0, false

@@ -10,7 +10,8 @@ type VM interface {
 
 // Plugin is one configuration of a filter in one worker.
 type Plugin interface {
-	// Start is called once, before the first stream. It reports whether the configuration is valid.
+	// Start is called once, before the first stream. Start reports whether the configuration is
+	// valid.
 	Start() bool
 	// Done is called when Envoy drops the configuration.
 	Done()

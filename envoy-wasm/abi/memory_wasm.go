@@ -23,8 +23,8 @@ func onMemoryAllocate(bytes uint32) *byte {
 	return unsafe.SliceData(given)
 }
 
-// The function answer returns Envoy's answer to a call with the given status. It belongs to the
-// caller.
+// The function answer returns Envoy's answer to a call with the given status. The answer belongs to
+// the caller.
 func answer(status Status) ([]byte, error) {
 	data := given
 	given = nil

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The type attributes holds the parts of one request that the policy reads. It is filled once, from
-// the headers.
+// The type attributes holds the parts of one request that the policy reads. The type is filled
+// once, from the headers.
 type attributes struct {
 	exchange.Request
 	origin uint64 // hash of the connection's address and x-request-id

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// callEnded handles the end of a call. It sends the next call first, so that the next call is under
-// way while the worker delivers the answers.
+// callEnded handles the end of a call. callEnded sends the next call first, so that the next call
+// is under way while the worker delivers the answers.
 func (f *Filter) callEnded(fl *flight, r Reply) {
 	defer f.guard()
 	f.beginResuming()

@@ -85,8 +85,9 @@ func (c *calls) keepBytes(a *askingData) {
 	a.held = a.attrs.Bytes
 }
 
-// enqueueForBatch puts the request into the queue for the next calls, at the place of its turn. It
-// returns false if the host rejects that call; in that case the request must be decided at once.
+// enqueueForBatch puts the request into the queue for the next calls, at the place of its turn.
+// enqueueForBatch returns false if the host rejects that call; in that case the request must be
+// decided at once.
 //
 //go:noinline
 func (s *Stream) enqueueForBatch() bool {

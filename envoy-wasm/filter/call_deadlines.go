@@ -73,7 +73,7 @@ func (f *Filter) expire() {
 }
 
 // tickMost is the greatest part of the time between two ticks that counts as a wait for the bridge.
-// It allows for timers that are a little late.
+// tickMost allows for timers that are a little late.
 const tickMost = tickFast * 3 / 2
 
 // checkDeadlines ends the waits for calls that take too long.

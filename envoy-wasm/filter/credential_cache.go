@@ -26,9 +26,9 @@ const (
 	trustedFor = counter.Second
 )
 
-// verdictCache caches the verdicts of the bridge for one way to identify. It verifies nothing: an
-// unknown credential counts as absent, and the request is decided again once the bridge has
-// verified it.
+// verdictCache caches the verdicts of the bridge for one way to identify. A verdictCache verifies
+// nothing: an unknown credential counts as absent, and the request is decided again once the bridge
+// has verified it.
 type verdictCache struct {
 	way      int
 	filter   *Filter

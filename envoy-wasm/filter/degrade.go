@@ -73,8 +73,8 @@ const (
 	keyRecord   = recordsMax // the record that holds the key of the hash
 )
 
-// recordKey returns the key of the hash of records, and creates one if there is none. It reads the
-// key each time, because if two workers create a key at once, the later one is kept.
+// recordKey returns the key of the hash of records, and creates one if there is none. recordKey
+// reads the key each time, because if two workers create a key at once, the later one is kept.
 func (f *Filter) recordKey() (k hashKey) {
 	value, cas := f.host.Shared(keyRecord)
 	if len(value) != 16 {
@@ -123,10 +123,10 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 	return least
 }
 
-// countLetThrough counts a request that on_error lets through. It reports whether the request
-// exceeds a limit; in that case the results are those of a denial, and the request is not counted.
-// If known is set, the count begins at the usage that the bridge reported last. A request under a
-// throttle rule has already waited until that usage expired.
+// countLetThrough counts a request that on_error lets through. countLetThrough reports whether the
+// request exceeds a limit; in that case the results are those of a denial, and the request is not
+// counted. If known is set, the count begins at the usage that the bridge reported last. A request
+// under a throttle rule has already waited until that usage expired.
 func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
@@ -145,9 +145,9 @@ func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 	return false
 }
 
-// spendUnits counts the cost of a check, or refunds it if sign is -1. It returns the time until
-// there is room, or 0 if there is room now. If known is set, the count begins at the usage that the
-// bridge reported last.
+// spendUnits counts the cost of a check, or refunds it if sign is -1. spendUnits returns the time
+// until there is room, or 0 if there is room now. If known is set, the count begins at the usage
+// that the bridge reported last.
 func (f *Filter) spendUnits(c *counter.Check, now counter.Micros, sign int64, known bool) (wait counter.Micros) {
 	if !isCharge(c) {
 		return 0

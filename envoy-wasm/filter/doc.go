@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filter is the logic of the Envoy filter, independent of Envoy. It handles each step of a
-// request, and calls Envoy through a [Host]. It uses the same package core as Caddy, and calls the
-// bridge for everything that needs a store.
+// Package filter is the logic of the Envoy filter, independent of Envoy. The package handles each
+// step of a request, and calls Envoy through a [Host]. The package uses the same package core as
+// Caddy, and calls the bridge for everything that needs a store.
 //
 // # Promise
 //

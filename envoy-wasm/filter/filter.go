@@ -30,9 +30,9 @@ type Filter struct {
 		under bool
 		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
-	// The following fields describe the request that is being decided. They hold the time, whether
-	// a credential has no verdict or an old one, and whether a record (or the verdict on a
-	// credential under a policy with a directory) is unknown or old. They also hold the
+	// The following fields describe the request that is being decided. The fields hold the time,
+	// whether a credential has no verdict or an old one, and whether a record (or the verdict on a
+	// credential under a policy with a directory) is unknown or old. The fields also hold the
 	// fingerprints of the verified credentials and of the records. If the request is decided again
 	// after the bridge has verified its credentials, they also hold the bridge's verdicts.
 	now            counter.Micros
@@ -78,8 +78,8 @@ func (f *Filter) Succeed(other *Filter) bool {
 	return f.policy != nil
 }
 
-// Start polls for a policy if there is none, and starts the ticks. It returns an error if the host
-// rejects ticks.
+// Start polls for a policy if there is none, and starts the ticks. Start returns an error if the
+// host rejects ticks.
 func (f *Filter) Start() error {
 	f.pollPolicy()
 	f.quickenTicks()

@@ -14,7 +14,7 @@ import (
 // once therefore costs the bridge, and the other requests in the same calls, only a few questions.
 
 const (
-	// waveMax is the greatest number of requests for one counter in calls at a time. It is a
+	// waveMax is the greatest number of requests for one counter in calls at a time. waveMax is a
 	// quarter of a call, so that other requests have room in the call too.
 	waveMax = 64
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in

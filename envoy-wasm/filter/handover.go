@@ -19,7 +19,7 @@ func (f *Filter) End() {
 }
 
 // Inherit takes over the settlements and refunds that an ended filter of this worker still had to
-// send. It returns false if the two filters use different bridges. The units of items that no
+// send. Inherit returns false if the two filters use different bridges. The units of items that no
 // filter inherits are lost until their windows end. After a panic they are lost too, so that items
 // are never inherited twice.
 func (f *Filter) Inherit(ended *Filter) bool {

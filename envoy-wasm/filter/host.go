@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// Host is the filter's interface to Envoy. Its methods do not block.
+// Host is the filter's interface to Envoy. The methods of a Host do not block.
 type Host interface {
 	// Call sends a request to the bridge; answered is called later, once, with status 0 if there
 	// was no answer. An error means that nothing was sent, and answered is not called.
@@ -34,7 +34,7 @@ type Host interface {
 	// Shared returns a value that all workers share, and its version for Share. The value is nil if
 	// it was never written.
 	Shared(record uint32) (value []byte, cas uint32)
-	// Share writes a value unless its version has changed; a cas of 0 always writes. It reports
+	// Share writes a value unless its version has changed; a cas of 0 always writes. Share reports
 	// whether it wrote.
 	Share(record uint32, value []byte, cas uint32) bool
 	// Warn writes a line into Envoy's log.

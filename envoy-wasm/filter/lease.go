@@ -32,7 +32,7 @@ const (
 	// are lost until their windows end.
 	extrasMax = 1024
 	// gatherTime is how long refunds of one counter are collected, because a receipt is valid only
-	// once. It is longer than the time for which a counter keeps unused units.
+	// once. gatherTime is longer than the time for which a counter keeps unused units.
 	gatherTime = 200 * counter.Millisecond
 	// fetchBytesMax is the length of the longest question that is repeated to take units in
 	// advance, since one question per lease can wait. Longer requests make a call only when no
@@ -233,8 +233,8 @@ func (f *Filter) reportHeld(units int64) {
 	}
 }
 
-// The method gather collects the refunds of a counter. It sends them once the counter holds no
-// units, or after gatherTime.
+// The method gather collects the refunds of a counter. The method sends them once the counter holds
+// no units, or after gatherTime.
 func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) {
 	for _, b := range backs {
 		if len(h.backs) == 0 {
@@ -277,8 +277,8 @@ func (f *Filter) refund(h *heldLease, b *lease.Refund) {
 	}
 }
 
-// releaseAll refunds all units, including those from calls under way, and drops recent denials. It
-// is used if the time is unknown, or if the filter ends.
+// releaseAll refunds all units, including those from calls under way, and drops recent denials.
+// releaseAll is used if the time is unknown, or if the filter ends.
 func (f *Filter) releaseAll(now counter.Micros) {
 	l := &f.leases
 	for _, h := range l.all {

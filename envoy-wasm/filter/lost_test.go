@@ -108,8 +108,8 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 	}
 }
 
-// nextCheck advances the clock until there is a call about requests, and answers polls with 304. It
-// returns false if no request waits for one.
+// nextCheck advances the clock until there is a call about requests, and answers polls with 304.
+// nextCheck returns false if no request waits for one.
 func (e *fakeEnvoy) nextCheck(f *Filter) bool {
 	for f.Flush(); len(e.calls) == 0 && f.isBusy(); f.Flush() {
 		e.passTicks(f, tickFast)

@@ -17,7 +17,7 @@ import (
 
 var errPanic = errors.New("a panic")
 
-// The method guard recovers from a panic in a callback. It must be deferred.
+// The method guard recovers from a panic in a callback. The method must be deferred.
 func (f *Filter) guard() {
 	if reason := recover(); reason != nil {
 		f.countPanic(reason)
@@ -39,7 +39,7 @@ func (s *Stream) Panicked(reason any) Action {
 }
 
 // The method guard recovers from a panic in a callback that decides a request, and decides the
-// request. It must be deferred.
+// request. The method must be deferred.
 func (s *Stream) guard(action *Action) {
 	if reason := recover(); reason != nil {
 		*action = s.Panicked(reason)
@@ -47,7 +47,7 @@ func (s *Stream) guard(action *Action) {
 }
 
 // rescueDecision recovers from a panic while a waiting request is decided, and decides the request.
-// It must be deferred.
+// rescueDecision must be deferred.
 func (s *Stream) rescueDecision() {
 	if reason := recover(); reason != nil {
 		if s.Panicked(reason) == Continue {

@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// dueSettlement holds the settlement of a response and the data known for it. It is reused.
+// dueSettlement holds the settlement of a response and the data known for it. A dueSettlement is
+// reused.
 type dueSettlement struct {
 	response exchange.Settling
 	receipt  string

@@ -61,7 +61,7 @@ type Stream struct {
 	due       *dueSettlement // the settlement of the response, or nil
 }
 
-// askingData holds the data that a request needs until it is decided. It is reused.
+// askingData holds the data that a request needs until it is decided. An askingData is reused.
 type askingData struct {
 	policy *policy
 	plan   core.Plan
@@ -223,8 +223,8 @@ func (a *askingData) identify(f *Filter) {
 
 // takeVerdict makes the plan again with the bridge's verdicts on the credentials and the records of
 // the clients, and caches them. The argument sent is the time at which the bridge was asked, on the
-// clock of leases. It returns false if the bridge verified credentials other than the request's,
-// because the bridge has then decided for a different client.
+// clock of leases. takeVerdict returns false if the bridge verified credentials other than the
+// request's, because the bridge has then decided for a different client.
 func (a *askingData) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
 	now := f.host.Now()
 	a.attrs.View.At = now

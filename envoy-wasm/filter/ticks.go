@@ -11,9 +11,9 @@ import (
 // than two ticks beyond its deadline.
 const TickMillis = 10
 
-// Ticks take processor time in every worker, and most of them have nothing to do. They are frequent
-// while a request waits and for a short time afterwards, because changing the interval for each
-// request would cost more. Otherwise the next tick comes when something is due.
+// Ticks take processor time in every worker, and most of them have nothing to do. Ticks are
+// frequent while a request waits and for a short time afterwards, because changing the interval for
+// each request would cost more. Otherwise the next tick comes when something is due.
 const (
 	tickFast = TickMillis * counter.Millisecond
 	// the longest interval, and so the longest delay if the clock is set forward

@@ -5,14 +5,14 @@
 //
 // # Promise
 //
-// The process starts even if the database and Redis do not answer, and works as soon as they do. It
-// has no state of its own: any number of processes over one database serve the same API, and one of
-// them publishes. Proxies read Redis, so they work without a control plane.
+// The process starts even if the database and Redis do not answer, and works as soon as they do.
+// The package has no state of its own: any number of processes over one database serve the same
+// API, and one of them publishes. Proxies read Redis, so they work without a control plane.
 //
 // # When not to use it
 //
-// If you need no history, roles or API, use the command penstock client. It changes the directory
-// in Redis, and needs no PostgreSQL.
+// If you need no history, roles or API, use the command penstock client. The command changes the
+// directory in Redis, and needs no PostgreSQL.
 package control
 
 import (
@@ -100,7 +100,7 @@ type process struct {
 	readyState atomic.Pointer[string] // what the latest answer of /readyz said, nil before the first
 }
 
-// Run serves until the context is done. It closes the listener.
+// Run serves until the context is done. Run closes the listener.
 func Run(ctx context.Context, o Options) error {
 	config, err := database.Config(o.Database)
 	if err != nil {
@@ -190,9 +190,9 @@ func serve(server *http.Server, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// prepare brings the schema to the version of this program, and makes the first token. It tries
-// again while the database does not answer. It returns an error if another attempt could not
-// succeed.
+// prepare brings the schema to the version of this program, and makes the first token. The method
+// tries again while the database does not answer. The method returns an error if another attempt
+// could not succeed.
 func (p *process) prepare(ctx context.Context) error {
 	said := ""
 	for {

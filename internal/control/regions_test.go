@@ -27,7 +27,7 @@ import (
 
 var signing = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// runIn runs a process that publishes to one region. It returns the Redis of the region.
+// runIn runs a process that publishes to one region. runIn returns the Redis of the region.
 func runIn(t *testing.T, database, region string) (*running, *redisstore.Store) {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL(), Timeout: redisstore.TimeoutMax})

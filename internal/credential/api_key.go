@@ -36,8 +36,8 @@ func GenerateKey() string {
 }
 
 // HashKey returns the hash of an API key in the form of a keys file: "sha256:" and 64 hexadecimal
-// digits. The error states why a key is too weak or cannot be sent in a header. It never contains
-// the key.
+// digits. The error states why a key is too weak or cannot be sent in a header. HashKey never
+// contains the key.
 func HashKey(key string) (string, error) {
 	var seen [256]bool
 	distinct := 0

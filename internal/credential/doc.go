@@ -42,7 +42,8 @@
 //
 // # When not to use it
 //
-// Do not use it for authorization. This package determines the client to count. It does not check
-// scopes, roles or grants. (The control plane authorizes people by a tier that ChooseTier takes
-// from their groups.) It does not check for revocation either: a token is valid until it expires.
+// Do not use it for authorization. This package determines the client to count. The package does
+// not check scopes, roles or grants. (The control plane authorizes people by a tier that ChooseTier
+// takes from their groups.) It does not check for revocation either: a token is valid until it
+// expires.
 package credential

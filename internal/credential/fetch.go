@@ -37,9 +37,9 @@ const (
 	fetcherNameSent = "penstock"
 )
 
-// fetcher keeps a key set that is published at a URL. It fetches in its own goroutine. The clients
-// of keyfunc and jwkset are not used, because they fetch in the request's goroutine when a key is
-// unknown. If the URL fails, the last good set remains in force.
+// fetcher keeps a key set that is published at a URL. A fetcher fetches in its own goroutine. The
+// clients of keyfunc and jwkset are not used, because they fetch in the request's goroutine when a
+// key is unknown. If the URL fails, the last good set remains in force.
 type fetcher struct {
 	url     string // of the set, or of the issuer
 	issuer  string // if it is not "", the issuer's discovery document names the URL of the set
@@ -81,7 +81,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// The method wanted requests an early fetch. It never blocks.
+// The method wanted requests an early fetch. The method never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:
@@ -114,7 +114,7 @@ func (f *fetcher) run(ctx context.Context) {
 }
 
 // The method wait waits for the next periodic fetch or for a requested one, which is made no sooner
-// than pace allows. It returns false when ctx is done.
+// than pace allows. The method returns false when ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()
@@ -155,8 +155,8 @@ func (f *fetcher) fetch(ctx context.Context) error {
 	return nil
 }
 
-// discover returns the URL of the issuer's key set. It asks at each fetch, because an issuer may
-// move its keys.
+// discover returns the URL of the issuer's key set. The method asks at each fetch, because an
+// issuer may move its keys.
 func (f *fetcher) discover(ctx context.Context) (string, error) {
 	data, err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {

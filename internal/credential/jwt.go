@@ -23,18 +23,18 @@ import (
 // IssuerURL is set.
 type JWTOptions struct {
 	// Secret is the shared secret of HS256, HS384 and HS512. "{env.NAME}" reads it from the
-	// environment. It must have at least 32 bytes, or 48 for HS384, or 64 for HS512.
+	// environment. Secret must have at least 32 bytes, or 48 for HS384, or 64 for HS512.
 	Secret string
-	// SecretFile is a file that contains only the secret. One line break at its end is ignored. It
-	// is read again when it changes.
+	// SecretFile is a file that contains only the secret. One line break at its end is ignored.
+	// SecretFile is read again when it changes.
 	SecretFile string
-	// JWKSFile is a file with a JWK set. It is read again when it changes.
+	// JWKSFile is a file with a JWK set. JWKSFile is read again when it changes.
 	JWKSFile string
 	// JWKSURL is the URL of the issuer's JWK set: https, or http on the loopback interface.
 	JWKSURL string
 	// IssuerURL is the URL of an issuer whose document of OpenID Connect Discovery names the URL of
-	// its JWK set. Both URLs are https, or http on the loopback interface. It is the value of
-	// Issuer as well.
+	// its JWK set. Both URLs are https, or http on the loopback interface. IssuerURL is the value
+	// of Issuer as well.
 	IssuerURL string
 
 	// Algorithms are the algorithms that a token may name: HS256, HS384 and HS512 with a secret;
@@ -74,8 +74,8 @@ type JWTOptions struct {
 	Refresh time.Duration
 
 	// MemoryEntries and MemoryBytes bound the remembered tokens. 0 means 65,536 and 64 MiB. Failed
-	// tokens are remembered separately, so that they do not evict valid ones. Their bounds are a
-	// quarter of these.
+	// tokens are remembered separately, so that they do not evict valid ones. The bounds for failed
+	// tokens are a quarter of these.
 	MemoryEntries, MemoryBytes int
 
 	Now       func() time.Time  // nil means time.Now
@@ -83,8 +83,8 @@ type JWTOptions struct {
 	Transport http.RoundTripper // for fetches; nil means a new transport
 }
 
-// JWT verifies JSON Web Tokens (RFC 7519) in the compact form of RFC 7515. It is a
-// [policy.CostlyVerifier] and safe for concurrent use. It never waits for a file or the network,
+// JWT verifies JSON Web Tokens (RFC 7519) in the compact form of RFC 7515. A JWT is a
+// [policy.CostlyVerifier] and safe for concurrent use. A JWT never waits for a file or the network,
 // and its wait for a processor is bounded.
 type JWT struct {
 	algorithms                                 map[string]*algorithm
@@ -116,8 +116,8 @@ var _ policy.CostlyVerifier = (*JWT)(nil)
 // failedFor is how long a failed token is remembered, unless the keys change.
 const failedFor = time.Minute
 
-// NewJWT returns a verifier. It reads the configured file, and watches it or fetches the URL until
-// Close. The error names the option, its value and the remedy.
+// NewJWT returns a verifier. NewJWT reads the configured file, and watches it or fetches the URL
+// until Close. The error names the option, its value and the remedy.
 func NewJWT(o JWTOptions) (*JWT, error) { return newJWT(o, fetchPace, watchEvery) }
 
 func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
@@ -209,8 +209,8 @@ func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 	return nil
 }
 
-// The method install puts the keys in force. It drops the verdicts based on removed keys, and the
-// verdicts on all failed tokens.
+// The method install puts the keys in force. The method drops the verdicts based on removed keys,
+// and the verdicts on all failed tokens.
 func (j *JWT) install(keys []*key) (changed bool) {
 	j.changing.Lock()
 	defer j.changing.Unlock()
@@ -265,8 +265,8 @@ func (j *JWT) TierClaim() string { return j.tierClaim }
 // LimitsClaim returns the claim that contains the client's own limits, or "" if there is none.
 func (j *JWT) LimitsClaim() string { return j.limitsClaim }
 
-// VerifyFor is Verify on behalf of a client. It meters the cost of tokens that no key has signed.
-// Remembered verdicts are always returned.
+// VerifyFor is Verify on behalf of a client. VerifyFor meters the cost of tokens that no key has
+// signed. Remembered verdicts are always returned.
 func (j *JWT) VerifyFor(asker *policy.Asker, text string) (*policy.Identity, policy.CredentialState) {
 	switch {
 	case text == "":
@@ -303,7 +303,7 @@ func (j *JWT) recall(text string, sum uint64, now int64) (id *policy.Identity, s
 	return nil, policy.CredentialAbsent, false
 }
 
-// The method verify verifies a token that is not remembered. It remembers the verdict if a
+// The method verify verifies a token that is not remembered. The method remembers the verdict if a
 // signature check was needed.
 func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
 	signed := false

@@ -89,8 +89,8 @@ func (r *keyReader) add(p policy.Problem) {
 	}
 }
 
-// withoutKeys returns the problems of a file that cannot be parsed. It removes text of the file
-// from them, because that text might be a key or a large part of one.
+// withoutKeys returns the problems of a file that cannot be parsed. withoutKeys removes text of the
+// file from them, because that text might be a key or a large part of one.
 func withoutKeys(err error, data []byte) error {
 	var problems policy.Problems
 	if !errors.As(err, &problems) {
@@ -122,8 +122,8 @@ func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
 	r.add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
-// The method only accepts a map with no fields but words, and returns its values by field. It
-// reports unknown fields and fields listed twice.
+// The method only accepts a map with no fields but words, and returns its values by field. The
+// method reports unknown fields and fields listed twice.
 func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {

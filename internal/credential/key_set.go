@@ -18,8 +18,8 @@ import (
 
 // Bounds of a key set.
 const (
-	// setBytesMax is the greatest size of a key set. It suffices for 256 RSA keys with certificate
-	// chains.
+	// setBytesMax is the greatest size of a key set. setBytesMax suffices for 256 RSA keys with
+	// certificate chains.
 	setBytesMax = 1 << 20
 	// setKeysMax is the greatest number of keys in a set. The largest issuers publish a handful.
 	setKeysMax = 256
@@ -85,7 +85,7 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 }
 
 // The method replace returns a set of the fresh keys and the keys that were removed. Keys of the
-// old set keep their values. It returns nil if both sets are the same.
+// old set keep their values. The method returns nil if both sets are the same.
 func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	keys := make([]*key, 0, len(fresh))
 	for _, k := range fresh {
@@ -107,8 +107,8 @@ func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	return newKeySet(keys), gone
 }
 
-// readSecret makes a key from a secret. It rejects PEM, and secrets that are too short for the
-// algorithms.
+// readSecret makes a key from a secret. readSecret rejects PEM, and secrets that are too short for
+// the algorithms.
 func readSecret(secret []byte, algorithms map[string]*algorithm) ([]*key, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(secret), []byte("-----BEGIN")) {
 		return nil, errors.New("the secret is a key or certificate in PEM, which others may know: " +

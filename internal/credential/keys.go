@@ -58,8 +58,8 @@ type KeySource interface {
 	Lookup(hash [32]byte) (*Key, bool)
 }
 
-// KeyDirectory is a KeySource that also finds keys by their owners, for operators. Its methods
-// return the keys in the order of the source. The keys of one name have the same owner.
+// KeyDirectory is a KeySource that also finds keys by their owners, for operators. A KeyDirectory's
+// methods return the keys in the order of the source. The keys of one name have the same owner.
 type KeyDirectory interface {
 	KeySource
 	// Named returns the keys of a name.
@@ -71,8 +71,8 @@ type KeyDirectory interface {
 // KeysOptions configures [NewKeys]. At most one of File and Source is set, and at least one of the
 // three fields is set.
 type KeysOptions struct {
-	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
-	// read again when it changes. An edit with an error is rejected and logged, and the previous
+	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. File
+	// is read again when it changes. An edit with an error is rejected and logged, and the previous
 	// content remains in force.
 	File string
 	// Source is where keys are found if they are not in a file.
@@ -92,7 +92,7 @@ const (
 	KeyBytesMax = 512
 )
 
-// Keys verifies API keys. It is a [policy.CostlyVerifier] and safe for concurrent use.
+// Keys verifies API keys. The type is a [policy.CostlyVerifier] and safe for concurrent use.
 type Keys struct {
 	source    KeySource
 	file      string // "" if the keys are not from a file
@@ -104,7 +104,7 @@ type Keys struct {
 
 var _ policy.CostlyVerifier = (*Keys)(nil)
 
-// NewKeys returns a verifier. It reads the file and watches it until Close. The error is
+// NewKeys returns a verifier. NewKeys reads the file and watches it until Close. The error is
 // [policy.Problems] if the content is wrong; otherwise it states why the file could not be read.
 func NewKeys(o KeysOptions) (*Keys, error) { return newKeys(o, watchEvery) }
 
@@ -151,14 +151,14 @@ func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
 	return k, nil
 }
 
-// Close stops watching the file. Its last content remains in force.
+// Close stops watching the file. The file's last content remains in force.
 func (k *Keys) Close() error {
 	k.cancel()
 	k.running.Wait()
 	return nil
 }
 
-// Verify returns the owner of a key. It does not find keys of a directory: see VerifyFor.
+// Verify returns the owner of a key. Verify does not find keys of a directory: see VerifyFor.
 func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	found, _, state := k.find(credential)
 	if state != policy.CredentialValid {
@@ -197,8 +197,8 @@ type emptySource struct{}
 // Lookup implements [KeySource].
 func (emptySource) Lookup([32]byte) (*Key, bool) { return nil, false }
 
-// Reason returns the reason in the key's entry why the key is revoked or inactive. It returns "" if
-// the entry has no reason or the key is unknown.
+// Reason returns the reason in the key's entry why the key is revoked or inactive. Reason returns
+// "" if the entry has no reason or the key is unknown.
 func (k *Keys) Reason(credential string) string {
 	if found, _, _ := k.find(credential); found != nil {
 		return found.Reason
@@ -295,8 +295,8 @@ func (l *keyList) Named(name string) []*Key { return l.keys.Load().byName[name] 
 // OfUser implements [KeyDirectory].
 func (l *keyList) OfUser(user string) []*Key { return l.keys.Load().byUser[user] }
 
-// keyTable is the content of one version of a keys file. It is immutable. The keys of byName and
-// byUser are in the order of the file.
+// keyTable is the content of one version of a keys file. A keyTable is immutable. The keys of
+// byName and byUser are in the order of the file.
 type keyTable struct {
 	byHash         map[[32]byte]*Key
 	byName, byUser map[string][]*Key

@@ -12,7 +12,7 @@ import (
 // fill the log.
 const noticeEvery = 10 * time.Second
 
-// The type notices writes log lines at a bounded rate. It is safe for concurrent use.
+// The type notices writes log lines at a bounded rate. The type is safe for concurrent use.
 type notices struct {
 	logger *slog.Logger
 
@@ -30,7 +30,7 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// The method sometimes logs an event caused by a request. It writes at most one line per
+// The method sometimes logs an event caused by a request. The method writes at most one line per
 // noticeEvery, with the number of events that were not logged.
 func (n *notices) sometimes(text string) {
 	n.mu.Lock()

@@ -37,16 +37,16 @@ const (
 	totalOwed  = 200 * counter.Millisecond
 	cleanAfter = 10 * counter.Second
 	// Tokens that a key has signed are never rejected here, but a client may send a new one with
-	// every request. An address with a debt of signedOwed for such tokens is not clean. It reaches
-	// that debt with 20 ms at once, or with 100 ms a second.
+	// every request. An address with a debt of signedOwed for such tokens is not clean. Such an
+	// address reaches that debt with 20 ms at once, or with 100 ms a second.
 	signedPart = 10
 	signedOwed = 200 * counter.Millisecond
 	// owedMax is the greatest debt that is recorded, as a multiple of the debt at which tokens are
 	// no longer verified.
 	owedMax = 2
 
-	// freeOfCharge is the cost up to which the cost of a token is not charged. It is the cost of
-	// the rest of a request.
+	// freeOfCharge is the cost up to which the cost of a token is not charged. freeOfCharge is the
+	// cost of the rest of a request.
 	freeOfCharge counter.Micros = 20
 	// costMax bounds the charge for one token, at a few times the cost of the most expensive one.
 	// The verification of a token that took longer was interrupted by other work on the machine.
@@ -68,8 +68,8 @@ const (
 //
 // Addresses share buckets, chosen by a secret hash, in two rows. An address is charged in both
 // rows, and the smaller debt counts. With 1,000 attackers, one address in 70 shares both of its
-// buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. It is safe
-// for concurrent use, and takes no lock.
+// buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. A meter is
+// safe for concurrent use, and takes no lock.
 type meter struct {
 	// one gate for clean addresses and one for the others, so that the latter do not delay the
 	// former
@@ -115,8 +115,8 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// The method pay adds an amount to the debt, which it raises to at most the argument most. It never
-// reduces a debt.
+// The method pay adds an amount to the debt, which it raises to at most the argument most. The
+// method never reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
@@ -220,8 +220,8 @@ type gate struct {
 	waiting atomic.Int64
 }
 
-// The method enter waits for a slot, at most for the given time. It returns false if it did not get
-// a slot. Otherwise the caller must call leave.
+// The method enter waits for a slot, at most for the given time. The method returns false if it did
+// not get a slot. Otherwise the caller must call leave.
 func (g *gate) enter(most counter.Micros) bool {
 	select {
 	case g.slots <- struct{}{}:
@@ -290,8 +290,8 @@ func (q *inquiry) left() counter.Micros {
 	}
 }
 
-// The method enter waits for a processor. It returns false if it got none. Otherwise the caller
-// must call leave.
+// The method enter waits for a processor. The method returns false if it got none. Otherwise the
+// caller must call leave.
 func (q *inquiry) enter(now counter.Micros) bool {
 	if q.asker == nil {
 		return true

@@ -23,7 +23,7 @@ const meterNow = counter.Micros(1_700_000_000) * counter.Second
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
 // The method countSpent sends tokens of the given cost from an address until the meter rejects one.
-// It returns the number of tokens that the meter admitted.
+// countSpent returns the number of tokens that the meter admitted.
 func (m *meter) countSpent(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {

@@ -70,8 +70,8 @@ func (p *published) do(f http.HandlerFunc) { p.answer.Store(&f) }
 
 var testPace = pace{timeout: 200 * time.Millisecond, retryMin: 5 * time.Millisecond, unknown: 5 * time.Millisecond}
 
-// The function newFetching returns a verifier for a URL. Its refresh interval is long, so only
-// unknown keys and failures cause another fetch.
+// The function newFetching returns a verifier for a URL. The verifier's refresh interval is long,
+// so only unknown keys and failures cause another fetch.
 func newFetching(t testing.TB, url string, log *lines) *JWT {
 	t.Helper()
 	j, err := newJWT(JWTOptions{JWKSURL: url, Now: testClock, Logger: log.Logger()}, testPace, time.Hour)

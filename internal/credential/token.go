@@ -13,7 +13,7 @@ import (
 // bytes, and servers reject headers that are not much longer than TokenBytesMax.
 const TokenBytesMax = 8 << 10
 
-// token is a parsed token. Its claims are read only after its signature is verified.
+// token is a parsed token. The token's claims are read only after its signature is verified.
 type token struct {
 	algorithm *algorithm
 	kid       string
@@ -25,8 +25,8 @@ type token struct {
 // tokenParts holds the three parts of a token in the compact form, still encoded.
 type tokenParts struct{ header, payload, signature string }
 
-// cutToken splits a token into its parts. It is cheap, and rejects an API key that is sent as a
-// token.
+// cutToken splits a token into its parts. cutToken is cheap, and rejects an API key that is sent as
+// a token.
 func cutToken(text string) (p tokenParts, ok bool) {
 	var rest string
 	if p.header, rest, ok = strings.Cut(text, "."); !ok {
@@ -58,8 +58,9 @@ func (j *JWT) parseToken(text string, p tokenParts) (t token, state policy.Crede
 	return t, j.readHeader(&t, header)
 }
 
-// readHeader reads the relevant members of a token's header. It ignores members that contain a key
-// or its location (jwk, jku, x5c, x5u), because they would let the sender choose the key.
+// readHeader reads the relevant members of a token's header. readHeader ignores members that
+// contain a key or its location (jwk, jku, x5c, x5u), because they would let the sender choose the
+// key.
 func (j *JWT) readHeader(t *token, header map[string]any) policy.CredentialState {
 	name, ok := header["alg"].(string)
 	if !ok {

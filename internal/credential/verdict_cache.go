@@ -44,7 +44,7 @@ func (v *verdict) isStale(current *keySet, now int64) bool {
 
 // memory remembers verdicts by token. Lookups take no lock and do not allocate. Entries and bytes
 // are bounded. At a bound, a CLOCK hand per shard evicts stale verdicts and those that were not
-// used recently. It is safe for concurrent use.
+// used recently. A memory is safe for concurrent use.
 type memory struct {
 	seed   maphash.Seed
 	shards []memoryShard
@@ -106,7 +106,7 @@ const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Id
 // possible text takes 26.
 const overridesBytes = 28
 
-// The method remember stores a verdict. It copies the token, which the caller owns.
+// The method remember stores a verdict. The method copies the token, which the caller owns.
 func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	v.bytes = verdictBytes + len(v.token)
 	if id := v.identity; id != nil {

@@ -28,9 +28,9 @@ var reloads struct{ accepted, refused atomic.Uint64 }
 // in force and has rejected.
 func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), reloads.refused.Load() }
 
-// watchedFile loads a file again when it changes. It polls: network file systems send no events,
-// and when Kubernetes swaps a symlink to the folder, the event names another file. An edit is
-// loaded after the file was unchanged for one check, because a file that is being written can be
+// watchedFile loads a file again when it changes. A watchedFile polls: network file systems send no
+// events, and when Kubernetes swaps a symlink to the folder, the event names another file. An edit
+// is loaded after the file was unchanged for one check, because a file that is being written can be
 // valid but incomplete.
 type watchedFile struct {
 	path    string

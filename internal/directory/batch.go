@@ -58,8 +58,8 @@ func (d *Directory) Waits(kind, id string) bool {
 	return d.place(policy.ClientName{Kind: kind, ID: id}) > 0
 }
 
-// enqueueAll adds the unknown clients of requests to batches, if there is room. It returns the
-// channels of the batches to wait for.
+// enqueueAll adds the unknown clients of requests to batches, if there is room. enqueueAll returns
+// the channels of the batches to wait for.
 func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,9 +87,9 @@ func await(ctx context.Context, reads []<-chan struct{}) {
 	}
 }
 
-// The method enqueue adds the unknown clients of a source to batches, each client once. It returns
-// a channel that is closed when they are read, or nil if too many clients wait or the directory is
-// closed. The caller holds the lock.
+// The method enqueue adds the unknown clients of a source to batches, each client once. The method
+// returns a channel that is closed when they are read, or nil if too many clients wait or the
+// directory is closed. The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
 	last := -1 // batches are read in order: the current one, then the queue
 	done = closed
@@ -279,8 +279,8 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// The method keep leaves records that have vanished in force until they are read again later. It
-// clears the names of these records.
+// The method keep leaves records that have vanished in force until they are read again later. The
+// method clears the names of these records.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {

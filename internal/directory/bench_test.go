@@ -67,8 +67,8 @@ func TestKnownClientsDoNotAllocate(t *testing.T) {
 }
 
 // BenchmarkFirstContact measures how long a client waits when it is seen for the first time, over a
-// local Redis, with 64 such clients at a time. It reports percentiles, and the number of clients in
-// one read of Redis.
+// local Redis, with 64 such clients at a time. The benchmark reports percentiles, and the number of
+// clients in one read of Redis.
 func BenchmarkFirstContact(b *testing.B) {
 	const workers = 64
 	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(b).URL(), Timeout: time.Second})

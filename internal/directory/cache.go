@@ -15,8 +15,8 @@ import (
 
 const shardCount = 64
 
-// idInline is the maximum length of an identifier that is stored in the entry itself. It is the
-// length of a UUID.
+// idInline is the maximum length of an identifier that is stored in the entry itself. idInline is
+// the length of a UUID.
 const idInline = 36
 
 // entry is the remembered record of one client or one API key. Only its atomic fields change.
@@ -54,8 +54,8 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// The method is reports whether the entry belongs to a name. It does not wait for the
-// first cache line to read a short identifier in the second.
+// The method is reports whether the entry belongs to a name. The method does not wait for the first
+// cache line to read a short identifier in the second.
 func (e *entry) is(name policy.ClientName) bool {
 	n := len(name.ID)
 	if n > idInline {
@@ -80,8 +80,8 @@ func (e *entry) keepName() {
 // evicted before that of a client that has returned.
 const usedMax = 3
 
-// cache holds the entries of the clients that have been used recently. It is safe for concurrent
-// use. Each shard has a lock, which a lookup of a remembered client does not take.
+// cache holds the entries of the clients that have been used recently. A cache is safe for
+// concurrent use. Each shard has a lock, which a lookup of a remembered client does not take.
 //
 // The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one
 // hash evict each other, and neither is taken for the other. The hash has a secret key, so clients

@@ -55,7 +55,7 @@ type Options struct {
 }
 
 // Directory implements [policy.Directory] over a source. Create it with [Open] and close it with
-// Close. It is safe for concurrent use.
+// Close. A Directory is safe for concurrent use.
 type Directory struct {
 	source   Source
 	timeout  time.Duration
@@ -96,7 +96,7 @@ var (
 )
 
 // Open returns a directory that is ready to use: it has read the networks, unless the source did
-// not answer within a second. It follows the source in the background.
+// not answer within a second. Open follows the source in the background.
 func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
@@ -228,7 +228,8 @@ type Unknown struct {
 	Overload bool
 }
 
-// FetchAll does what Fetch does, for several requests together. It waits once for all of them.
+// FetchAll does what Fetch does, for several requests together. FetchAll waits once for all of
+// them.
 func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
 		await(ctx, d.enqueueAll(requests))
@@ -257,8 +258,8 @@ func (d *Directory) Timeout() time.Duration { return d.timeout }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
-// Prepare makes a plan use the directory for the client of its counters. It reads the client's API
-// key first, and then the client. A nil directory changes nothing.
+// Prepare makes a plan use the directory for the client of its counters. Prepare reads the client's
+// API key first, and then the client. A nil directory changes nothing.
 func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq[[]counter.Check]) {
 	if d == nil {
 		return
@@ -338,8 +339,8 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// The method rereadClient reads a client's record again if the client is remembered. It also does
-// so if the client is being read now, because that read may have preceded the change.
+// The method rereadClient reads a client's record again if the client is remembered. rereadClient
+// also does so if the client is being read now, because that read may have preceded the change.
 func (d *Directory) rereadClient(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)

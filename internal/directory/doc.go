@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package directory keeps the settings that operators make for clients: tiers, limits, blocks,
-// exemptions. It also keeps API keys, by their SHA-256: their clients, tiers, limits, expiries and
-// revocations.
+// exemptions. The package also keeps API keys, by their SHA-256: their clients, tiers, limits,
+// expiries and revocations.
 //
 // # Promise
 //
-// A [Directory] answers from bounded memory. It reads the record of a client when the client is
-// first seen, in one call together with the records of other new clients. A change takes effect in
-// every process that shares the [Source] within a second, or within 36 seconds if the source cannot
-// send changes. If the source does not answer, records stay in force as they were last read, and a
-// client that was never seen has no record. If the source works and too many new clients wait to be
-// read, their requests are denied, so that a flood of clients does not admit a blocked one. A part
-// of a record that has an end loses its force at that instant. A record that cannot be read is
-// counted, logged once, and has no force.
+// A [Directory] answers from bounded memory. A Directory reads the record of a client when the
+// client is first seen, in one call together with the records of other new clients. A change takes
+// effect in every process that shares the [Source] within a second, or within 36 seconds if the
+// source cannot send changes. If the source does not answer, records stay in force as they were
+// last read, and a client that was never seen has no record. If the source works and too many new
+// clients wait to be read, their requests are denied, so that a flood of clients does not admit a
+// blocked one. A part of a record that has an end loses its force at that instant. A record that
+// cannot be read is counted, logged once, and has no force.
 //
 // A key is read in the same way as a client, and then the record of its client. A key that the
 // source does not have is invalid. Keys and clients do not evict each other. No record and no log
@@ -24,8 +24,8 @@
 //
 // # Price
 //
-// For a known client, a lookup in memory takes about 20 ns, no lock, and allocates nothing. It
-// reads two places in memory, so it takes about 90 ns if they are not in a near cache of the
+// For a known client, a lookup in memory takes about 20 ns, no lock, and allocates nothing. A
+// lookup reads two places in memory, so it takes about 90 ns if they are not in a near cache of the
 // processor. A client that is seen for the first time waits for one read of the source. A
 // remembered client takes about 180 bytes without a record, and at least 370 with one.
 //

@@ -104,7 +104,8 @@ func ParseName(text string) (policy.ClientName, error) {
 	return policy.ClientName{Kind: who.Kind, ID: who.ID}, nil
 }
 
-// Editor changes records in a source. It is safe for concurrent use, even by several processes.
+// Editor changes records in a source. An Editor is safe for concurrent use, even by several
+// processes.
 type Editor struct {
 	Source Source
 	Now    func() time.Time // nil means time.Now
@@ -130,9 +131,10 @@ const ControlledKeysPrefix = ControlledPrefix + "keys-"
 // swapsMax is the number of times an edit is tried while others change the same record.
 const swapsMax = 20
 
-// Apply makes an edit. It changes only what the edit names, so concurrent edits of different parts
-// of a record are all kept. An error that wraps [ErrEdit] describes an error in the edit. Any other
-// error means that the source did not answer, and that it is unknown whether the edit was made.
+// Apply makes an edit. Apply changes only what the edit names, so concurrent edits of different
+// parts of a record are all kept. An error that wraps [ErrEdit] describes an error in the edit. Any
+// other error means that the source did not answer, and that it is unknown whether the edit was
+// made.
 func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 	name, err := ParseName(edit.Client)
 	if err != nil {
@@ -282,7 +284,7 @@ func (e *Edit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// After checks the edit, and returns the record after it. It does not change the record before,
+// After checks the edit, and returns the record after it. After does not change the record before,
 // which may be nil. The error wraps [ErrEdit].
 func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	if err := e.check(now); err != nil {
@@ -291,8 +293,8 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	return e.apply(before, now)
 }
 
-// The method apply returns the record after the edit. It does not change the record before, which
-// may be nil.
+// The method apply returns the record after the edit. The method does not change the record before,
+// which may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

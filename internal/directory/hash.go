@@ -12,7 +12,8 @@ import (
 )
 
 // hashKey is the secret of a hash of names, so that clients cannot choose names with equal hashes.
-// It hashes a name in about half the time of hash/maphash, which calls the runtime for each text.
+// A hashKey hashes a name in about half the time of hash/maphash, which calls the runtime for each
+// text.
 type hashKey struct{ id, kind, word uint64 }
 
 func newHashKey() hashKey { return hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()} }
@@ -22,7 +23,7 @@ func (k *hashKey) of(name policy.ClientName) uint64 {
 	return k.sum(name.ID, k.id) ^ bits.RotateLeft64(k.sum(name.Kind, k.kind), 1) | 1<<63
 }
 
-// The method sum returns the hash of a text. It multiplies its words like wyhash does.
+// The method sum returns the hash of a text. The method multiplies its words like wyhash does.
 func (k *hashKey) sum(text string, h uint64) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
 	h ^= uint64(len(b)) * 0x9E3779B97F4A7C15 // otherwise this would equal a difference in the last byte

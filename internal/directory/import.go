@@ -154,7 +154,7 @@ func (l *Line) Names() (rules []string, tier string) {
 	return nil, ""
 }
 
-// Import writes records. It first checks all of them, and writes none if there is a problem.
+// Import writes records. Import first checks all of them, and writes none if there is a problem.
 // Records that the directory already has are left unchanged, so an import may be repeated. Errors
 // are like those of [Editor.Apply].
 func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
@@ -186,8 +186,8 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	return done, nil
 }
 
-// The method compare checks the lines against each other and against the present records. It
-// returns those that differ, with their replacements.
+// The method compare checks the lines against each other and against the present records. The
+// method returns those that differ, with their replacements.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})

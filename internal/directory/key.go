@@ -23,7 +23,7 @@ const KeysOfNameMax = 8
 // KeyInactive is the state of a key that is switched off.
 const KeyInactive = "inactive"
 
-// KeyRecord holds the settings of one API key. It never contains the key itself.
+// KeyRecord holds the settings of one API key. A KeyRecord never contains the key itself.
 type KeyRecord struct {
 	Version int    `json:"v,omitempty"` // the version of the format; 0 and 1 are the same
 	Name    string `json:"name"`        // the name of the key; several keys may have the same name, for example during a rotation
@@ -159,7 +159,7 @@ func micros(when time.Time) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// The type key holds a key's record in the form that requests use. It is immutable.
+// The type key holds a key's record in the form that requests use. A key is immutable.
 type key struct {
 	identity           policy.Identity
 	notBefore, expires counter.Micros // in microseconds; 0 means that there is no bound

@@ -69,7 +69,7 @@ type KeysShown struct {
 	After string `json:"after,omitempty"`
 }
 
-// ApplyKey makes an edit of keys. It returns errors like [Editor.Apply].
+// ApplyKey makes an edit of keys. ApplyKey returns errors like [Editor.Apply].
 func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error) {
 	if err := edit.check(e.now()); err != nil {
 		return nil, err
@@ -389,8 +389,8 @@ func (e *Editor) changeKeys(ctx context.Context, edit *KeyEdit, keys []StoredKey
 	return changed, nil
 }
 
-// changeKey changes one record, even if others change it at the same time. It reports whether there
-// was anything to change.
+// changeKey changes one record, even if others change it at the same time. changeKey reports
+// whether there was anything to change.
 func (e *Editor) changeKey(ctx context.Context, edit *KeyEdit, k StoredKey) (changed bool, err error) {
 	name := KeyName{edit.Name, k.Hash}
 	for range swapsMax {

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Memory is a source in the memory of one process. Its records end with the process. The zero
-// Memory is empty and ready to use. It is safe for concurrent use.
+// Memory is a source in the memory of one process. The records end with the process. The zero
+// Memory is empty and ready to use. A Memory is safe for concurrent use.
 type Memory struct {
 	mu        sync.Mutex
 	records   map[policy.ClientName]string

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// KindNetwork is the kind of addresses and networks. Their records are few, so a directory holds
-// all of them, and a request from a new address costs no read.
+// KindNetwork is the kind of addresses and networks. Records of networks are few, so a directory
+// holds all of them, and a request from a new address costs no read.
 const KindNetwork = "ip"
 
 // Bounds of the records of all networks together.
@@ -30,7 +30,7 @@ const (
 // NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// The type networks holds the records of all networks. They are immutable, except for the
+// The type networks holds the records of all networks. The records are immutable, except for the
 // values that the entries cache.
 type networks struct {
 	four, six networkTable
@@ -85,12 +85,12 @@ func networkName(p netip.Prefix) string {
 	return p.String()
 }
 
-// ReadNetworks reads the records of all networks now. It is meant for a process that uses the
-// directory only once. In a long-running process, the directory reads them automatically.
+// ReadNetworks reads the records of all networks now. ReadNetworks is meant for a process that uses
+// the directory only once. In a long-running process, the directory reads them automatically.
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
-// readNetworks reads the records of all networks. It reports whether the source answered. If it did
-// not, or if nothing of its answer can be read, the previous ones stay in force.
+// readNetworks reads the records of all networks. readNetworks reports whether the source answered.
+// If it did not, or if nothing of its answer can be read, the previous ones stay in force.
 func (d *Directory) readNetworks(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
 	defer cancel()

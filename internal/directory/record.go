@@ -121,8 +121,8 @@ func checkText(name, value string, most int) error {
 	return nil
 }
 
-// checkWritten does what [checkText] does, for a text that is written now. It also denies the
-// control characters from U+0080 to U+009F, which some terminals obey. Existing records that
+// checkWritten does what [checkText] does, for a text that is written now. checkWritten also denies
+// the control characters from U+0080 to U+009F, which some terminals obey. Existing records that
 // contain such characters are still read.
 func checkWritten(name, value string, most int) error {
 	if err := checkText(name, value, most); err != nil {

@@ -39,8 +39,8 @@ const (
 )
 
 // TestManyRecords fills Redis with records, in make exam ten million, and looks up some of the
-// clients. It checks the bounds of memory, and of calls: a client that was seen before causes none.
-// The log has the times, which depend on the machine.
+// clients. The test checks the bounds of memory, and of calls: a client that was seen before causes
+// none. The log has the times, which depend on the machine.
 func TestManyRecords(t *testing.T) {
 	records, share := usualRecords, usualShare
 	if os.Getenv(racescale.ExamVariable) != "" {

@@ -14,7 +14,7 @@ import (
 // Source is where records are kept. Implementations are safe for concurrent use. Every method
 // returns at the latest when its context is done.
 type Source interface {
-	// Read reads records. It sets texts[i] to the text of names[i], or to nil if there is none.
+	// Read reads records. Read sets texts[i] to the text of names[i], or to nil if there is none.
 	Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error
 	// Records reads a part of all records, in no particular order.
 	Records(ctx context.Context, of Range) (Part, error)
@@ -24,12 +24,12 @@ type Source interface {
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.
 	Changes(ctx context.Context, after string) (Changes, error)
-	// Generation returns a text that stays the same as long as only Swap changes the records. It is
-	// "" if there has been no Swap yet, or if the source has lost its records.
+	// Generation returns a text that stays the same as long as only Swap changes the records.
+	// Generation is "" if there has been no Swap yet, or if the source has lost its records.
 	Generation(ctx context.Context) (string, error)
-	// Follow calls changed for each client that changes, until the context is done. It calls missed
-	// when it begins to receive changes, and after each interruption, because earlier changes may
-	// have been missed.
+	// Follow calls changed for each client that changes, until the context is done. Follow calls
+	// missed when it begins to receive changes, and after each interruption, because earlier
+	// changes may have been missed.
 	Follow(ctx context.Context, changed func(policy.ClientName), missed func())
 	// Swap replaces a record if its text still equals old, and reports whether it did. A nil text
 	// stands for no record. Swap appends the entry to the history, and notifies the followers.
@@ -44,7 +44,7 @@ type Source interface {
 	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, sorted.
 	KeyHashes(ctx context.Context, name string) ([]string, error)
 	// KeysAfter returns the keys whose names come after the given one, sorted by name and hash. ""
-	// comes before every name. It returns at most the given number.
+	// comes before every name. KeysAfter returns at most the given number.
 	KeysAfter(ctx context.Context, name string, most int) ([]KeyName, error)
 	// AddKey adds a key to a name if the name has the given number of keys, and reports whether it
 	// had. The caller writes the record of the key first.
@@ -78,8 +78,8 @@ var ErrPlace = errors.New("no place in the list of records")
 type Changes struct {
 	Names    []policy.ClientName
 	Position string // the position after these changes
-	// Whole reports whether Names has every change. It is false if the history does not reach back
-	// to the position.
+	// Whole reports whether Names has every change. Whole is false if the history does not reach
+	// back to the position.
 	Whole bool
 }
 

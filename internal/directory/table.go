@@ -70,9 +70,9 @@ func (t *table) putAt(hash uint64, e *entry) {
 	s.hash.Store(hash)
 }
 
-// The method grow returns a table with the same entries and room for a number of entries. It does
-// not read the entries themselves: most of them are in no cache of the processor, and new clients
-// wait.
+// The method grow returns a table with the same entries and room for a number of entries. The
+// method does not read the entries themselves: most of them are in no cache of the processor, and
+// new clients wait.
 func (t *table) grow(entries int) *table {
 	larger := newTable(entries)
 	for i := range t.slots {
@@ -83,8 +83,8 @@ func (t *table) grow(entries int) *table {
 	return larger
 }
 
-// The method remove removes the entry of a hash. It closes the gap, so that searches do not end
-// there.
+// The method remove removes the entry of a hash. The method closes the gap, so that searches do not
+// end there.
 func (t *table) remove(hash uint64) {
 	gap, last := t.home(hash), len(t.slots)-1
 	for t.slots[gap].hash.Load() != hash {

@@ -14,12 +14,12 @@ import (
 // No identifier is longer than 255 bytes.
 const nameBytesUsual = 320
 
-// CountDenials makes the enforcer count the clients of denied requests in a sketch. It must be
-// called before the first request. Another enforcer may use the same sketch.
+// CountDenials makes the enforcer count the clients of denied requests in a sketch. CountDenials
+// must be called before the first request. Another enforcer may use the same sketch.
 func (e *Enforcer) CountDenials(s *topk.Sketch) { e.denied = s }
 
-// countDenial counts the client of a denied request, under the policy that denies it. It does not
-// allocate for a client that is already counted.
+// countDenial counts the client of a denied request, under the policy that denies it. countDenial
+// does not allocate for a client that is already counted.
 func (e *Enforcer) countDenial(plan *core.Plan) {
 	if e.denied == nil {
 		return

@@ -11,8 +11,8 @@
 //
 // # Price
 //
-// Each store call costs two clock readings and one histogram observation, about 0.2 µs. It
-// allocates nothing.
+// Each store call costs two clock readings and one histogram observation, about 0.2 µs. A store
+// call allocates nothing.
 //
 // # When not to use it
 //
@@ -33,7 +33,7 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// Enforcer calls one store and updates one set of metrics. It is safe for concurrent use.
+// Enforcer calls one store and updates one set of metrics. An Enforcer is safe for concurrent use.
 type Enforcer struct {
 	store   counter.Store
 	batcher counter.Batcher // the store, or nil if it does not accept batches
@@ -52,7 +52,7 @@ func New(store counter.Store, m *metrics.Metrics) *Enforcer {
 	return e
 }
 
-// Log makes the enforcer log outages of its store. It must be called before the first request.
+// Log makes the enforcer log outages of its store. Log must be called before the first request.
 func (e *Enforcer) Log(o *Outages) {
 	e.outages = o
 	e.reportOutages()

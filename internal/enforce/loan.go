@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// WaitForLoans lets the requests of AskOrWait wait for units of other regions. It must be called
-// before the first request. If l is nil, no request waits.
+// WaitForLoans lets the requests of AskOrWait wait for units of other regions. WaitForLoans must be
+// called before the first request. If l is nil, no request waits.
 func (e *Enforcer) WaitForLoans(l *regionstore.Store) { e.loans = l }
 
 // AskOrWait is Ask for a request in a goroutine of its own. If the request is denied only because

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// Measure makes the enforcer count the usage of each client. It must be called before the first
-// request. A nil meter counts nothing.
+// Measure makes the enforcer count the usage of each client. Measure must be called before the
+// first request. A nil meter counts nothing.
 func (e *Enforcer) Measure(m *meter.Meter) { e.meter = m }
 
 // The method measure counts the units and requests of the plan's client under each rule.
@@ -68,7 +68,7 @@ func (e *Enforcer) measureLatency(plan *core.Plan, versions []*live.Version) {
 	}
 }
 
-// Client is a client whose settlement is to be measured. It shares no memory with the plan.
+// Client is a client whose settlement is to be measured. A Client shares no memory with the plan.
 type Client struct {
 	Kind, ID, Tier string
 	Known          bool // whether it has a record
@@ -83,8 +83,8 @@ func (e *Enforcer) ClientOf(plan *core.Plan) Client {
 	return Client{strings.Clone(of.Kind), strings.Clone(of.ID), strings.Clone(of.Tier), plan.Known()}
 }
 
-// MeasureSettled corrects the units of a client by the settlement of its response. It must be
-// called before the settlement's checks are made.
+// MeasureSettled corrects the units of a client by the settlement of its response. MeasureSettled
+// must be called before the settlement's checks are made.
 func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client) {
 	if !e.meter.On() {
 		return

@@ -23,7 +23,8 @@ const outageQuiet = 2 * time.Second
 // Outages logs outages of the store, and periods in which more requests wait for it than it can
 // answer. Each is logged in two lines: one at its beginning, with the reason, and one at its end,
 // with its length and the number of requests that were decided without the store. A nil *Outages
-// logs nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
+// logs nothing. The type is safe for concurrent use. Without an outage, a request costs one atomic
+// load.
 type Outages struct {
 	logger *slog.Logger
 	events *events.Log // nil if outages are not reported as events
@@ -179,8 +180,8 @@ func (o *Outages) reportEnd(length time.Duration, requests uint64) {
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }
 
-// The method end ends the outage if no request was decided without the store during
-// outageQuiet, and if the store has answered since. It returns how long the outage lasted.
+// The method end ends the outage if no request was decided without the store during outageQuiet,
+// and if the store has answered since. The method returns how long the outage lasted.
 func (o *Outages) end(a *outage) (length time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

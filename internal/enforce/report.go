@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// Report makes the enforcer pass the decisions that policies report to a log of events. It must be
-// called before the first request. A nil log reports nothing.
+// Report makes the enforcer pass the decisions that policies report to a log of events. Report must
+// be called before the first request. A nil log reports nothing.
 func (e *Enforcer) Report(log *events.Log) {
 	e.events = log
 	e.reportOutages()

@@ -44,8 +44,8 @@ type Span struct {
 	began  time.Time
 }
 
-// SpanWithin returns the span of a check that begins now, in the span that ctx carries. It does not
-// allocate if that span is not recorded.
+// SpanWithin returns the span of a check that begins now, in the span that ctx carries. SpanWithin
+// does not allocate if that span is not recorded.
 func SpanWithin(ctx context.Context) Span {
 	proxy := trace.SpanFromContext(ctx)
 	if !proxy.IsRecording() {
@@ -88,7 +88,7 @@ func (p parent) Get(key string) string {
 	return ""
 }
 
-// Set implements [propagation.TextMapCarrier]. It does nothing, because nothing is forwarded.
+// Set implements [propagation.TextMapCarrier]. Set does nothing, because nothing is forwarded.
 func (parent) Set(string, string) {}
 
 // Keys implements [propagation.TextMapCarrier].

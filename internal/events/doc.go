@@ -13,7 +13,7 @@
 // those of events that the [Sink] did not write. The counts are written as events of kind dropped
 // as soon as the sink works.
 //
-// A sink never delays a request. It is called by one goroutine at a time, once a second, which
+// A sink never delays a request. A sink is called by one goroutine at a time, once a second, which
 // holds no lock that requests need. While the sink blocks, the events of that time are gathered as
 // if they belonged to one second.
 //

@@ -94,8 +94,8 @@ func (e *Event) Texts(yield func(name, value string)) {
 	}
 }
 
-// appendText appends a JSON string. It escapes all unprintable characters, so that a value can
-// neither end the line nor control a terminal. Bytes that are not UTF-8 become U+FFFD.
+// appendText appends a JSON string. appendText escapes all unprintable characters, so that a value
+// can neither end the line nor control a terminal. Bytes that are not UTF-8 become U+FFFD.
 func appendText(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	unit := func(c uint16) { // this is one UTF-16 unit

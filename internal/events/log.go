@@ -31,7 +31,7 @@ type Options struct {
 }
 
 // Log gathers decisions and writes their events. Create one with [New]. A nil *Log ignores all
-// decisions. It is safe for concurrent use.
+// decisions. A Log is safe for concurrent use.
 type Log struct {
 	options Options
 	timer   *time.Timer

@@ -23,7 +23,7 @@ const (
 )
 
 // syslog sends each event as one message: in the form of RFC 5424 over the network, framed by its
-// length over TCP (RFC 6587), and in the form of RFC 3164 to the socket of this machine. It
+// length over TCP (RFC 6587), and in the form of RFC 3164 to the socket of this machine. A syslog
 // connects when there are events, and reconnects after an error.
 type syslog struct {
 	network, address string
@@ -55,7 +55,7 @@ func openSyslog(address string) (*syslog, error) {
 	return s, nil
 }
 
-// connection returns the connection. It connects first if necessary.
+// connection returns the connection. The method connects first if necessary.
 func (s *syslog) connection() (net.Conn, error) {
 	s.mu.Lock()
 	conn, closed := s.conn, s.closed

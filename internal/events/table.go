@@ -34,8 +34,8 @@ type Key struct {
 	Kind, Client    string // the name of the client
 }
 
-// Details are the properties of an event besides its key. They are those of the first of the equal
-// decisions. The texts are copied.
+// Details are the properties of an event besides its key. The details are those of the first of the
+// equal decisions. The texts are copied.
 type Details struct {
 	Settings policy.Events
 	Denied   bool
@@ -67,8 +67,8 @@ type page struct {
 	entries [pageEntries]entry
 }
 
-// entry is the event of equal decisions. Its text is the concatenation of the client's kind and
-// name, the tier, the method and the path.
+// entry is the event of equal decisions. The entry's text is the concatenation of the client's kind
+// and name, the tier, the method and the path.
 type entry struct {
 	policy, version, rule, decision string
 
@@ -124,8 +124,8 @@ func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// The method add adds n decisions to the event of equal decisions, or makes a new event. It reports
-// false if there is no room.
+// The method add adds n decisions to the event of equal decisions, or makes a new event. The method
+// reports false if there is no room.
 func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]

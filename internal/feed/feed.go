@@ -62,7 +62,7 @@ type Options struct {
 	pauseMost time.Duration // 0 means pauseMost
 }
 
-// Feed sends events and usage. It is a sink of events. Create one with [Open].
+// Feed sends events and usage. A Feed is a sink of events. Create one with [Open].
 type Feed struct {
 	options Options
 	target  atomic.Pointer[Target]
@@ -241,8 +241,8 @@ func (f *Feed) measured(at time.Time) {
 // latencyLines is how many histograms are in a batch. Their lines are longer than others.
 const latencyLines = 1000
 
-// measuredLatencies writes the histograms since the previous call. They may fill as much of the
-// spool as events. Those that do not fit go back to the meter.
+// measuredLatencies writes the histograms since the previous call. The histograms may fill as much
+// of the spool as events. Those that do not fit go back to the meter.
 func (f *Feed) measuredLatencies(at time.Time) {
 	rows := f.options.Meter.TakeLatencies()
 	for len(rows) > 0 {

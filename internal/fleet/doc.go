@@ -6,9 +6,10 @@
 //
 // # Promise
 //
-// A record is at most [RecordBytesMax] long and expires after ten minutes without a heartbeat. It
-// is written in the background every 5 to 10 seconds. No request waits for this, and a failure to
-// write the record has no effect on requests. The keys are different from those of any counter:
+// A record is at most [RecordBytesMax] long and expires after ten minutes without a heartbeat. The
+// record is written in the background every 5 to 10 seconds. No request waits for this, and a
+// failure to write the record has no effect on requests. The keys are different from those of any
+// counter:
 //
 //	rl1:~node:{~fleet}:ID    a node's record, as JSON
 //	rl1:~fleet:{~fleet}      a sorted set of the nodes by the time of their last heartbeat

@@ -24,8 +24,8 @@ const (
 	// heartbeatEvery is the least time between two heartbeats. A random span of up to the same
 	// length is added, so that nodes do not write at the same time.
 	heartbeatEvery = 5 * time.Second
-	// SilentAfter is the time without a heartbeat after which a node is reported as silent. It
-	// allows for one missed heartbeat.
+	// SilentAfter is the time without a heartbeat after which a node is reported as silent.
+	// SilentAfter allows for one missed heartbeat.
 	SilentAfter = 25 * time.Second
 	// forgottenAfter is the time after which a silent node is no longer listed.
 	forgottenAfter = 10 * time.Minute

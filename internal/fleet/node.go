@@ -38,7 +38,7 @@ type Total struct {
 	Admitted, Denied uint64
 }
 
-// Node describes a process. It is safe for concurrent use.
+// Node describes a process. A Node is safe for concurrent use.
 type Node struct {
 	sources Sources
 	id      string

@@ -63,10 +63,10 @@ func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call,
 		own: cost, sent: now, epoch: c.epoch, call: c.call}, true
 }
 
-// Granted processes the store's answer to a call; r is the result of this counter's check. It is
-// called for a denial too, even if another check of the call caused it. The request that made the
-// call is admitted if r.Granted is not 0, as it would be without a lease. The other granted units
-// go to the waiting requests, which [Counter.Serve] decides next, and into the held units.
+// Granted processes the store's answer to a call; r is the result of this counter's check. Granted
+// is called for a denial too, even if another check of the call caused it. The request that made
+// the call is admitted if r.Granted is not 0, as it would be without a lease. The other granted
+// units go to the waiting requests, which [Counter.Serve] decides next, and into the held units.
 func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 	known, current := a.epoch == c.epoch, !c.Overtaken(a)
 	c.asking = c.asking && !current
@@ -147,8 +147,8 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 }
 
 // The function latestInstant returns an instant on this node's clock that is certainly at most span
-// after an event at the store. The event happened at or after sent. It assumes that the two clocks
-// drift apart by less than one part in a thousand.
+// after an event at the store. The event happened at or after sent. latestInstant assumes that the
+// two clocks drift apart by less than one part in a thousand.
 func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never

@@ -39,10 +39,10 @@ type Held struct {
 }
 
 // Counter is one node's state of one counter: the units that the node holds, and the node's
-// information about the store. The zero Counter is ready to use and holds nothing. Its methods must
-// not be called concurrently. now must not decrease, so read the clock while holding the lock. It
-// is the node's own monotonic clock, with any origin. The limits passed to one Counter can differ
-// only in Count and Capacity: everything else is part of a counter's key.
+// information about the store. The zero Counter is ready to use and holds nothing. A Counter's
+// methods must not be called concurrently. now must not decrease, so read the clock while holding
+// the lock. The clock is the node's own monotonic clock, with any origin. The limits passed to one
+// Counter can differ only in Count and Capacity: everything else is part of a counter's key.
 type Counter struct {
 	_ [0]func() // never compared: see slim.Incomparable
 
@@ -117,7 +117,7 @@ func (c *Counter) Take(now counter.Micros, l *counter.Limit, cost int64) (Verdic
 	return Ask, Held{}
 }
 
-// Decides reports whether Take would decide at once, without a call. It changes nothing.
+// Decides reports whether Take would decide at once, without a call. Decides changes nothing.
 func (c *Counter) Decides(now counter.Micros, l *counter.Limit, cost int64) bool {
 	return l.Count() == c.count && l.Capacity() == c.capacity &&
 		(c.queued == 0 && c.slotFor(now, cost) != nil || c.denies(now, cost))

@@ -120,7 +120,7 @@ func TestALostReply(t *testing.T) {
 	}
 }
 
-// TestLeavingTheQueue: units granted for requests that have left are refunded. They were not
+// TestLeavingTheQueue: units granted for requests that have left are refunded. Such units were not
 // leased, so they must not be held.
 func TestLeavingTheQueue(t *testing.T) {
 	var c Counter

@@ -19,8 +19,8 @@ import (
 const eventsInRound = 10_000_000
 
 // TestNeverOver plays random scenes with every kind of fault. The usage must never exceed what the
-// algorithm allows. It plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one more
-// than the last.
+// algorithm allows. The test plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one
+// more than the last.
 func TestNeverOver(t *testing.T) {
 	first := storetest.Seed(t)
 	for round := range rounds(t) {

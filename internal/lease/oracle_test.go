@@ -10,8 +10,8 @@ import (
 )
 
 // The method excess returns the number of units, rounded up, by which the uses exceed what the
-// limit's algorithm promises; for a bucket, in any span. It is written from the promises, not from
-// the code.
+// limit's algorithm promises; for a bucket, in any span. The check is written from the promises,
+// not from the code.
 func (w *world) excess() int64 {
 	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
 	if w.limit.Algorithm() == counter.TokenBucket {
@@ -26,7 +26,7 @@ func (w *world) excess() int64 {
 
 // bucketExcess pours the uses into a bucket that leaks count per window. The bucket never holds
 // more than its capacity if and only if no span of time has more uses than the capacity plus the
-// units that leak in the span. It counts in parts: one unit is window parts.
+// units that leak in the span. bucketExcess counts in parts: one unit is window parts.
 func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 	level, last := int64(0), counter.Micros(0)
 	for _, u := range uses {

@@ -17,8 +17,8 @@ func (c *Counter) Sending(now counter.Micros, a *Call) {
 func (a *Call) Trim() { a.Max = a.Cost }
 
 // Observe processes the store's answer to a request that was sent at sent with its own check,
-// without [Counter.Ask]. It counts the units that the request used, and remembers a denial for as
-// long as the store would repeat it, at most a second.
+// without [Counter.Ask]. Observe counts the units that the request used, and remembers a denial for
+// as long as the store would repeat it, at most a second.
 func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64, r *counter.Result) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
@@ -40,8 +40,8 @@ func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64
 	c.deniedCost, c.deniedUntil, c.passesAt = cost, sent+wait, addSpan(sent, r.Wait)
 }
 
-// Denies reports whether a request of that cost is denied by a recent answer of the store. It is
-// used for a request that must not be admitted from the held units.
+// Denies reports whether a request of that cost is denied by a recent answer of the store. Denies
+// is used for a request that must not be admitted from the held units.
 func (c *Counter) Denies(now counter.Micros, l *counter.Limit, cost int64) bool {
 	return l.Count() == c.count && l.Capacity() == c.capacity && c.denies(now, cost)
 }

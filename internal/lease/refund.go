@@ -4,8 +4,8 @@ package lease
 
 import "github.com/penstock/penstock/core/counter"
 
-// TickEvery is how often to call [Counter.Tick] while [Counter.Holding] is true. It is a tenth of
-// the shortest usual age, so unused units return soon after they expire.
+// TickEvery is how often to call [Counter.Tick] while [Counter.Holding] is true. TickEvery is a
+// tenth of the shortest usual age, so unused units return soon after they expire.
 const TickEvery = 25 * counter.Millisecond
 
 // refundsMax is the greatest number of refunds between two ticks: one for each slot, one for the
@@ -61,7 +61,7 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	return backs
 }
 
-// Release appends a refund of every held unit. It is used at a shutdown, for a new policy, or
+// Release appends a refund of every held unit. Release is used at a shutdown, for a new policy, or
 // before the counter is discarded. Units from the call under way are refunded at the next Tick.
 func (c *Counter) Release(backs []Refund) []Refund {
 	c.drop()

@@ -12,8 +12,8 @@ import (
 // Address is an address to listen on, for [On]. The zero Address is none.
 type Address struct{ Network, Name string }
 
-// Parse parses host:port or unix:PATH, and reports whether other machines can reach the address. It
-// resolves a host name now, so that a process listens on the address that was checked.
+// Parse parses host:port or unix:PATH, and reports whether other machines can reach the address.
+// Parse resolves a host name now, so that a process listens on the address that was checked.
 func Parse(text string) (a Address, beyond bool, err error) {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
 		if path == "" {

@@ -17,8 +17,8 @@ import (
 // hostLogEvery is the least time between two log lines about unknown hosts.
 const hostLogEvery = time.Minute
 
-// Guard rejects callers. Its fields must not change after its first call. It is safe for concurrent
-// use.
+// Guard rejects callers. A Guard's fields must not change after its first call. A Guard is safe for
+// concurrent use.
 type Guard struct {
 	// Hosts are additional host names by which callers may reach the process over TCP without a
 	// token.

@@ -15,7 +15,7 @@ const LatencyKeysMax = 8192
 // EndpointOther is the endpoint of requests that are counted together.
 const EndpointOther = "other"
 
-// LatencyKey identifies a histogram. Its texts must stay valid.
+// LatencyKey identifies a histogram. The key's texts must stay valid.
 type LatencyKey struct {
 	Policy, Rule string
 	Endpoint     string // a path pattern of the rule; "" for a rule without one

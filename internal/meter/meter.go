@@ -5,14 +5,14 @@
 // # Promise
 //
 // A [Meter] adds up requests and units, exactly. Each sum is taken once: by [Meter.Take], which
-// begins new sums. It has at most [KeysMax] sums of clients by name, and as many of clients that
-// have a record, so that made-up names take no room from these. The counts of further clients are
-// added to one sum without a name for each rule, so that the total stays exact.
+// begins new sums. A meter has at most [KeysMax] sums of clients by name, and as many of clients
+// that have a record, so that made-up names take no room from these. The counts of further clients
+// are added to one sum without a name for each rule, so that the total stays exact.
 //
 // # Price
 //
-// Counting takes some 60 ns, and no allocation for a client that was counted since the last Take.
-// A sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. It also
+// Counting takes some 60 ns, and no allocation for a client that was counted since the last Take. A
+// sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. A meter also
 // counts how long decisions took, in histograms that add up, at most [LatencyKeysMax].
 //
 // # When not to use it
@@ -38,15 +38,15 @@ type Key struct {
 	Policy, Rule string
 	Tier         string
 	Kind, Client string
-	// Known says that the client has a record in the directory. It is no part of the identity.
+	// Known says that the client has a record in the directory. Known is no part of the identity.
 	Known bool
 }
 
 // Sum holds the counts of one key.
 type Sum struct {
 	Admitted, Denied uint64 // requests
-	// Units are those of admitted requests. They are negative if more units were refunded since the
-	// last Take than charged.
+	// Units are those of admitted requests. The units are negative if more units were refunded
+	// since the last Take than charged.
 	Units int64
 }
 
@@ -62,7 +62,7 @@ type Row struct {
 	Sum
 }
 
-// Meter counts. Create one with [New]. A nil *Meter is off. It is safe for concurrent use.
+// Meter counts. Create one with [New]. A nil *Meter is off. A Meter is safe for concurrent use.
 type Meter struct {
 	latencies latencies
 	users     atomic.Int32 // the number of calls of Use whose done was not called

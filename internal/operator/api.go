@@ -29,7 +29,7 @@ const (
 )
 
 // API answers an operator's requests about a process, with the same routes and answers in every
-// front. It is safe for concurrent use.
+// front. An API is safe for concurrent use.
 type API struct {
 	Desk *Desk
 	// Front is the name of the process in messages, such as "Caddy".

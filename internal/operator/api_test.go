@@ -33,7 +33,8 @@ func api(t testing.TB) *operator.API {
 		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{}), Events: events.New(events.Options{}).Tail}, time.Now())}
 }
 
-// The function sendRequest sends a request to the API. It fails the test unless the answer is JSON.
+// The function sendRequest sends a request to the API. sendRequest fails the test unless the answer
+// is JSON.
 func sendRequest(t testing.TB, a *operator.API, method, target, body string) (status int, answer map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -21,7 +21,7 @@ type Words struct {
 	User, Tier, Tenant, Host string
 }
 
-// Client is a client described by Words. It is immutable and safe for concurrent use.
+// Client is a client described by Words. A Client is immutable and safe for concurrent use.
 type Client struct {
 	who  policy.Identity
 	host string
@@ -30,7 +30,7 @@ type Client struct {
 	stored *knownKey
 }
 
-// Parse parses words. Its error names the problem and the remedy.
+// Parse parses words. The error of Parse names the problem and the remedy.
 func Parse(w Words) (*Client, error) {
 	kind, id, ok := strings.Cut(w.Client, ":")
 	if !ok || kind == "" || id == "" {
@@ -83,7 +83,7 @@ func (c *Client) Header(string) (string, bool) { return "", false }
 // Attr reports that the attribute is missing.
 func (c *Client) Attr(string) (string, bool) { return "", false }
 
-// Peer returns the client's address. It is invalid for a client that is not an address.
+// Peer returns the client's address. The result is invalid for a client that is not an address.
 func (c *Client) Peer() netip.Addr { return c.addr }
 
 // Remote returns the same as Peer.

@@ -18,8 +18,8 @@ import (
 )
 
 // Desk reads and changes the counters of a running process for an operator. The operator can look
-// at a client's counters, reset them and lift a penalty. It works for every front and is safe for
-// concurrent use.
+// at a client's counters, reset them and lift a penalty. A Desk works for every front and is safe
+// for concurrent use.
 type Desk struct {
 	// Store holds the counters.
 	Store counter.Store

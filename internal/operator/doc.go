@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operator serves an operator's requests to a running process. It shows a client's
+// Package operator serves an operator's requests to a running process. The package shows a client's
 // remaining allowance, resets its counters and lifts its penalty.
 //
 // # Promise

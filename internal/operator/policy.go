@@ -17,7 +17,7 @@ import (
 // Policy is a policy whose clients an operator asks about.
 type Policy struct {
 	Ruleset *core.Ruleset
-	// Document is the text of the ruleset. It has the same rules in the same order.
+	// Document is the text of the ruleset. Document has the same rules in the same order.
 	Document *policyfile.Document
 	// Verifiers belong to Document.Identify, in its order. Only verifiers of package credential
 	// contribute to a client's profile.

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Compile compiles a policy that verifies no tokens and no API keys. It is [Document.CompileWith]
-// without verifiers.
+// Compile compiles a policy that verifies no tokens and no API keys. Compile is
+// [Document.CompileWith] without verifiers.
 func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) }
 
 // CompileWith compiles the policy. The element verifiers[i] belongs to d.Identify[i]; it is nil or
@@ -82,17 +82,17 @@ func (denying) Verify(string) (*policy.Identity, policy.CredentialState) {
 }
 
 // addFollowing adds the problems of the values in a tree to those of its structure, so that all are
-// reported at once. It does nothing for a document that decoded without problems, because Compile
-// checks the values of such a document.
+// reported at once. addFollowing does nothing for a document that decoded without problems, because
+// Compile checks the values of such a document.
 func (d *Document) addFollowing(found *syntax.Report) {
 	if len(found.Problems) > 0 {
 		d.compile(nil, found)
 	}
 }
 
-// The method compile adds the problems of values and of the whole policy to found. It does not
-// report consequences of a problem that the list found already contains: for example, an invalid
-// limit is not also reported as missing.
+// The method compile adds the problems of values and of the whole policy to found. The method does
+// not report consequences of a problem that the list found already contains: for example, an
+// invalid limit is not also reported as missing.
 //
 // If an entry of identify has no verifier, compile uses one that rejects every credential.
 func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *core.Ruleset {
@@ -226,6 +226,6 @@ func (d *Document) NameRules(problems policy.Problems) {
 	}
 }
 
-// Place returns the position of a path in the document, such as "policy.yaml:12". It is the
+// Place returns the position of a path in the document, such as "policy.yaml:12". The result is the
 // position of the deepest existing part of the path. For a Document made in Go, it is "".
 func (d *Document) Place(path string) string { return d.tree.PlaceOf(path) }

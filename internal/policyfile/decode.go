@@ -108,8 +108,8 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
 	reflect.TypeFor[Response](): true}
 
-// The method fields decodes a map into a struct. It reports keys that are unknown, duplicate, or of
-// a later version.
+// The method fields decodes a map into a struct. The method reports keys that are unknown,
+// duplicate, or of a later version.
 func (d *decoder) fields(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of fields belongs", remedyForBlock(path))
@@ -279,8 +279,8 @@ func (d *decoder) number(n *syntax.Node, path string, into reflect.Value) {
 	d.found.At(n, path, "is not a whole number in decimal digits", remedy)
 }
 
-// plainNumber converts 1_000, +5, 1e3 and 2.0 to decimal digits. It rejects 010, which some parsers
-// read as eight.
+// plainNumber converts 1_000, +5, 1e3 and 2.0 to decimal digits. plainNumber rejects 010, which
+// some parsers read as eight.
 func plainNumber(text string) (string, bool) {
 	text = strings.ReplaceAll(text, "_", "")
 	value, err := strconv.ParseFloat(text, 64)

@@ -106,8 +106,8 @@ type Document struct {
 
 // Rule is one rule of a policy.
 type Rule struct {
-	// The rule's name, unique in its policy. It is part of the keys of the rule's counters, and it
-	// is shown to clients.
+	// The rule's name, unique in its policy. Name is part of the keys of the rule's counters, and
+	// it is shown to clients.
 	Name string `json:"name,omitempty"`
 
 	// Which requests the rule applies to. Default: every request.
@@ -143,8 +143,8 @@ type Rule struct {
 	// requests without it share one counter), `skip` (the rule does not apply) or `deny`.
 	Missing string `json:"missing,omitempty"`
 
-	// Must be true when `per` names a request header. It confirms that clients can forge the
-	// header.
+	// Must be true when `per` names a request header. Unverified confirms that clients can forge
+	// the header.
 	Unverified bool `json:"unverified,omitempty"`
 
 	// How many units a request costs: a number, or a list of `match` and `n` whose first matching
@@ -264,7 +264,7 @@ type Cost struct {
 	// How many units, at least 1. With `header`, the cost if the header has no valid number.
 	N int64 `json:"n"`
 
-	// A request header that contains the number of units. It counts only if the peer is in
+	// A request header that contains the number of units. Header counts only if the peer is in
 	// `trusted`.
 	Header string `json:"header,omitempty"`
 

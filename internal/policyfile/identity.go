@@ -95,8 +95,8 @@ type IdentifyJWT struct {
 
 // IdentifyAPIKey defines which API keys are valid, and where requests carry them.
 type IdentifyAPIKey struct {
-	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each. It
-	// is read again when it changes. Required without `keys`.
+	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each.
+	// KeysFile is read again when it changes. Required without `keys`.
 	KeysFile string `json:"keys_file,omitempty"`
 
 	// `directory`: keys that are not in `keys_file` are looked up in the directory. Operators
@@ -130,7 +130,8 @@ type IdentifyCookie struct {
 	// The name of the cookie.
 	Name string `json:"name,omitempty"`
 
-	// Must be true. It confirms that any client can set the cookie, and so pose as any other.
+	// Must be true. Unverified confirms that any client can set the cookie, and so pose as any
+	// other.
 	Unverified bool `json:"unverified,omitempty"`
 }
 
@@ -139,8 +140,8 @@ type IdentifyHeader struct {
 	// The name of the header.
 	Name string `json:"name,omitempty"`
 
-	// Must be true. It confirms that any client can set the request header, and so pose as any
-	// other.
+	// Must be true. Unverified confirms that any client can set the request header, and so pose as
+	// any other.
 	Unverified bool `json:"unverified,omitempty"`
 }
 

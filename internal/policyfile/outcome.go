@@ -2,8 +2,8 @@
 
 package policyfile
 
-// CostAfter describes how to read a request's cost from the response. It has either `header` or
-// `json`.
+// CostAfter describes how to read a request's cost from the response. A CostAfter has either
+// `header` or `json`.
 type CostAfter struct {
 	// A response header with the number of units.
 	Header string `json:"header,omitempty"`

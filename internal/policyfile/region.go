@@ -29,8 +29,8 @@ var acrossLater = map[string]string{
 }
 
 // InRegion makes the document one for a process in a region: Policy and Compile return the region's
-// parts of the limits. It has no effect on a policy without regions. Without InRegion, they return
-// the whole limits, which a process with its own store must not enforce. The error is
+// parts of the limits. InRegion has no effect on a policy without regions. Without InRegion, they
+// return the whole limits, which a process with its own store must not enforce. The error is
 // [policy.Problems].
 func (d *Document) InRegion(name string) error {
 	if len(d.Regions) == 0 {
@@ -59,7 +59,8 @@ func (d *Document) Region() string { return d.region }
 // RegionNames returns the names of the policy's regions, sorted.
 func (d *Document) RegionNames() []string { return slices.Sorted(maps.Keys(d.Regions)) }
 
-// Division returns how the document's region divides limits. It divides nothing without a region.
+// Division returns how the document's region divides limits. Division divides nothing without a
+// region.
 func (d *Document) Division() policy.Division {
 	set := (&converter{tree: d.tree}).regions(d)
 	self := slices.Index(set.names, d.region)
@@ -121,8 +122,8 @@ func (c *converter) across(path, way string) bool {
 	return len(c.Problems)+c.More == before
 }
 
-// The method divide replaces the limits of a rule by the parts of the document's region. It reports
-// limits of which a region has no unit.
+// The method divide replaces the limits of a rule by the parts of the document's region. The method
+// reports limits of which a region has no unit.
 func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rule) {
 	if source.Across != "" && !s.across(path+".across", source.Across) {
 		return
@@ -145,8 +146,8 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	}
 }
 
-// The method lend keeps the limits over all regions, from which regions compute what
-// they can lend. It reports limits that cannot be lent.
+// The method lend keeps the limits over all regions, from which regions compute what they can lend.
+// The method reports limits that cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: lease", "leave it out, or write across: share")

@@ -21,7 +21,7 @@ type route struct {
 func (r *route) has(name string) bool { return r.names[name] }
 
 // routeTo follows every symbolic link on the path to a file: a link to the file, a link to its
-// folder, or a link in the target of either. It stops at the first part that does not exist.
+// folder, or a link in the target of either. routeTo stops at the first part that does not exist.
 func routeTo(path string) route {
 	r := route{names: map[string]bool{}, folders: map[string]bool{}}
 	absolute, err := filepath.Abs(path)

@@ -32,9 +32,10 @@ type pace struct {
 var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, absent: 2 * time.Second, poll: 30 * time.Second,
 	alone: 2 * time.Second}
 
-// Watcher reports changes of a policy file's content. It detects a write, a rename of another file
-// over it (by editors), and a change of a symbolic link on its path (by Kubernetes, with ..data).
-// Its methods may be called from any goroutine, but not from onChange, where they would deadlock.
+// Watcher reports changes of a policy file's content. A Watcher detects a write, a rename of
+// another file over it (by editors), and a change of a symbolic link on its path (by Kubernetes,
+// with ..data). A Watcher's methods may be called from any goroutine, but not from onChange, where
+// they would deadlock.
 type Watcher struct {
 	path     string
 	onChange func(*Document, error)
@@ -98,8 +99,8 @@ func (w *Watcher) deafen() error {
 	return w.notify.Close()
 }
 
-// eventChannels returns the channels of file events and of errors. Both are nil if the file is
-// polled.
+// eventChannels returns the channels of file events and of errors. Both channels are nil if the
+// file is polled.
 func (w *Watcher) eventChannels() (events chan fsnotify.Event, lost chan error) {
 	if w.notify == nil {
 		return nil, nil
@@ -107,8 +108,8 @@ func (w *Watcher) eventChannels() (events chan fsnotify.Event, lost chan error) 
 	return w.notify.Events, w.notify.Errors
 }
 
-// Reload reads the file now and calls onChange even if nothing changed. It returns the error given
-// to onChange.
+// Reload reads the file now and calls onChange even if nothing changed. Reload returns the error
+// given to onChange.
 func (w *Watcher) Reload() error {
 	answer := make(chan error, 1)
 	select {
@@ -219,8 +220,8 @@ func (w *Watcher) look(now time.Time) (soon bool) {
 }
 
 // PanicError reports that the content of a file caused a panic, while it was read or in onChange.
-// The panic is a bug in this program. It is reported as an error because an edit must not crash a
-// process that has a valid policy in force.
+// The panic is a bug in this program. The panic is reported as an error because an edit must not
+// crash a process that has a valid policy in force.
 type PanicError struct {
 	Reason any
 	Stack  []byte
@@ -231,8 +232,8 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("a panic, which is an error of this program and not of the file; please report it with the stack: %v", e.Reason)
 }
 
-// The method guard runs a step of the watcher. It reports a panic to onChange and returns it as an
-// error. If onChange panics again, it is not called again for this panic.
+// The method guard runs a step of the watcher. The method reports a panic to onChange and returns
+// it as an error. If onChange panics again, it is not called again for this panic.
 func (w *Watcher) guard(step func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -245,7 +246,8 @@ func (w *Watcher) guard(step func() error) (err error) {
 }
 
 // callOnChange decodes the content of the file and calls onChange with the result. If the file was
-// not read, it calls onChange with that error. It returns the error that onChange received.
+// not read, it calls onChange with that error. callOnChange returns the error that onChange
+// received.
 func (w *Watcher) callOnChange(data []byte, err error) error {
 	var d *Document
 	if err == nil {

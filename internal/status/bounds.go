@@ -19,8 +19,8 @@ const (
 	shares  = 4096
 )
 
-// Bounds count the requests of clients for their own limits. Create one with [NewBounds]. It is
-// safe for concurrent use.
+// Bounds count the requests of clients for their own limits. Create one with [NewBounds]. The type
+// is safe for concurrent use.
 type Bounds struct {
 	seed  maphash.Seed
 	under atomic.Int64

@@ -44,40 +44,41 @@ type Options struct {
 	// Redis configures the Redis server or servers. If it is nil, the process counts in its own
 	// memory.
 	Redis *redisstore.Options
-	// CountersMax and BytesMax bound the in-memory store; 0 selects the default of memstore. They
-	// do not apply to Redis or to the fallback.
+	// CountersMax and BytesMax bound the in-memory store; 0 selects the default of memstore. The
+	// bounds do not apply to Redis or to the fallback.
 	CountersMax int
 	BytesMax    int64
 	// ForgetDenials makes every denied request call Redis again. By default, a denial is cached for
 	// at most a second.
 	ForgetDenials bool
-	// Failed is called concurrently, for each failure of Redis that the fallback handles. It may be
-	// nil.
+	// Failed is called concurrently, for each failure of Redis that the fallback handles. Failed
+	// may be nil.
 	Failed func(err error)
-	// Logger receives the messages of all layers. It may be nil.
+	// Logger receives the messages of all layers. Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Store is the store that [Open] returns. It is safe for concurrent use.
+// Store is the store that [Open] returns. A Store is safe for concurrent use.
 type Store struct {
-	// Requests charges requests. It implements [counter.Batcher] if the counters are in Redis.
+	// Requests charges requests. Requests implements [counter.Batcher] if the counters are in
+	// Redis.
 	Requests counter.Store
 	// Corrections corrects charges once a response is known: those made in Redis, and those that
 	// the fallback made while Redis did not answer.
 	Corrections counter.Store
-	// Memory is the in-memory store. It is nil if the counters are in Redis.
+	// Memory is the in-memory store. Memory is nil if the counters are in Redis.
 	Memory *memstore.Store
-	// Redis and Leases are the layers of a Redis store. They are nil for an in-memory store.
+	// Redis and Leases are the layers of a Redis store. Both layers are nil for an in-memory store.
 	Redis  *redisstore.Store
 	Leases *leasestore.Store
-	// Loans lets requests wait for units of other regions. It is nil for an in-memory store.
+	// Loans lets requests wait for units of other regions. Loans is nil for an in-memory store.
 	Loans *regionstore.Store
 
 	now   func([]counter.Check, []counter.Result) bool // used over Redis: it answers from memory, or returns false
 	close func() error
 }
 
-// Open builds a store. Its error names the invalid option, and nothing stays open on error.
+// Open builds a store. The error of Open names the invalid option, and nothing stays open on error.
 func Open(o Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(&o)
@@ -179,7 +180,7 @@ func closeLeases(leases *leasestore.Store) error {
 
 // TakeNow answers a call at once if that is possible without calling Redis: from memory, from
 // leased units or from a remembered denial. If Redis must be called, it returns false and charges
-// nothing. It never waits.
+// nothing. TakeNow never waits.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if s.now == nil {
 		return s.Memory.Take(context.Background(), checks, results) == nil

@@ -124,7 +124,7 @@ func (s *Settings) Options() Options {
 }
 
 // Key returns a text that is the same for equal settings, so that stores with equal keys can be
-// shared. It covers the contents of the files that the settings name: a replaced password or
+// shared. Key covers the contents of the files that the settings name: a replaced password or
 // certificate changes the key. A file that cannot be read is reported when the store opens.
 func (s *Settings) Key() (string, error) {
 	text, err := json.Marshal(s)

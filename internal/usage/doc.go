@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package usage reads the cost of a request from its response, such as the number of tokens that a
-// language model used. It finds numbers at given paths in JSON while the body passes through.
+// language model used. The package finds numbers at given paths in JSON while the body passes
+// through.
 //
 // # Promise
 //
 // The caller writes every chunk of the body that it forwards to a [Tap] as well. The Tap never
-// waits and never fails. It reads JSON documents (application/json and types that end in +json) and
-// event streams (text/event-stream); of a stream, the last event that has the number counts. How
-// the body is cut into chunks makes no difference. With an [Inflater] the body may be compressed:
-// package inflate reads gzip and zstd.
+// waits and never fails. The Tap reads JSON documents (application/json and types that end in
+// +json) and event streams (text/event-stream); of a stream, the last event that has the number
+// counts. How the body is cut into chunks makes no difference. With an [Inflater] the body may be
+// compressed: package inflate reads gzip and zstd.
 //
 // A body that the Tap cannot read has no number: a document of more than 1 MiB or one that is cut
 // short, a body compressed in another way or to more than 1 MiB, JSON nested deeper than 512

@@ -40,8 +40,8 @@ func unescapeName(written []byte) string {
 	return string(name)
 }
 
-// hexRune decodes an escape of the form \u0000. It returns utf8.RuneError if written does not begin
-// with one.
+// hexRune decodes an escape of the form \u0000. hexRune returns utf8.RuneError if written does not
+// begin with one.
 func hexRune(written []byte) (r rune) {
 	if len(written) < 6 || written[0] != '\\' || written[1] != 'u' {
 		return utf8.RuneError

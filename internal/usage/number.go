@@ -2,8 +2,8 @@
 
 package usage
 
-// inNumber reads a byte of a number. It returns false if the byte is not part of the number, which
-// has then ended or is broken.
+// inNumber reads a byte of a number. inNumber returns false if the byte is not part of the number,
+// which has then ended or is broken.
 func (s *scanner) inNumber(c byte) bool {
 	next, ok := s.afterDigit(c)
 	if !ok {

@@ -15,9 +15,9 @@ const (
 	numberBytesMax = 64   // length of a number at a path
 )
 
-// scanner reads one JSON document (RFC 8259) in pieces and stores the numbers at the given paths.
-// It does not keep the text of the document, only the position in it. If several members have the
-// same name, the last one counts.
+// scanner reads one JSON document (RFC 8259) in pieces and stores the numbers at the given paths. A
+// scanner does not keep the text of the document, only the position in it. If several members have
+// the same name, the last one counts.
 type scanner struct {
 	paths  []path
 	state  state

@@ -17,8 +17,8 @@ const (
 	inflatedBytesMax = 16 << 20
 )
 
-// Tap reads numbers from a body that is written to it. Create one with [New]. It must not be used
-// concurrently.
+// Tap reads numbers from a body that is written to it. Create one with [New]. A Tap must not be
+// used concurrently.
 type Tap struct {
 	scan   scanner
 	events *eventReader // nil: the body is one document
@@ -52,8 +52,8 @@ const (
 	codingUnreadable        // compressed in another way, of another type, or too large
 )
 
-// Inflater decompresses bodies. It is optional, so that a program that reads only plain bodies does
-// not contain decoders.
+// Inflater decompresses bodies. An Inflater is optional, so that a program that reads only plain
+// bodies does not contain decoders.
 type Inflater interface {
 	// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
 	Inflates(coding string) bool
@@ -108,8 +108,8 @@ func Withheld(head bool, status int, ranged bool) bool {
 // yet known to be too large.
 func (t *Tap) Readable() bool { return t.coding != codingUnreadable && !t.ended }
 
-// Write reads the next chunk of the body. It always returns the chunk's length and a nil error, and
-// does not retain the chunk.
+// Write reads the next chunk of the body. Write always returns the chunk's length and a nil error,
+// and does not retain the chunk.
 func (t *Tap) Write(chunk []byte) (int, error) {
 	switch {
 	case !t.Readable():
@@ -124,7 +124,7 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	return len(chunk), nil
 }
 
-// Close releases the memory of a tap that is no longer needed. It may be called more than once.
+// Close releases the memory of a tap that is no longer needed. Close may be called more than once.
 func (t *Tap) Close() {
 	t.kept = nil
 	t.share.end()

@@ -38,7 +38,7 @@ func Number[T ~int | ~int32 | ~int64 | ~uint8](c *Coder, v *T) {
 	*v = T(n)
 }
 
-// number encodes n, or decodes a number. It returns n if it decodes none.
+// number encodes n, or decodes a number. The method returns n if it decodes none.
 //
 //go:noinline
 func (c *Coder) number(n int64) int64 {

@@ -26,15 +26,16 @@ type Finder struct {
 	Label    string // Identity.Kind
 	Hashed   string // Identity.Kind for a hashed ID
 	prefixes PrefixBits
-	// verifier validates the credentials found in the carriers. It is nil if this way needs no
-	// credential.
+	// verifier validates the credentials found in the carriers. Verifier is nil if this way needs
+	// no credential.
 	Verifier policy.Verifier
 	costly   policy.CostlyVerifier // Verifier as a CostlyVerifier, if it is one
 	carriers []policy.CredentialSource
 	Deny     bool // deny a request whose credential is not valid
 }
 
-// Rules determines how a policy identifies the client of a request. It is immutable after Compile.
+// Rules determines how a policy identifies the client of a request. The type is immutable after
+// Compile.
 type Rules struct {
 	Finders    []Finder
 	Prefixes   PrefixBits // the prefixes that per: [ip] counts as one client
@@ -46,7 +47,7 @@ type Rules struct {
 }
 
 // Client is the client of a request, as identified by the most recent policy. The zero Client is
-// ready to use. To reuse its buffers, call Reset before the next use. It must not be used
+// ready to use. To reuse its buffers, call Reset before the next use. A Client must not be used
 // concurrently.
 type Client struct {
 	Request  match.Request
@@ -55,7 +56,7 @@ type Client struct {
 	Entry *Entry
 	Asker policy.Asker
 	Uses  []Use
-	// text holds the bytes of the identity's strings. It only grows until Reset.
+	// text holds the bytes of the identity's strings. The text only grows until Reset.
 	text []byte
 }
 
@@ -120,8 +121,8 @@ func newFinder(m policy.Identify) Finder {
 	return f
 }
 
-// Identify determines the client and the address of the last request that was read. It returns
-// CredentialAbsent, or the state of the credential for which the request is denied.
+// Identify determines the client and the address of the last request that was read. Identify
+// returns CredentialAbsent, or the state of the credential for which the request is denied.
 func (cl *Client) Identify(rules *Rules) (bad policy.CredentialState) {
 	cl.Entry, cl.Uses = nil, cl.Uses[:0]
 	cl.Request.Client = &cl.Identity
@@ -143,10 +144,10 @@ func (cl *Client) Identify(rules *Rules) (bad policy.CredentialState) {
 	return bad
 }
 
-// findIdentity sets the client's identity, or the zero Identity if the client is unknown. It
-// returns the state of the credential for which the request is denied. The identity is then zero,
-// so that the request is not counted for another client. An identity is large, so findIdentity
-// writes it in place.
+// findIdentity sets the client's identity, or the zero Identity if the client is unknown.
+// findIdentity returns the state of the credential for which the request is denied. The identity is
+// then zero, so that the request is not counted for another client. An identity is large, so
+// findIdentity writes it in place.
 func (cl *Client) findIdentity(rules *Rules) (bad policy.CredentialState) {
 	cl.Identity = policy.Identity{}
 	for i := range rules.Finders {

@@ -15,9 +15,9 @@ import (
 // zone.
 func PlainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// ParseAddr parses an untrusted address, as [netip.ParseAddr] does but without zones. It never
-// allocates, unlike netip with its errors, so a client cannot cause garbage by sending invalid
-// input.
+// ParseAddr parses an untrusted address, as [netip.ParseAddr] does but without zones. ParseAddr
+// never allocates, unlike netip with its errors, so a client cannot cause garbage by sending
+// invalid input.
 func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	if strings.IndexByte(text, ':') < 0 {
 		four, ok := ParseIPv4(text)
@@ -27,8 +27,8 @@ func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	return six.Addr(), ok
 }
 
-// ParseIPv4 parses four decimal numbers. It rejects leading zeros, which some parsers read as
-// octal.
+// ParseIPv4 parses four decimal numbers. ParseIPv4 rejects leading zeros, which some parsers read
+// as octal.
 func ParseIPv4(s string) (a [4]byte, ok bool) {
 	field, digits, n := 0, 0, 0
 	for i := 0; i < len(s); i++ {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// AttrStarsMax is the greatest number of stars in a value. It keeps the work of a comparison linear
-// in the value's length.
+// AttrStarsMax is the greatest number of stars in a value. AttrStarsMax keeps the work of a
+// comparison linear in the value's length.
 const AttrStarsMax = 8
 
 // attrCondition is an attribute that must be present. If it has values, the attribute must have one
@@ -27,8 +27,8 @@ type glob []string
 
 func parseGlob(text string) glob { return slim.Split(text, "*") }
 
-// The method matches reports whether the glob matches the value. It searches each piece once, from
-// the left, because the first match leaves the most text for the remaining pieces.
+// The method matches reports whether the glob matches the value. The method searches each piece
+// once, from the left, because the first match leaves the most text for the remaining pieces.
 func (g glob) matches(value string) bool {
 	last := len(g) - 1
 	rest, ok := strings.CutPrefix(value, g[0])

@@ -25,12 +25,12 @@ const (
 	partsAll = partPath | partHost | partIP | partHeader | partMethod | partClient | partAttr
 )
 
-// Condition is a compiled [policy.Match]. It is immutable and safe for concurrent use. The zero
-// Condition always holds.
+// Condition is a compiled [policy.Match]. A Condition is immutable and safe for concurrent use. The
+// zero Condition always holds.
 type Condition struct {
 	// EveryReading applies to a path that servers read in several ways (see reading). If it is set,
-	// all readings must match; otherwise one is enough. It is meant for conditions that exempt a
-	// request (action allow). Set it before calling NewMatcher.
+	// all readings must match; otherwise one is enough. EveryReading is meant for conditions that
+	// exempt a request (action allow). Set it before calling NewMatcher.
 	EveryReading bool
 
 	Patterns []pattern // most specific first; Endpoint needs them even if one matches every path
@@ -198,8 +198,8 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 }
 
 // Matches reports whether one of the values equals the field's value, or one element of it if it is
-// a list. It compares elements because a header that is sent twice arrives as a list, and a client
-// must not evade a rule by sending a header twice. Quotes are not interpreted.
+// a list. Matches compares elements because a header that is sent twice arrives as a list, and a
+// client must not evade a rule by sending a header twice. Quotes are not interpreted.
 func (h *headerCondition) Matches(value string) bool {
 	if TooLongList(value) { // the rule is then not enforced: see compares
 		return false
@@ -254,7 +254,7 @@ func (c *Condition) Endpoints() []string {
 }
 
 // EndpointIndex returns the index in Endpoints of the path pattern that matches the request, -1 if
-// none does. It compares at most as many patterns as the argument most states.
+// none does. EndpointIndex compares at most as many patterns as the argument most states.
 func (c *Condition) EndpointIndex(r *Request, most int) int {
 	if len(c.Patterns) == 1 {
 		return 0
@@ -269,8 +269,8 @@ func (c *Condition) EndpointIndex(r *Request, most int) int {
 	return -1
 }
 
-// NewEndpoint returns the path pattern that matches one reading of the path. It returns "" if none
-// does, or if an earlier reading matches the same pattern.
+// NewEndpoint returns the path pattern that matches one reading of the path. NewEndpoint returns ""
+// if none does, or if an earlier reading matches the same pattern.
 func (c *Condition) NewEndpoint(r *Request, reading int) string {
 	found := c.firstMatch(&r.Readings[reading])
 	if found == nil {

@@ -15,6 +15,6 @@
 //
 // # When not to use it
 //
-// Outside of core, use core.Ruleset, which is its public API. It does not report errors in a
-// policy; package validate does.
+// Outside of core, use core.Ruleset, which is its public API. The package does not report errors in
+// a policy; package validate does.
 package match

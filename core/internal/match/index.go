@@ -9,16 +9,16 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Matcher finds which of many conditions hold for a request. It is immutable and safe for
+// Matcher finds which of many conditions hold for a request. A Matcher is immutable and safe for
 // concurrent use.
 //
 // The index lists each condition under only one of its parts, the one that it shares with the
 // fewest conditions. A part is its paths, hosts, address ranges, methods, the values of one header
 // or attribute, or the values of one client field. A request looks up its own path, host, address,
-// method, client, and the indexed headers. It then compares the other parts of each condition that
-// was found. So the work grows with the number of conditions found, not with the number of all
-// conditions. Two costs remain: each indexed header name takes one lookup, and conditions that
-// share all their parts with many others are compared one by one.
+// method, client, and the indexed headers. A Matcher then compares the other parts of each
+// condition that was found. So the work grows with the number of conditions found, not with the
+// number of all conditions. Two costs remain: each indexed header name takes one lookup, and
+// conditions that share all their parts with many others are compared one by one.
 type Matcher struct {
 	conditions []Condition
 	compare    []partSet // the parts to compare after each condition is found
@@ -58,8 +58,8 @@ func (t *valueTable) hasValue(element string) bool {
 	return false
 }
 
-// AppendMatches appends to dst the index of each condition that holds, in ascending order. It does
-// not allocate once dst and the request's buffers have grown.
+// AppendMatches appends to dst the index of each condition that holds, in ascending order.
+// AppendMatches does not allocate once dst and the request's buffers have grown.
 func (m *Matcher) AppendMatches(dst []int32, r *Request) []int32 {
 	base := len(dst)
 	dst = m.verify(dst, m.always, r)

@@ -117,8 +117,8 @@ func readPlainly(p string) string {
 var usualPath = "/api/v1/" + strings.Repeat("items/0123456789abcdef/", 44)
 
 // BenchmarkSlowestPath searches for the path of each length that takes longest, and measures it
-// beside a usual one. It also reports the least time, which other programs do not disturb, and its
-// ratio to what Go's own packages need to parse, clean and fold the same path.
+// beside a usual one. The benchmark also reports the least time, which other programs do not
+// disturb, and its ratio to what Go's own packages need to parse, clean and fold the same path.
 func BenchmarkSlowestPath(b *testing.B) {
 	m := NewMatcher(slowMatches(b))
 	var r Request

@@ -199,9 +199,9 @@ func (t *pathTraits) mayBeginWithBackslash(p string) bool {
 		(strings.Contains(p, `/\`) || strings.Contains(p, "/%5C") || strings.Contains(p, "/%5c"))
 }
 
-// appendSegments appends a decoded path without its first slash. It drops empty segments, and it
-// resolves "." and ".." unless the reading keeps them. If semicolon is not empty, it is an escaped
-// spelling of ";", which appendSegments decodes.
+// appendSegments appends a decoded path without its first slash. appendSegments drops empty
+// segments, and it resolves "." and ".." unless the reading keeps them. If semicolon is not empty,
+// it is an escaped spelling of ";", which appendSegments decodes.
 func appendSegments(dst []byte, p string, ways readingSet, semicolon string) []byte {
 	base := len(dst)
 	parameters := ways&(readParameters|readEncodedParameters) != 0

@@ -139,8 +139,8 @@ func hasDotSegment(p string) bool {
 	return false
 }
 
-// countEscapes counts the escapes of bytes that servers disagree about. It reports whether the path
-// has an escaped ".".
+// countEscapes counts the escapes of bytes that servers disagree about. countEscapes reports
+// whether the path has an escaped ".".
 func (t *pathTraits) countEscapes(p string) (dot bool) {
 	for i := 0; i+2 < len(p); i++ {
 		if p[i] != '%' {

@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// pathTrie finds the path patterns that match, segment by segment. Its texts are folded. So a
-// pattern that is case-sensitive, or strict about the trailing slash, is only a candidate and must
-// be compared.
+// pathTrie finds the path patterns that match, segment by segment. The trie's texts are folded. So
+// a pattern that is case-sensitive, or strict about the trailing slash, is only a candidate and
+// must be compared.
 //
 // A search keeps a set of nodes and moves all of them by one segment at each step, so ** needs no
 // backtracking. The work is at most the number of segments times the number of active nodes, for
@@ -176,7 +176,7 @@ func (t *pathTrie) link(at, next int32, s *segment) {
 	}
 }
 
-// number returns the number of a literal. It assigns one if the literal has none.
+// number returns the number of a literal. The method assigns one if the literal has none.
 func (t *pathTrie) number(text string) int32 {
 	if t.literals == nil {
 		t.literals = make(map[string]int32)

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Bounds of one path pattern. They keep the work of matching linear in the path's length. Real
-// paths do not need longer patterns.
+// Bounds of one path pattern. The bounds keep the work of matching linear in the path's length.
+// Real paths do not need longer patterns.
 const (
 	PatternBytesMax     = 1024
 	PatternSegmentsMax  = 64
@@ -45,7 +45,7 @@ const (
 	slashYes
 )
 
-// pattern is one compiled path pattern. It is immutable.
+// pattern is one compiled path pattern. A pattern is immutable.
 type pattern struct {
 	segments      []segment
 	caseSensitive bool
@@ -176,7 +176,7 @@ func ParsePattern(text string, caseSensitive, strictSlash bool) (p pattern, why,
 	return p, "", ""
 }
 
-// addSegment appends a segment. It ignores a ** after another **.
+// addSegment appends a segment. addSegment ignores a ** after another **.
 func (p *pattern) addSegment(s segment) {
 	if n := len(p.segments); s.kind == segmentMany && n > 0 && p.segments[n-1].kind == segmentMany {
 		return

@@ -11,14 +11,15 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// requestBufferBytesMax is the size of the buffer that a request keeps for reuse. It suffices for
-// all readings of the longest path. A larger buffer, needed for example for a long host, is
-// released, so that no client can enlarge the pooled requests permanently.
+// requestBufferBytesMax is the size of the buffer that a request keeps for reuse.
+// requestBufferBytesMax suffices for all readings of the longest path. A larger buffer, needed for
+// example for a long host, is released, so that no client can enlarge the pooled requests
+// permanently.
 const requestBufferBytesMax = 96 << 10
 
 // Request is a request in normalized form, read once from its attributes. The zero Request is ready
-// to use; calling Read again reuses its buffers. Its strings are valid until the next Read. It must
-// not be used concurrently.
+// to use; calling Read again reuses its buffers. A Request's strings are valid until the next Read.
+// A Request must not be used concurrently.
 type Request struct {
 	Attrs  policy.Attributes
 	path   string // normalized, case kept
@@ -46,8 +47,8 @@ type Request struct {
 	search     pathSearch
 }
 
-// Read reads the request. It does not allocate once the request's buffers have grown, except for a
-// path whose buffers are too large to keep.
+// Read reads the request. Read does not allocate once the request's buffers have grown, except for
+// a path whose buffers are too large to keep.
 func (r *Request) Read(a policy.Attributes) {
 	if cap(r.buffer) > requestBufferBytesMax {
 		r.buffer, r.Readings = nil, nil
@@ -152,7 +153,7 @@ func (r *Request) readForwarded() {
 }
 
 // readBeforeDecoding adds the readings of servers that look for separators before they decode the
-// path. They find slashes, and the end of a host, in the path as it was sent.
+// path. Such servers find slashes, and the end of a host, in the path as it was sent.
 func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
 	if strings.IndexByte(sent, '\\') >= 0 {
 		mark := len(r.buffer)
@@ -278,8 +279,8 @@ func (r *Request) resolveDots(text string, ways readingSet) string {
 	return r.appendedSince(mark)
 }
 
-// The method fold returns the text with case folded. It returns the text itself if there is nothing
-// to fold.
+// The method fold returns the text with case folded. The method returns the text itself if there is
+// nothing to fold.
 //
 //go:noinline
 func (r *Request) fold(s string) string {

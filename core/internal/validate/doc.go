@@ -9,8 +9,8 @@
 //
 // # Price
 //
-// It runs once per policy, in a fraction of a second for 10,000 rules. Its messages are not linked
-// into the filter.
+// The package runs once per policy, in a fraction of a second for 10,000 rules. The package's
+// messages are not linked into the filter.
 //
 // # When not to use it
 //

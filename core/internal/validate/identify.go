@@ -40,8 +40,8 @@ func (v *Verifier) checkIdentify() {
 	}
 }
 
-// identifyBy checks one way to identify a client and returns its kind in keys. It returns "" for a
-// kind that several ways can share.
+// identifyBy checks one way to identify a client and returns its kind in keys. identifyBy returns
+// "" for a kind that several ways can share.
 func (v *Verifier) identifyBy(at string, m policy.Identify) (label string, known bool) {
 	switch m.Kind {
 	case policy.IdentifyIP:

@@ -235,7 +235,7 @@ func fieldFlaw(value string, bytesMax int) string {
 }
 
 // reservedField returns a remedy for a policy that sets a header field which only Penstock or the
-// connection may set. It returns "" for any other field.
+// connection may set. reservedField returns "" for any other field.
 func reservedField(name string) (remedy string) {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer",

@@ -130,7 +130,8 @@ type refusal struct {
 	text   string
 }
 
-// refuse answers before the body is read. It closes the connection, whose next bytes are the body.
+// refuse answers before the body is read. The method closes the connection, whose next bytes are
+// the body.
 func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	h := w.Header()
 	switch no.status {

@@ -29,7 +29,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// served is an API over a database of its own. It compares every answer with the OpenAPI document.
+// served is an API over a database of its own. The type compares every answer with the OpenAPI
+// document.
 type served struct {
 	t      *testing.T
 	url    string
@@ -334,9 +335,9 @@ func TestWideNetworksNeedAnAdmin(t *testing.T) {
 	}
 }
 
-// TestHostileWrites sends requests that an attacker might send. It tests that each is answered with
-// a status below 500, that nothing outside the body is stored, and that stored values are those
-// that were sent.
+// TestHostileWrites sends requests that an attacker might send. The test tests that each is
+// answered with a status below 500, that nothing outside the body is stored, and that stored values
+// are those that were sent.
 func TestHostileWrites(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

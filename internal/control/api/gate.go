@@ -17,8 +17,8 @@ import (
 
 // Bounds of callers whose token is not known to be valid.
 const (
-	// checksMax bounds the checks of unknown tokens at once, each a query. It is less than half of
-	// the connections to the database.
+	// checksMax bounds the checks of unknown tokens at once, each a query. checksMax is less than
+	// half of the connections to the database.
 	checksMax = 4
 	checkTime = 3 * time.Second
 	// waitersMax and waitersEach bound the callers that wait for such a check: all, and those of an
@@ -168,8 +168,8 @@ func (g *gate) check(r *http.Request, authorization string) (by requester, no *r
 	return by, no
 }
 
-// originOf returns the network of a caller: an IPv4 address, or the /64 of an IPv6 address. It is
-// the zero value for a caller over a Unix socket.
+// originOf returns the network of a caller: an IPv4 address, or the /64 of an IPv6 address. The
+// result is the zero value for a caller over a Unix socket.
 func originOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -16,16 +16,18 @@ type Readiness struct {
 	Schema   string `json:"schema"`
 	Database string `json:"database"`
 	Redis    string `json:"redis"`
-	// Publisher is "publishes", "stands by", or "is interrupted; see the log". It does not affect
-	// readiness, because another process may publish.
+	// Publisher is "publishes", "stands by", or "is interrupted; see the log". Publisher does not
+	// affect readiness, because another process may publish.
 	Publisher string `json:"publisher"`
-	// OIDC tells whether the keys of the issuer for people have arrived. It does not affect
-	// readiness, because tokens of the control plane work without them. It is "" without an issuer.
+	// OIDC tells whether the keys of the issuer for people have arrived. OIDC does not affect
+	// readiness, because tokens of the control plane work without them. OIDC is "" without an
+	// issuer.
 	OIDC string `json:"oidc,omitempty"`
-	// Unpublished is the number of changes that are not in Redis yet. It is only in /metrics.
+	// Unpublished is the number of changes that are not in Redis yet. Unpublished is only in
+	// /metrics.
 	Unpublished int64 `json:"-"`
 	// Invalid is the number of clients, keys and policies that are not published because their rows
-	// are not valid. It is only in /metrics: what is in Redis stays in force.
+	// are not valid. Invalid is only in /metrics: what is in Redis stays in force.
 	Invalid int64 `json:"-"`
 }
 

@@ -80,7 +80,7 @@ func (a *Archiver) Run(ctx context.Context) {
 }
 
 // Round archives every month whose retention time is over, and returns the names of those months.
-// It does not return a month that has no rows left in the tables.
+// Round does not return a month that has no rows left in the tables.
 func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
 		if err := a.turnOn(ctx); err != nil {
@@ -116,8 +116,8 @@ func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	})
 }
 
-// The method turnOn records that months must be archived before they are dropped. It waits for any
-// process that is dropping months, because that process may have read the previous setting.
+// The method turnOn records that months must be archived before they are dropped. turnOn waits for
+// any process that is dropping months, because that process may have read the previous setting.
 func (a *Archiver) turnOn(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
@@ -125,8 +125,8 @@ func (a *Archiver) turnOn(ctx context.Context) error {
 	})
 }
 
-// Off records that months may be dropped without having been archived. It returns an error if there
-// is still a restored month, because only the archive removes restored months.
+// Off records that months may be dropped without having been archived. Off returns an error if
+// there is still a restored month, because only the archive removes restored months.
 func (a *Archiver) Off(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		var partition string

@@ -41,15 +41,15 @@ type Place struct {
 	Region   string // "" means that the server is asked
 }
 
-// Bucket is a bucket of S3 with a prefix. It is safe for concurrent use.
+// Bucket is a bucket of S3 with a prefix. A Bucket is safe for concurrent use.
 type Bucket struct {
 	client *minio.Client
 	bucket string
 	prefix string // "" or ends with a slash
 }
 
-// OpenBucket returns the bucket of a place. It makes no call. The credentials are those in the
-// environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else those in the file
+// OpenBucket returns the bucket of a place. OpenBucket makes no call. The credentials are those in
+// the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else those in the file
 // ~/.aws/credentials, else those of the machine's role.
 func OpenBucket(p Place) (*Bucket, error) {
 	at, err := url.Parse(p.URL)
@@ -173,8 +173,8 @@ func (b *Bucket) remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// createTemporary returns a new file. It is deleted when it is closed. On most systems it is also
-// deleted if the process is killed.
+// createTemporary returns a new file. The file is deleted when it is closed. On most systems it is
+// also deleted if the process is killed.
 func createTemporary() (file *os.File, done func(), err error) {
 	if file, err = os.CreateTemp("", "penstock-archive-*"); err != nil {
 		return nil, nil, err

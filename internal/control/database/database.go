@@ -23,8 +23,8 @@ import (
 const (
 	connectionsMax = 10
 	connectTime    = 5 * time.Second
-	// statementTime is the time after which a hanging statement is ended. It is longer than the
-	// time limit of an answer of the API.
+	// statementTime is the time after which a hanging statement is ended. statementTime is longer
+	// than the time limit of an answer of the API.
 	statementTime = 30 * time.Second
 	// idleTime is the time after which an idle transaction is ended, because other processes wait
 	// for its lock.
@@ -43,7 +43,7 @@ const versionTable = "penstock.schema_versions"
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Config parses the address of a database. Its connections use the schema penstock.
+// Config parses the address of a database. The connections use the schema penstock.
 func Config(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -61,7 +61,7 @@ func Config(url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// Open returns the connections to a database. It does not connect yet.
+// Open returns the connections to a database. Open does not connect yet.
 func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := Config(url)
 	if err != nil {

@@ -335,8 +335,8 @@ func (w *writeTx) hasTier(ctx context.Context, tier string) error {
 	return &Invalid{Place: "tier", Value: tier, Text: fmt.Sprintf("there is no tier %q; there are: %q; a new one is made by PUT /v1/tiers/NAME", tier, known)}
 }
 
-// Import writes records that are not in the tables yet, with the tiers that they name. It leaves
-// out invalid records and returns their names.
+// Import writes records that are not in the tables yet, with the tiers that they name. Import
+// leaves out invalid records and returns their names.
 func (l *Ledger) Import(ctx context.Context, actor Actor, records map[policy.ClientName]*directory.Record) (bad []policy.ClientName, err error) {
 	err = l.write(ctx, func(w *writeTx) error {
 		bad = bad[:0]

@@ -158,7 +158,7 @@ func prepareRecord(edit *directory.KeyEdit) error {
 }
 
 // The method edited makes an edit of a copy of the keys in memory, by the same rules as in every
-// directory. It returns the records that result.
+// directory. The method returns the records that result.
 func (w *writeTx) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)
 	count := map[string]int{}
@@ -259,9 +259,9 @@ func (w *writeTx) dropKeys(ctx context.Context, actor Actor, name policy.ClientN
 	return w.putKeys(ctx, actor, action+" "+name.String(), reason, before, nil)
 }
 
-// ImportKeys writes keys that are not in the table yet, with the tiers that they name. It leaves
-// out records that are nil or that cannot be written. It returns the SHA-256 of each key that it
-// left out.
+// ImportKeys writes keys that are not in the table yet, with the tiers that they name. ImportKeys
+// leaves out records that are nil or that cannot be written. ImportKeys returns the SHA-256 of each
+// key that it left out.
 func (l *Ledger) ImportKeys(ctx context.Context, actor Actor, records map[string]*directory.KeyRecord) (bad []string, err error) {
 	err = l.write(ctx, func(w *writeTx) error {
 		bad = bad[:0]

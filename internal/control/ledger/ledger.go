@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Ledger reads and writes the rows. It is safe for concurrent use, even by several processes.
+// Ledger reads and writes the rows. A Ledger is safe for concurrent use, even by several processes.
 type Ledger struct {
 	Pool *pgxpool.Pool
 	Now  func() time.Time // nil means time.Now
@@ -88,7 +88,7 @@ type writeTx struct {
 	hash []byte
 }
 
-// note appends a change to the audit trail. It sets its number, instant and hash.
+// note appends a change to the audit trail. The method sets its number, instant and hash.
 func (w *writeTx) note(ctx context.Context, c Change) error {
 	c.Number, c.At = w.last+1, w.now
 	c.hash = c.sum(w.hash)

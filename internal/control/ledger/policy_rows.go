@@ -126,8 +126,8 @@ type policyRows struct {
 	rules    []*ruleRow
 }
 
-// errRows is the error for a document that cannot be stored as rows. It indicates a bug of this
-// program.
+// errRows is the error for a document that cannot be stored as rows. errRows indicates a bug of
+// this program.
 var errRows = errors.New("the rows do not make the same document again, which is an error of this program; please report it with the policy")
 
 // rowsOf returns the rows of a document, from which [documentOf] restores it.

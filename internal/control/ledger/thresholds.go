@@ -200,7 +200,8 @@ func checkURL(text string) error {
 	return nil
 }
 
-// Host returns the scheme and the host of a receiver. Its path and its query may be secrets.
+// Host returns the scheme and the host of a receiver. The path and the query of a receiver's URL
+// may be secrets.
 func Host(receiver string) string {
 	u, err := url.Parse(receiver)
 	if err != nil {

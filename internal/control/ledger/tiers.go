@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// Tier is a tier that clients may have. Its limits are in the policies.
+// Tier is a tier that clients may have. The tier's limits are in the policies.
 type Tier struct {
 	Tier      string    `json:"tier"`
 	Note      string    `json:"note,omitempty"`

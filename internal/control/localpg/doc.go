@@ -16,5 +16,6 @@
 //
 // # When not to use it
 //
-// It is not for data that must outlive the machine, because it has no backup and no replica.
+// The package is not for data that must outlive the machine, because it has no backup and no
+// replica.
 package localpg

@@ -16,7 +16,8 @@ import (
 // version.
 const installed = "/usr/lib/postgresql/*/bin"
 
-// ErrMissing is the error for a machine without PostgreSQL. Its text explains how to install it.
+// ErrMissing is the error for a machine without PostgreSQL. The error explains how to install
+// PostgreSQL.
 var ErrMissing = errors.New("no PostgreSQL server is on this machine: install it (Debian, Ubuntu: apt-get install postgresql; " +
 	"Fedora: dnf install postgresql-server; macOS: brew install postgresql), or name a database: penstock control serve --database URL")
 

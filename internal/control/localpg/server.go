@@ -39,7 +39,7 @@ type Options struct {
 	Volatile bool
 }
 
-// Server is a running server. Its methods are for one goroutine, except URL.
+// Server is a running server. A Server's methods are for one goroutine, except URL.
 type Server struct {
 	folder   string
 	programs string
@@ -49,8 +49,8 @@ type Server struct {
 	done     chan struct{} // closed when the process has ended
 }
 
-// Start starts the server of a folder. It makes the folder, the data and the database first if they
-// are missing. The caller must call Stop.
+// Start starts the server of a folder. Start makes the folder, the data and the database first if
+// they are missing. The caller must call Stop.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	folder, err := filepath.Abs(o.Folder)
 	if err != nil {

@@ -95,7 +95,7 @@ func (n *Notifier) Run(ctx context.Context) {
 	}
 }
 
-// Round makes the notices that are missing, and sends the notices that are due at an instant. It
+// Round makes the notices that are missing, and sends the notices that are due at an instant. Round
 // does nothing while another process makes and sends notices.
 func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
@@ -185,8 +185,8 @@ type notice struct {
 	madeAt                                          time.Time
 }
 
-// dueNotices selects the notices that are due. It takes the first notice of each receiver, then the
-// second of each, so that a receiver with many notices does not delay the others.
+// dueNotices selects the notices that are due. dueNotices takes the first notice of each receiver,
+// then the second of each, so that a receiver with many notices does not delay the others.
 const dueNotices = `
 SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n

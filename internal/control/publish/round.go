@@ -69,9 +69,9 @@ func (l *lockedPublisher) round(ctx context.Context, look bool) error {
 	return nil
 }
 
-// isComplete reports whether Redis has the records that this database has published. It imports the
-// records of a directory that had no control plane. A Redis to which this database has published
-// under another name of its region keeps its records.
+// isComplete reports whether Redis has the records that this database has published. isComplete
+// imports the records of a directory that had no control plane. A Redis to which this database has
+// published under another name of its region keeps its records.
 func (l *lockedPublisher) isComplete(ctx context.Context, s *state) (bool, error) {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
@@ -96,7 +96,7 @@ func (l *lockedPublisher) isComplete(ctx context.Context, s *state) (bool, error
 
 // resume continues a publication to the same Redis that was made under another name of its region,
 // such as before the control plane had regions. Changes since then may be published twice, which
-// changes nothing. It returns an error if there is none.
+// changes nothing. The method returns an error if there is none.
 func (l *lockedPublisher) resume(ctx context.Context, s *state, generation string) error {
 	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
 		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+

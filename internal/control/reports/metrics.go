@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// EndpointKey identifies the decisions of a path pattern. They are in the order of their keys.
+// EndpointKey identifies the decisions of a path pattern. Results are in the order of their keys.
 type EndpointKey struct {
 	At       time.Time `json:"at"`
 	Policy   string    `json:"policy"`
@@ -73,7 +73,7 @@ func at(expression, share string) string {
 	return "(" + strings.ReplaceAll(expression, "%s", share) + ")::float8"
 }
 
-// ActiveKey identifies what a client used in a minute. They are in the order of their keys.
+// ActiveKey identifies what a client used in a minute. Results are in the order of their keys.
 type ActiveKey struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client" doc:"KIND:ID; empty for all but the 1,000 most active clients of the minute"`

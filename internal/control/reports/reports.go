@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Reports reads. It is safe for concurrent use.
+// Reports reads. The type is safe for concurrent use.
 type Reports struct{ Pool *pgxpool.Pool }
 
 // RowsMax bounds the rows of a page.

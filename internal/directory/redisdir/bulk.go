@@ -16,8 +16,8 @@ import (
 // of the store, ReadPrivilege and EditPrivilege. Listing records needs these rights as well.
 const BulkPrivilege = "+scan"
 
-// The constant everything is the message on the channel for a change that may affect any record. It
-// names no client, so a process of an earlier release ignores it.
+// The constant everything is the message on the channel for a change that may affect any record.
+// The message names no client, so a process of an earlier release ignores it.
 const everything = "*:*"
 
 // Fill writes records without the history, and publishes no message. A nil text removes a record.

@@ -23,7 +23,7 @@ const (
 	placeScan    = "scan:"
 )
 
-// Records implements [directory.Source]. It needs [BulkPrivilege].
+// Records implements [directory.Source]. Records needs [BulkPrivilege].
 func (s *Source) Records(ctx context.Context, of directory.Range) (directory.Part, error) {
 	after, inNetworks := strings.CutPrefix(of.After, placeNetwork)
 	position, inKeys := strings.CutPrefix(of.After, placeScan)

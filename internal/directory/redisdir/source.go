@@ -41,7 +41,7 @@ var swapScript string
 // followAgain is the pause before a lost subscription is renewed, with a variation of a half.
 const followAgain = 200 * time.Millisecond
 
-// Source implements [directory.Source]. It is safe for concurrent use.
+// Source implements [directory.Source]. A Source is safe for concurrent use.
 type Source struct{ store *redisstore.Store }
 
 var _ directory.Source = (*Source)(nil)

@@ -21,7 +21,8 @@ const (
 	tierLabelsMax = 256
 )
 
-// Denials are a ruleset's counters of denials by rule and tier. They are safe for concurrent use.
+// Denials are a ruleset's counters of denials by rule and tier. Denials are safe for concurrent
+// use.
 type Denials struct {
 	total  *prometheus.CounterVec
 	policy string

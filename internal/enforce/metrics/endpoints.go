@@ -20,7 +20,7 @@ const (
 )
 
 // Endpoints are a ruleset's counters by rule, path pattern and outcome. Rules without a path have
-// no such counters. They are safe for concurrent use.
+// no such counters. Endpoints are safe for concurrent use.
 type Endpoints struct {
 	total  *prometheus.CounterVec
 	policy string

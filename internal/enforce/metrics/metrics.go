@@ -171,7 +171,7 @@ func (l *lazy) inc(first func() prometheus.Counter) {
 	(*counter).Inc()
 }
 
-// Rules are a ruleset's counters by rule and outcome. They are safe for concurrent use.
+// Rules are a ruleset's counters by rule and outcome. Rules are safe for concurrent use.
 type Rules struct {
 	total  *prometheus.CounterVec
 	policy string
@@ -185,7 +185,7 @@ func (m *Metrics) Rules(policy string, rs *core.Ruleset) *Rules {
 	return &Rules{total: m.Requests, policy: policy, rules: rs, of: make([][core.OutcomeCount]lazy, rs.Len()+1)}
 }
 
-// Count counts the outcomes of one request for the ruleset's rules and for the policy itself. It
+// Count counts the outcomes of one request for the ruleset's rules and for the policy itself. Count
 // skips the penalty of a client that has none.
 func (c *Rules) Count(outcomes []core.RuleOutcome) {
 	for i := range outcomes {
@@ -205,8 +205,8 @@ func (c *Rules) inc(rule int, outcome core.Outcome) {
 	})
 }
 
-// Credentials are a policy's counters of credentials, by way to identify and by state. They are
-// safe for concurrent use.
+// Credentials are a policy's counters of credentials, by way to identify and by state. Credentials
+// are safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string
@@ -216,8 +216,8 @@ type Credentials struct {
 	of [][unchecked + 1]lazy
 }
 
-// unchecked is the column for credentials that were not checked for lack of time. They are handled
-// as invalid, but the metric has a separate state for them.
+// unchecked is the column for credentials that were not checked for lack of time. Such credentials
+// are handled as invalid, but the metric has a separate state for them.
 const (
 	unchecked     = policy.CredentialStateCount
 	uncheckedName = "unchecked"

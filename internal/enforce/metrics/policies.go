@@ -32,7 +32,7 @@ var (
 )
 
 // Policies is a collector of the policies in force: their versions, whether an edit was rejected,
-// and their limits. The zero Policies has no policies. It is safe for concurrent use.
+// and their limits. The zero Policies has no policies. The type is safe for concurrent use.
 type Policies struct {
 	mu    sync.Mutex
 	shown []shownPolicy // the policies in the order in which they came into force

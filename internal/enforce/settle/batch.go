@@ -165,7 +165,8 @@ func (b *batch) end(p *pendingJob) {
 	}
 }
 
-// The method recoverThen recovers from a panic, reports it and calls then. It must be deferred.
+// The method recoverThen recovers from a panic, reports it and calls then. recoverThen must be
+// deferred.
 func (b *batch) recoverThen(then func()) {
 	if reason := recover(); reason != nil {
 		then()

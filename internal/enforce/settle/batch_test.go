@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type slowBatcher is a store whose first call lasts until the test ends it. It denies
-// conditions of cost 1, fails those of cost 2 and panics at those of cost 3.
+// The type slowBatcher is a store whose first call lasts until the test ends it. A slowBatcher
+// denies conditions of cost 1, fails those of cost 2 and panics at those of cost 3.
 type slowBatcher struct {
 	hold chan struct{}
 

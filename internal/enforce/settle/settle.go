@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settle corrects charges in a store once the responses are known. It has a bounded queue
-// and workers.
+// Package settle corrects charges in a store once the responses are known. The package has a
+// bounded queue and workers.
 //
 // # Promise
 //
@@ -73,7 +73,8 @@ type Conditional interface {
 	Condition() []counter.Check
 }
 
-// Queue sends jobs to a store. Its workers start with the first job. It is safe for concurrent use.
+// Queue sends jobs to a store. A Queue's workers start with the first job. A Queue is safe for
+// concurrent use.
 type Queue struct {
 	// Panic is called with the reason of a panic, while it is being handled, from any goroutine.
 	// Set it before the first job; it may be nil.
@@ -88,7 +89,7 @@ type Queue struct {
 	stopped bool         // whether the queue is closed
 }
 
-// New returns an empty queue. It calls ended with the end of every job, from any goroutine.
+// New returns an empty queue. New calls ended with the end of every job, from any goroutine.
 func New(store counter.Store, ended func(End)) *Queue {
 	return &Queue{store: store, ended: ended, jobs: make(chan Job, jobsMax)}
 }
@@ -133,7 +134,7 @@ func (q *Queue) work() {
 	}
 }
 
-// Stop settles the queued jobs. It returns when they are settled or the deadline has passed;
+// Stop settles the queued jobs. Stop returns when they are settled or the deadline has passed;
 // drained reports whether they are settled. The store must stay open until Stop returns.
 func (q *Queue) Stop(deadline time.Duration) (drained bool) {
 	q.mu.Lock()

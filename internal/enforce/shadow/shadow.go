@@ -37,7 +37,7 @@ import (
 // of the policy that it would replace.
 const Suffix = ".shadow"
 
-// These are the bounds of trials. They run in the background and never delay traffic. A trial
+// These are the bounds of trials. Trials run in the background and never delay traffic. A trial
 // beyond them is dropped and counted as untried.
 const (
 	workers  = 2
@@ -71,7 +71,7 @@ type Options struct {
 	Panicked func(policy string, reason any)
 }
 
-// Runner runs trials. It is safe for concurrent use.
+// Runner runs trials. A Runner is safe for concurrent use.
 type Runner struct {
 	options Options
 	queue   chan *Trial
@@ -120,20 +120,20 @@ type Response interface {
 
 // Source is a request that a worker reads after the front has answered it.
 type Source interface {
-	// Plan adds the request to the trial's plan, with [Trial.Add] or [Trial.AddDescriptors]. It
+	// Plan adds the request to the trial's plan, with [Trial.Add] or [Trial.AddDescriptors]. Plan
 	// returns false if not enough is known about the request.
 	Plan(t *Trial) bool
 	// Release ends the use of the request.
 	Release()
 }
 
-// Trial is one request that a candidate decides. It belongs to the caller until [Trial.Start] or
-// [Trial.Drop].
+// Trial is one request that a candidate decides. A Trial belongs to the caller until [Trial.Start]
+// or [Trial.Drop].
 type Trial struct {
 	Plan    core.Plan
 	Version *live.Version // the versions of the candidate
 	Denied  bool          // whether the policies in force denied the request
-	// Source reads the request. It is nil if the plan is complete when the trial starts.
+	// Source reads the request. Source is nil if the plan is complete when the trial starts.
 	Source Source
 	// Response is the response on which the candidate's charges depend; nil if it is unknown.
 	Response Response
@@ -202,8 +202,8 @@ func (t *Trial) Start() {
 // Drop counts the trial as untried.
 func (t *Trial) Drop() { t.finish(untried) }
 
-// The method run decides a trial. It recovers from a panic, which would otherwise end the process,
-// and does not reuse that trial.
+// The method run decides a trial. The method recovers from a panic, which would otherwise end the
+// process, and does not reuse that trial.
 func (r *Runner) run(t *Trial) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -13,8 +13,8 @@
 // a request is denied at once.
 //
 // Queues have no clock and do not depend on requests. [Wait] uses them to decide a request under
-// throttle rules. It takes units in order of arrival, and takes none for a request that has left. A
-// request under several rules is in the queue of the counter for which it has to wait longest, so
+// throttle rules. Wait takes units in order of arrival, and takes none for a request that has left.
+// A request under several rules is in the queue of the counter for which it has to wait longest, so
 // the requests behind it wait for that counter too. At its turn it takes its units. But if an older
 // request waits in the queue of another of its counters, it first moves to that queue.
 //
@@ -35,6 +35,6 @@
 //
 // # When not to use it
 //
-// It cannot order the requests of several nodes: each node has its own queues, and there is no
-// order between nodes.
+// The package cannot order the requests of several nodes: each node has its own queues, and there
+// is no order between nodes.
 package throttle

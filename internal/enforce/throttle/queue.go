@@ -27,7 +27,7 @@ type Options struct {
 	WaitersMax int // the bound for all queues together; 0 means 131,072
 }
 
-// Queues are the throttle queues of one node. They are safe for concurrent use.
+// Queues are the throttle queues of one node. Queues are safe for concurrent use.
 type Queues struct {
 	options Options
 	waiting atomic.Int64 // the number of queued tickets, so that Busy takes no lock while there are none
@@ -38,14 +38,15 @@ type Queues struct {
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// The type queue holds the tickets that wait for one counter. It is a heap, because a ticket that
-// moves from another queue is placed by its arrival, and queues can be long.
+// The type queue holds the tickets that wait for one counter. A queue is a heap, because a ticket
+// that moves from another queue is placed by its arrival, and queues can be long.
 type queue struct {
 	key     string
 	tickets []*Ticket
 }
 
-// Ticket is a waiting request, in one queue at a time. Its methods are safe for concurrent use.
+// Ticket is a waiting request, in one queue at a time. A Ticket's methods are safe for concurrent
+// use.
 type Ticket struct {
 	queues *Queues
 	turn   chan struct{}
@@ -74,7 +75,7 @@ func New(o Options) *Queues {
 // Waiting returns the number of tickets in all queues.
 func (l *Queues) Waiting() int { return int(l.waiting.Load()) }
 
-// Busy reports whether a ticket waits for the counter. It does not allocate.
+// Busy reports whether a ticket waits for the counter. Busy does not allocate.
 func (l *Queues) Busy(key []byte) bool {
 	if l.waiting.Load() == 0 {
 		return false
@@ -85,7 +86,7 @@ func (l *Queues) Busy(key []byte) bool {
 	return busy
 }
 
-// Join adds a ticket to the end of a queue. It returns nil if the queue is full, or if too many
+// Join adds a ticket to the end of a queue. Join returns nil if the queue is full, or if too many
 // tickets wait in total. The caller must call Leave.
 func (l *Queues) Join(p Place) *Ticket {
 	l.mu.Lock()
@@ -132,8 +133,8 @@ func (t *Ticket) Behind(places []Place) int {
 	return -1
 }
 
-// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets. Its turn is
-// then signaled again. If that queue is full, Move returns false and does nothing.
+// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets. The
+// ticket's turn is then signaled again. If that queue is full, Move returns false and does nothing.
 func (t *Ticket) Move(p Place) bool {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()

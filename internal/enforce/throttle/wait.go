@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// pollMin is the least time between two store calls of a waiting request. It is needed because the
-// clocks of store and node differ a little, and another node might take the expected unit first.
+// pollMin is the least time between two store calls of a waiting request. pollMin is needed because
+// the clocks of store and node differ a little, and another node might take the expected unit
+// first.
 const pollMin = time.Millisecond
 
 // End is how a wait ended, by its name in metrics.
@@ -32,13 +33,13 @@ const (
 // false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
-	// Replan adds the request to an empty plan. It uses the data about the client at this moment,
-	// so a block that was set after the first plan takes effect.
+	// Replan adds the request to an empty plan. Replan uses the data about the client at this
+	// moment, so a block that was set after the first plan takes effect.
 	Replan(p *core.Plan)
 }
 
-// Wait decides one request under throttle rules, that is, one whose plan has Throttled checks. It
-// can be reused for another request and keeps its buffers.
+// Wait decides one request under throttle rules, that is, one whose plan has Throttled checks. A
+// Wait can be reused for another request and keeps its buffers.
 type Wait struct {
 	queues       *Queues
 	plan         *core.Plan

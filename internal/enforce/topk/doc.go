@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package topk estimates which clients are denied most, for operators of a running process. It does
-// not keep all clients. It uses the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005) in
-// shards.
+// Package topk estimates which clients are denied most, for operators of a running process. The
+// package does not keep all clients. The package uses the Space-Saving algorithm (Metwally,
+// Agrawal, El Abbadi 2005) in shards.
 //
 // # Promise
 //
@@ -18,7 +18,7 @@
 //
 // # Price
 //
-// Add takes 0.12 µs under one of 16 locks, and 0.3 µs for a new client (2 cores, 2026). It
+// Add takes 0.12 µs under one of 16 locks, and 0.3 µs for a new client (2 cores, 2026). Add
 // allocates nothing once the sketch is full; a full sketch takes 640 KB.
 //
 // # When not to use it

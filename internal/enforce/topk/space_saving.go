@@ -31,8 +31,8 @@ type Options struct {
 	Now      func() time.Time // nil means time.Now
 }
 
-// Sketch keeps the clients that are denied most. Create one with [New]. It is safe for concurrent
-// use.
+// Sketch keeps the clients that are denied most. Create one with [New]. A Sketch is safe for
+// concurrent use.
 type Sketch struct {
 	seed     maphash.Seed
 	now      func() time.Time
@@ -146,7 +146,7 @@ func (n *name) set(policy, client string) {
 	n.text = append(n.text, client[:min(len(client), NameBytesMax-n.policyBytes)]...)
 }
 
-// Top returns the n clients that are denied most, the most denied first. It takes some 100 µs and
+// Top returns the n clients that are denied most, the most denied first. Top takes some 100 µs and
 // allocates, so it is not for the request path.
 func (s *Sketch) Top(n int) []Entry {
 	age := s.age()

@@ -53,8 +53,8 @@ type Options struct {
 	// ShadowPolicyFile is a policy file to evaluate beside the policy in force; it is followed in
 	// the same way. "" is none.
 	ShadowPolicyFile string
-	// Region is the region of the bridge, which must be one of the policy's regions. It may be ""
-	// if the policy has none.
+	// Region is the region of the bridge, which must be one of the policy's regions. Region may be
+	// "" if the policy has none.
 	Region string
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
@@ -68,7 +68,7 @@ type Options struct {
 	// Fronts are the fronts of the policy other than the filter. A policy that one of them does not
 	// support is rejected.
 	Fronts []lint.Front
-	// Reachable returns an error if the store is not usable. It is called for /readyz. A nil
+	// Reachable returns an error if the store is not usable. Reachable is called for /readyz. A nil
 	// Reachable means that the store is always ready.
 	Reachable func(context.Context) error
 	// Token is the bearer token that callers must send. "" admits every caller that can connect.
@@ -83,9 +83,9 @@ type Options struct {
 	Follow   fleet.FollowFunc
 	Problems func() []string
 	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
-	// none yet, the proposal becomes the secret. It is called repeatedly. If Token is set, receipts
-	// are sealed with a key derived from it and ShareSecret is not called. Nil means that other
-	// bridges cannot redeem this bridge's receipts.
+	// none yet, the proposal becomes the secret. ShareSecret is called repeatedly. If Token is set,
+	// receipts are sealed with a key derived from it and ShareSecret is not called. Nil means that
+	// other bridges cannot redeem this bridge's receipts.
 	ShareSecret func(ctx context.Context, proposal string) (string, error)
 	// Hosts are additional host names by which callers may reach the bridge over TCP without a
 	// token.
@@ -98,9 +98,9 @@ type Options struct {
 	Forgetful bool
 	// CallsMax and WaitersMax replace their defaults. If a value is 0, the default applies.
 	CallsMax, WaitersMax int
-	// OpenDirectory opens the directory of clients. It is called once, when the first policy with
-	// directory: true is loaded. The bridge closes the directory. Nil means that such a policy is
-	// rejected.
+	// OpenDirectory opens the directory of clients. OpenDirectory is called once, when the first
+	// policy with directory: true is loaded. The bridge closes the directory. Nil means that such a
+	// policy is rejected.
 	OpenDirectory func() (*directory.Directory, error)
 	// Changed is called with each version of the policy that takes effect, in compact form. Nil
 	// means no call.
@@ -241,11 +241,11 @@ func (b *Bridge) Reload() error { return errors.Join(b.policy.Reload(), b.candid
 // Calls are answered as before. Over HTTP/1.1, each response closes its connection.
 func (b *Bridge) Leave() { b.leaving.Store(true) }
 
-// Dismiss ends the wait of all calls for throttle rules: they are answered as unavailable. It is
-// called when the bridge stops.
+// Dismiss ends the wait of all calls for throttle rules: they are answered as unavailable. Dismiss
+// is called when the bridge stops.
 func (b *Bridge) Dismiss() { b.end() }
 
-// Close completes the queued settlements and stops following the policy file. It must be called
+// Close completes the queued settlements and stops following the policy file. Close must be called
 // after the last call has been answered and before the store is closed.
 func (b *Bridge) Close() error {
 	b.end()

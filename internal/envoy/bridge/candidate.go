@@ -63,7 +63,7 @@ func (b *Bridge) openCandidate() error {
 	return nil
 }
 
-// The method close ends the trials. It does nothing without a candidate.
+// The method close ends the trials. The method does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -81,7 +81,7 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// The method reload reads the candidate's file now. It does nothing without a candidate.
+// The method reload reads the candidate's file now. The method does nothing without a candidate.
 func (c *candidate) reload() error {
 	if c == nil {
 		return nil
@@ -138,8 +138,8 @@ func (c *candidate) directoryOf(rs *core.Ruleset) *directory.Directory {
 	return nil
 }
 
-// Trial begins a trial of a request that does not come from a filter. It returns nil if there is no
-// candidate.
+// Trial begins a trial of a request that does not come from a filter. Trial returns nil if there is
+// no candidate.
 func (o *Observer) Trial(denied bool) *shadow.Trial {
 	c := o.b.candidate
 	if c == nil {
@@ -183,7 +183,7 @@ type requestCopy struct {
 	response  *keptResponse
 }
 
-// The function keep copies a request. It returns nil if the request is too large.
+// The function keep copies a request. The function returns nil if the request is too large.
 func keep(c *candidate, request policy.Attributes) *requestCopy {
 	switch from := request.(type) {
 	case *wire.View:

@@ -36,8 +36,8 @@ func (r *keptResponse) covers(needs *core.Settlement) bool {
 }
 
 // The method responded starts the trial that waits for a response, if there is one. The argument
-// asked is the settlement of the policy in force, which determines what the filter reports. It does
-// nothing without a candidate.
+// asked is the settlement of the policy in force, which determines what the filter reports. The
+// method does nothing without a candidate.
 func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.Settlement) {
 	if c == nil {
 		return
@@ -56,7 +56,7 @@ func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.
 	t.Start()
 }
 
-// cloneSettle copies the values of a report. It returns nil if they are too large.
+// cloneSettle copies the values of a report. cloneSettle returns nil if they are too large.
 func cloneSettle(from *wire.Settle) *wire.Settle {
 	size := 0
 	clone := func(from []wire.Field) []wire.Field {
@@ -78,8 +78,8 @@ func cloneSettle(from *wire.Settle) *wire.Settle {
 // dropped.
 const parkedMax = 4096
 
-// The type parkedTrials holds the trials that wait for a response, by the numbers of receipts.
-// It is safe for concurrent use.
+// The type parkedTrials holds the trials that wait for a response, by the numbers of receipts. The
+// type is safe for concurrent use.
 type parkedTrials struct {
 	mu     sync.Mutex
 	trials map[uint64]*shadow.Trial

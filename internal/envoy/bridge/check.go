@@ -21,7 +21,7 @@ import (
 // sent again.
 const verifyTime = 8 * counter.Millisecond
 
-// The type call is a call that is being decided. It is reused.
+// The type call is a call that is being decided. A call is reused.
 type call struct {
 	body      []byte
 	held      int64 // the number of bytes of the body that are counted in Bridge.bodies
@@ -125,7 +125,7 @@ func (b *Bridge) reply(c *call) {
 	}
 }
 
-// The method release ends a call. It keeps buffers for reuse unless they are large.
+// The method release ends a call. The method keeps buffers for reuse unless they are large.
 func (b *Bridge) release(c *call) {
 	for _, q := range c.questions[:c.used] {
 		q.release()
@@ -178,7 +178,7 @@ func (b *Bridge) read(c *call) (*live.Version, error) {
 	}
 }
 
-// The method answer answers all questions of a call. It reports false if the caller has
+// The method answer answers all questions of a call. The method reports false if the caller has
 // disconnected in the meantime.
 func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live.Version) bool {
 	defer b.asking.Add(int64(-c.used))
@@ -240,9 +240,9 @@ func (b *Bridge) take(c *call) {
 // Panicked implements [enforce.Batch].
 func (c *call) Panicked(i int, reason any) { c.asked[i].panicked(reason) }
 
-// The method wait answers a question when its request is admitted or finally denied. It reports
-// false if the caller has disconnected in the meantime. A waiting call does not count towards
-// CallsMax: it uses memory but no processor.
+// The method wait answers a question when its request is admitted or finally denied. The method
+// reports false if the caller has disconnected in the meantime. A waiting call does not count
+// towards CallsMax: it uses memory but no processor.
 func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {
 	b.under.Add(-1)
 	b.asking.Add(-1)

@@ -42,7 +42,8 @@ func (b *Bridge) openDirectory() (*directory.Directory, error) {
 	return d, nil
 }
 
-// closeDirectory closes the directory if it is open. It is called after the last policy was read.
+// closeDirectory closes the directory if it is open. closeDirectory is called after the last policy
+// was read.
 func (b *Bridge) closeDirectory() error {
 	if d := b.directory.Load(); d != nil {
 		return d.Close()
@@ -57,8 +58,8 @@ func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
 	}
 }
 
-// The method directed turns the directory on for a policy whose API keys are stored there. It
-// rejects a policy that needs a directory if the bridge has none.
+// The method directed turns the directory on for a policy whose API keys are stored there. The
+// method rejects a policy that needs a directory if the bridge has none.
 func (b *Bridge) directed(d *policyfile.Document) error {
 	needs := d.Directory
 	d.Directory = needs || d.KeysInDirectory()
@@ -83,8 +84,8 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// The type lookups is the directory in the form that the plan of one question uses. It
-// keeps the records that were found.
+// The type lookups is the directory in the form that the plan of one question uses. The type keeps
+// the records that were found.
 type lookups struct {
 	directory *directory.Directory // the directory; nil for a policy without one
 	found     []*policy.ClientRecord
@@ -179,9 +180,9 @@ func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 	}
 }
 
-// readRound reads the clients and keys that questions need, and plans their requests again. It
-// returns the questions whose keys were read and whose clients must be read in the next round.
-// After the last round, it returns none.
+// readRound reads the clients and keys that questions need, and plans their requests again.
+// readRound returns the questions whose keys were read and whose clients must be read in the next
+// round. After the last round, it returns none.
 func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (next []*question) {
 	if len(asking) == 0 {
 		return nil

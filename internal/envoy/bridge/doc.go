@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridge is the server between filters in Envoy and the store. It verifies credentials,
-// decides by the policy, and calls the store.
+// Package bridge is the server between filters in Envoy and the store. The package verifies
+// credentials, decides by the policy, and calls the store.
 //
 // # Promise
 //
@@ -21,8 +21,8 @@
 // bridge has restarted since, nothing is refunded, but a further charge is made, since a client
 // decides how long its response takes.
 //
-// Filters may lease units of limits in advance, up to a node's share. They refund unused units with
-// receipts of the same kind.
+// Filters may lease units of limits in advance, up to a node's share. Filters refund unused units
+// with receipts of the same kind.
 //
 // A policy with directory: true is decided with the records of clients, which the bridge reads from
 // Redis and remembers. The new clients of a call are read together. The questions of the call wait

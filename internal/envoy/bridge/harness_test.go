@@ -77,8 +77,8 @@ func open(t testing.TB, policy string, change func(*Options)) *testBridge {
 	return h
 }
 
-// The function runInBubble runs a test of a bridge with the policy shop in simulated time,
-// which advances only while all goroutines wait. It begins on a whole hour, at the start of
+// The function runInBubble runs a test of a bridge with the policy shop in simulated time, which
+// advances only while all goroutines wait. runInBubble begins on a whole hour, at the start of
 // windows.
 func runInBubble(t *testing.T, story func(*testBridge)) {
 	t.Helper()

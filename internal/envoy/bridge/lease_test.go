@@ -263,7 +263,7 @@ func TestLeasedUnitsAreCounted(t *testing.T) {
 }
 
 // TestSharedCountersLeaseNothing: if the store is full, a client's units are charged to a shared
-// counter. They are not refunded to the client's own counter.
+// counter. Such units are not refunded to the client's own counter.
 func TestSharedCountersLeaseNothing(t *testing.T) {
 	h := open(t, leased, func(o *Options) {
 		memory, err := memstore.New(memstore.Options{CountersMax: 1})

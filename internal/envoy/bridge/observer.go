@@ -14,7 +14,7 @@ import (
 )
 
 // Observer counts requests that do not come from filters in the bridge's metrics, such as those
-// over Envoy's rate limit protocol. It also returns the policy that applies to them.
+// over Envoy's rate limit protocol. An Observer also returns the policy that applies to them.
 type Observer struct {
 	b       *Bridge
 	limits  *prometheus.CounterVec  // by result

@@ -43,7 +43,8 @@ func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	return !listen.OverTCP(r) || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 }
 
-// serveStatus answers with the units that a client has left under its limits. It charges nothing.
+// serveStatus answers with the units that a client has left under its limits. serveStatus charges
+// nothing.
 func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 	if b.options.Token != "" && !b.fromEnvoy(r) {
 		b.metrics.calls.WithLabelValues(callUnauthorized).Inc()

@@ -73,8 +73,8 @@ const unnamed = "default"
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// The method fillDefaults names a policy that has no name and turns the directory on for keys. It
-// rejects a policy that needs a directory if the bridge has none.
+// The method fillDefaults names a policy that has no name and turns the directory on for keys.
+// fillDefaults rejects a policy that needs a directory if the bridge has none.
 func (b *Bridge) fillDefaults(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing

@@ -25,7 +25,7 @@ type reached struct {
 	err error
 }
 
-// readiness is the body of /readyz. It names no server, because any caller may read it.
+// readiness is the body of /readyz. The body names no server, because any caller may read it.
 type readiness struct {
 	Ready   bool     `json:"ready"`
 	Version string   `json:"policy_version"`

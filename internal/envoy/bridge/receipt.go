@@ -27,8 +27,8 @@ const receiptTTL = 10 * counter.Minute
 // expires later than a receipt that this bridge issues now could expire.
 const clocksApart = counter.Minute
 
-// onceInTime is the limit of the counter of a receipt that several bridges can redeem. It allows
-// one redemption in the longest time for which any bridge would accept the receipt.
+// onceInTime is the limit of the counter of a receipt that several bridges can redeem. onceInTime
+// allows one redemption in the longest time for which any bridge would accept the receipt.
 var onceInTime = func() counter.Limit {
 	l, err := counter.NewLimit(counter.TokenBucket, 1, receiptTTL+2*clocksApart, 1)
 	if err != nil {
@@ -173,8 +173,8 @@ type receiptContent struct {
 	plain   []byte // a settlement or a refund, depending on the form
 }
 
-// The method open returns the content of a receipt of the given form. It does not redeem the
-// receipt.
+// The method open returns the content of a receipt of the given form. The method does not redeem
+// the receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptContent, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form {
 		return o, errForeign

@@ -30,8 +30,8 @@ const (
 	// answered 503.
 	receivingMax = 1 << 14
 	// bodiesMax bounds the bytes of the bodies of all calls together, except the first bodyFree of
-	// each. It includes calls that are being received, decided, or waiting. A call that needs more
-	// is answered 503.
+	// each. bodiesMax includes calls that are being received, decided, or waiting. A call that
+	// needs more is answered 503.
 	bodiesMax = 256 << 20
 	// bodyFree is the number of bytes of each call that are not counted. Most calls are not larger.
 	bodyFree = 4 << 10

@@ -40,7 +40,7 @@ type segment struct {
 
 // The method redeem records a receipt until it expires, and reports whether it was not recorded
 // before. If memory is full (16,384 segments), a receipt that needs a new segment counts as
-// redeemed. Its reserved units stay charged, so no unit is refunded twice.
+// redeemed. The receipt's reserved units stay charged, so no unit is refunded twice.
 func (r *redeemedReceipts) redeem(id receiptID, expires, now counter.Micros) bool {
 	bit := id.number % segmentReceipts
 	first := receiptID{id.process, id.number - bit}

@@ -23,7 +23,7 @@ import (
 // half a second if the policy has a directory.
 const verdictTTL = 10 * counter.Second
 
-// question is one item of a call and its answer. It is reused.
+// question is one item of a call and its answer. A question is reused.
 type question struct {
 	item       wire.Item
 	answer     wire.Answer
@@ -156,8 +156,8 @@ func (q *question) conclude(err error) {
 	q.decide(err)
 }
 
-// The method rescue ends a question that panics, so that the other questions are answered. It is
-// deferred.
+// The method rescue ends a question that panics, so that the other questions are answered. The
+// method is deferred.
 func (q *question) rescue() {
 	if reason := recover(); reason != nil {
 		q.panicked(reason)
@@ -228,7 +228,7 @@ func (q *question) fillDecided(d *core.Decision) {
 }
 
 // The method count counts the outcome of each rule, the states of the credentials, and costs that
-// are missing from headers. It also reports the decision as an event.
+// are missing from headers. The method also reports the decision as an event.
 func (q *question) count(d *core.Decision) {
 	q.bridge.enforcer.Count(&q.plan, d, q.version)
 	q.span.End(&q.plan, d, q.failure, q.version)

@@ -51,8 +51,8 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 }
 
 // TestSharingASecret: while the store does not answer, a bridge seals with its own secret and asks
-// again. It notices that the secret was replaced, and receipts sealed with the previous secret stay
-// valid until they expire.
+// again. The bridge notices that the secret was replaced, and receipts sealed with the previous
+// secret stay valid until they expire.
 func TestSharingASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := policyfile.Decode("shop", policyfile.YAML, []byte(shop))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ecds serves the filter's configuration, including the policy, to Envoy, and sends a new
-// one whenever the policy changes. It implements Envoy's extension config discovery service with
-// one resource.
+// one whenever the policy changes. The package implements Envoy's extension config discovery
+// service with one resource.
 //
 // # Promise
 //
@@ -18,7 +18,7 @@
 //
 // # When not to use it
 //
-// It is not needed where a control plane already configures Envoy, because a filter that is
-// configured without a policy fetches it from the bridge. Only the state-of-the-world stream is
+// The package is not needed where a control plane already configures Envoy, because a filter that
+// is configured without a policy fetches it from the bridge. Only the state-of-the-world stream is
 // served, which Envoy uses for api_type: GRPC; delta streams and REST are not.
 package ecds

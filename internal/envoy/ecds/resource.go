@@ -25,7 +25,7 @@ const resourceName = "penstock"
 type Options struct {
 	// Wasm is the path of the filter on Envoy's machine. Required.
 	Wasm string
-	// Filter is the filter's configuration: lines of "name: value", without a policy. It may be
+	// Filter is the filter's configuration: lines of "name: value", without a policy. Filter may be
 	// empty.
 	Filter string
 }

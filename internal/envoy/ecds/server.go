@@ -28,7 +28,7 @@ const envoysMax = 4096
 // rejectionBytesMax bounds the logged part of an Envoy's reason for rejecting a version.
 const rejectionBytesMax = 1024
 
-// Server sends the resource to Envoys. It is safe for concurrent use.
+// Server sends the resource to Envoys. A Server is safe for concurrent use.
 type Server struct {
 	extension.UnimplementedExtensionConfigDiscoveryServiceServer
 	options Options
@@ -129,8 +129,8 @@ func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscover
 	}
 }
 
-// The method receive processes a request. It records whether the Envoy wants the resource, and
-// whether it accepted the last version.
+// The method receive processes a request. The method records whether the Envoy wants the resource,
+// and whether it accepted the last version.
 func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	nonce := request.GetResponseNonce()
 	if nonce != "" && nonce != strconv.Itoa(e.sent) {

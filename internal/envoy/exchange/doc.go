@@ -11,9 +11,9 @@
 //
 // # Price
 //
-// Reading a request costs a look-up in a map for each of its headers. It allocates nothing, unless
-// a header that the policy reads has several lines. [Request.Own] reuses its memory. The filter is
-// 5 KB larger than with its own code.
+// Reading a request costs a look-up in a map for each of its headers. A request allocates nothing,
+// unless a header that the policy reads has several lines. [Request.Own] reuses its memory. The
+// filter is 5 KB larger than with its own code.
 //
 // # When not to use it
 //

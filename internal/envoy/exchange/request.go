@@ -30,7 +30,7 @@ func ReadsOf(inputs core.Inputs) Reads {
 	return r
 }
 
-// Request holds the parts of one request that the policy reads. It is filled once, from the
+// Request holds the parts of one request that the policy reads. A Request is filled once, from the
 // headers. The zero Request is ready, and so is one after [Request.Release].
 type Request struct {
 	View        wire.View // of Ask
@@ -48,8 +48,8 @@ const textsKept = 8 << 10
 // textsUsual is the number of bytes for the texts of the first request.
 const textsUsual = 512
 
-// Take reads the headers of a request. Their names are lower case, as Envoy has them. The request
-// keeps the texts of the headers.
+// Take reads the headers of a request. The headers' names are lower case, as Envoy has them. The
+// request keeps the texts of the headers.
 //
 //go:noinline
 func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/usage"
 )
 
-// Settling holds the settlement of a response and the data about the response. It implements
-// [core.Answer].
+// Settling holds the settlement of a response and the data about the response. A Settling
+// implements [core.Answer].
 type Settling struct {
 	core.Settlement
 	status  int
@@ -36,8 +36,8 @@ type Beginning struct {
 	Inflater usage.Inflater // if nil, compressed bodies are not read
 }
 
-// Begin reads costs from the beginning of a response. It reports whether no further data is needed,
-// so that the settlement is due at once: a stream can last for hours.
+// Begin reads costs from the beginning of a response. Begin reports whether no further data is
+// needed, so that the settlement is due at once: a stream can last for hours.
 //
 //go:noinline
 func (d *Settling) Begin(b *Beginning) (due bool) {

@@ -63,7 +63,7 @@ func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorS
 		status.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(several)
 	}
 	status.LimitRemaining = clampUint32(s.Remaining)
-	// Envoy reads whole seconds. They are rounded up, so that clients do not return too early.
+	// Envoy reads whole seconds. The times are rounded up, so that clients do not return too early.
 	status.DurationUntilReset = &durationpb.Duration{Seconds: max(1, int64((s.Reset+counter.Second-1)/counter.Second))}
 	return status
 }
@@ -109,8 +109,8 @@ func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	return 0
 }
 
-// The method fields returns the header fields of the response. Their names are in lower case, as
-// HTTP/2 requires.
+// The method fields returns the header fields of the response. The fields' names are in lower case,
+// as HTTP/2 requires.
 func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	list := make([]*envoycore.HeaderValue, 0, 8)
 	add := func(name, value string) {

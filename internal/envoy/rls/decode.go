@@ -16,8 +16,9 @@ import (
 // last value is kept, but submessages are merged. Unknown fields, and fields with the wrong wire
 // type, are skipped.
 
-// readRequest reads a message into an empty request. It keeps at most one descriptor more than
-// [DescriptorsMax] and one entry more than [EntriesMax], enough for the request to be rejected.
+// readRequest reads a message into an empty request. readRequest keeps at most one descriptor more
+// than [DescriptorsMax] and one entry more than [EntriesMax], enough for the request to be
+// rejected.
 func readRequest(data []byte, r *pb.RateLimitRequest) error {
 	return eachField(data, func(n protowire.Number, f field) error {
 		switch {

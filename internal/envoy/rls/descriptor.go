@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// These are the attributes of a descriptor in addition to its entries. They hide entries with the
-// same key.
+// These are the attributes of a descriptor in addition to its entries. The attributes hide entries
+// with the same key.
 const (
 	AttrDomain     = "envoy.domain"     // the request's domain
 	AttrDescriptor = "envoy.descriptor" // the keys of the entries, in order; see Keys
@@ -61,8 +61,8 @@ func appendPart(dst []byte, part string) []byte {
 	return dst
 }
 
-// description presents one descriptor as [policy.Attributes]. It is not safe for concurrent use.
-// The method read resets it for the next descriptor.
+// description presents one descriptor as [policy.Attributes]. A description is not safe for
+// concurrent use. The method read resets it for the next descriptor.
 type description struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry

@@ -4,14 +4,14 @@
 // Envoy's own ratelimit filter works with it unchanged, with the same policy and counters as all
 // other fronts.
 //
-// It decides all descriptors of one request in one atomic step of the store. If one descriptor is
-// over its limit, none is charged. So clients that retry do not use up their other limits.
-// (envoyproxy/ratelimit charges every descriptor, unless it is set to
+// The package decides all descriptors of one request in one atomic step of the store. If one
+// descriptor is over its limit, none is charged. So clients that retry do not use up their other
+// limits. (envoyproxy/ratelimit charges every descriptor, unless it is set to
 // STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.)
 //
 // The cost is a call from Envoy for each request. The service gets only the data that Envoy's
-// actions send. It does not see the response, so it cannot settle charges, and it cannot delay a
-// request. Use the filter instead where Envoy can load it.
+// actions send. The service does not see the response, so it cannot settle charges, and it cannot
+// delay a request. Use the filter instead where Envoy can load it.
 //
 // Under a policy with a directory of clients, each descriptor is decided with the records of its
 // client. A client that cannot be read in time, because too many wait, is over its limit.
@@ -43,8 +43,8 @@
 // nothing is left, because the next request would be denied. Negative hits (is_negative_hits) are
 // refunded to the current window, up to the units charged in it. A sliding log refunds nothing.
 //
-// A descriptor's own limit replaces the policy's rules, in every domain. It is a fixed window, with
-// a counter for the descriptor's entries. Of several limits with the same unit for one descriptor,
-// the strictest applies. If several descriptors have limits with quota, it is enough if one of them
-// has room.
+// A descriptor's own limit replaces the policy's rules, in every domain. Such a limit is a fixed
+// window, with a counter for the descriptor's entries. Of several limits with the same unit for one
+// descriptor, the strictest applies. If several descriptors have limits with quota, it is enough if
+// one of them has room.
 package rls

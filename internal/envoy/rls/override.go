@@ -21,7 +21,7 @@ const overrideRule = "envoy-override"
 const overridesMax = 1024
 
 // The type overrides caches rulesets for the limits that Envoy sends. The zero value is ready to
-// use. It is safe for concurrent use.
+// use. The type is safe for concurrent use.
 type overrides struct {
 	mu    sync.Mutex
 	known map[override]*core.Ruleset

@@ -104,7 +104,7 @@ func TestQuotaOverRedis(t *testing.T) {
 	t.Error("the store failed each time")
 }
 
-// useQuota sends 200 requests for the rules of TestQuotaOverRedis. It returns how many were
+// useQuota sends 200 requests for the rules of TestQuotaOverRedis. useQuota returns how many were
 // admitted, and what is left of the rule n.
 func useQuota(t *testing.T, nodes []*served, value string) (requests int64, left uint32) {
 	t.Helper()

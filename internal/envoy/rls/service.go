@@ -48,8 +48,8 @@ const RequestsMaxDefault = 1 << 12
 // Options configures [New].
 type Options struct {
 	// Ruleset returns the policy in force and whether its rules cover the domain. If they do not,
-	// only descriptors with their own limits are limited, in the policy's namespace. It is called
-	// concurrently, for every request.
+	// only descriptors with their own limits are limited, in the policy's namespace. Ruleset is
+	// called concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
 	// policy has none. A nil Directory means that no policy has one.
@@ -74,8 +74,8 @@ type Options struct {
 	Now func() counter.Micros
 }
 
-// Observer counts the outcomes of requests. It is called concurrently and must not keep its
-// arguments.
+// Observer counts the outcomes of requests. An Observer is called concurrently and must not keep
+// its arguments.
 type Observer interface {
 	// Decided reports a request that was decided. The plan's Outcomes and Credentials have the
 	// details. The observer ends the span. The argument failure is the error of the store, or nil.
@@ -91,12 +91,12 @@ type Observer interface {
 	// Busy reports a request beyond RequestsMax or beyond the share of its address, or with too
 	// little time left.
 	Busy()
-	// Panicked reports a request that panicked and was answered with an error. It is called during
-	// the panic.
+	// Panicked reports a request that panicked and was answered with an error. Panicked is called
+	// during the panic.
 	Panicked(reason any)
 }
 
-// Service answers ShouldRateLimit. Make one with [New]. It is safe for concurrent use.
+// Service answers ShouldRateLimit. Make one with [New]. A Service is safe for concurrent use.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options   Options
@@ -107,8 +107,8 @@ type Service struct {
 	overrides overrides
 }
 
-// New returns a service. Its health is serving until SetServing changes it. Ruleset and Store are
-// required.
+// New returns a service. The service's health is serving until SetServing changes it. Ruleset and
+// Store are required.
 func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = func() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
@@ -175,7 +175,7 @@ func (s *Service) SetServing(serving bool) {
 	s.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
-// The type call is one request under way. It is reused.
+// The type call is one request under way. A call is reused.
 type call struct {
 	plan         core.Plan
 	writer       response.Writer

@@ -53,9 +53,9 @@ type domain struct {
 	entries []*entry
 }
 
-// reader reads configurations. It reports errors for configurations that envoyproxy/ratelimit
+// reader reads configurations. A reader reports errors for configurations that envoyproxy/ratelimit
 // rejects too, for YAML that parsers interpret differently, and for limits that a policy cannot
-// express. It adds notes for all other settings that cannot be converted.
+// express. A reader adds notes for all other settings that cannot be converted.
 type reader struct {
 	errors, notes policy.Problems
 }

@@ -3,12 +3,12 @@
 // Package rlsimport converts configurations of envoyproxy/ratelimit into a policy that makes the
 // same decisions in internal/envoy/rls, and reports what it could not convert.
 //
-// envoyproxy/ratelimit, called the service here, looks up a descriptor entry by entry in a tree. It
-// first tries the exact value, then the first pattern that matches, with stars at any position, and
-// then the key without a value. It does not backtrack, and only a limit at the depth of the
-// descriptor applies. In the policy, each limit becomes a rule for descriptors of exactly its keys.
-// Rules whose descriptors overlap become a group in the service's order. Where a more specific
-// entry has no limit, an allow rule represents it.
+// envoyproxy/ratelimit, called the service here, looks up a descriptor entry by entry in a tree.
+// The service first tries the exact value, then the first pattern that matches, with stars at any
+// position, and then the key without a value. The service does not backtrack, and only a limit at
+// the depth of the descriptor applies. In the policy, each limit becomes a rule for descriptors of
+// exactly its keys. Rules whose descriptors overlap become a group in the service's order. Where a
+// more specific entry has no limit, an allow rule represents it.
 //
 // The main difference is charging, as internal/envoy/rls documents. A denied request charges
 // nothing, whereas the service charges it too. A counter that two descriptors of one request share

@@ -14,7 +14,7 @@ import (
 // countsMax is the number of counts.
 const countsMax = 1024
 
-// Counts are the numbers of requests under way by source. Make them with [New]. They are safe for
+// Counts are the numbers of requests under way by source. Make them with [New]. Counts are safe for
 // concurrent use.
 type Counts struct {
 	seed   maphash.Seed

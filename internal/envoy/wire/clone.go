@@ -4,7 +4,7 @@ package wire
 
 import "strings"
 
-// Clone copies a question with the memory of its values. It returns nil if they have more than
+// Clone copies a question with the memory of its values. Clone returns nil if they have more than
 // bytesMax bytes.
 func (a *Ask) Clone(bytesMax int) *Ask {
 	size := len(a.Path) + len(a.Method) + len(a.Host) + len(a.Query)

@@ -7,8 +7,8 @@
 //
 // A call contains the questions of many requests, and each has its own answer. A question that
 // cannot be read, or that refers to an unknown policy, does not affect any other. A question
-// contains the values of the request that the policy reads. It contains neither keys nor limits,
-// because the bridge computes those itself.
+// contains the values of the request that the policy reads. A call contains neither keys nor
+// limits, because the bridge computes those itself.
 //
 // Every value that is written is read back unchanged. Other bytes are rejected, without a panic and
 // without using more memory than a small multiple of their length.

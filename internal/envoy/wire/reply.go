@@ -46,7 +46,7 @@ type Verdict struct {
 	TTLMicros int64 // how long the verdict may be remembered
 	Ways      []Way
 	// Records are those of the clients that the plan looks up in the directory, in the order of the
-	// lookups, as [AppendRecord] encodes them. It is empty for a policy without a directory.
+	// lookups, as [AppendRecord] encodes them. Records is empty for a policy without a directory.
 	Records string
 }
 

@@ -52,7 +52,8 @@ func encode(resource [][2]string, families []*dto.MetricFamily, began, now time.
 // times are those of all points of a report.
 type times struct{ start, now uint64 }
 
-// metric returns a family as a Metric. It returns nil for a summary, which no metric of ours is.
+// metric returns a family as a Metric. The method returns nil for a summary, which no metric of
+// ours is.
 func (t times) metric(family *dto.MetricFamily) []byte {
 	kind, point := protowire.Number(metricGauge), t.number
 	var data []byte
@@ -81,7 +82,8 @@ func (t times) number(m *dto.Metric) []byte {
 	return point
 }
 
-// histogram returns a HistogramDataPoint. Its buckets exclude those below, unlike Prometheus'.
+// histogram returns a HistogramDataPoint. The histogram's buckets exclude those below, unlike
+// Prometheus'.
 func (t times) histogram(m *dto.Metric) []byte {
 	h := m.GetHistogram()
 	point := appendFixed(t.head(m, histogramAttributes), histogramCount, h.GetSampleCount())

@@ -46,7 +46,7 @@ func Advise(d *policyfile.Document) []policy.Problem {
 // prints all of them.
 const warningsMax = 20
 
-// Warn reports the warnings of [Advise], one line each, up to a fixed number. It is called when a
+// Warn reports the warnings of [Advise], one line each, up to a fixed number. Warn is called when a
 // policy comes into force, because users might not run `penstock validate`, and because that
 // command does not read Caddyfiles.
 func Warn(d *policyfile.Document, say func(line string)) {

@@ -26,8 +26,9 @@ func (a *adviser) leases() {
 	}
 }
 
-// The method shards warns of rules with shards that count per client. Their many counters are
-// already spread over all servers, and with shards some requests of each client are denied early.
+// The method shards warns of rules with shards that count per client. The many counters of such a
+// rule are already spread over all servers, and with shards some requests of each client are denied
+// early.
 func (a *adviser) shards() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]

@@ -52,7 +52,7 @@ func (c *Changes) String() string {
 }
 
 // Diff returns the differences between two documents. Both must have been compiled or checked: Diff
-// ignores invalid values. It compares the text of fields, so writing out a default counts as a
+// ignores invalid values. Diff compares the text of fields, so writing out a default counts as a
 // change.
 func Diff(before, after *policyfile.Document) (c Changes) {
 	c.Words = slices.DeleteFunc(changedFields(*before, *after), func(word string) bool { return word == "rules" })

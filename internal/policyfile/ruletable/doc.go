@@ -5,9 +5,10 @@
 //
 // # Promise
 //
-// A table is CSV with a header, as PostgreSQL's COPY … WITH (FORMAT csv, HEADER) writes it. Its
-// columns say which of three forms it has. A column or a value that is not known is an error with
-// its line. What cannot be carried over is a note. The rules are checked as those of any policy.
+// A table is CSV with a header, as PostgreSQL's COPY … WITH (FORMAT csv, HEADER) writes it. The
+// table's columns say which of three forms it has. A column or a value that is not known is an
+// error with its line. What cannot be carried over is a note. The rules are checked as those of any
+// policy.
 //
 // # When not to use it
 //

@@ -42,7 +42,7 @@ var forms = []*form{
 		columns: []string{"name", "resource", "subject_type", "limit", "window", "algorithm", "tier", "action", "response_code", "response_message", "priority", "enabled"}},
 }
 
-// row is a row of a table. Its methods note what is wrong.
+// row is a row of a table. The row's methods note what is wrong.
 type row struct {
 	line   int
 	cells  map[string]string

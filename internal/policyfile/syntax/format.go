@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// SizeMax is the size of the largest document, in bytes. It suffices for 10,000 rules with
+	// SizeMax is the size of the largest document, in bytes. SizeMax suffices for 10,000 rules with
 	// several fields each.
 	SizeMax = 4 << 20
 	// depthMax is the greatest nesting depth of lists and blocks. The deepest valid policy has 7
@@ -48,7 +48,7 @@ func FormatOf(path string) (Format, bool) {
 }
 
 // Tree reads a document that is not a policy but has one of the same formats, such as a list of API
-// keys. It is equally strict and has the same bounds; name appears in the positions of problems.
+// keys. Tree is equally strict and has the same bounds; name appears in the positions of problems.
 // The node is nil for an empty document. The error is [policy.Problems].
 func Tree(name string, format Format, data []byte) (*Node, error) {
 	found := &Report{}
@@ -62,7 +62,7 @@ func Tree(name string, format Format, data []byte) (*Node, error) {
 	return tree, nil
 }
 
-// Parse parses a document into nodes. It returns an error if nothing can be read; other problems
+// Parse parses a document into nodes. Parse returns an error if nothing can be read; other problems
 // are added to found.
 func Parse(name string, format Format, data []byte, found *Report) (*Node, error) {
 	switch format {

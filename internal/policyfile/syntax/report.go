@@ -24,8 +24,8 @@ const (
 type Report struct {
 	Problems policy.Problems
 	More     int // problems beyond ProblemsMax
-	// Finish completes the problems before they are sorted, for example by the names of rules. It
-	// may be nil.
+	// Finish completes the problems before they are sorted, for example by the names of rules.
+	// Finish may be nil.
 	Finish func(policy.Problems)
 }
 
@@ -39,7 +39,8 @@ func (r *Report) Add(p policy.Problem) {
 	r.Problems = append(r.Problems, p)
 }
 
-// Full reports whether further problems are only counted. Their remedies are then not needed.
+// Full reports whether further problems are only counted. The remedies of these problems are then
+// not needed.
 func (r *Report) Full() bool { return len(r.Problems) == ProblemsMax }
 
 // At reports a problem with a node.
@@ -102,8 +103,8 @@ func (r *Report) Touches(path string) bool {
 	})
 }
 
-// Within reports whether the path is outer or inside it. It ignores case, since problems can spell
-// header names differently than the document.
+// Within reports whether the path is outer or inside it. Within ignores case, since problems can
+// spell header names differently than the document.
 func Within(path, outer string) bool {
 	if len(path) < len(outer) || !strings.EqualFold(path[:len(outer)], outer) {
 		return false

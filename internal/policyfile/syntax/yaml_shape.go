@@ -8,7 +8,7 @@ import (
 )
 
 // openMax is the greatest number of brackets or list dashes that can be open at once in YAML text.
-// It is checked before the text is parsed. The parser recurses for each of them, and a stack
+// openMax is checked before the text is parsed. The parser recurses for each of them, and a stack
 // overflow cannot be caught. Brackets in strings and comments are counted too, so openMax is higher
 // than depthMax.
 const openMax = 500
@@ -19,8 +19,8 @@ const openMax = 500
 const flowItemsMax = 10_000
 
 // rejectShape rejects, before they are parsed, YAML documents that would be expensive to parse:
-// those nested too deeply, and those with too many keys in one block. It inspects only lines and
-// brackets.
+// those nested too deeply, and those with too many keys in one block. rejectShape inspects only
+// lines and brackets.
 func rejectShape(name string, data []byte, found *Report) bool {
 	shape := yamlShape{keys: map[int]int{}}
 	for number := 1; len(data) > 0; number++ {
@@ -53,8 +53,8 @@ type yamlShape struct {
 }
 
 // The method block counts the keys of blocks, which are lines with the same indentation, and the
-// dashes of one line. It counts inside brackets too, since it cannot tell whether a bracket is part
-// of a word or a comment.
+// dashes of one line. The method counts inside brackets too, since it cannot tell whether a bracket
+// is part of a word or a comment.
 func (s *yamlShape) block(line []byte) {
 	indent, dashes := 0, 0
 	for ; indent < len(line); indent++ {

@@ -22,8 +22,9 @@ type anchorSet struct {
 }
 
 // SharedTree reads YAML as Tree does, but resolves anchors, aliases, merge keys and YAML's own
-// tags, and keeps words and bools as written. It reports two constructs that YAML parsers interpret
-// differently: a merge key after keys that it merges, and a block that is also in a merged block.
+// tags, and keeps words and bools as written. SharedTree reports two constructs that YAML parsers
+// interpret differently: a merge key after keys that it merges, and a block that is also in a
+// merged block.
 func SharedTree(name string, data []byte) (*Node, error) {
 	found := &Report{}
 	tree, err := parseText(name, data, found, func(name string, data []byte, found *Report) *Node {
@@ -172,7 +173,7 @@ func (n *Node) index(key string) int {
 	return -1
 }
 
-// The method set adds an entry to a block. It replaces an entry that was merged before.
+// The method set adds an entry to a block. The method replaces an entry that was merged before.
 func (p *yamlParser) set(n *Node, key string, line int, value *Node) {
 	place := placeAt(p.name, line)
 	at := n.index(key)

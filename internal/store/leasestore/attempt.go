@@ -32,11 +32,11 @@ type part struct {
 
 // The type attempt is one call in which some limits can be leased.
 //
-// It goes through its checks once and reserves held units. If another call is under way for a
-// counter, the attempt waits for that call. It does not wait while other requests wait for a call
-// that it is about to make, so attempts cannot deadlock. Then one call to the inner store takes
-// everything that is not reserved. If that call is denied or fails, the reserved units are put
-// back.
+// An attempt goes through its checks once and reserves held units. If another call is under way for
+// a counter, the attempt waits for that call. An attempt does not wait while other requests wait
+// for a call that it is about to make, so attempts cannot deadlock. Then one call to the inner
+// store takes everything that is not reserved. If that call is denied or fails, the reserved units
+// are put back.
 type attempt struct {
 	store   *Store
 	checks  []counter.Check
@@ -286,8 +286,8 @@ func (a *attempt) putBack(i int) {
 	}
 }
 
-// The method deny denies the call according to the state of the counter of check a.at. It calls the
-// store only if the denial must be recorded or a shadow check must be evaluated.
+// The method deny denies the call according to the state of the counter of check a.at. The method
+// calls the store only if the denial must be recorded or a shadow check must be evaluated.
 func (a *attempt) deny() outcome {
 	s, i := a.store, a.at
 	denial := a.results[i]

@@ -11,9 +11,9 @@ import (
 // cacheMax is the number of counters or penalties that a cache remembers.
 const cacheMax = 1 << 16
 
-// cache remembers a value for each identity until an instant. Its size is fixed. A full set evicts
-// the value that expires first; an evicted value costs one call to the store. A cache is safe for
-// concurrent use.
+// cache remembers a value for each identity until an instant. The cache's size is fixed. A full set
+// evicts the value that expires first; an evicted value costs one call to the store. A cache is
+// safe for concurrent use.
 type cache[V any] struct {
 	mask  uint64
 	sets  [][setWays]slot[V]
@@ -40,8 +40,8 @@ func newCache[V any](most int) *cache[V] {
 	return &cache[V]{mask: uint64(n - 1), sets: make([][setWays]slot[V], n)}
 }
 
-// The method lock locks the set of an identity. It returns the set and its lock, which the caller
-// unlocks.
+// The method lock locks the set of an identity. The method returns the set and its lock, which the
+// caller unlocks.
 func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	index := id[0] & t.mask
 	mu := &t.locks[index%locks].Mutex

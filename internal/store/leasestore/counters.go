@@ -11,8 +11,9 @@ import (
 
 // Bounds of the number of counters that can hold leased units.
 const (
-	// CountersMaxDefault is the default number of counters. They take 27 MB, allocated as needed.
-	// No node has traffic for that many hot counters, but many one-time clients can fill the table.
+	// CountersMaxDefault is the default number of counters. The counters take 27 MB, allocated as
+	// needed. No node has traffic for that many hot counters, but many one-time clients can fill
+	// the table.
 	CountersMaxDefault = 1 << 15
 	// CountersMaxBound is the greatest number of counters that can be configured.
 	CountersMaxBound = 1 << 24
@@ -23,8 +24,8 @@ const (
 	glances   = 16 // maximum number of counters examined to find room for a new one
 )
 
-// The type heldCounter represents one counter that can hold units. It is guarded by the lock of its
-// shard.
+// The type heldCounter represents one counter that can hold units. A heldCounter is guarded by the
+// lock of its shard.
 type heldCounter struct {
 	id      identity
 	key     []byte
@@ -54,10 +55,10 @@ type shard struct {
 	_       [40]byte
 }
 
-// The type counters are the counters that can hold units. Their number is bounded. If there is no
-// room, a counter that holds no units and was not used recently is evicted, with its traffic
-// statistics. If there is no such counter, the new one is not held, and each of its requests makes
-// a call, as without leases.
+// The type counters are the counters that can hold units. The number of these counters is bounded.
+// If there is no room, a counter that holds no units and was not used recently is evicted, with its
+// traffic statistics. If there is no such counter, the new one is not held, and each of its
+// requests makes a call, as without leases.
 type counters struct {
 	shards [shardCount]shard
 	most   int // per shard

@@ -11,14 +11,14 @@ import (
 
 // Bounds of the memory of denials.
 const (
-	// DenialsMaxDefault is the default number of counters whose answers are remembered. They take
-	// 10 MB, which the system allocates as it is used.
+	// DenialsMaxDefault is the default number of counters whose answers are remembered. The answers
+	// take 10 MB, which the system allocates as it is used.
 	DenialsMaxDefault = 1 << 16
 	// DenialsMaxBound is the greatest number that can be configured: 2.5 GB.
 	DenialsMaxBound = 1 << 24
-	// DenialMax is the longest time that a denial is remembered, whatever its own wait. It bounds
-	// the time until a change by another node (a reset, a lifted penalty, a refund) takes effect
-	// in this process.
+	// DenialMax is the longest time that a denial is remembered, whatever its own wait. DenialMax
+	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes
+	// effect in this process.
 	DenialMax = counter.Second
 	// A remembered denial that lasts longer than DenialMax is renewed by one call, lookAhead before
 	// it ends. Otherwise all requests between its end and the next answer would call the store, a
@@ -81,8 +81,8 @@ type answer struct {
 	at    counter.Micros // the instant of the answer on the store's clock
 	cost  int64          // the denied cost, or passed if the check did not deny
 	wait  counter.Micros // of a denial
-	// the identity of the violation that the client's penalty recorded for a denial. It is 0 if
-	// none was recorded.
+	// the identity of the violation that the client's penalty recorded for a denial. The identity
+	// is 0 if none was recorded.
 	guard      uint64
 	remaining  int64
 	reset      counter.Micros
@@ -93,8 +93,8 @@ type answer struct {
 	asksUntil  counter.Micros // the end of the period in which asks counts calls, on this process's clock
 }
 
-// The constant passed marks an answer that is not a denial. It is stored as the lowest denied cost,
-// and exceeds every cost.
+// The constant passed marks an answer that is not a denial. The mark is stored as the lowest denied
+// cost, and exceeds every cost.
 const passed = counter.CountMax + 2
 
 // The type set holds the answers of keys that share a place in the table.
@@ -103,8 +103,8 @@ type set struct {
 	ways   [setWays]answer
 }
 
-// The type denials remembers the answers to calls that were denied. Its size is fixed. A full set
-// evicts the least valuable answer; an evicted answer costs one call to the store.
+// The type denials remembers the answers to calls that were denied. The size of the table is fixed.
+// A full set evicts the least valuable answer; an evicted answer costs one call to the store.
 type denials struct {
 	seeds
 	mask  uint64
@@ -131,8 +131,8 @@ func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *co
 	return known
 }
 
-// The method lock locks the set of an identity. It returns the set and its lock, which the caller
-// unlocks.
+// The method lock locks the set of an identity. The method returns the set and its lock, which the
+// caller unlocks.
 func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	index := id[0] & d.mask
 	mu := &d.locks[index%locks].Mutex

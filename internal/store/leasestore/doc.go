@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leasestore decides requests in this process without calling the shared store. It sits
-// between a front and that store. It admits requests from units that it has leased in advance, and
-// it denies requests that the store would only deny again.
+// Package leasestore decides requests in this process without calling the shared store. The package
+// sits between a front and that store. The package admits requests from units that it has leased in
+// advance, and it denies requests that the store would only deny again.
 //
 // A lease is a number of units that the store has charged in advance. Units that are leased and not
 // yet used are held by this process.
@@ -56,13 +56,13 @@
 // # Promise: a burst is a few calls
 //
 // Of concurrent requests for one counter, this package sends to the shared store at most one more
-// than the counter can admit. The others wait in this process. They are sent while units are left,
-// and are denied from memory once the store denies one of them. So a burst of any size from one
-// client costs about as many calls as the limit admits requests, and calls of other clients do not
-// queue behind it. At most 256 calls for a counter are under way. At most 16,384 requests wait for
-// one counter and 65,536 in all, each for at most a second. Beyond these bounds a call fails with
-// [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When a call fails
-// because the store does not answer, the requests behind it fail too.
+// than the counter can admit. The others wait in this process. The waiting requests are sent while
+// units are left, and are denied from memory once the store denies one of them. So a burst of any
+// size from one client costs about as many calls as the limit admits requests, and calls of other
+// clients do not queue behind it. At most 256 calls for a counter are under way. At most 16,384
+// requests wait for one counter and 65,536 in all, each for at most a second. Beyond these bounds a
+// call fails with [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When
+// a call fails because the store does not answer, the requests behind it fail too.
 //
 // # Price
 //

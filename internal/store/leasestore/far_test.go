@@ -17,7 +17,7 @@ import (
 )
 
 // The type remoteStore is a store in memory behind a simulated network, with simulated time. Calls
-// take time, get lost, or are answered too late. It records every charge.
+// take time, get lost, or are answered too late. A remoteStore records every charge.
 type remoteStore struct {
 	testing.TB
 	of  counter.Store

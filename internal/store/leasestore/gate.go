@@ -21,8 +21,8 @@ import (
 
 // Bounds of the gates.
 const (
-	// gateCallsMax bounds the calls under way for one counter. It is two full pipelines of a Redis
-	// store, so that a counter shared by all clients is not slowed down.
+	// gateCallsMax bounds the calls under way for one counter. gateCallsMax is two full pipelines
+	// of a Redis store, so that a counter shared by all clients is not slowed down.
 	gateCallsMax = 256
 	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
 	gateWaitingMax = 1 << 14
@@ -187,7 +187,8 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 	return done, err
 }
 
-// leaveQueue removes a request from the queue. It returns false if the request is no longer in it.
+// leaveQueue removes a request from the queue. leaveQueue returns false if the request is no longer
+// in it.
 func (s *Store) leaveQueue(q *queued) bool {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
@@ -200,8 +201,8 @@ func (s *Store) leaveQueue(q *queued) bool {
 	return true
 }
 
-// leaveGate ends a call that has passed the gate. It lets waiting requests pass, or decides them by
-// the call's outcome.
+// leaveGate ends a call that has passed the gate. leaveGate lets waiting requests pass, or decides
+// them by the call's outcome.
 func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.Check, results []counter.Result, err error) {
 	if p.shard == nil {
 		return
@@ -237,8 +238,8 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	p.shard.close(g)
 }
 
-// The method fail makes the requests fail that are not denied from memory. It returns the remaining
-// requests, of which there are none.
+// The method fail makes the requests fail that are not denied from memory. The method returns the
+// remaining requests, of which there are none.
 func (s *Store) fail(list *queued, failure error) *queued {
 	failure = notSentError{failure}
 	for list != nil {
@@ -253,7 +254,8 @@ func (s *Store) fail(list *queued, failure error) *queued {
 	return nil
 }
 
-// The method deny denies the requests that remembered answers deny. It returns the others in order.
+// The method deny denies the requests that remembered answers deny. The method returns the others
+// in order.
 func (s *Store) deny(list *queued) *queued {
 	var left, end *queued
 	for misses := 0; list != nil && misses < gateMissesMax; {
@@ -373,7 +375,8 @@ func (g *gate) pop() {
 	g.waiting--
 }
 
-// The method remove removes a request from the queue. It returns false if the request is not in it.
+// The method remove removes a request from the queue. The method returns false if the request is
+// not in it.
 func (g *gate) remove(q *queued) bool {
 	var before *queued
 	for at := g.first; at != nil; before, at = at, at.next {

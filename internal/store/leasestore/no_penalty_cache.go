@@ -9,9 +9,9 @@ import (
 )
 
 // AbsenceMax is how long the absence of a penalty is remembered, counted from when the call was
-// sent. It bounds the time until a penalty that another process imposes applies to held units. The
-// time is short because in the meantime held units admit requests that the store would have denied.
-// Five calls a second are few for a hot counter.
+// sent. AbsenceMax bounds the time until a penalty that another process imposes applies to held
+// units. The time is short because in the meantime held units admit requests that the store would
+// have denied. Five calls a second are few for a hot counter.
 const AbsenceMax = 200 * counter.Millisecond
 
 // The type absence records that a client has no penalty.

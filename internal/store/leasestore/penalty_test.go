@@ -38,8 +38,8 @@ type sharedResult struct {
 	wait    counter.Micros
 }
 
-// TestViolationsMatchTheStore sends the same requests to a leasestore and directly to a store. Both
-// must decide each request in the same way and leave the same record.
+// TestViolationsMatchTheStore sends the same requests to a leasestore and directly to a store. The
+// leasestore and the store must decide each request in the same way and leave the same record.
 func TestViolationsMatchTheStore(t *testing.T) {
 	penalty := &counter.Penalty{Window: counter.Minute, Threshold: 4, Multipliers: []int64{2, 3}}
 	limits := []counter.Check{takeOf("a", limittest.New(t, "2/700ms fixed_window"), 1), takeOf("b", limittest.New(t, "2/3s sliding_window"), 1)}

@@ -194,8 +194,8 @@ func (s *Store) fetch(sh *shard, h *heldCounter, asking *lease.Call, check count
 const closePause = time.Millisecond
 
 // Close refunds the held units until ctx is done, and returns when the store's goroutines have
-// ended. It waits for calls under way, because their units are refunded too. Later calls go to the
-// inner store, which Close does not close. Close may be called more than once. If ctx is done
+// ended. Close waits for calls under way, because their units are refunded too. Later calls go to
+// the inner store, which Close does not close. Close may be called more than once. If ctx is done
 // before everything is refunded, Close returns the context's error.
 func (s *Store) Close(ctx context.Context) error {
 	s.closing.Do(func() {

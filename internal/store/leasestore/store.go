@@ -26,16 +26,16 @@ type Options struct {
 	// CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least 1024.
 	CountersMax int
 	// Timeout bounds how long a call waits for another call. If it is 0, the bound is
-	// TimeoutDefault. It does not bound a call to the inner store: that store's own timeout starts
-	// when the call is sent.
+	// TimeoutDefault. Timeout does not bound a call to the inner store: that store's own timeout
+	// starts when the call is sent.
 	Timeout time.Duration
-	// Now is this process's clock, in microseconds since an arbitrary instant. It must be monotonic
-	// and safe for concurrent use. Nil means the monotonic clock.
+	// Now is this process's clock, in microseconds since an arbitrary instant. Now must be
+	// monotonic and safe for concurrent use. Nil means the monotonic clock.
 	Now func() counter.Micros
 }
 
 // Store is a [counter.Store] and [counter.Batcher] over another store. Create one with [New] and
-// end it with [Store.Close]. It is safe for concurrent use.
+// end it with [Store.Close]. A Store is safe for concurrent use.
 type Store struct {
 	inner   counter.Store
 	batcher counter.Batcher // inner, if it implements Batcher
@@ -327,7 +327,7 @@ type Stats struct {
 	InHand   int64  // units held
 }
 
-// Stats returns the store's statistics. They are not a snapshot of one instant.
+// Stats returns the store's statistics. The statistics are not a snapshot of one instant.
 func (s *Store) Stats() Stats {
 	stats := Stats{Calls: s.counts.calls.Load(), Leased: s.counts.leased.Load(), Denials: s.counts.denials.Load(),
 		Returned: s.counts.returned.Load()}

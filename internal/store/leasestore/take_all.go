@@ -36,8 +36,8 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	s.batches.Put(b)
 }
 
-// askTogether sends the batch and waits for the calls that have their own goroutines. It waits for
-// them even if the store panics, because they write to the caller's memory.
+// askTogether sends the batch and waits for the calls that have their own goroutines. askTogether
+// waits for them even if the store panics, because they write to the caller's memory.
 func (s *Store) askTogether(ctx context.Context, b *batch) {
 	defer b.waiting.Wait()
 	if len(b.calls) > 0 {

@@ -54,9 +54,9 @@ func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Mi
 	return use{}, 0
 }
 
-// learnUses records the store's answers for the counters from which a call takes. It must be called
-// before any request is admitted by the call's answer, because package fallback relies on Used to
-// include that answer.
+// learnUses records the store's answers for the counters from which a call takes. learnUses must be
+// called before any request is admitted by the call's answer, because package fallback relies on
+// Used to include that answer.
 func (s *Store) learnUses(sent counter.Micros, checks []counter.Check, results []counter.Result) {
 	now := s.now()
 	for i := range checks {
@@ -94,8 +94,9 @@ func usedUnits(l *counter.Limit, r *counter.Result) (units int64, span counter.M
 }
 
 // Used returns the number of units of a check's counter that are used according to the store's last
-// answer, or 0 if there is none. It does not include units that a token bucket has regained since.
-// Package fallback calls Used when the store does not answer. Used is safe for concurrent use.
+// answer, or 0 if there is none. Used does not include units that a token bucket has regained
+// since. Package fallback calls Used when the store does not answer. Used is safe for concurrent
+// use.
 func (s *Store) Used(c *counter.Check) int64 {
 	now := s.now()
 	u, until := s.usage.recall(s.identify(c.Key), now)

@@ -119,8 +119,8 @@ func (w *waiter) ask(h *heldCounter, now counter.Micros, failure error) {
 }
 
 // The function sharedError returns the error of a call if the waiting requests must fail with it,
-// because the store did not answer. It returns nil for an error that concerns only this call and
-// for a canceled caller, because the next call might succeed.
+// because the store did not answer. sharedError returns nil for an error that concerns only this
+// call and for a canceled caller, because the next call might succeed.
 func sharedError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) || full(err) {
 		return nil

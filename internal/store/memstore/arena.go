@@ -95,8 +95,8 @@ func (a *arena) bytes(r ref) []byte {
 	return a.data[r>>offsetBits][uint(r)<<3&(pageBytes-1):]
 }
 
-// The method add creates a record with the key and the zero State, which is always fresh. It fails
-// if no page number is left.
+// The method add creates a record with the key and the zero State, which is always fresh. The
+// method fails if no page number is left.
 func (a *arena) add(key []byte) (ref, bool) {
 	c, size := class(len(key))
 	if a.roomy[c] == 0 && !a.open(c, size) {
@@ -123,7 +123,7 @@ func (a *arena) add(key []byte) (ref, bool) {
 	return r, true
 }
 
-// The method open adds an empty page to the size class. It fails if no page number is left.
+// The method open adds an empty page to the size class. The method fails if no page number is left.
 func (a *arena) open(c int, size uint16) bool {
 	if len(a.vacant) == 0 {
 		if len(a.pages) == pagesMax {
@@ -191,8 +191,8 @@ func (a *arena) unlink(c int, number uint32) {
 	p.prev, p.next = 0, 0
 }
 
-// The method advance moves the hand by one record and returns the record that it passed. It returns
-// false if that record is free, or if the hand moved to the next page.
+// The method advance moves the hand by one record and returns the record that it passed. The method
+// returns false if that record is free, or if the hand moved to the next page.
 func (a *arena) advance() (ref, bool) {
 	h := a.hand
 	if int(h.page) >= len(a.pages) {
@@ -209,7 +209,7 @@ func (a *arena) advance() (ref, bool) {
 	return r, binary.LittleEndian.Uint16(a.bytes(r)[metaOffset:]) != 0
 }
 
-// The method key returns the record's key. It is valid until the record is removed.
+// The method key returns the record's key. The key is valid until the record is removed.
 func (a *arena) key(r ref) []byte {
 	b := a.bytes(r)
 	n := int(binary.LittleEndian.Uint16(b[metaOffset:]) & metaLength)

@@ -56,8 +56,8 @@ func (c *call) run(places []place, slots []counter.Slot) error {
 	return err
 }
 
-// runLocked answers the call with its shards locked. It releases the locks even on a panic. So a
-// panic fails one request, and does not block the other clients of these shards.
+// runLocked answers the call with its shards locked. runLocked releases the locks even on a panic.
+// So a panic fails one request, and does not block the other clients of these shards.
 func (c *call) runLocked(places []place, slots []counter.Slot) error {
 	s := c.store
 	if len(places) == 1 {
@@ -165,8 +165,8 @@ func mayAddCounter(c *counter.Check) bool {
 	}
 }
 
-// makeCounter creates a counter or a penalty record for the check. It reports whether there was
-// room.
+// makeCounter creates a counter or a penalty record for the check. makeCounter reports whether
+// there was room.
 func (c *call) makeCounter(places []place, i int) bool {
 	s, p := c.store, &places[i]
 	t := &s.shards[s.shardOf(p.hash)].table

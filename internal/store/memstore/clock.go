@@ -13,7 +13,7 @@ import (
 // not go back when the wall clock is set. However, the monotonic clock stops while the machine
 // sleeps, and the wall clock might have been wrong at New. The store would then remain in a
 // different calendar period than its callers. So if the period of a call does not contain the
-// clock's time, the clock is set to the wall clock. It is safe for concurrent use.
+// clock's time, the clock is set to the wall clock. A processClock is safe for concurrent use.
 type processClock struct {
 	started time.Time
 	base    atomic.Int64 // microseconds

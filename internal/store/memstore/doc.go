@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memstore keeps counters in the memory of this process. Its [Store] is a [counter.Store].
+// Package memstore keeps counters in the memory of this process. The package's [Store] is a
+// [counter.Store].
 //
 // # Promise
 //
@@ -33,8 +34,8 @@
 // Apart from overflow counters, two clients never share a counter, because the whole key is
 // compared. The hash is seeded per process, so that a client cannot choose keys that collide.
 //
-// The store's own clock is monotonic. It stops while the machine sleeps, so it is set to the wall
-// clock when the two are a calendar period apart. A clock set by [Options.Now] can go back.
+// The store's own clock is monotonic. The clock stops while the machine sleeps, so it is set to the
+// wall clock when the two are a calendar period apart. A clock set by [Options.Now] can go back.
 // [counter.Decide] allows for that in existing counters, but a counter that was removed while the
 // clock was ahead starts from zero. So with such a clock the store keeps fresh counters for two
 // more hours while there is room. A full store does not keep them: if the clock was ahead by more
@@ -42,9 +43,9 @@
 //
 // # Price
 //
-// A decision about one of 100,000 clients allocates nothing. It takes about twice as long as a map
-// with a mutex and one number per client. Most of that time is memory latency. Calls contend only
-// within one of 256 shards. Sliding logs allocate while they grow.
+// A decision about one of 100,000 clients allocates nothing. A decision takes about twice as long
+// as a map with a mutex and one number per client. Most of that time is memory latency. Calls
+// contend only within one of 256 shards. Sliding logs allocate while they grow.
 //
 // A record takes 34 bytes plus its key, rounded up to a multiple of 8 bytes. The index adds 6 to 12
 // bytes. With a key of 36 bytes, a counter takes 82 bytes in a store of ten million, and at most 90
@@ -62,8 +63,8 @@
 // KiB is freed when its last counter is removed. The index never shrinks.
 //
 // The longest pause is the split of an index segment of 217 counters: tens of microseconds for one
-// shard. The directory of segments doubles from time to time. It takes 2 KiB at the default bound,
-// and 1 MiB at the greatest bound.
+// shard. The directory of segments doubles from time to time. The directory takes 2 KiB at the
+// default bound, and 1 MiB at the greatest bound.
 //
 // Pages, segments, logs, violations and maps count toward [Options.BytesMax]; overflow counters do
 // not. Existing counters can grow beyond that bound; there is then no room for newcomers.

@@ -61,8 +61,8 @@ const (
 // The method word returns the tags of the group as one number.
 func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
 
-// The function matchTag returns a word in which the high bit of a byte marks a tag equal to tag. It
-// can also mark a few unequal tags.
+// The function matchTag returns a word in which the high bit of a byte marks a tag equal to tag.
+// The word can also mark a few unequal tags.
 func matchTag(tags uint64, tag byte) uint64 {
 	x := tags ^ lows*uint64(tag)
 	return (x - lows) & ^x & highs
@@ -148,7 +148,7 @@ func (x *index) remove(hash uint64, r ref) {
 }
 
 // The method makeRoom makes room for one more record of the hash, by rebuilding or splitting its
-// segment if that is full. It fails if splitting does not separate the hashes.
+// segment if that is full. makeRoom fails if splitting does not separate the hashes.
 func (t *table) makeRoom(hash uint64) bool {
 	for {
 		s := t.at(hash)

@@ -16,7 +16,7 @@ import (
 
 // Bounds of a store.
 const (
-	// CountersMaxDefault is the default maximum number of counters. They take about 100 MB.
+	// CountersMaxDefault is the default maximum number of counters. The counters take about 100 MB.
 	CountersMaxDefault = 1 << 20
 	// CountersMaxBound is the greatest number of counters that can be configured. Even if every
 	// record fills a page, 32-bit record numbers suffice.
@@ -53,9 +53,9 @@ type Options struct {
 	// BytesMaxDefault. Any other value must be at least BytesMaxLeast. Existing counters can grow
 	// beyond it.
 	BytesMax int64
-	// Now is the store's clock. It must be safe for concurrent use. Nil means the wall clock at New
-	// plus the time since then on the monotonic clock, which does not go back. That clock is set to
-	// the wall clock if the calendar period of a call does not contain its time.
+	// Now is the store's clock. Now must be safe for concurrent use. Nil means the wall clock at
+	// New plus the time since then on the monotonic clock, which does not go back. That clock is
+	// set to the wall clock if the calendar period of a call does not contain its time.
 	Now func() counter.Micros
 	// Logger receives a message when the store is full, at most once a minute. Nil means no log.
 	Logger *slog.Logger
@@ -175,8 +175,8 @@ func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	return c.runLarge()
 }
 
-// runLarge runs a call of many checks. Its large stack frame must be cleared, which costs too much
-// for a call of one check.
+// runLarge runs a call of many checks. The function's large stack frame must be cleared, which
+// costs too much for a call of one check.
 func (c *call) runLarge() error {
 	var places [counter.ChecksMax]place
 	var slots [counter.ChecksMax]counter.Slot

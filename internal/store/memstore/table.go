@@ -38,7 +38,7 @@ func (t *table) hash(key []byte) uint64 { return maphash.Bytes(t.seed, key) & t.
 
 func (t *table) find(hash uint64, key []byte) (ref, bool) { return t.index.find(&t.arena, hash, key) }
 
-// The method insert adds a counter without charges. It fails if the table cannot grow.
+// The method insert adds a counter without charges. The method fails if the table cannot grow.
 func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	if !t.makeRoom(hash) {
 		return 0, false
@@ -167,8 +167,8 @@ type pile[T any] struct {
 	vacant []uint32
 }
 
-// The method keep stores an item under its number, or under a new number if it has none. It returns
-// the number, and by how much the item's capacity has grown.
+// The method keep stores an item under its number, or under a new number if it has none. The method
+// returns the number, and by how much the item's capacity has grown.
 func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	last := len(p.vacant) - 1
 	switch {
@@ -206,8 +206,8 @@ func trim[T any](item []T) []T {
 }
 
 // The method reclaim moves the hand past the given number of records (looks) and removes those that
-// were fresh at horizon, except those in spared. If enough is true, it stops after removing one. It
-// returns the number of removed records.
+// were fresh at horizon, except those in spared. If enough is true, it stops after removing one.
+// The method returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()

@@ -22,8 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// answerTimeout is how long a server may take to answer. It is generous, because a person is
-// waiting, possibly far from the server.
+// answerTimeout is how long a server may take to answer. answerTimeout is generous, because a
+// person is waiting, possibly far from the server.
 const answerTimeout = 5 * time.Second
 
 // Mode is the topology of the servers.
@@ -50,8 +50,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Deployment is a snapshot of the servers behind an address. It must not be used by several
-// goroutines at once.
+// Deployment is a snapshot of the servers behind an address. A Deployment must not be used by
+// several goroutines at once.
 type Deployment struct {
 	Mode      Mode
 	Name      string  // behind sentinels: the master's name
@@ -66,9 +66,9 @@ type Deployment struct {
 	replicas      int              // behind sentinels: the number of replicas, according to the first sentinel
 }
 
-// Connect discovers the servers from those that the options name, and reads the state of each. Its
-// errors state what to do. If a discovered server does not answer, Connect succeeds and sets
-// [Node.Err]. The caller must call [Deployment.Close].
+// Connect discovers the servers from those that the options name, and reads the state of each. The
+// errors of Connect state what to do. If a discovered server does not answer, Connect succeeds and
+// sets [Node.Err]. The caller must call [Deployment.Close].
 func Connect(ctx context.Context, options Options) (*Deployment, error) {
 	disableLog()
 	base, named, err := options.Redis.ToolServers()

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redisadmin inspects the Redis servers that hold counters. It lists the servers and their
-// state ([Deployment.Health]), finds settings that would make limits fail, with the commands that
-// correct them ([Deployment.Doctor]), prints the content of a counter ([Deployment.Inspect]), and
-// starts a local cluster for experiments ([StartTrial]).
+// Package redisadmin inspects the Redis servers that hold counters. The package lists the servers
+// and their state ([Deployment.Health]), finds settings that would make limits fail, with the
+// commands that correct them ([Deployment.Doctor]), prints the content of a counter
+// ([Deployment.Inspect]), and starts a local cluster for experiments ([StartTrial]).
 //
-// It discovers the topology by itself: an address can be that of a single server, any node of a
-// cluster, or any sentinel. It changes nothing, except for a temporary counter with which the
-// doctor tests the script.
+// The package discovers the topology by itself: an address can be that of a single server, any node
+// of a cluster, or any sentinel. The package changes nothing, except for a temporary counter with
+// which the doctor tests the script.
 //
 // It takes a connection and several round trips per server. Do not use it while a request waits: it
 // does not respect a request's deadline, and calls share nothing.

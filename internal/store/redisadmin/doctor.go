@@ -37,8 +37,9 @@ type Finding struct {
 	Do      []string // commands that correct it
 }
 
-// Doctor looks for conditions under which limits would fail. It tests the store's script on a
-// temporary counter at each master. It takes about a second per server, and longer for slow ones.
+// Doctor looks for conditions under which limits would fail. Doctor tests the store's script on a
+// temporary counter at each master. Doctor takes about a second per server, and longer for slow
+// ones.
 func (d *Deployment) Doctor(ctx context.Context) []Finding {
 	var all []Finding
 	for _, n := range d.Nodes {
@@ -53,7 +54,7 @@ func (d *Deployment) Doctor(ctx context.Context) []Finding {
 	return append(all, d.examineTopology(ctx)...)
 }
 
-// PrintFindings writes findings as text. It reports whether none of them is wrong.
+// PrintFindings writes findings as text. PrintFindings reports whether none of them is wrong.
 func PrintFindings(out io.Writer, findings []Finding) (ok bool, err error) {
 	where, text := "", new(strings.Builder)
 	ok = true

@@ -47,7 +47,7 @@ func (d *Deployment) Health() *Health {
 	return h
 }
 
-// Print writes the state as text. It reports whether there is no problem.
+// Print writes the state as text. Print reports whether there is no problem.
 func (h *Health) Print(out io.Writer) (ok bool, err error) {
 	fmt.Fprintln(out, h.Summary)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -40,7 +40,7 @@ func (c *Counter) Print(out io.Writer) error {
 	return err
 }
 
-// Inspect describes the counter of a key. It changes nothing. If check is not nil, it also
+// Inspect describes the counter of a key. Inspect changes nothing. If check is not nil, it also
 // evaluates the limiter's check of that key.
 func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Check) (*Counter, error) {
 	named, err := parseKey(key)
@@ -368,8 +368,8 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 	return nil
 }
 
-// The function decimals parses whole numbers separated by single spaces. It rejects numbers that
-// are too large for a counter.
+// The function decimals parses whole numbers separated by single spaces. The function rejects
+// numbers that are too large for a counter.
 func decimals(text string) (numbers []int64, ok bool) {
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseUint(word, 10, 63)

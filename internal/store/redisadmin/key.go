@@ -30,8 +30,8 @@ type parsedKey struct {
 // The constant example is an example of a key.
 const example = "rl1:shop:api:{user:u_42}:60s:sw"
 
-// parseKey parses the key of a counter or a penalty. It also accepts the second key of either: the
-// sum of a sliding log, or the end of a penalty.
+// parseKey parses the key of a counter or a penalty. parseKey also accepts the second key of
+// either: the sum of a sliding log, or the end of a penalty.
 func parseKey(key string) (*parsedKey, error) {
 	wrong := func(why string) error {
 		return fmt.Errorf("%q is not a key of a counter: %s; write the whole key in quotes, such as '%s'", key, why, example)
@@ -129,8 +129,8 @@ func dimensions(words []string) (text string, ok bool) {
 	return strings.Join(parts, ", "), true
 }
 
-// The function unescapePart decodes a part of a key. It quotes a part with unprintable characters,
-// which must not be sent to a terminal.
+// The function unescapePart decodes a part of a key. unescapePart quotes a part with unprintable
+// characters, which must not be sent to a terminal.
 func unescapePart(part string) string {
 	text, err := url.PathUnescape(part)
 	if err != nil {

@@ -178,8 +178,8 @@ func parseAnnounced(text, asked string) string {
 	return net.JoinHostPort(host, text[at+1:])
 }
 
-// slotsIn parses ranges of slots. It skips [SLOT->-NODE], a moving slot, because that slot is also
-// in a range while this server still serves it.
+// slotsIn parses ranges of slots. slotsIn skips [SLOT->-NODE], a moving slot, because that slot is
+// also in a range while this server still serves it.
 func slotsIn(words []string) (all []Slots) {
 	for _, word := range words {
 		from, to, two := strings.Cut(word, "-")

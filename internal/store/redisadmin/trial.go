@@ -46,9 +46,9 @@ type Trial struct {
 }
 
 // StartTrial starts a cluster on consecutive ports from port on, with a folder for each node in
-// dir. Nodes that already run are kept. It returns when the cluster is ready. Nothing is persisted:
-// a node that was stopped is empty when it returns, but keeps its place in the cluster. If another
-// program listens on a port, StartTrial returns an error and leaves that program alone.
+// dir. Nodes that already run are kept. StartTrial returns when the cluster is ready. Nothing is
+// persisted: a node that was stopped is empty when it returns, but keeps its place in the cluster.
+// If another program listens on a port, StartTrial returns an error and leaves that program alone.
 func StartTrial(ctx context.Context, dir string, port int) (*Trial, error) {
 	disableLog()
 	if port < trialPortMin || port > trialPortMost {
@@ -119,7 +119,7 @@ func (t *Trial) checkFolder() error {
 }
 
 // The method start starts the nodes that are not running and returns all nodes, or none on an
-// error. It checks all ports before it starts anything.
+// error. The method checks all ports before it starts anything.
 func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {

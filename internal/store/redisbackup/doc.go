@@ -3,12 +3,12 @@
 // Package redisbackup writes the counters of a Redis to a file and merges them into a Redis again.
 //
 // A backup ([Write]) has all counters, penalties and receipts of all policies, as text, with a
-// checksum. It has no other keys: records of clients, keys and policies come from their source
-// again, and the records of nodes and secrets belong to one Redis.
+// checksum. A backup has no other keys: records of clients, keys and policies come from their
+// source again, and the records of nodes and secrets belong to one Redis.
 //
-// A restore ([Restore]) finds any altered or missing byte before it writes anything. It merges each
-// counter, in one atomic step, with what has been counted meanwhile. The greater use wins, so no
-// client is given anything back. A restore that was interrupted can be repeated.
+// A restore ([Restore]) finds any altered or missing byte before it writes anything. A restore
+// merges each counter, in one atomic step, with what has been counted meanwhile. The greater use
+// wins, so no client is given anything back. A restore that was interrupted can be repeated.
 //
 // Both use bounded memory: they hold some hundred counters at once.
 package redisbackup

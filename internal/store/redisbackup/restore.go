@@ -23,7 +23,7 @@ var mergeScript = redis.NewScript(lua.IntMath + mergeText)
 
 const (
 	// recordsPerCall is the number of records that one call of the script merges, where all keys of
-	// a server may be in one call. It keeps a server busy for less than a millisecond.
+	// a server may be in one call. recordsPerCall keeps a server busy for less than a millisecond.
 	recordsPerCall = 32
 	// recordsPerPipeline is the number of records that are sent to a server at once.
 	recordsPerPipeline = 256
@@ -56,8 +56,8 @@ type Restored struct {
 	Example    string    // one of these
 }
 
-// Restore merges the counters of a backup into the servers. It writes nothing if any byte of the
-// backup is not as it was written, or if dry is set. If it fails, some counters may have been
+// Restore merges the counters of a backup into the servers. Restore writes nothing if any byte of
+// the backup is not as it was written, or if dry is set. If it fails, some counters may have been
 // merged; it can be repeated.
 func Restore(ctx context.Context, servers *redisadmin.Deployment, file io.ReadSeeker, dry bool) (Restored, error) {
 	r := &restore{servers: servers, dry: "0", queues: map[*redisadmin.Node]*queue{}}

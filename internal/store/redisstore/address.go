@@ -37,8 +37,8 @@ func (a address) String() string {
 	return fmt.Sprintf("%s://%s/%d", scheme, a.target, a.database)
 }
 
-// parseAddress parses a server's URL; port is the default port. Its errors never repeat the URL,
-// which may contain a password.
+// parseAddress parses a server's URL; port is the default port. The function's errors never repeat
+// the URL, which may contain a password.
 func parseAddress(text, port string) (address, error) {
 	if text == "" {
 		return address{}, errors.New("url is missing: write redis://host:6379/0")

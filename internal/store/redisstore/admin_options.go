@@ -20,7 +20,7 @@ import (
 // ToolServers returns client options for each server that the options name, with the same
 // validation and errors as [New]. The result base has the options for servers discovered through
 // them, since sentinels can have different users. Without a Mode, the single server of the URL can
-// be of any kind. It opens no connection.
+// be of any kind. ToolServers opens no connection.
 func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, err error) {
 	s, err := o.settings()
 	if err != nil {

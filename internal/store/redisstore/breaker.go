@@ -47,15 +47,16 @@ const (
 	// failuresInRow is the number of consecutive failed batches that opens the breaker. One or two
 	// failures can be connections closed by an idle timeout.
 	failuresInRow = 5
-	// failuresOfLast64 is the number of failed batches among the last 64 that opens the breaker. It
-	// detects a Redis that is too slow but not down.
+	// failuresOfLast64 is the number of failed batches among the last 64 that opens the breaker.
+	// failuresOfLast64 detects a Redis that is too slow but not down.
 	failuresOfLast64 = 32
 )
 
 // breaker is the circuit breaker of one server. Batches report their outcome to it. A background
 // probe, not a timer, moves it from open to half open. The breaker is not a library type, because
 // the available library takes a lock for every call, and waits for a fixed time before it tries
-// again, which a probe cannot shorten. The zero breaker is closed. It is safe for concurrent use.
+// again, which a probe cannot shorten. The zero breaker is closed. A breaker is safe for concurrent
+// use.
 type breaker struct {
 	state atomic.Uint32 // BreakerState; written under mu
 	// the number of changes of state, so that batches from before a change are ignored; written
@@ -66,7 +67,7 @@ type breaker struct {
 	history uint64 // the last 64 batches, the newest in the lowest bit, 1 for a failure
 	trial   bool   // whether a call is being tried while the breaker is half open
 
-	// The function changed is called with the new state, under mu. It must not block.
+	// The function changed is called with the new state, under mu. The function must not block.
 	changed func(BreakerState)
 }
 

@@ -16,8 +16,8 @@ import (
 // scanCount is the number of keys that a server examines in one call of Keys.
 const scanCount = 1000
 
-// SetValues sets values of keys, in one pipeline for each server. A nil value removes the key. It
-// returns at the latest when ctx is done; some values may then be set and others not.
+// SetValues sets values of keys, in one pipeline for each server. A nil value removes the key.
+// SetValues returns at the latest when ctx is done; some values may then be set and others not.
 func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error {
 		_, err := n.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -24,7 +24,7 @@ const (
 	forgetAfter = time.Minute
 )
 
-// cluster is the known assignment of slots to the servers of a Redis cluster. It is safe for
+// cluster is the known assignment of slots to the servers of a Redis cluster. A cluster is safe for
 // concurrent use.
 type cluster struct {
 	store *Store
@@ -81,8 +81,8 @@ type owner struct {
 	addr        string
 }
 
-// The method apply adopts a view of the whole cluster. It returns the servers that are no longer
-// used; the caller closes them.
+// The method apply adopts a view of the whole cluster. The method returns the servers that are no
+// longer used; the caller closes them.
 func (c *cluster) apply(view []owner) (over []*node) {
 	var served [slotCount]*node
 	serving := map[*node]bool{}

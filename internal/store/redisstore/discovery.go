@@ -19,9 +19,9 @@ const (
 	// askEvery is the interval while there are no problems. Changes are detected earlier by MOVED,
 	// by a server that fails, or by a call for which no server is known.
 	askEvery = 10 * time.Second
-	// askEveryMin and askEveryMax bound the interval while something is wrong. It is random, so
-	// that nodes do not query at the same time. The minimum also bounds the cost of many MOVED
-	// replies.
+	// askEveryMin and askEveryMax bound the interval while something is wrong. The interval is
+	// random, so that nodes do not query at the same time. The minimum also bounds the cost of many
+	// MOVED replies.
 	askEveryMin = 50 * time.Millisecond
 	askEveryMax = 150 * time.Millisecond
 )
@@ -78,8 +78,8 @@ func (s *Store) patience(err error) time.Duration {
 }
 
 // askCluster queries servers for the owners of the slots, until one answers whose epoch is not
-// older than the known one. A server that was cut off has an older epoch. Its answer is adopted
-// only if no other server has a newer one, as after the cluster was set up again.
+// older than the known one. A server that was cut off has an older epoch. Such a server's answer is
+// adopted only if no other server has a newer one, as after the cluster was set up again.
 func (s *Store) askCluster(ctx context.Context) error {
 	var problems []error
 	var stale *clusterView

@@ -62,10 +62,10 @@
 // needs [ClusterPrivilege], and a setup with sentinels [SentinelPrivilege].
 package redisstore
 
-// LeastPrivilege is the part of an ACL SETUSER line after the user's credentials. It grants exactly
-// the rights that the store needs. The store uses INFO to warn of settings that lose counters.
-// SELECT is needed for a database other than 0. A server before 7.0 needs +script in place of
-// +script|load.
+// LeastPrivilege is the part of an ACL SETUSER line after the user's credentials. LeastPrivilege
+// grants exactly the rights that the store needs. The store uses INFO to warn of settings that lose
+// counters. SELECT is needed for a database other than 0. A server before 7.0 needs +script in
+// place of +script|load.
 const LeastPrivilege = "resetkeys ~rl1:* resetchannels -@all +ping +info +select +script|load +evalsha +client|setname +time " +
 	"+get +set +del +pexpire +zadd +zcount +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"
 

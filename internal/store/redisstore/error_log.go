@@ -13,8 +13,8 @@ import (
 const reportEvery = 10 * time.Second
 
 // The type reporter counts failures by kind and logs them at a bounded rate: the first at once,
-// then one line per reportEvery with the number of failures since the last line. It takes no lock
-// and allocates only when it logs. It is safe for concurrent use.
+// then one line per reportEvery with the number of failures since the last line. A reporter takes
+// no lock and allocates only when it logs. A reporter is safe for concurrent use.
 type reporter struct {
 	logger *slog.Logger
 	server string // without credentials

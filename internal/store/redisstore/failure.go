@@ -50,9 +50,9 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Failure is every error of [Store.Take] except invalid arguments. It wraps counter.ErrUnavailable
-// and its cause, which is counter.ErrStale for KindStale. KindQueueFull and KindOverloaded wrap
-// counter.ErrOverloaded instead.
+// Failure is every error of [Store.Take] except invalid arguments. A Failure wraps
+// counter.ErrUnavailable and its cause, which is counter.ErrStale for KindStale. KindQueueFull and
+// KindOverloaded wrap counter.ErrOverloaded instead.
 type Failure struct {
 	Kind  Kind
 	Cause error // nil if Kind is the whole reason

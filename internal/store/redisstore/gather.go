@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// mergeAll merges the answers to the parts of each call. It sends the refunds for all of them
+// mergeAll merges the answers to the parts of each call. mergeAll sends the refunds for all of them
 // together and waits for them if the deadline allows.
 func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*splitCall, failed func(i int, failure *Failure)) {
 	var refunds []*splitCall
@@ -100,7 +100,7 @@ func denies(c *counter.Check, r *counter.Result) bool {
 func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
 // newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.
-// It changes the parts' results to those of a denied call.
+// newRefund changes the parts' results to those of a denied call.
 func (t *splitCall) newRefund() *splitCall {
 	refund := &splitCall{}
 	for _, p := range t.parts {
@@ -138,9 +138,10 @@ func (t *splitCall) newRefund() *splitCall {
 }
 
 // recordDenials records violations that the denying steps could not record, because the penalty is
-// on another server, or also on another server while a ring changes. It uses a separate call for
-// each server and does not wait for it. A penalty that the violation causes therefore starts with a
-// later request. If the call is lost, the violation is lost too, in the client's favor.
+// on another server, or also on another server while a ring changes. recordDenials uses a separate
+// call for each server and does not wait for it. A penalty that the violation causes therefore
+// starts with a later request. If the call is lost, the violation is lost too, in the client's
+// favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
 		if c := &t.checks[i]; c.Penalty == nil || c.Op != counter.OpTake {

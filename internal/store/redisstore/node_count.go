@@ -33,14 +33,14 @@ const (
 )
 
 // CountNodes makes this process announce itself as a node that uses this Redis, and enables
-// [Store.Nodes]. It may be called more than once and concurrently. The counting ends when the store
-// is closed, and does not start if the store is closed already.
+// [Store.Nodes]. CountNodes may be called more than once and concurrently. The counting ends when
+// the store is closed, and does not start if the store is closed already.
 func (s *Store) CountNodes() {
 	s.counting.Do(func() { survive.Go(&s.running, s.settings.logger, s.countNodes) })
 }
 
 // Nodes returns the number of nodes that use this Redis, including this one, or 0 if it is unknown.
-// It is the highest number that Redis reported in the last ten seconds of uninterrupted
+// The result is the highest number that Redis reported in the last ten seconds of uninterrupted
 // availability. So a Redis that returns empty, even for a moment, does not lower the number before
 // the other nodes can reconnect.
 func (s *Store) Nodes() int { return int(s.nodeCount.Load()) }
@@ -62,7 +62,7 @@ func (s *Store) countNodes() {
 	}
 }
 
-// nodeCounter counts the nodes on behalf of this one. It belongs to one goroutine.
+// nodeCounter counts the nodes on behalf of this one. A nodeCounter belongs to one goroutine.
 type nodeCounter struct {
 	store    *Store
 	name     string // the name of this node
@@ -105,8 +105,8 @@ func (c *nodeCounter) turn(now time.Time) {
 	c.store.nodeCount.Store(c.estimate.add(now, all, unbroken))
 }
 
-// The method announce announces a node and returns the number of nodes. It uses only commands that
-// [LeastPrivilege] allows.
+// The method announce announces a node and returns the number of nodes. The method uses only
+// commands that [LeastPrivilege] allows.
 func (n *node) announce(name string) (all int64, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()

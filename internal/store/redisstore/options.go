@@ -38,7 +38,8 @@ const (
 
 	// secretBytesMax bounds a password file: a larger file is not a password.
 	secretBytesMax = 4096
-	// pemBytesMax bounds a certificate file. It is five times the size of the system's bundle.
+	// pemBytesMax bounds a certificate file. pemBytesMax is five times the size of the system's
+	// bundle.
 	pemBytesMax = 1 << 20
 )
 
@@ -46,7 +47,7 @@ const (
 // field but URL is its default.
 type Options struct {
 	// URL names the server: redis://user:password@host:6379/0, rediss:// for TLS,
-	// unix:///path/to/socket?db=0. It is required unless Addrs is set. The port defaults to 6379,
+	// unix:///path/to/socket?db=0. URL is required unless Addrs is set. The port defaults to 6379,
 	// or 26379 for sentinels, and the database to 0. The user, password and TLS settings apply to
 	// every server that holds counters. The TLS settings, with the certificates, also apply to
 	// sentinels.
@@ -62,13 +63,13 @@ type Options struct {
 	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled in
 	// the same way as by the nodes that still use that ring. A counter that moves from one server
 	// to another is then charged on both, and a request is denied if either denies it. So a limit
-	// is never exceeded while some nodes have only the old ring and others have both. It is not
-	// exceeded either while some nodes have both and others only the new ring, if all nodes have
-	// had both for the longest window. It is valid only with ModeRing. A single address is that of
-	// the only server before there was a ring.
+	// is never exceeded while some nodes have only the old ring and others have both. The limit is
+	// not exceeded either while some nodes have both and others only the new ring, if all nodes
+	// have had both for the longest window. AddrsBefore is valid only with ModeRing. A single
+	// address is that of the only server before there was a ring.
 	AddrsBefore []string
-	// Master is the name of the master at the sentinels. It is required with ModeSentinel. Master
-	// and the sentinel credentials below are valid only in that mode.
+	// Master is the name of the master at the sentinels. Master is required with ModeSentinel.
+	// Master and the sentinel credentials below are valid only in that mode.
 	Master string
 	// SentinelUsername and SentinelPassword are the credentials for the sentinels, whose users can
 	// differ from those of Redis. If both are empty, the store does not authenticate to the
@@ -77,7 +78,7 @@ type Options struct {
 	// Username and Password override those in the URL.
 	Username, Password string
 	// PasswordFile is a file that contains the password. New reads it once and removes trailing
-	// line breaks. It cannot be combined with Password.
+	// line breaks. PasswordFile cannot be combined with Password.
 	PasswordFile string
 	// CAFile contains the PEM certificates of the authorities that are trusted to sign the server's
 	// certificate; "" uses the system's. Like the TLS options below, it is valid only with
@@ -97,7 +98,7 @@ type Options struct {
 	// Lanes is the greatest number of batches under way at once, each on its own connection. If it
 	// is 0, the number is LanesDefault.
 	Lanes int
-	// Logger receives failures and unsafe settings, at a bounded rate; nil disables logging. It
+	// Logger receives failures and unsafe settings, at a bounded rate; nil disables logging. Logger
 	// never receives a password or a key.
 	Logger *slog.Logger
 }

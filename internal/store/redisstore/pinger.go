@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// pinger determines whether a server that answers a batch late works at all. It has its own
+// pinger determines whether a server that answers a batch late works at all. A pinger has its own
 // connection, and sends a PING when a reply is late.
 //
 // A batch can take longer than the timeout although the server works: the requests of one client
-// can keep the server or the machine busy. So a timeout alone is no evidence against the server. It
-// counts for the circuit breaker only if a PING is not answered within the timeout either, or if
-// the server has answered no batch for silentMax.
+// can keep the server or the machine busy. So a timeout alone is no evidence against the server.
+// Such a timeout counts for the circuit breaker only if a PING is not answered within the timeout
+// either, or if the server has answered no batch for silentMax.
 //
 // The connection needs no credentials, because an error reply also shows that the server works.
 type pinger struct {

@@ -93,9 +93,9 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 	return true
 }
 
-// The type lane sends the waiting calls as one pipeline. It belongs to the goroutine that took it
-// from node.idle. A caller that finds an idle lane sends its call itself. That saves two goroutine
-// switches, which take as long as the round trip on a machine with few cores. Otherwise a
+// The type lane sends the waiting calls as one pipeline. A lane belongs to the goroutine that took
+// it from node.idle. A caller that finds an idle lane sends its call itself. That saves two
+// goroutine switches, which take as long as the round trip on a machine with few cores. Otherwise a
 // dispatcher takes the lane.
 type lane struct {
 	node     *node
@@ -123,8 +123,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// The method dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are
-// still waiting notice that on their own.
+// The method dispatch passes waiting calls to lanes. The method ends when the node closes. Callers
+// that are still waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -197,8 +197,8 @@ func (l *lane) admitAll(c *call, now time.Time) {
 	}
 }
 
-// The method admit adds a call to the batch. It rejects the call if the caller has left, the server
-// was silent for too long, the call waited for too long, or the breaker has opened.
+// The method admit adds a call to the batch. The method rejects the call if the caller has left,
+// the server was silent for too long, the call waited for too long, or the breaker has opened.
 func (l *lane) admit(c *call, now time.Time) {
 	n := l.node
 	waited := time.Duration(0)
@@ -273,8 +273,8 @@ func (l *lane) send() {
 	}
 }
 
-// noteReplies records whether the server has answered any call of the batch. It reports slow if the
-// server answered nothing, although it has answered a batch that was sent later.
+// noteReplies records whether the server has answered any call of the batch. noteReplies reports
+// slow if the server answered nothing, although it has answered a batch that was sent later.
 func (l *lane) noteReplies(whole *Failure) (slow bool) {
 	for _, c := range l.calls {
 		if err := c.cmd.Err(); err == nil || isReply(err) {
@@ -297,8 +297,8 @@ func unknownScript(f *Failure) bool {
 }
 
 // The method exec sends the commands in one pipeline, exactly once, because takeCmd disables
-// retries. It returns the failure of the whole pipeline, which applies to the commands that got no
-// individual reply.
+// retries. The method returns the failure of the whole pipeline, which applies to the commands that
+// got no individual reply.
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)
@@ -336,8 +336,8 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 
 // sendAgain loads the script and resends the calls that Redis answered with NOSCRIPT, as after
 // SCRIPT FLUSH or a restart. That reply proves that the calls were not executed. The command that
-// loads the script precedes them on the same connection. It reports whether any call failed for a
-// reason that concerns the whole server.
+// loads the script precedes them on the same connection. sendAgain reports whether any call failed
+// for a reason that concerns the whole server.
 func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	now := time.Now()
 	l.calls, l.commands = l.calls[:0], l.commands[:0]
@@ -371,8 +371,8 @@ func (l *lane) finish(c *call, failure *Failure) {
 	}
 }
 
-// batchContext is the node's context with a batch's deadline. It has no timer and no goroutine,
-// because go-redis puts the deadline on the connection.
+// batchContext is the node's context with a batch's deadline. A batchContext has no timer and no
+// goroutine, because go-redis puts the deadline on the connection.
 type batchContext struct {
 	context.Context
 	deadline time.Time

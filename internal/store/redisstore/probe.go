@@ -17,7 +17,7 @@ import (
 // Parameters of the background watch.
 const (
 	// probeEveryMin and probeEveryMax bound the time between two probes while the breaker is open.
-	// It is random, so that nodes do not probe at the same time.
+	// The time is random, so that nodes do not probe at the same time.
 	probeEveryMin = 100 * time.Millisecond
 	probeEveryMax = 250 * time.Millisecond
 	// openMax is how long the breaker stays open if no probe succeeds, in case the probe itself is
@@ -79,9 +79,9 @@ func (n *node) probe() {
 	}
 }
 
-// The method warm opens one connection per lane, or verifies that they are alive. It takes them
-// from the pool at the same time, so that each is a different one, and leaves them there for the
-// lanes.
+// The method warm opens one connection per lane, or verifies that they are alive. The method takes
+// them from the pool at the same time, so that each is a different one, and leaves them there for
+// the lanes.
 func (n *node) warm() error {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
@@ -95,7 +95,7 @@ func (n *node) warm() error {
 	return nil
 }
 
-// The method inspect reports whether the server's settings could be checked. It logs their
+// The method inspect reports whether the server's settings could be checked. The method logs their
 // problems.
 func (n *node) inspect(warned *string) bool {
 	err := n.warm()

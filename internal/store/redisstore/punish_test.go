@@ -62,8 +62,8 @@ func readExpiry(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	return max(0, counter.Micros(at.Microseconds()))
 }
 
-// The function checkExpiry compares an expiry with the expected instant. It can be earlier by
-// Redis' resolution of a millisecond, and later by up to a second, because Redis reads its clock
+// The function checkExpiry compares an expiry with the expected instant. The expiry can be earlier
+// by Redis' resolution of a millisecond, and later by up to a second, because Redis reads its clock
 // again for each expiry, and might be descheduled in the meantime.
 func checkExpiry(t testing.TB, what string, got, want counter.Micros) {
 	t.Helper()
@@ -210,8 +210,8 @@ func TestCorruptPenalties(t *testing.T) {
 }
 
 // TestStaleIsNoFailureOfTheStore: if Redis' clock is outside a call's boundaries, the call fails
-// with its own kind of error. It is sent once and charges nothing. The breaker and the other calls
-// of the batch are not affected.
+// with its own kind of error. The call is sent once and charges nothing. The breaker and the other
+// calls of the batch are not affected.
 func TestStaleIsNoFailureOfTheStore(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})

@@ -15,8 +15,8 @@ const sourceQueues = 256
 
 // The type queue holds the calls that wait for a lane. Each source has its own queue, and the
 // queues are served in turn. A client that makes thousands of calls at once therefore delays its
-// own calls, while another client waits for at most one of these calls for each of its own. It is
-// safe for concurrent use.
+// own calls, while another client waits for at most one of these calls for each of its own. A queue
+// is safe for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64
@@ -52,8 +52,8 @@ func newQueue(most, dispatchers int) *queue {
 func (q *queue) len() int { return int(q.waiting.Load()) }
 
 // The method push appends a call to the queue of its source. If the whole queue is full, the
-// longest source queue makes room: push removes and returns its oldest call. It returns the new
-// call if no source queue is longer than its own.
+// longest source queue makes room: push removes and returns its oldest call. The method returns the
+// new call if no source queue is longer than its own.
 func (q *queue) push(c *call) (rejected *call) {
 	q.mu.Lock()
 	own := int(c.source % sourceQueues)

@@ -58,8 +58,8 @@ func (f *Failure) course() (course, string) {
 }
 
 // The method redirect selects the server for resending a failed part, and the pause before that.
-// The argument sent is the number of times that the part was sent. It returns false if the failure
-// is final.
+// The argument sent is the number of times that the part was sent. The method returns false if the
+// failure is final.
 func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	if s.settings.fixed() {
 		return 0, false

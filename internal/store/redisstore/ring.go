@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The type ring is a set of independent servers that share the counters. It never changes. If a
+// The type ring is a set of independent servers that share the counters. A ring never changes. If a
 // server fails, its counters do not move to another server, because every client would start with
 // its full limit there.
 //
@@ -106,8 +106,8 @@ func RingsCountTogether(a, b string) bool {
 	return now == nowToo || now == beforeToo || before == nowToo
 }
 
-// The method agree stores the addresses of the ring, as this node knows them, on a server. It warns
-// if another node has stored different ones.
+// The method agree stores the addresses of the ring, as this node knows them, on a server. The
+// method warns if another node has stored different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil

@@ -188,9 +188,9 @@ func (s *Store) nodeOf(place int) *node {
 }
 
 // sendUntilDone sends the pending parts of the calls until each part was answered or its failure is
-// final, but at the latest until the deadline. It sends all parts before it waits for the first. It
-// resends a part only after an answer that proves that the part was not executed. Time in queues
-// does not count, so the returned deadline is later by that amount.
+// final, but at the latest until the deadline. sendUntilDone sends all parts before it waits for
+// the first. sendUntilDone resends a part only after an answer that proves that the part was not
+// executed. Time in queues does not count, so the returned deadline is later by that amount.
 func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
 	s.awaitDiscovery(ctx, deadline)
 	for sent := 1; ; sent++ {
@@ -326,8 +326,8 @@ func (s *Store) prepare(ctx context.Context, p *part) bool {
 	return true
 }
 
-// The method send enqueues parts at their server. It waits for a kept part until the deadline,
-// although the part can be sent later.
+// The method send enqueues parts at their server. The method waits for a kept part until the
+// deadline, although the part can be sent later.
 func (s *Store) send(deadline time.Time, b nodeBatch) {
 	patience := s.settings.queueWait
 	if b.parts[0].kept {

@@ -18,8 +18,8 @@ import (
 
 // This file encodes calls to the script and decodes its replies. lua/take.lua defines both formats.
 
-// takeCmd is one call of the script. It copies all its bytes, because a caller can leave at its
-// deadline while the command is still being written.
+// takeCmd is one call of the script. A takeCmd copies all its bytes, because a caller can leave at
+// its deadline while the command is still being written.
 type takeCmd struct {
 	*redis.StringCmd
 
@@ -74,8 +74,8 @@ const (
 )
 
 // newTake returns the command that runs checks, which must have passed [counter.ValidateChecks].
-// The argument pinned is the instant at which to decide; 0 means Redis' own clock. It allocates
-// three times for up to three keys.
+// The argument pinned is the instant at which to decide; 0 means Redis' own clock. newTake
+// allocates three times for up to three keys.
 func newTake(ctx context.Context, pinned counter.Micros, checks []counter.Check) *takeCmd {
 	c := &takeCmd{}
 	var room [512]byte

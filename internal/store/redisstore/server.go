@@ -276,8 +276,8 @@ func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure
 	return n.outcome(c)
 }
 
-// outcome returns the failure of an answered call, or nil, and how long it was in the queue. It
-// recycles a call that failed.
+// outcome returns the failure of an answered call, or nil, and how long it was in the queue. The
+// method recycles a call that failed.
 func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	c.timer.Stop()
 	waited, failure = c.waited, c.failure
@@ -301,9 +301,9 @@ func (n *node) answered(sent time.Duration) {
 	}
 }
 
-// noteTimeout records that a batch timed out. It reports whether the server has answered a batch
-// that was sent later, or both a PING in the meantime and some batch recently, which shows that the
-// server works.
+// noteTimeout records that a batch timed out. noteTimeout reports whether the server has answered a
+// batch that was sent later, or both a PING in the meantime and some batch recently, which shows
+// that the server works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
 	if lastAnswered > int64(sent) {

@@ -26,8 +26,8 @@ const (
 	InfoServersMax = 64
 	// infoTimeout bounds one reading. All servers are read at the same time.
 	infoTimeout = time.Second
-	// infoPatience is how long a caller of ServerInfos waits for a reading. It exceeds infoTimeout,
-	// because a busy process may be late itself.
+	// infoPatience is how long a caller of ServerInfos waits for a reading. infoPatience exceeds
+	// infoTimeout, because a busy process may be late itself.
 	infoPatience = 2 * time.Second
 	// infoFigureMax is the greatest figure that is accepted. Greater ones are unknown.
 	infoFigureMax = 1 << 62

@@ -13,7 +13,7 @@ import (
 const silentMax = 5 * time.Second
 
 // The type silence is the time during which batches have timed out and none was answered. Its
-// instants are those of the store's clock. It is safe for concurrent use.
+// instants are those of the store's clock. A silence is safe for concurrent use.
 type silence struct {
 	first  atomic.Int64 // the time at which the first batch of the silence was sent
 	latest atomic.Int64 // the time at which the latest batch of the silence was sent

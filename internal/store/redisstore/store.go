@@ -15,8 +15,8 @@ import (
 )
 
 // Store keeps counters in Redis: in one server, in the master that sentinels name, in a cluster, or
-// in a ring of independent servers. Create one with [New] and close it with [Store.Close]. It is
-// safe for concurrent use.
+// in a ring of independent servers. Create one with [New] and close it with [Store.Close]. A Store
+// is safe for concurrent use.
 type Store struct {
 	settings settings
 	reporter reporter
@@ -98,7 +98,7 @@ func (s *Store) start() {
 // String names the servers as in the options, without credentials.
 func (s *Store) String() string { return s.reporter.server }
 
-// Take implements [counter.Store]. It returns at the latest when ctx is done, when Redis has not
+// Take implements [counter.Store]. Take returns at the latest when ctx is done, when Redis has not
 // answered within the timeout, or when the call has been in the queue for a second (see the package
 // documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
 //
@@ -212,8 +212,8 @@ func (s *Store) fail(f *Failure) error {
 	return f
 }
 
-// clock returns the time since the store was created, which is never 0. It is the time by which the
-// store orders calls and batches.
+// clock returns the time since the store was created, which is never 0. The result is the time by
+// which the store orders calls and batches.
 func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
 // The method rediscover starts a round of discovery, unless one is already requested.
@@ -292,7 +292,7 @@ func (s *Store) unknown() *Failure {
 }
 
 // Close fails all waiting calls, closes the connections and returns when all goroutines of the
-// store have ended. It may be called more than once. Its error is always nil; Close implements
+// store have ended. Close may be called more than once. Its error is always nil; Close implements
 // io.Closer.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
@@ -342,7 +342,7 @@ type ServerStats struct {
 	Breaker BreakerState // the state of the breaker for calls to this server
 }
 
-// Servers returns the servers that receive calls. It is empty until they are discovered.
+// Servers returns the servers that receive calls. The result is empty until they are discovered.
 func (s *Store) Servers() (all []ServerStats) {
 	for _, n := range s.nodes() {
 		all = append(all, ServerStats{Addr: n.address.target, Breaker: n.breaker.State()})

@@ -79,7 +79,7 @@ func (n *node) end(ctx context.Context, c *call, sent bool, call *counter.Call) 
 	return n.read(c, call.Checks, call.Results)
 }
 
-// The method begin creates the command for a call. It returns nil if there is none to send;
+// The method begin creates the command for a call. The method returns nil if there is none to send;
 // call.Err then holds the error, if any.
 func (n *node) begin(ctx context.Context, call *counter.Call) *call {
 	call.Err = counter.ValidateChecks(call.Checks, call.Results)

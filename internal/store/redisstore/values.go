@@ -19,14 +19,14 @@ import (
 const ValueBytesMax = replyStringMax
 
 // Values reads the values of keys, in one pipeline for each server. The element values[i] becomes
-// the value of keys[i]: nil if there is none, and empty but not nil if it is not a string. It
+// the value of keys[i]: nil if there is none, and empty but not nil if it is not a string. Values
 // returns at the latest when ctx is done. The error is of KindSlow if a server has answered calls
 // that were sent later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
 }
 
-// perNode calls do for each server of the keys, in parallel, with the indexes of its keys. It
+// perNode calls do for each server of the keys, in parallel, with the indexes of its keys. perNode
 // returns when all calls have returned, with their errors joined.
 func (s *Store) perNode(keys []string, do func(n *node, of []int) error) error {
 	groups := map[*node][]int{}
@@ -140,7 +140,7 @@ func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 }
 
 // Listen calls received for each message on a channel, on the server that holds the key, until ctx
-// is done or the connection ends. It calls begun once the subscription is active.
+// is done or the connection ends. Listen calls begun once the subscription is active.
 func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), received func(message string)) error {
 	n, err := s.valueNode(key)
 	if err != nil {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package benchpair compares ways of doing something. It runs them in short turns, so that other
-// work on the machine affects all of them equally, and reports the median turn of each way and its
-// ratio to the first way. Use it on shared machines. Each call costs an extra function call, about
-// 2 ns. Measure code that allocates, or that many goroutines run at once, with an ordinary
-// benchmark.
+// Package benchpair compares ways of doing something. The package runs them in short turns, so that
+// other work on the machine affects all of them equally, and reports the median turn of each way
+// and its ratio to the first way. Use it on shared machines. Each call costs an extra function
+// call, about 2 ns. Measure code that allocates, or that many goroutines run at once, with an
+// ordinary benchmark.
 package benchpair
 
 import (

@@ -9,7 +9,7 @@
 //
 // # When not to use it
 //
-// It knows only what the document of the control plane uses.
+// The package knows only what the document of the control plane uses.
 package clientgen
 
 import (

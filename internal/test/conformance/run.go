@@ -11,9 +11,9 @@ import (
 // returns after it.
 type Asker func(t testing.TB, e *Exchange) Answer
 
-// Run runs the stories against a front, each with the Asker that begin returns for it. It fails the
-// test for each answer that does not meet its expectation, and logs the differences that the corpus
-// permits.
+// Run runs the stories against a front, each with the Asker that begin returns for it. Run fails
+// the test for each answer that does not meet its expectation, and logs the differences that the
+// corpus permits.
 func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
 	asked, told, others := 0, 0, 0
 	for i := range stories {
@@ -46,7 +46,7 @@ func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s
 	t.Logf("%s: %d requests in %d stories, %d places where it differs by design", front, asked, told, others)
 }
 
-// RunWrong runs the stories with wrong expectations. It fails the test if the front's answers
+// RunWrong runs the stories with wrong expectations. RunWrong fails the test if the front's answers
 // satisfy one of them, because the check of answers is then too weak.
 func RunWrong(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
 	for i := range stories {

@@ -58,8 +58,8 @@ func ServeKeySet(t testing.TB) (url string) {
 	return server.URL + "/keys.json"
 }
 
-// Write writes the story's files into a folder and returns the name of the policy file. It replaces
-// the names of tokens and keys in the story's requests by their values.
+// Write writes the story's files into a folder and returns the name of the policy file. Write
+// replaces the names of tokens and keys in the story's requests by their values.
 func (s *Story) Write(t testing.TB, dir string, o Setting) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, "policy.yaml")

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Store is a store that records settlements and can be made unavailable. It is safe for concurrent
-// use.
+// Store is a store that records settlements and can be made unavailable. A Store is safe for
+// concurrent use.
 type Store struct {
 	Of counter.Store
 

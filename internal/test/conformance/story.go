@@ -84,7 +84,7 @@ type Answer struct {
 	Body         string
 	Since, Until int64 // Unix seconds between which the front decided
 	// Settled is the number of units charged once the response was known, or negative if they were
-	// refunded. It is valid if Counted is true, because for some fronts only the fact of a
+	// refunded. Settled is valid if Counted is true, because for some fronts only the fact of a
 	// settlement can be observed.
 	Settled int64
 	Counted bool

@@ -3,8 +3,8 @@
 // Package dnstest runs DNS servers for tests. Each resolves every name to one host, and can stop
 // answering or answer that the host does not exist.
 //
-// A server returns only an IPv4 address, valid for a second, and supports only UDP. It is not for
-// tests of DNS itself.
+// A server returns only an IPv4 address, valid for a second, and supports only UDP. The package is
+// not for tests of DNS itself.
 package dnstest
 
 import (
@@ -26,7 +26,7 @@ const (
 	Ignorant      // answers that there is no such host
 )
 
-// Server is a DNS server. It is safe for concurrent use.
+// Server is a DNS server. A Server is safe for concurrent use.
 type Server struct {
 	// Address is the address that it listens on, 127.0.0.1:PORT.
 	Address string
@@ -36,7 +36,7 @@ type Server struct {
 	host netip.Addr
 }
 
-// Start runs a server until the test ends. It resolves every name to host, an IPv4 address.
+// Start runs a server until the test ends. Start resolves every name to host, an IPv4 address.
 func Start(t testing.TB, host netip.Addr) *Server {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")

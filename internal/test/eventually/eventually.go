@@ -3,9 +3,9 @@
 // Package eventually lets a test wait for an asynchronous event: until a condition is true, or
 // until a log that is still being written contains a text.
 //
-// It polls, so it costs a check every few milliseconds, and an event can be noticed a few
-// milliseconds late. It is not for events that can be waited for directly: a channel, the end of a
-// process, or the clock of testing/synctest.
+// The package polls, so it costs a check every few milliseconds, and an event can be noticed a few
+// milliseconds late. The package is not for events that can be waited for directly: a channel, the
+// end of a process, or the clock of testing/synctest.
 package eventually
 
 import (
@@ -37,13 +37,13 @@ func Until(t testing.TB, patience time.Duration, what string, ok func() bool) {
 }
 
 // Journal collects the output of a process or logger for a test to read. The zero Journal is empty.
-// It is safe for concurrent use.
+// A Journal is safe for concurrent use.
 type Journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write implements [io.Writer]. It never fails.
+// Write implements [io.Writer]. Write never fails.
 func (j *Journal) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -30,8 +30,8 @@ const (
 // busAhead is the distance from the port of a Redis cluster node to the port of its cluster bus.
 const busAhead = 10_000
 
-// Address returns an address of this machine, 127.0.0.1:PORT, on which no server listens. It is
-// reserved until the test has ended and its later cleanups have run.
+// Address returns an address of this machine, 127.0.0.1:PORT, on which no server listens. The
+// address is reserved until the test has ended and its later cleanups have run.
 func Address(t testing.TB) string {
 	t.Helper()
 	return address(t, ports, 0)
@@ -44,7 +44,8 @@ func WithBus(t testing.TB) string {
 	return WithBuses(t, 1)
 }
 
-// WithBuses is [WithBus] for n nodes. It returns the address of the first, and also reserves the n
+// WithBuses is [WithBus] for n nodes. WithBuses returns the address of the first, and also reserves
+// the n
 // - 1 ports that follow, each with its bus.
 func WithBuses(t testing.TB, n int) string {
 	t.Helper()

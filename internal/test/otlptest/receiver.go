@@ -23,7 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Receiver receives spans and metrics over both protocols of OTLP. It is safe for concurrent use.
+// Receiver receives spans and metrics over both protocols of OTLP. A Receiver is safe for
+// concurrent use.
 type Receiver struct {
 	HTTP, GRPC string // its addresses, as URLs
 

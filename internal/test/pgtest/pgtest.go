@@ -66,7 +66,7 @@ func (s *Server) Stop() { s.must(s.server.Stop()) }
 // Kill ends the server like a crash.
 func (s *Server) Kill() { s.must(s.server.Kill()) }
 
-// Restart starts a server again that was stopped or killed. It contains all committed data.
+// Restart starts a server again that was stopped or killed. The server contains all committed data.
 func (s *Server) Restart() { s.must(s.server.Run(context.Background())) }
 
 func (s *Server) must(err error) {

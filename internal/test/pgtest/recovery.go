@@ -18,7 +18,7 @@ import (
 )
 
 // Archive makes the server archive its log of changes (WAL), as a production server does, and
-// returns the folder of the archive. It restarts the server.
+// returns the folder of the archive. Archive restarts the server.
 func (s *Server) Archive() (folder string) {
 	s.t.Helper()
 	folder = filepath.Join(s.folder, "archive")

@@ -10,7 +10,7 @@
 //
 // # When not to use it
 //
-// It reads the source, so it does not see what the permitted imports do.
+// The package reads the source, so it does not see what the permitted imports do.
 package puretest
 
 import (

@@ -4,9 +4,9 @@
 // little: under the race detector, which makes a step ten times as slow; with -short, which make
 // check uses; and for long walks, except in make exam.
 //
-// It is for random tests with a single goroutine, which still prove their promise with fewer steps,
-// and for tests that fill memory. The race detector finds nothing in them. Tests with several
-// goroutines run in full.
+// The package is for random tests with a single goroutine, which still prove their promise with
+// fewer steps, and for tests that fill memory. The race detector finds nothing in them. Tests with
+// several goroutines run in full.
 package racescale
 
 import (

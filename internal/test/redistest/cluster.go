@@ -24,8 +24,8 @@ const (
 )
 
 // Cluster is a running Redis cluster: three masters with a replica each. Its methods fail the test
-// on an error. It must be used by one goroutine, except for Addrs, Client and the nodes' Addr,
-// which several may use.
+// on an error. A Cluster must be used by one goroutine, except for Addrs, Client and the nodes'
+// Addr, which several may use.
 type Cluster struct {
 	// Nodes are the three that began as masters, with the slots from 0, 5461 and 10922 on, followed
 	// by their replicas in the same order. Each may be killed, paused, resumed and restarted like
@@ -110,8 +110,8 @@ func (c *Cluster) Addrs() (addrs []string) {
 	return addrs
 }
 
-// Client returns a client of the cluster, closed when the test ends. It follows as few redirections
-// as it can.
+// Client returns a client of the cluster, closed when the test ends. The client follows as few
+// redirections as it can.
 func (c *Cluster) Client() *redis.ClusterClient { return c.client }
 
 // AwaitOrder waits until every running node that answers reports the same masters for all slots,
@@ -209,8 +209,8 @@ func (c *Cluster) Master(slot int) *Server {
 }
 
 // Replica returns a replica of a node that answers, according to the first other node that answers.
-// It waits for one: a restarted node counts as failed until the other nodes have received a message
-// from it.
+// Replica waits for one: a restarted node counts as failed until the other nodes have received a
+// message from it.
 func (c *Cluster) Replica(master *Server) (replica *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, master.Addr+" has a replica", func() bool {
@@ -271,9 +271,9 @@ func (c *Cluster) Failover(master *Server) {
 	c.AwaitOrder()
 }
 
-// ForgetItself kills a master and restarts it without its nodes.conf. It is then a new node outside
-// the cluster; the others keep the old one with its slots and without an address. ForgetItself
-// returns when all of them do.
+// ForgetItself kills a master and restarts it without its nodes.conf. The server is then a new node
+// outside the cluster; the others keep the old one with its slots and without an address.
+// ForgetItself returns when all of them do.
 func (c *Cluster) ForgetItself(master *Server) {
 	c.t.Helper()
 	id := c.id(master)

@@ -41,8 +41,8 @@ func field(info, name string) string {
 	return ""
 }
 
-// statistic returns one of the numbers of a line like cmdstat_get:calls=1,usec=2. It returns 0 if
-// the line is missing: the command was never executed.
+// statistic returns one of the numbers of a line like cmdstat_get:calls=1,usec=2. The function
+// returns 0 if the line is missing: the command was never executed.
 func statistic(t testing.TB, info, line, name string) int64 {
 	t.Helper()
 	text := field(info, line)

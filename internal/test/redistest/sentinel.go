@@ -23,8 +23,8 @@ const (
 )
 
 // Sentinel is a running master with a replica and three sentinels that watch it. Its methods fail
-// the test on an error. It must be used by one goroutine, except for Name, Addrs and the servers'
-// Addr, which several may use.
+// the test on an error. A Sentinel must be used by one goroutine, except for Name, Addrs and the
+// servers' Addr, which several may use.
 type Sentinel struct {
 	// Name is the sentinels' name for the master.
 	Name string

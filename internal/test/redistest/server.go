@@ -27,8 +27,8 @@ import (
 // The constant patience bounds the time that a server takes to start or to stop on a busy machine.
 const patience = 20 * time.Second
 
-// Server is a running redis-server. Its methods fail the test on an error. It must be used by one
-// goroutine, except for Addr and Client, which several may use.
+// Server is a running redis-server. Its methods fail the test on an error. A Server must be used by
+// one goroutine, except for Addr and Client, which several may use.
 type Server struct {
 	// Addr is the path of the server's unix socket, or 127.0.0.1:PORT for a server over TCP, of a
 	// cluster or of sentinels.
@@ -84,7 +84,7 @@ func StartAlone(t testing.TB) *Server {
 	return s
 }
 
-// newDir returns a directory that is removed when the test ends. It does not use t.TempDir: a
+// newDir returns a directory that is removed when the test ends. newDir does not use t.TempDir: a
 // socket's path is at most 107 bytes long.
 func newDir(t testing.TB) string {
 	t.Helper()
@@ -140,7 +140,7 @@ func (s *Server) URL() string {
 	return "unix://" + s.Addr
 }
 
-// Client returns a client of the server, closed when the test ends. It never retries.
+// Client returns a client of the server, closed when the test ends. The client never retries.
 func (s *Server) Client() *redis.Client { return s.client }
 
 // Running reports whether the server was neither stopped nor killed. A paused server counts as
@@ -237,8 +237,8 @@ func (s *Server) Resume() {
 	s.signal(syscall.SIGCONT)
 }
 
-// Restart restarts the server, empty, at the same address. It kills the server first if it runs. A
-// cluster node and a sentinel keep their identity.
+// Restart restarts the server, empty, at the same address. Restart kills the server first if it
+// runs. A cluster node and a sentinel keep their identity.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if s.process != nil {

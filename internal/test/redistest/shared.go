@@ -109,8 +109,8 @@ func (s *Server) discard() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// isEmptied removes the data that a test left in the server, its clients and the statistics. It
-// reports whether the rest is unchanged.
+// isEmptied removes the data that a test left in the server, its clients and the statistics.
+// isEmptied reports whether the rest is unchanged.
 func (s *Server) isEmptied() bool {
 	ctx := context.Background()
 	client := newClient(s.network, s.Addr)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Random returns a source of random numbers. It fails the test if PENSTOCK_SEED is not a number.
+// Random returns a source of random numbers. Random fails the test if PENSTOCK_SEED is not a
+// number.
 func Random(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()

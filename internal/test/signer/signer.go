@@ -3,7 +3,7 @@
 // Package signer makes the keys that sign tokens in tests, and their entries in a key set.
 //
 // Every key is new and exists only in memory. The package does not create tokens; each test makes
-// its own. It is not for programs that keep keys.
+// its own. The package is not for programs that keep keys.
 package signer
 
 import (

@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// calendar is a unit of calendar windows in a zone: days, weeks, months or years. It finds
+// calendar is a unit of calendar windows in a zone: days, weeks, months or years. A calendar finds
 // boundaries by searching for the instant at which the date changes, however the zone's clocks
 // change at that time.
 type calendar struct {

@@ -12,8 +12,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// Model is the reference store: [counter.Decide] over a map. It never drops a counter. The zero
-// Model is ready to use; its clock stands at 0 until Pin. It is safe for concurrent use.
+// Model is the reference store: [counter.Decide] over a map. A Model never drops a counter. The
+// zero Model is ready to use; its clock stands at 0 until Pin. A Model is safe for concurrent use.
 type Model struct {
 	mu       sync.Mutex
 	now      corecounter.Micros

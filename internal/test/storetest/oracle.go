@@ -9,9 +9,9 @@ import (
 )
 
 // oracle stores every charge, and computes each decision from the promises of the algorithms by
-// examining all charges again. It keeps no other state between decisions. Its clock only goes
-// forward and its limits do not change, because the rules for other cases do not follow from the
-// promises.
+// examining all charges again. An oracle keeps no other state between decisions. Its clock only
+// goes forward and its limits do not change, because the rules for other cases do not follow from
+// the promises.
 type oracle struct {
 	history   map[string][]event
 	calendars map[string]*calendar // of the counters in calendar windows
@@ -129,7 +129,7 @@ func ceil(r *big.Rat) int64 {
 }
 
 // The method granted computes what each check of a counter is granted at an instant, whether it is
-// denied, and whether the call is admitted. It records the charges.
+// denied, and whether the call is admitted. The method records the charges.
 func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (granted []int64, refused []bool, admitted bool) {
 	granted, refused = make([]int64, len(checks)), make([]bool, len(checks))
 	admitted = !o.penalized(at, checks)
