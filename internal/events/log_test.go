@@ -72,7 +72,7 @@ var allDenied = policy.Events{Denied: true}
 // TestRegion: events name the region of the process, also those that are not decisions.
 func TestRegion(t *testing.T) {
 	var c clock
-	l, sink := New(c.options()), &kept{room: -1}
+	l, sink := New(c.options()), &keptEvents{room: -1}
 	defer l.Attach(sink)()
 	l.Want()
 	l.SetRegion("eu")
