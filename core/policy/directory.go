@@ -47,6 +47,9 @@ type ClientRecord struct {
 	Blocked bool
 	// Exempt admits every request of the client without counting it.
 	Exempt bool
+	// Network reports whether the record is that of a network of several clients. Such a record
+	// makes no client known: one client can have any number of addresses.
+	Network bool
 }
 
 // ParseKind returns a kind of client in the form used in keys: "user", "api_key", "ip", or the name
