@@ -47,9 +47,9 @@ var slimLibrary = map[string]struct{ imports, body string }{
 	"SortedKeys":  {"slices maps", `return slices.Sorted(maps.Keys(of))`},
 }
 
-// slimParts are the functions of core/slim that are not compared with the standard library. They
-// have no counterpart there, or, like NewError, only prevent inlining. The other functions of
-// core/slim use them.
+// slimParts are the functions of core/slim that are not compared with the standard library. These
+// functions have no counterpart there, or, like NewError, only prevent inlining. The other
+// functions of core/slim use them.
 var slimParts = []string{"NewError", "LowerByte", "UpperByte", "Digits", "IsDigit", "Unescape", "IsHex", "HexValue"}
 
 // shortPriceMax is the price in KB from which -short leaves a function out.

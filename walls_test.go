@@ -88,7 +88,7 @@ var imports = map[string][]string{
 	"internal/control/rollout":       {"internal/control/ledger", "internal/fleet", "internal/published", "internal/published/redispolicy", "internal/store/redisstore"},
 	"internal/published":             {"internal/policyfile", "internal/policyfile/syntax"},
 	"internal/published/redispolicy": {"internal/enforce/live", "internal/policyfile", "internal/published", "internal/store/redisstore", "internal/survive"},
-	"internal/operator":              {"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/fleet", "internal/policyfile"},
+	"internal/operator":              {"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/enforce/live", "internal/events", "internal/fleet", "internal/policyfile"},
 	"internal/listen":                {"internal/policyfile"},
 	"internal/status":                {"core", "core/counter", "core/policy", "internal/directory"},
 	"internal/fleet":                 {"internal/enforce/topk", "internal/events", "internal/store/redisstore", "internal/survive"},

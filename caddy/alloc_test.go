@@ -17,10 +17,10 @@ func TestServingAllocatesLittle(t *testing.T) {
 		count string
 		most  float64
 	}{
-		// These are four allocations: the record, the function for placeholders, the header texts,
-		// and a new key in the map of variables.
+		// An admitted request takes four allocations: the record, the function for placeholders,
+		// the header texts, and a new key in the map of variables.
 		"admitted": {"1000000000", 4},
-		// These are the same four, the length of the body, and one more.
+		// A denied request takes the same four, one for the length of the body, and one more.
 		"refused": {"1", 6},
 	} {
 		t.Run(name, func(t *testing.T) {

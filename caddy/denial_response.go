@@ -63,8 +63,8 @@ func rejectTarget(w http.ResponseWriter) {
 }
 
 // isEarly reports whether a request came before the TLS handshake was complete (0-RTT over HTTP/3).
-// The address of such a request is not verified, and it may be a copy of an earlier request. So it
-// may have been sent by someone other than the client that is counted.
+// The address of such a request is not verified, and it may be a copy of an earlier request. So the
+// request may have been sent by someone other than the client that is counted.
 func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // earlyData is the response to a request in early data. Browsers send such a request again after
@@ -99,9 +99,9 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header["Content-Type"] = []string{a.contentType} // handlers may replace elements of the slice
-	// The server adds Content-Length. If it were set here, it would be wrong after an outer
-	// handler, such as intercept, replaces the body. The server cannot compute the length of a long
-	// body that HEAD does not send.
+	// The server adds Content-Length. A Content-Length that is set here would be wrong after an
+	// outer handler, such as intercept, replaces the body. The server cannot compute the length of
+	// a long body that HEAD does not send.
 	if r.Method == http.MethodHead && len(a.body) > guessedLengthMax {
 		header["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}

@@ -24,8 +24,8 @@ import (
 )
 
 // settlement holds the pending corrections of one request's charges, and the data about the
-// response that is known so far. During the request it belongs to the responder. Then it belongs to
-// the settler, or to the trial that waits for it.
+// response that is known so far. During the request it belongs to the responder. After the
+// response, the settlement belongs to the settler, or to the trial that waits for it.
 type settlement struct {
 	core.Settlement
 	next    *settlement // the next settlement of the same response

@@ -37,8 +37,8 @@ func siteOf(h httpcaddyfile.Helper) string {
 }
 
 // siteNamespace returns the in-memory namespace of a site without a name. The result is the site's
-// addresses, restricted to the characters of a name. If this restriction changes or shortens them,
-// a hash keeps different sites distinct.
+// addresses, restricted to the characters of a name. If characters were replaced or cut off, a hash
+// is appended, so that different sites have different namespaces.
 func siteNamespace(site string) string {
 	slug := strings.Trim(strings.Map(func(r rune) rune {
 		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-') {

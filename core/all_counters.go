@@ -11,8 +11,8 @@ import (
 
 // AllCounters returns OpLook checks for every counter that a client has under a policy, and charges
 // nothing. AllCounters includes rules that do not match the request, and rules that another rule of
-// their group would beat. The client is identified as in Add. If its credential is denied, there
-// are no checks.
+// their group would beat. The client is identified as in Add. If the client's credential is denied,
+// there are no checks.
 //
 // The checks come in pages of at most [counter.ChecksMax], which are the plan's checks during an
 // iteration. Each page resets the plan, and Decide must not be called on it. There is always a
@@ -152,9 +152,9 @@ type Counter struct {
 	// Granted are the units of grants that the limit includes.
 	Granted int64
 	// Limit is the limit that clients are told; nil for a penalty. Shards is the number of counters
-	// that the limit is spread over, or 0. If it is not 0, the check is for one shard and its part
-	// of the limit. The shards of a rule follow each other in order, each with all limits of the
-	// rule. Shards beyond ChecksMax are on the next page.
+	// that the limit is spread over, or 0. If Shards is not 0, the check is for one shard and its
+	// part of the limit. The shards of a rule follow each other in order, each with all limits of
+	// the rule. Shards beyond ChecksMax are on the next page.
 	Limit  *counter.Limit
 	Shards int
 }

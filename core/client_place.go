@@ -31,19 +31,38 @@ func (p *Plan) Place(rs *Ruleset, a policy.Attributes, salt *[16]byte) int32 {
 	p.who.Identify(&rs.who)
 	p.who.Uses = p.who.Uses[:0]
 	mark := len(p.text)
-	p.text = append(p.text, salt[:]...)
-	switch who := &p.who.Identity; {
-	case who.User != "":
-		p.text = append(append(p.text, kindUser+":"...), who.User...)
-	case who.Kind != "":
-		p.text = append(append(append(p.text, who.Kind...), ':'), who.ID...)
-	case p.who.Request.Peer.IsValid():
+	p.text = appendPlaced(append(p.text, salt[:]...), &p.who.Identity)
+	if len(p.text) == mark+len(salt) && p.who.Request.Peer.IsValid() {
 		p.text = identify.AppendAddr(append(p.text, kindAddress+":"...), p.who.Request.Peer, rs.who.Prefixes)
-	default:
-		p.text = p.text[:mark]
+	}
+	place := placeOf(p.text[mark:], salt)
+	p.text = p.text[:mark]
+	return place
+}
+
+// PlaceOf returns the place of a client whose identity is known. The result equals that of
+// [Plan.Place] for a request of this client.
+func PlaceOf(who *policy.Identity, salt *[16]byte) int32 {
+	return placeOf(appendPlaced(append([]byte(nil), salt[:]...), who), salt)
+}
+
+// appendPlaced appends the text by which a client has its place. It appends nothing for a request
+// without a client.
+func appendPlaced(dst []byte, who *policy.Identity) []byte {
+	switch {
+	case who.User != "":
+		dst = append(append(dst, kindUser+":"...), who.User...)
+	case who.Kind != "":
+		dst = append(append(append(dst, who.Kind...), ':'), who.ID...)
+	}
+	return dst
+}
+
+// placeOf returns the place of a client by its text, which begins with the salt.
+func placeOf(text []byte, salt *[16]byte) int32 {
+	if len(text) == len(salt) {
 		return PlacesAll - 1
 	}
-	sum := slim.SHA256(p.text[mark:])
-	p.text = p.text[:mark]
+	sum := slim.SHA256(text)
 	return int32(binary.BigEndian.Uint64(sum[:8]) % PlacesAll)
 }

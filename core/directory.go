@@ -61,7 +61,7 @@ func (p *Plan) RequireRecords() { p.records.required = true }
 // not. DenyUnread is meant for a front that has no time left to read the client's records.
 func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 
-// Known reports whether the client or its user has a record in the directory.
+// Known reports whether the client or its user has a record of its own in the directory.
 func (p *Plan) Known() bool { return p.records.known }
 
 // Source returns the Source of a [counter.Check] for the address of the request that was added
@@ -143,7 +143,7 @@ func (p *Plan) applyRecord(record *policy.ClientRecord, whole bool) {
 	if !whole {
 		return
 	}
-	r.known = true
+	r.known = r.known || !record.Network
 	if record.Overrides != nil && r.overridden < recordsMax {
 		r.overrides[r.overridden] = record.Overrides
 		r.overridden++

@@ -168,6 +168,15 @@ func TestKnown(t *testing.T) {
 			t.Errorf("with a record of %s: known: %v", name, plan.Known())
 		}
 	}
+	for _, network := range []bool{false, true} {
+		plan := new(Plan)
+		plan.UseDirectory(directory{"192.0.2.0/24": {Tier: "free", Network: network}})
+		plan.Add(mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "5/1m")}}}),
+			&client{peer: netip.MustParseAddr("192.0.2.1")})
+		if plan.Known() == network || plan.Identity().Tier != "free" {
+			t.Errorf("an address with a record, of a network: %v: known: %v, tier %q", network, plan.Known(), plan.Identity().Tier)
+		}
+	}
 }
 
 // TestLongNamesAreHashed: a tenant of any length is looked up under a name of at most 255 bytes, so

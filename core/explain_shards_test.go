@@ -89,7 +89,7 @@ func (c *mapStore) sumShards(rs *Ruleset, a policy.Attributes) (remaining, used 
 }
 
 // TestExplainReportsHowManyShardsDeny: a request passes as long as one shard admits it under all
-// limits of the rule. Otherwise it is denied until the first shard admits again.
+// limits of the rule. Otherwise the request is denied until the first shard admits again.
 func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	policy := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "all", PerNone: true, Expose: true, Shards: 3, Limits: limittest.All(t, "6/1m fw", "9/1h fw")}}}
 	rs := mustCompile(t, policy)

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// GrantWindows returns the labels of the fixed and calendar windows of a rule, over all tiers.
-// These are the windows that a grant can raise. sharded reports that the rule has shards, so that
-// grants have no effect.
+// GrantWindows returns the labels of the fixed and calendar windows of a rule, over all tiers. A
+// grant can raise these windows. sharded reports that the rule has shards, so that grants have no
+// effect.
 func (rs *Ruleset) GrantWindows(rule string) (windows []string, sharded bool) {
 	for i := range rs.rules {
 		r := &rs.rules[i]

@@ -24,7 +24,7 @@ type askingClient struct {
 	kind    string // Identity.Kind
 }
 
-// waysOfAsking returns all ways of identifying a client. The first is the baseline.
+// waysOfAsking returns all ways of identifying a client. The first way is the baseline.
 func waysOfAsking() []askingClient {
 	who := &policy.Identity{Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}
 	verifier := verifierFunc(func() (*policy.Identity, policy.CredentialState) { return who, policy.CredentialValid })
@@ -74,8 +74,8 @@ func TestIdentifyAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkIdentify measures identifying a client, in turns. The first is the baseline: an address
-// that the front provides.
+// BenchmarkIdentify measures identifying a client, in turns. The first way is the baseline: an
+// address that the front provides.
 func BenchmarkIdentify(b *testing.B) {
 	var ways []benchpair.Way
 	for _, w := range waysOfAsking() {

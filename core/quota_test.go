@@ -15,8 +15,8 @@ func withQuota(r policy.Rule) policy.Rule {
 	return r
 }
 
-// TestQuota: of several descriptors with quota, one with room is enough. If none has room, the
-// request is denied and nothing is charged.
+// TestQuota: of several descriptors with quota, one with room is enough. If no descriptor has room,
+// the request is denied and nothing is charged.
 func TestQuota(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
 		rs := compiled(t, policy.Policy{Rules: []policy.Rule{withQuota(perAttr("a", "1/1m "+algorithm, t)), withQuota(perAttr("b", "3/1m "+algorithm, t)),

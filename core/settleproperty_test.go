@@ -18,7 +18,7 @@ import (
 
 // The rule of settlements (docs/reference/settlement.md): a request without a response is charged
 // the reserved cost. If the status is in refund_on, or is not in count_if, it is charged nothing.
-// Otherwise it is charged the cost in the response, or the default, or the reserved cost.
+// Any other request is charged the cost in the response, or the default, or the reserved cost.
 //
 // The tests compare with a simple implementation of that rule, under random rules and traffic. The
 // clock stands still, so no units expire or refill. The limits are so large that nothing is denied.

@@ -37,7 +37,7 @@ func (c *ownClients) askAs(who int, path string) bool {
 }
 
 // TestShardsOfOwnLimitsNeverOver: a client may have its own limit under a rule that counts it
-// together with others. All of them together get no more than the highest of these limits, and each
+// together with others. All clients together get no more than the highest of these limits, and each
 // client gets no more than its own.
 func TestShardsOfOwnLimitsNeverOver(t *testing.T) {
 	rng := seed.Random(t)

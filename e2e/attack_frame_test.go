@@ -178,7 +178,7 @@ func (a *attackRun) hold(n int, text string) {
 	}
 }
 
-// emptySettings is an empty SETTINGS frame. After it an HTTP/2 connection is open.
+// emptySettings is an empty SETTINGS frame. After that frame, an HTTP/2 connection is open.
 const emptySettings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 func fieldOf(name, value string) hpack.HeaderField {

@@ -75,7 +75,7 @@ func (a *attackRun) exchangeWithin(text string, within time.Duration) (status in
 	}
 }
 
-// request formats an HTTP/1.1 request of the attacker. Each of the further fields ends with CRLF.
+// request formats an HTTP/1.1 request of the attacker. Each further field ends with CRLF.
 func (a *attackRun) request(method, target, fields string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: " + a.host + "\r\n" + fields + "\r\n"
 }

@@ -41,9 +41,9 @@ type attack struct {
 	loses bool
 	// slack is the number of requests that may be admitted beyond the limit. The row states why.
 	slack int
-	// inFlight is how many requests or connections the attack has open at a time. If it is not
-	// zero, the other client's waits are bounded only after the attack, by [medianWaitMax], because
-	// any proxy that is this busy delays every client, with or without a limiter.
+	// inFlight is how many requests or connections the attack has open at a time. If inFlight is
+	// not zero, the other client's waits are bounded only after the attack, by [medianWaitMax],
+	// because any proxy that is this busy delays every client, with or without a limiter.
 	inFlight int
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests during it.

@@ -78,7 +78,7 @@ func setParallel() error {
 	return flag.Set("test.parallel", strconv.Itoa(max(parallelDefault, runtime.GOMAXPROCS(0))))
 }
 
-// The programs under test. Each is built at most once in a run, when a test first needs it.
+// The programs under test. Each program is built at most once in a run, when a test first needs it.
 var (
 	buildCaddy    = sync.OnceValues(func() (string, error) { return program("caddy", buildNative("caddy", "../cmd/caddy")) })
 	buildPenstock = sync.OnceValues(func() (string, error) {

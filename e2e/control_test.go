@@ -117,7 +117,7 @@ func (c *controlPlane) client(args ...string) commandResult {
 	return penstock(c.t, append([]string{"client", "--control", "http://" + c.address, "--control-token-file", file}, args...)...)
 }
 
-// startControlled starts the Caddy of make run-control. Only its addresses are changed.
+// startControlled starts the Caddy of make run-control. Only the Caddy's addresses are changed.
 func startControlled(t *testing.T, redis string) *process {
 	t.Helper()
 	folder, err := filepath.Abs("../examples/control")

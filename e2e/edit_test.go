@@ -33,7 +33,8 @@ const editedCaddyfile = `{
 }
 `
 
-// The type trio is three Caddys over one Redis. Each has a separate file with the same policy.
+// The type trio is three Caddys over one Redis. Each Caddy has a separate file with the same
+// policy.
 type trio struct {
 	t     *testing.T
 	redis *redistest.Server

@@ -342,7 +342,7 @@ type bridge struct {
 }
 
 // startBridge runs a bridge for the site until the test ends; the argument args contains further
-// flags. When it returns, the bridge answers and the filter has the policy.
+// flags. When startBridge returns, the bridge answers and the filter has the policy.
 func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
 	b := newBridge(t, policy, args...)
@@ -447,7 +447,7 @@ func (s *server) mustRun() {
 
 func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
 
-// The method freeze stops the process. When it returns, none of its threads runs any more.
+// The method freeze stops the process. When freeze returns, none of its threads runs any more.
 func (s *server) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)

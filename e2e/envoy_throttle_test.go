@@ -69,8 +69,8 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 }
 
 // decidesBesideThrottled: more requests wait for a throttle rule than the 1024 concurrent calls
-// that Envoy permits by default. Each is admitted in turn or denied in time. Other requests are
-// decided as usual.
+// that Envoy permits by default. Each request is admitted in turn or denied in time. Other requests
+// are decided as usual.
 func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	// this is long enough for all requests to arrive before the first is denied
 	const waiting, maxDelay = 1200, 10 * time.Second

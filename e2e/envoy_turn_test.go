@@ -17,8 +17,8 @@ import (
 )
 
 // TestThousandsInOneTurn: thousands of requests arrive while Envoy is stopped, and its workers then
-// read them all at once. Each is answered immediately: denied by the filter, denied by the bridge,
-// or admitted. Nested local replies would overflow the small stack of the virtual machine.
+// read them all at once. Each request is answered immediately: denied by the filter, denied by the
+// bridge, or admitted. Nested local replies would overflow the small stack of the virtual machine.
 func TestThousandsInOneTurn(t *testing.T) {
 	t.Parallel()
 	const connections = 2400

@@ -106,7 +106,7 @@ func testResolver() string {
 `},
 }
 
-// A patched program runs on a machine. It is built when it is first needed. This compiles
+// A patched program runs on a machine. The program is built when it is first needed. This compiles
 // everything again and takes minutes, so only make faults does it.
 var (
 	machineCaddy    = buildOnce("machine-caddy", "-o", "../cmd/caddy")

@@ -364,7 +364,8 @@ func (f *floodResult) check(t *testing.T) {
 	}
 	for who, v := range map[string]*visit{"a known token": f.remembered, "fresh tokens": f.fresh} {
 		// On a busy machine, a token may wait too long for a processor. In that case the request is
-		// denied with 503. It is never counted by address, and never let through uncounted.
+		// denied with 503. Such a request is never counted by address, and never let through
+		// uncounted.
 		served, late := v.statuses[200], v.statuses[503]
 		if served == 0 || served+late != len(v.took) || late > max(2, len(v.took)/10) && !starved {
 			t.Errorf("%s: a client with %s got %v, want all admitted", f.name, who, v.statuses)

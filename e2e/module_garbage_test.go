@@ -65,7 +65,7 @@ func (s *site) sendRequests(t *testing.T, connections, each int) {
 	group.Wait()
 }
 
-// askOver sends requests over one connection. Each must be admitted by a limit.
+// askOver sends requests over one connection. Each request must be admitted by a limit.
 func (s *site) askOver(n int) error {
 	c, err := net.Dial("tcp", s.address)
 	if err != nil {

@@ -170,8 +170,8 @@ func (l *lending) burst(region, user string, requests int) int {
 
 // TestRegionsLend: with across: lease, a client gets the whole limit in one region, although it has
 // only the smallest part, and nothing more anywhere. The requests of a burst wait for that. The
-// regions are 200 ms apart. If they are cut off from each other, each admits its part. An agent
-// that is killed takes nothing with it but units under way.
+// regions are 200 ms apart. If the regions are cut off from each other, each region admits its
+// part. An agent that is killed takes nothing with it but units under way.
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
 	l := startLending(t)

@@ -279,8 +279,8 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// TestThrottleKeepsOrderUnderLoad: new requests arrive continuously while the queue is served. None
-// of them takes a unit before an earlier request.
+// TestThrottleKeepsOrderUnderLoad: new requests arrive continuously while the queue is served. No
+// new request takes a unit before an earlier request.
 func TestThrottleKeepsOrderUnderLoad(t *testing.T) {
 	t.Parallel()
 	const requests, every = 300, 10 * time.Millisecond

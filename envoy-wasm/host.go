@@ -38,8 +38,8 @@ func newHost(plugin uint32) *host {
 	return h
 }
 
-// Call implements [filter.Host]. The call belongs to the plugin. If it belonged to the stream that
-// was resumed last, its answer would be lost when that stream ends.
+// Call implements [filter.Host]. The call belongs to the plugin. If the call belonged to the stream
+// that was resumed last, its answer would be lost when that stream ends.
 func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 	if err := abi.Use(h.plugin); err != nil {
 		return err
@@ -153,8 +153,8 @@ func (h *host) Share(record uint32, value []byte, cas uint32) bool {
 	return abi.Share(recordName(record), value, cas) == nil
 }
 
-// recordName returns the name of a record. None of its runes is a surrogate, since those cannot be
-// encoded.
+// recordName returns the name of a record. No rune of the name is a surrogate, since those cannot
+// be encoded.
 func recordName(record uint32) string { return "penstock-" + string(rune(1<<16+record)) }
 
 // Warn implements [filter.Host].

@@ -117,9 +117,9 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // The method reduce divides a token into the fewest parts for which a tick refills a whole number
 // of parts. If the numbers are too large, reduce makes the tick coarser. That rounds the window up
 // and the rate down, so a bucket never grants more than count per window. A full bucket loses up to
-// the refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If it
-// would refill more, reduce rounds the rate instead. In both cases the rate is exact to one part in
-// a thousand.
+// the refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If a
+// tick would refill more, the method rounds the rate instead. In both cases the rate is exact to
+// one part in a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
@@ -183,7 +183,7 @@ func (l *Limit) WindowLabel() string {
 func (l *Limit) Capacity() int64 { return l.burst }
 
 // Arithmetic returns the numbers of a token bucket: parts per token, parts added per tick, and the
-// tick. All are 0 for the other algorithms.
+// tick. The three numbers are 0 for the other algorithms.
 func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, l.refill, l.tick }
 
 // TTL returns how long after a write a store must keep the counter: two windows, one for a sliding

@@ -40,17 +40,21 @@ const KindKey = "~key"
 type ClientRecord struct {
 	// Tier and Tenant apply if neither the client's credential nor the policy names one.
 	Tier, Tenant string
-	// Overrides are the client's own limits. Those of a key or a token replace them.
+	// Overrides are the client's own limits. The limits of a key or a token replace those of the
+	// record.
 	Overrides *Overrides
 	// Blocked denies every request of the client. Blocked takes precedence over Exempt.
 	Blocked bool
 	// Exempt admits every request of the client without counting it.
 	Exempt bool
+	// Network reports whether the record is that of a network of several clients. Such a record
+	// makes no client known: one client can have any number of addresses.
+	Network bool
 }
 
 // ParseKind returns a kind of client in the form used in keys: "user", "api_key", "ip", or the name
-// of a header, a cookie or an attribute, such as "header.x-user". Each can end with [HashSuffix].
-// For any other text it returns false.
+// of a header, a cookie or an attribute, such as "header.x-user". Each kind can end with
+// [HashSuffix]. For any other text it returns false.
 func ParseKind(text string) (kind string, ok bool) {
 	switch strings.TrimSuffix(text, HashSuffix) {
 	case "user", "api_key", "ip":

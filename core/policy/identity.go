@@ -45,9 +45,9 @@ func IdentityOf(kind, id string) Identity {
 // implementations. Verifiers are safe for concurrent use and do not wait for I/O. Verifiers have
 // their own clock and bounded memory.
 type Verifier interface {
-	// Verify returns the identity that the credential proves, and CredentialValid. Otherwise it
-	// returns nil and the reason. CredentialAbsent means that this verifier does not handle this
-	// kind of credential.
+	// Verify returns the identity that the credential proves, and CredentialValid. For any other
+	// credential, Verify returns nil and the reason. CredentialAbsent means that this verifier does
+	// not handle this kind of credential.
 	//
 	// The credential has 1 to 8,192 bytes and belongs to the caller, so the verifier copies what it
 	// keeps. The identity is shared and must not be changed. The identity's Kind and ID are as
@@ -56,15 +56,15 @@ type Verifier interface {
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier that bounds the time spent for each client, because an attacker
-// could exploit its expensive work, or that looks up API keys in the directory of the request. A
-// plan calls VerifyFor of such a verifier instead of Verify.
+// CostlyVerifier is a Verifier whose work is expensive, so that the time spent for each client is
+// bounded, or a Verifier that looks up API keys in the directory of the request. A plan calls
+// VerifyFor of such a verifier instead of Verify.
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor does what Verify does, on behalf of a client. If the verifier has no time left for
-	// a credential, it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that
-	// the directory has not read, it returns CredentialInvalid and adds it to asker.Unread. The
-	// asker belongs to the caller.
+	// a credential, it returns CredentialInvalid and sets asker.Unchecked. If VerifyFor needs a key
+	// that the directory has not read, it returns CredentialInvalid and adds it to asker.Unread.
+	// The asker belongs to the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 
@@ -90,9 +90,9 @@ type Asker struct {
 // CredentialState is the result of verifying a credential.
 type CredentialState uint8
 
-// The states of a credential. After one of the first five, the next way to identify the client is
-// tried, unless the policy has on_invalid: deny. After one of the last three, the request is denied
-// with 401.
+// The states of a credential. After one of the first five states, the next way to identify the
+// client is tried, unless the policy has on_invalid: deny. After one of the last three, the request
+// is denied with 401.
 const (
 	CredentialAbsent    CredentialState = iota // the request has no credential
 	CredentialMalformed                        // not a token or key, or too long

@@ -51,7 +51,7 @@ type Identify struct {
 	// Unverified must be set for a header or cookie, because any client can send one.
 	Unverified bool
 	// IPv4Prefix and IPv6Prefix are the lengths of the address prefixes that count as one client.
-	// If they are 0, the lengths are 32 and 64.
+	// If IPv4Prefix and IPv6Prefix are 0, the lengths are 32 and 64.
 	IPv4Prefix, IPv6Prefix int
 	// From lists where a request carries the credential, tried in order (IdentifyJWT,
 	// IdentifyAPIKey). An empty list means the bearer token; for API keys, the header X-API-Key is
@@ -136,8 +136,8 @@ type Rule struct {
 	Action     Action
 	OnError    counter.OnError // OnErrorInherit selects the policy's setting
 	Lease      Lease           // LeaseInherit selects the policy's setting
-	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. If it is 0,
-	// there are no shards.
+	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. If Shards is
+	// 0, there are no shards.
 	Shards int
 	// Region is set if Limits and Tiers are the parts of one region. Filters do not use it.
 	Region InRegion
@@ -181,8 +181,8 @@ type CostAfter struct {
 	Estimate, Default, Max int64
 	// Unread is charged if the cost could not be read for a reason that a client can cause. If the
 	// part of the response that was read contains a greater cost, that cost is charged instead.
-	// Unread is between 0 and CountMax. If it is 0, it defaults to Max, or to Default if Max is 0
-	// too.
+	// Unread is between 0 and CountMax. If Unread is 0, it defaults to Max, or to Default if Max is
+	// 0 too.
 	Unread int64
 }
 
@@ -318,7 +318,7 @@ const (
 	EnforceFirst         // all rules are one group
 )
 
-// HeaderFamilies is a set of response header families. The zero set means both.
+// HeaderFamilies is a set of response header families. The zero set stands for both families.
 type HeaderFamilies uint8
 
 // The families of response headers.

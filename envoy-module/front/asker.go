@@ -27,14 +27,14 @@ const (
 	// requests at once.
 	askersMax = 16
 	batchMax  = 64
-	// askersUsual is how many of them ask at the same time. The others wait, so that requests that
-	// arrive meanwhile are asked about together, by as many calls as the store has connections.
-	// Another goroutine helps if a request has been in the queue for helpAfter: a call may wait,
-	// for units of others or for the directory.
+	// askersUsual is how many of them ask at the same time. The other requests wait, so that one
+	// call can ask about all that arrive in the meantime. There are as many calls at once as the
+	// store has connections. Another goroutine helps if a request has been in the queue for
+	// helpAfter: a call may wait, for units of others or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
-	// queueTime is how long a request may be in the queue. Then it is denied as in an overload,
-	// because the store has answered other requests in the meantime.
+	// queueTime is how long a request may be in the queue. After that time, the request is denied
+	// as in an overload, because the store has answered other requests in the meantime.
 	queueTime = time.Second
 	// startTime is how long the first requests wait for the first connection to the store.
 	startTime = 800 * time.Millisecond
@@ -72,7 +72,7 @@ type asker struct {
 }
 
 // waitList is the list of the requests that wait, in the order of their arrival. The requests at
-// its front are taken: a goroutine asks about them. The others are in the queue.
+// its front are taken: a goroutine asks about them. The other requests are in the queue.
 type waitList struct {
 	first, last *Stream
 	queue       *Stream // the first that is not taken

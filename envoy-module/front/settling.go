@@ -140,9 +140,9 @@ func (t *Settling) Trailers(trailers [][2]string) {
 	t.finish()
 }
 
-// End ends the response. If its end was not read, or if it has not begun, the cost is the number
-// read so far, or the policy's unread: the upstream may have done its work. The charge of a request
-// that did not reach the upstream stays as it is.
+// End ends the response. If the response's end was not read, or if the response has not begun, the
+// cost is the number read so far, or the policy's unread: the upstream may have done its work. The
+// charge of a request that did not reach the upstream stays as it is.
 func (t *Settling) End() {
 	defer t.front.leave()
 	defer t.Release()

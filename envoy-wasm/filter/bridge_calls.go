@@ -10,9 +10,9 @@ import (
 // checkPath is the path of the bridge that decides requests.
 const checkPath = "/v1/check"
 
-// After failuresMax consecutive failed calls, the filter makes no call for openFor. Then it makes
-// calls without questions, to detect that the bridge is back. So requests do not wait for a bridge
-// that hangs.
+// After failuresMax consecutive failed calls, the filter makes no call for openFor. After openFor,
+// the filter makes calls without questions, to detect that the bridge is back. So requests do not
+// wait for a bridge that hangs.
 const (
 	failuresMax = 3
 	openFor     = 500 * counter.Millisecond
@@ -57,8 +57,9 @@ type calls struct {
 // The type flight is a call with the questions of several requests.
 //
 // After its deadline, the next call is made although this one is still under way, and its requests
-// continue to wait. They are decided without an answer once the bridge counts as down or the call
-// as lost. A later answer still proves that the bridge is up, and the filter uses the units in it.
+// continue to wait. The waiting requests are decided without an answer once the bridge counts as
+// down or the call as lost. A later answer still proves that the bridge is up, and the filter uses
+// the units in it.
 type flight struct {
 	items   []batchItem
 	sent    counter.Micros // a time on the clock of leases

@@ -20,9 +20,10 @@ const (
 	verdictBytesMax = 4 << 20
 	rememberedMax   = counter.Minute // the bridge states 10 s
 	// trustedFor is how long a cached verdict admits requests from leased units, from when the
-	// bridge was asked. After that, the filter calls the bridge again. Otherwise it would not
-	// notice that a key was revoked as long as other requests renew the lease. With a directory of
-	// clients, which may have the key, a verdict is used for at most recordTrusted in any decision.
+	// bridge was asked. After that, the filter calls the bridge again. Without that call, the
+	// filter would not notice that a key was revoked as long as other requests renew the lease.
+	// With a directory of clients, which may have the key, a verdict is used for at most
+	// recordTrusted in any decision.
 	trustedFor = counter.Second
 )
 

@@ -35,8 +35,8 @@ func laterPolicies(t *testing.T) map[string][]byte {
 }
 
 // TestAPolicyOfALaterRelease: a filter that cannot read the policy of its bridge keeps the one that
-// it has. If no bridge knows the filter's policy any more, requests are answered 503. None of them
-// is let through uncounted.
+// it has. If no bridge knows the filter's policy any more, requests are answered 503. No request is
+// let through uncounted.
 func TestAPolicyOfALaterRelease(t *testing.T) {
 	const requests = 20
 	for name, coded := range laterPolicies(t) {

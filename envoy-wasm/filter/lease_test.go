@@ -30,8 +30,8 @@ func shopLeased(t *testing.T, limits ...string) corepolicy.Policy {
 	return p
 }
 
-// ledgerBridge is a bridge that supports leases. Each of its counters has a number of units left in
-// the current minute.
+// ledgerBridge is a bridge that supports leases. Each counter of the bridge has a number of units
+// left in the current minute.
 type ledgerBridge struct {
 	*fakeEnvoy
 	f       *Filter

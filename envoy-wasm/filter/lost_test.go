@@ -66,8 +66,8 @@ func TestAClockThatGoesBack(t *testing.T) {
 }
 
 // TestAnotherBridgeMayKnowThePolicy: of several bridges behind one name, another one might have the
-// policy. If none of them does, even after four polls, the requests are denied, because that is not
-// an outage.
+// policy. If no bridge has the policy, even after four polls, the requests are denied, because that
+// is not an outage.
 func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 	unknown := replyWith(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
 	for _, c := range []struct {

@@ -72,7 +72,7 @@ func (f *Filter) resumeOne(o outgoing) {
 }
 
 // requestFlush makes the host call Flush soon, even while a call is under way, and reports whether
-// the host will do so. If not, the next tick calls Flush.
+// the host will do so. If the host will not do so, the next tick calls Flush.
 //
 //go:noinline
 func (f *Filter) requestFlush() bool {

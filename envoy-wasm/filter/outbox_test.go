@@ -58,8 +58,8 @@ func (n *nestingHost) request(f *Filter, id uint32, path string) {
 }
 
 // TestAnswersAreNotWithinEachOther: a thousand requests are answered in one turn, by one reply,
-// after the bridge died, or at their deadline. Each is answered once, with little nesting, since
-// the stack of a virtual machine is small.
+// after the bridge died, or at their deadline. Each request is answered once, with little nesting,
+// since the stack of a virtual machine is small.
 func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	const many = 1000
 	for name, end := range map[string]func(n *nestingHost, f *Filter){

@@ -75,7 +75,7 @@ type Options struct {
 	Logger   *slog.Logger
 	// TLS is nil for a Unix socket, and for an address that only this machine reaches.
 	TLS *tls.Config
-	// PolicyKey signs policies. If it is nil, no policy is published.
+	// PolicyKey signs policies. If PolicyKey is nil, no policy is published.
 	PolicyKey ed25519.PrivateKey
 	// FirstToken is called with an admin's token when the database has never had a token.
 	FirstToken func(secret string, expires time.Time) error

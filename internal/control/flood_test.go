@@ -43,8 +43,8 @@ type person struct {
 	url, authorization string
 }
 
-// person returns a caller from an address. If it stays, it keeps its connection, and otherwise each
-// request has one of its own.
+// person returns a caller from an address. If the caller stays, it keeps its connection, and
+// otherwise each request has one of its own.
 func (r *running) person(t *testing.T, from, token string, stays bool) *person {
 	p := &person{url: "http://" + r.address, authorization: "Bearer " + token}
 	p.Timeout = patience

@@ -30,8 +30,8 @@ const (
 type claims map[string]any
 
 // The method at finds a claim by its path. The method first tries the whole path as a name, so that
-// "https://example.com/tier" needs no escaping. Then it tries the part before each dot as an
-// object, beginning with the first dot.
+// "https://example.com/tier" needs no escaping. Then the method tries the part before each dot as
+// an object, beginning with the first dot.
 func (c claims) at(path string) (value any, ok bool) {
 	if value, ok = c[path]; ok {
 		return value, value != nil
@@ -194,7 +194,8 @@ func (j *JWT) tier(c claims) (string, error) {
 	return j.chooseTier(values), nil
 }
 
-// readOverrides reads limits by rule name. Each is a limit, a list of limits, or "unlimited".
+// readOverrides reads limits by rule name. The value of each name is a limit, a list of limits, or
+// "unlimited".
 func readOverrides(value any) (*policy.Overrides, error) {
 	byRule, ok := value.(map[string]any)
 	if !ok {

@@ -48,8 +48,8 @@ type JWTOptions struct {
 	Audience []string
 
 	// Claim is the path of the claim that names the user; "" means sub. The whole path is first
-	// tried as one name, so https://example.com/user works. Then its dots lead into objects:
-	// org.id. A token without the claim is invalid.
+	// tried as one name, so https://example.com/user works. Then the dots of the path lead into
+	// objects: org.id. A token without the claim is invalid.
 	Claim string
 	// TenantClaim, TierClaim and LimitsClaim are further paths. "" or a missing claim means none.
 	// The limits are an object that maps rule names to a limit, a list of limits, or "unlimited". A

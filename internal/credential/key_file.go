@@ -183,7 +183,7 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 
 // The method own sets the owner of an entry and returns it. Several entries with one name are one
 // client whose key is being replaced. A later entry has the owner of the first one, and can omit
-// the owner's fields. It is a problem if it defines another owner.
+// the owner's fields. If a later entry defines another owner, this is a problem.
 func (r *keyReader) own(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
 	id := &k.Identity
 	first := r.owners[id.ID]

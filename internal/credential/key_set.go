@@ -26,7 +26,7 @@ const (
 	// rsaBitsMin is required by RFC 7518; rsaBitsMax bounds the cost of a signature check.
 	rsaBitsMin = 2048
 	rsaBitsMax = 8192
-	// keysTriedMax bounds the keys that are tried for a token without a key ID. Each can cost a
+	// keysTriedMax bounds the keys that are tried for a token without a key ID. Each key can cost a
 	// signature check, and anyone can send such a token.
 	keysTriedMax = 4
 )

@@ -19,8 +19,8 @@ type OpenOptions struct {
 	// Folder is the folder of relative file names in the policy. "" is the working directory.
 	Folder string
 	// Wait bounds the wait for the first key sets from URLs. Until a set arrives, its tokens are
-	// invalid. If it is 0, OpenAll does not wait. A URL that does not answer is logged, but is not
-	// an error.
+	// invalid. If Wait is 0, OpenAll does not wait. A URL that does not answer is logged, but is
+	// not an error.
 	Wait time.Duration
 
 	Now    func() time.Time // nil means time.Now

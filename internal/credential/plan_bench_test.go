@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// request is a request in the form that a front provides. Only its credential varies.
+// request is a request in the form that a front provides. Only the request's credential varies.
 type request struct{ authorization, key, cookies string }
 
 func (r *request) Path() string        { return "/api" }

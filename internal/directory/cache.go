@@ -19,7 +19,8 @@ const shardCount = 64
 // the length of a UUID.
 const idInline = 36
 
-// entry is the remembered record of one client or one API key. Only its atomic fields change.
+// entry is the remembered record of one client or one API key. Only the entry's atomic fields
+// change.
 //
 // An entry takes 128 bytes, which the allocator aligns, so a lookup reads two neighbouring cache
 // lines at once. The first line holds the fields that a lookup compares, the second the identifier.

@@ -45,9 +45,9 @@ const (
 type Options struct {
 	Source Source
 	// ClientsMax is the number of clients that are remembered, with or without a record. As many
-	// API keys are remembered in addition. If it is 0, the default applies.
+	// API keys are remembered in addition. If ClientsMax is 0, the default applies.
 	ClientsMax int
-	// Timeout bounds one read of the source. If it is 0, the default applies.
+	// Timeout bounds one read of the source. If Timeout is 0, the default applies.
 	Timeout time.Duration
 	// Now returns the time. Nil means time.Now.
 	Now    func() time.Time
@@ -247,8 +247,8 @@ func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	}
 }
 
-// Works reports whether the source has answered its last read. If it has, a request whose client is
-// unknown is denied.
+// Works reports whether the source has answered its last read. If the source has answered, a
+// request whose client is unknown is denied.
 func (d *Directory) Works() bool {
 	return !d.pausedNow() && !d.failing.Load() && d.ctx.Err() == nil
 }
@@ -279,8 +279,8 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 }
 
 // Resolve reads the clients and keys that a plan needs, and adds its request to the plan again. If
-// they remain unknown although the source works, the plan denies the request. Resolve is called
-// when [core.Plan.Unresolved] is not empty.
+// the clients or keys remain unknown although the source works, the plan denies the request.
+// Resolve is called when [core.Plan.Unresolved] is not empty.
 func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
 	again := func(required bool) {
 		p.Retry()
@@ -400,10 +400,10 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// The method isWhole reports whether the source still has its records. It does not if it
-// has lost them, like a Redis that was emptied, or if it never had any. The result ok is false if
-// the source did not answer. If the records were replaced by others, all remembered ones are read
-// again.
+// The method isWhole reports whether the source still has its records. A source does not have them
+// if it has lost them, like a Redis that was emptied, or if it never had any. The result ok is
+// false if the source did not answer. If the records were replaced by others, all remembered ones
+// are read again.
 func (d *Directory) isWhole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {

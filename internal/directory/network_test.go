@@ -12,13 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 // TestNetworksStayReadable tests that the records of networks never become too long to be read. If
-// they did, a process that starts later would block none of them.
+// they became too long, a process that starts later would block none of them.
 func TestNetworksStayReadable(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())
 	reason := strings.Repeat("r", 400)
@@ -78,14 +81,18 @@ func TestGarbledNetworks(t *testing.T) {
 	d := open(t, directory.Options{Source: source, Logger: log.Logger()})
 	write := func(garbage any) {
 		t.Helper()
-		if err := server.Client().Del(t.Context(), key).Err(); err != nil {
+		// In one step: without the key, the networks would be gone.
+		if _, err := server.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+			p.Del(t.Context(), key)
+			switch garbage := garbage.(type) {
+			case string:
+				p.Set(t.Context(), key, garbage, 0)
+			case []any:
+				p.LPush(t.Context(), key, garbage...)
+			}
+			return nil
+		}); err != nil {
 			t.Fatal(err)
-		}
-		switch garbage := garbage.(type) {
-		case string:
-			server.Client().Set(t.Context(), key, garbage, 0)
-		case []any:
-			server.Client().LPush(t.Context(), key, garbage...)
 		}
 		d.ReadNetworks(t.Context())
 	}
@@ -120,4 +127,27 @@ type looks struct {
 func (l *looks) Changes(ctx context.Context, after string) (directory.Changes, error) {
 	l.n.Add(1)
 	return l.Source.Changes(ctx, after)
+}
+
+// TestRecordsOfNetworksOfSeveralClients tests that a record tells whether its network has several
+// clients, and still does after a part of it has ended.
+func TestRecordsOfNetworksOfSeveralClients(t *testing.T) {
+	source, texts := inRedis(t, redistest.Start(t).URL()), map[string][]byte{}
+	want := map[string]bool{"192.0.2.0/24": true, "198.51.100.7": false, "2001:db8:1::/48": true, "2001:db8:2::/64": false, "2001:db8:3::1": false}
+	for name := range want {
+		texts[name] = (&directory.Record{Tier: "gold", Exempt: &directory.Mark{Until: time.Now().Add(time.Hour)}}).Text()
+	}
+	if err := source.FillNetworks(t.Context(), texts); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, directory.Options{Source: source})
+	d.ReadNetworks(t.Context())
+	for name, wide := range want {
+		addr, _, _ := strings.Cut(name, "/")
+		for _, at := range []time.Time{time.Now(), time.Now().Add(2 * time.Hour)} {
+			if r := d.FindAddr(netip.MustParseAddr(addr), counter.Micros(at.UnixMicro())); r == nil || r.Network != wide || r.Tier != "gold" {
+				t.Errorf("%s: %+v, want a network: %v", name, r, wide)
+			}
+		}
+	}
 }

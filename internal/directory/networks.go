@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
@@ -39,7 +40,32 @@ type networks struct {
 // networkTable holds the networks of one family.
 type networkTable struct {
 	bits    []int // the prefix lengths that occur, the longest first
-	entries map[netip.Prefix]*entry
+	entries map[netip.Prefix]*network
+}
+
+// network is the record of a network.
+type network struct {
+	record *Record
+	now    atomic.Pointer[effective]
+	wide   bool // whether it has several clients: IPv6 clients have 64 bits
+}
+
+// newNetwork returns the record of a prefix, as it is at an instant.
+func newNetwork(p netip.Prefix, record *Record, now counter.Micros) *network {
+	n := &network{record: record, wide: p.Bits() < min(p.Addr().BitLen(), 64)}
+	n.at(now)
+	return n
+}
+
+// The method at returns the part of the record that is in force at an instant.
+func (n *network) at(now counter.Micros) *policy.ClientRecord {
+	if said := n.now.Load(); said != nil && now < said.until {
+		return said.record
+	}
+	said := n.record.at(now)
+	said.client.Network = n.wide
+	n.now.Store(said)
+	return said.record
 }
 
 // The method find returns the record of the longest network that contains the address, or nil.
@@ -90,7 +116,8 @@ func networkName(p netip.Prefix) string {
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
 // readNetworks reads the records of all networks. readNetworks reports whether the source answered.
-// If it did not, or if nothing of its answer can be read, the previous ones stay in force.
+// If the source did not answer, or if nothing of its answer can be read, the previous ones stay in
+// force.
 func (d *Directory) readNetworks(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
 	defer cancel()
@@ -114,13 +141,12 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 			d.countUnreadable(KindNetwork, err)
 			continue
 		}
-		e := new(entry)
-		if e.record, err = ParseRecord(record); err != nil {
+		parsed, err := ParseRecord(record)
+		if err != nil {
 			d.countUnreadable(KindNetwork, err)
 			continue
 		}
-		e.now.Store(e.record.at(now))
-		all.add(prefix, e)
+		all.add(prefix, newNetwork(prefix, parsed, now))
 	}
 	d.networks.Store(all)
 	return true
@@ -128,13 +154,13 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 
 func (n *networks) empty() bool { return len(n.four.entries)+len(n.six.entries) == 0 }
 
-func (n *networks) add(p netip.Prefix, e *entry) {
+func (n *networks) add(p netip.Prefix, e *network) {
 	table := &n.six
 	if p.Addr().Is4() {
 		table = &n.four
 	}
 	if table.entries == nil {
-		table.entries = make(map[netip.Prefix]*entry)
+		table.entries = make(map[netip.Prefix]*network)
 	}
 	table.entries[p] = e
 	if !slices.Contains(table.bits, p.Bits()) {

@@ -36,7 +36,7 @@ type Source interface {
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
 	// SwapAll does what Swap does, for several records, at most one for each name. Unlike Swap, it
 	// does not make a generation, so a source that has lost its records stays incomplete until
-	// Complete is called. If it returns an error, some records may have been replaced.
+	// Complete is called. If SwapAll returns an error, some records may have been replaced.
 	SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error)
 	// Complete makes a generation, if there is none, and then notifies the followers that any
 	// record may have changed.

@@ -21,10 +21,10 @@ import (
 const outageQuiet = 2 * time.Second
 
 // Outages logs outages of the store, and periods in which more requests wait for it than it can
-// answer. Each is logged in two lines: one at its beginning, with the reason, and one at its end,
-// with its length and the number of requests that were decided without the store. A nil *Outages
-// logs nothing. The type is safe for concurrent use. Without an outage, a request costs one atomic
-// load.
+// answer. Each outage is logged in two lines: one at its beginning, with the reason, and one at its
+// end, with its length and the number of requests that were decided without the store. A nil
+// *Outages logs nothing. The type is safe for concurrent use. Without an outage, a request costs
+// one atomic load.
 type Outages struct {
 	logger *slog.Logger
 	events *events.Log // nil if outages are not reported as events

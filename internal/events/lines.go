@@ -39,8 +39,8 @@ func (l *lines) Write(events []Event) (written int, err error) {
 	return written, nil
 }
 
-// The method write writes the buffer. If it cannot write everything, it returns the number of
-// complete lines.
+// The method write writes the buffer. If the method cannot write everything, it returns the number
+// of complete lines.
 func (l *lines) write() (whole int, err error) {
 	if l.torn {
 		if _, err := io.WriteString(l.w, "\n"); err != nil {

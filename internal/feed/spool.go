@@ -108,7 +108,7 @@ func (s *spool) hasRoom(n, percent int64) bool {
 	return s.bytes+n <= s.bound/100*percent
 }
 
-// The method put writes a batch. When it returns, the batch outlives a crash of the machine.
+// The method put writes a batch. When put returns, the batch outlives a crash of the machine.
 func (s *spool) put(b batch, text []byte) error {
 	b.bytes = int64(len(text))
 	path := filepath.Join(s.folder, b.name())

@@ -123,10 +123,10 @@ func (c *Counter) Failed(now counter.Micros) {
 	c.lastExtra = 0
 }
 
-// The method keep adds leased units to the held ones. If both slots are in use, the new units go to
-// the slot that expires first. If that slot holds unexpired units of the same charge, the new units
-// are added to it and expire with it. Otherwise its units are refunded, and the new units replace
-// them.
+// The method keep adds leased units to the held ones. If both slots of the counter are in use, the
+// new units go to the slot that expires first. If that slot holds unexpired units of the same
+// charge, the new units are added to it and expire with it. Otherwise its units are refunded, and
+// the new units replace them.
 func (c *Counter) keep(now counter.Micros, s slot) {
 	for i := range c.slots {
 		if c.slots[i].units == 0 {
@@ -190,10 +190,10 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 }
 
 // runsDry reports whether the store has fewer units than all nodes want, although enough for this
-// call. This is assumed if the store has recently denied a request of this node, or has few units
-// left. Without the first condition, the denied nodes would leave all new units to the others. For
-// a sliding window the threshold is lower, because units that no node takes before the window ends
-// are lost.
+// call. The method assumes this if the store has recently denied a request of this node, or has few
+// units left. Without the first condition, the denied nodes would leave all new units to the
+// others. For a sliding window the threshold is lower, because units that no node takes before the
+// window ends are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
 		return false

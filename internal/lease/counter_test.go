@@ -72,7 +72,7 @@ func checkRefund(t *testing.T, c *Counter, now counter.Micros, want int64) {
 }
 
 // TestASlowReply: a call is sent at 0, executed at 1 ms, when the window has 10 ms left, and
-// answered at 9 ms. None of its units is used at 10 ms, although the window seems to end at 19 ms.
+// answered at 9 ms. No leased unit is used at 10 ms, although the window seems to end at 19 ms.
 func TestASlowReply(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter

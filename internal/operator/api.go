@@ -61,7 +61,7 @@ type request struct {
 	body  io.Reader
 }
 
-// Routes returns all routes. Each is at [Prefix] and its name.
+// Routes returns all routes. Each route is at [Prefix] and its name.
 func Routes() []Route { return slices.Clone(routes) }
 
 var routes = []Route{

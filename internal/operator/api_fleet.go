@@ -31,7 +31,7 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	for i := range policies {
 		d := policies[i].Document
 		all = append(all, fleet.Policy{Name: d.Name, Version: d.Version(), Rejected: policies[i].Rejected, Published: d.Published(),
-			ByClient: d.ByClient(), Candidate: policies[i].Candidate, Events: d.ReportsEvents(), Region: d.Region()})
+			ByClient: d.ByClient(), Candidate: policies[i].Candidate.report(), Events: d.ReportsEvents(), Region: d.Region()})
 	}
 	return all
 }

@@ -170,7 +170,7 @@ func (e *selectionError) Unwrap() error { return e.kind }
 // The method check returns an error if the selection names a policy or rule that is not in force.
 func (s *Selection) check(inForce []Policy) error {
 	var policies, rules []string
-	for _, p := range inForce {
+	for _, p := range withCandidates(inForce) {
 		rs := p.Ruleset
 		policies = append(policies, rs.Name())
 		if s.Policy != "" && s.Policy != rs.Name() {
@@ -223,8 +223,12 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 	v := &visit{desk: d, op: op, wants: wants, seen: map[string]bool{},
 		found: &Report{Client: c.String(), Profiles: []Profile{}, Counters: []Counter{}, Penalties: []Penalty{}}}
 	var strange error
+	var deciding []*Policy
 	for i := range policies {
-		f, err := c.In(&policies[i])
+		deciding = append(deciding, policies[i].deciding(c, op)...)
+	}
+	for _, p := range deciding {
+		f, err := c.In(p)
 		switch {
 		case errors.Is(err, ErrNobody):
 			strange = cmp.Or(strange, err)
@@ -234,7 +238,7 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 		default:
 			v.found.Profiles = append(v.found.Profiles, *f)
 		}
-		if err := v.policy(ctx, &policies[i], c, f, err != nil); err != nil {
+		if err := v.policy(ctx, p, c, f, err != nil); err != nil {
 			return nil, err
 		}
 	}
@@ -283,7 +287,7 @@ func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
 
 // checkTier returns an error if none of the policies mentions the stated tier.
 func checkTier(tier string, policies []Policy) error {
-	if tier == "" || slices.ContainsFunc(policies, func(p Policy) bool { return p.mentions(tier) }) {
+	if policies = withCandidates(policies); tier == "" || slices.ContainsFunc(policies, func(p Policy) bool { return p.mentions(tier) }) {
 		return nil
 	}
 	var known []string

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/credential"
-	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
@@ -28,24 +27,9 @@ type Policy struct {
 	File string
 	// Rejected is true if the last edit of the file was rejected.
 	Rejected bool
-	// Candidate has the requests that a candidate has decided for its share of the clients; nil
-	// without one.
-	Candidate *fleet.Candidate
-}
-
-// tried is implemented by a version of a policy that may have a candidate for a share of the
-// clients.
-type tried interface {
-	Tried() (published string, admitted, denied uint64, ok bool)
-}
-
-// CandidateOf returns the requests that the candidate of a version has decided, or nil.
-func CandidateOf(v tried) *fleet.Candidate {
-	published, admitted, denied, ok := v.Tried()
-	if !ok {
-		return nil
-	}
-	return &fleet.Candidate{Published: published, Admitted: admitted, Denied: denied}
+	// Candidate is the candidate that decides the requests of a share of the clients; nil without
+	// one.
+	Candidate *Candidate
 }
 
 // The method keys returns the verifiers of API keys.
@@ -125,7 +109,8 @@ func dimensionsOf(r *policyfile.Rule) []string {
 }
 
 // The method canCharge reports whether a request of the client can be charged to a counter of the
-// rule. It cannot if a dimension of the rule needs a property that the client does not have.
+// rule. A request cannot be charged if a dimension of the rule needs a property that the client
+// does not have.
 func (p *Policy) canCharge(index int, who *policy.Identity, hasAddress bool) bool {
 	identified := p.identifies(who.Kind)
 	for _, dimension := range dimensionsOf(&p.Document.Rules[index]) {

@@ -183,8 +183,8 @@ type Rule struct {
 	Across string `json:"across,omitempty"`
 
 	// The number of counters that replace each counter of the rule, 2 to 64. A Redis cluster keeps
-	// them in different slots. Each has an equal part of the limit, so counts and bursts must be
-	// multiples of this number. Default: one counter.
+	// them in different slots. Each shard has an equal part of the limit, so counts and bursts must
+	// be multiples of this number. Default: one counter.
 	Shards *int `json:"shards,omitempty"`
 
 	// Whether clients see limits that are hidden by default: those for all clients (an empty `per`)

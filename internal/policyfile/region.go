@@ -110,8 +110,8 @@ func IsRegion(name string) bool {
 	return name != "" && len(name) <= regionBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// The method across reports whether a way to hold a limit over all regions is supported. If not, it
-// adds a problem.
+// The method across reports whether a way to hold a limit over all regions is supported. If the way
+// is not supported, the method adds a problem.
 func (c *converter) across(path, way string) bool {
 	if remedy, later := acrossLater[way]; later {
 		c.problem(path, way, "is "+notYet, remedy)

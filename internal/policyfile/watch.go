@@ -80,8 +80,8 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 }
 
 // The method listen subscribes to the kernel's file events. Linux grants 128 such watches to all
-// processes of a user, which on a Kubernetes node means all containers. If none is left, the file
-// is polled instead: an edit takes effect later, but the proxy starts.
+// processes of a user, which on a Kubernetes node means all containers. If no watch is left, the
+// file is polled instead: an edit takes effect later, but the proxy starts.
 func (w *Watcher) listen() {
 	if !w.pace.deaf {
 		if notify, err := fsnotify.NewWatcher(); err == nil {
@@ -120,7 +120,7 @@ func (w *Watcher) Reload() error {
 	}
 }
 
-// Close stops the watcher. After it returns, onChange is not called again. A second call does
+// Close stops the watcher. After Close returns, onChange is not called again. A second call does
 // nothing.
 func (w *Watcher) Close() error {
 	w.close.Do(func() { close(w.done) })

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/credential"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/policyfile"
@@ -57,10 +58,24 @@ func TestStatusOfAKeyOfTheDirectory(t *testing.T) {
 	defer clients.Close()
 	var answer Answer
 	look := &Looker{Store: store, Directory: clients, Plan: new(core.Plan)}
-	if err := answer.Add(look, rs, &request.Attributes{MethodText: http.MethodGet, PathText: "/", Headers: map[string]string{"X-Api-Key": key}}); err != nil {
+	asked, salt := &request.Attributes{MethodText: http.MethodGet, PathText: "/", Headers: map[string]string{"X-Api-Key": key}}, new([16]byte)
+	if err := answer.Add(look, rs, asked); err != nil {
 		t.Fatal(err)
 	}
 	if answer.Client != "ann" || len(answer.Limits) != 1 || answer.Limits[0].Limit != 77 {
 		t.Errorf("%+v", answer)
+	}
+	fresh, err := directory.Open(directory.Options{Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	look.Directory = fresh
+	var places []int32
+	if got := look.Choose(func(p *core.Plan) *core.Ruleset {
+		places = append(places, p.Place(rs, asked, salt))
+		return rs
+	}); got != rs || len(places) < 2 || places[len(places)-1] != core.PlaceOf(&policy.Identity{User: "ann"}, salt) {
+		t.Errorf("by the owner of a key that was not read yet, the places are %v", places)
 	}
 }

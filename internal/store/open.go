@@ -41,7 +41,7 @@ const leaseReturnTime = 2 * time.Second
 
 // Options configures a store. The zero Options give an in-memory store with default bounds.
 type Options struct {
-	// Redis configures the Redis server or servers. If it is nil, the process counts in its own
+	// Redis configures the Redis server or servers. If Redis is nil, the process counts in its own
 	// memory.
 	Redis *redisstore.Options
 	// CountersMax and BytesMax bound the in-memory store; 0 selects the default of memstore. The

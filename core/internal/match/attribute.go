@@ -14,8 +14,8 @@ import (
 // comparison linear in the value's length.
 const AttrStarsMax = 8
 
-// attrCondition is an attribute that must be present. If it has values, the attribute must have one
-// of them.
+// attrCondition is an attribute that must be present. If attrCondition has values, the attribute
+// must have one of them.
 type attrCondition struct {
 	name   string
 	values []glob

@@ -28,9 +28,9 @@ const (
 // Condition is a compiled [policy.Match]. A Condition is immutable and safe for concurrent use. The
 // zero Condition always holds.
 type Condition struct {
-	// EveryReading applies to a path that servers read in several ways (see reading). If it is set,
-	// all readings must match; otherwise one is enough. EveryReading is meant for conditions that
-	// exempt a request (action allow). Set it before calling NewMatcher.
+	// EveryReading applies to a path that servers read in several ways (see reading). If
+	// EveryReading is set, all readings must match; otherwise one is enough. EveryReading is meant
+	// for conditions that exempt a request (action allow). Set it before calling NewMatcher.
 	EveryReading bool
 
 	Patterns []pattern // most specific first; Endpoint needs them even if one matches every path

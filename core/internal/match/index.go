@@ -178,7 +178,8 @@ func (m *Matcher) appendClients(dst []int32, r *Request) []int32 {
 	return dst
 }
 
-// appendValue looks up the whole value. If it may be a list, it also looks up each element.
+// appendValue looks up the whole value. If the value may be a list, appendValue also looks up each
+// element.
 func (m *Matcher) appendValue(dst []int32, t *valueTable, value string, mayBeList bool, r *Request) []int32 {
 	dst = m.appendList(dst, t.present, r)
 	switch {

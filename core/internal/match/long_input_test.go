@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// slowUnits are the elements of slow paths. Each has a meaning for normalization, for case folding
-// or for patterns.
+// slowUnits are the elements of slow paths. Each element has a meaning for normalization, for case
+// folding or for patterns.
 var slowUnits = []string{"/", `\`, ";", "a", "A", ".", "..", "/a", `\a`, "%61", "%2e", "%5C", "%3B", "%25", "%4", "%", "\u00c9", "\u212a",
 	"\u1e9e", "\xff", "/a/b", "a/../", "/x.", "%2F", "%C3%89"}
 

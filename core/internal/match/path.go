@@ -90,7 +90,7 @@ func (s readingSet) dots() int {
 // canRead reports whether the path can be read in this combination of ways, and whether the result
 // may differ from that of other combinations. Dropping escaped parameters includes dropping the
 // others. Empty segments matter only where dot segments are resolved. Some servers that read
-// backslashes resolve dot segments and some, such as those that use url.parse of Node.js, do not.
+// backslashes resolve dot segments. Others, such as those that use url.parse of Node.js, do not.
 func (s readingSet) canRead(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
@@ -123,7 +123,7 @@ type pathTraits struct {
 // longer one would delay the other requests of an Envoy worker.
 const (
 	// PathPiecesMax is the greatest number of segments in all readings of a path together,
-	// including empty ones. Each of them is looked up in the rules' patterns.
+	// including empty ones. Each segment is looked up in the rules' patterns.
 	PathPiecesMax = 128
 	// readingBytesMax is the greatest total length of all readings of a path that has more than
 	// one.

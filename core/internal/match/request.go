@@ -37,7 +37,7 @@ type Request struct {
 	Unreadable int
 
 	// Readings are the results of reading the path in each way that known servers do, without
-	// duplicates. The first is the plain reading, which path and folded also contain.
+	// duplicates. The first reading is the plain one, which path and folded also contain.
 	Readings []pathReading
 	// the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
 	separated  [4]string

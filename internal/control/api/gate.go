@@ -182,8 +182,8 @@ func originOf(r *http.Request) netip.Prefix {
 	return listen.Origin(addr)
 }
 
-// everyone is the network for which failures count while [addressesMax] others are remembered. It
-// is not the one of callers over a Unix socket, so these do not share its bound.
+// everyone is the network for which failures count while [addressesMax] others are remembered.
+// Callers over a Unix socket have another network, so they do not share this bound.
 var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
 // wait notes a caller that waits for a check, and returns where its failures count.

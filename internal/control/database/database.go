@@ -148,8 +148,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return migrate(ctx, pool)
 }
 
-// newMigrations returns the steps from an empty database to the version of this program. Each is
-// one transaction.
+// newMigrations returns the steps from an empty database to the version of this program. Each step
+// is one transaction.
 func newMigrations(db *sql.DB) (*goose.Provider, error) {
 	folder, err := fs.Sub(migrations, "migrations")
 	if err != nil {

@@ -9,7 +9,7 @@
 // written is read back equal, and so is that of a key. Of a key only the SHA-256 is kept. A write
 // that is not valid returns an [Invalid] and changes nothing. Each write is one transaction, with
 // one [Change] for each client and key. The numbers of changes rise in the order of the commits,
-// without gaps. A change is never altered. Its hash covers the previous change, so that
+// without gaps. A change is never altered. The hash of a change covers the previous change, so that
 // [Ledger.Verify] finds changes that were altered, removed or added. Rows that are changed by SQL
 // become changes when the publisher calls [Ledger.AdoptEdits].
 //

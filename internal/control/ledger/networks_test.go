@@ -11,7 +11,8 @@ import (
 )
 
 // TestNetworksThatCannotBePublishedAreNotWritten tests that the records of networks do not become
-// longer than a directory can read. If they did, no change of any client could be published.
+// longer than a directory can read. If the records were longer, no change of any client could be
+// published.
 func TestNetworksThatCannotBePublishedAreNotWritten(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -149,8 +149,8 @@ func contentsOf(ctx context.Context, q querier, name string, p *Publication) (no
 	return now, candidate, err
 }
 
-// Published returns a policy and the revisions of its publication. Both are nil before the first
-// publication.
+// Published returns a policy and the revisions of its publication. The revisions are nil before the
+// first publication.
 func (l *Ledger) Published(ctx context.Context, name string) (p *Policy, now, candidate *Revision, err error) {
 	if p, err = l.Policy(ctx, name); err != nil || p.Revision == 0 {
 		return p, nil, nil, err

@@ -72,8 +72,8 @@ func (l *lockedPublisher) fill(ctx context.Context, s *state) error {
 	if err := l.Source.SetGeneration(ctx, ""); err != nil {
 		return err
 	}
-	// At the end, this entry must still be in the history. If it is not, Redis was emptied
-	// meanwhile.
+	// At the end, this entry must still be in the history. If the entry is not there, Redis was
+	// emptied meanwhile.
 	all := policy.ClientName{Kind: "*", ID: "*"}
 	if err := l.Source.Announce(ctx, all, directory.Entry{At: l.Ledger.Instant(), Name: all.String(), Actor: "control", Action: "publish-all",
 		Reason: "Redis did not have all records"}); err != nil {

@@ -49,6 +49,18 @@ func (v *Version) Choose(p *core.Plan, a policy.Attributes) *Version {
 	return t.present
 }
 
+// ChooseFor is like Choose for a client whose identity is known.
+func (v *Version) ChooseFor(who *policy.Identity) *Version {
+	t := v.trial
+	switch {
+	case t == nil:
+		return v
+	case core.PlaceOf(who, &t.salt) < t.share:
+		return t.candidate
+	}
+	return t.present
+}
+
 // Add adds a request to a plan, under the version that Choose returns. It returns that version.
 func (v *Version) Add(p *core.Plan, a policy.Attributes) *Version {
 	if v.trial != nil {

@@ -223,8 +223,8 @@ func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: goroutines wait in two queues, which they join in opposite orders. All are
-// served, and no two that need both queues have their turn at the same time.
+// TestManyAtOnce: goroutines wait in two queues, which they join in opposite orders. All goroutines
+// are served, and no two that need both queues have their turn at the same time.
 func TestManyAtOnce(t *testing.T) {
 	l, served := New(Options{}), 0
 	var group sync.WaitGroup

@@ -13,9 +13,9 @@ import (
 var trials = sync.Pool{New: func() any { return new(core.Plan) }}
 
 // deniedMeanwhile reports whether the request is now denied, whatever the store answers, because
-// its client was blocked or its key was revoked while it waited. If it is denied, the wait's plan
-// is made again, and denies the request. Otherwise the plan is not changed, because the results of
-// the store belong to it.
+// its client was blocked or its key was revoked while it waited. If the request is denied, the
+// wait's plan is made again, and denies the request. Otherwise the plan is not changed, because the
+// results of the store belong to it.
 func (w *Wait) deniedMeanwhile() bool {
 	trial := trials.Get().(*core.Plan)
 	w.asker.Replan(trial)

@@ -109,7 +109,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil means that no outages are logged.
 	Outages *enforce.Outages
-	// Events receives the decisions that the policy reports. If it is nil, no events are reported.
+	// Events receives the decisions that the policy reports. If Events is nil, no events are
+	// reported.
 	Events *events.Log
 	// Tracer makes the spans of checks. Nil means no spans.
 	Tracer *enforce.Tracer

@@ -63,7 +63,7 @@ func (h *testBridge) back(want int64) {
 }
 
 // TestUnitsInAdvance: units are leased with a request, without one, and for waiting requests. Each
-// is refunded once.
+// leased unit is refunded once.
 func TestUnitsInAdvance(t *testing.T) {
 	h := open(t, leased, nil)
 	a := h.ask(h.wanting(wire.KindLease, "/hot", nil), h.wanting(wire.KindFetch, "/hot", nil), h.question("/hot", "192.0.2.1"))

@@ -34,8 +34,8 @@ const (
 const attrsMax = 64
 
 // fromEnvoy reports whether a request for a client's own limits comes from an Envoy, and not from a
-// page in a browser or another program on the network. If it does, header fields that browsers set
-// come from the client and are no reason to reject the request.
+// page in a browser or another program on the network. If the request comes from an Envoy, header
+// fields that browsers set come from the client and are no reason to reject the request.
 func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	if token := b.options.Token; token != "" {
 		return subtle.ConstantTimeCompare([]byte(r.Header.Get(statusTokenField)), []byte(token)) == 1

@@ -39,23 +39,23 @@ const (
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
-// other at the gate of their counter, so a burst consists of many requests under way, which take a
-// few KB each. If there are more than the service can decide in about 200 ms, Envoy times out and
-// admits them. So further requests are answered OVER_LIMIT, because after an error Envoy would
+// other at the gate of their counter. So many requests of a burst are under way at once, and each
+// takes a few KB. If there are more than the service can decide in about 200 ms, Envoy times out
+// and admits them. So further requests are answered OVER_LIMIT, because after an error Envoy would
 // admit them too.
 const RequestsMaxDefault = 1 << 12
 
 // Options configures [New].
 type Options struct {
-	// Ruleset returns the policy in force and whether its rules cover the domain. If they do not,
-	// only descriptors with their own limits are limited, in the policy's namespace. Ruleset is
-	// called concurrently, for every request.
+	// Ruleset returns the policy in force and whether its rules cover the domain. If the rules do
+	// not cover the domain, only descriptors with their own limits are limited, in the policy's
+	// namespace. Ruleset is called concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
 	// policy has none. A nil Directory means that no policy has one.
 	Directory func(rs *core.Ruleset) *directory.Directory
-	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. Its
-	// directory is that of Directory. A nil Trial means that there is no candidate.
+	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. The
+	// trial's directory is that of Directory. A nil Trial means that there is no candidate.
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
@@ -63,8 +63,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
-	// RequestsMax is the greatest number of requests that are answered concurrently. If it is 0,
-	// RequestsMaxDefault applies.
+	// RequestsMax is the greatest number of requests that are answered concurrently. If RequestsMax
+	// is 0, RequestsMaxDefault applies.
 	RequestsMax int
 	// Tracer makes the spans of checks. Nil makes none.
 	Tracer *enforce.Tracer

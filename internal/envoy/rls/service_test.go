@@ -299,8 +299,8 @@ func TestOverrideOfAnyDomain(t *testing.T) {
 	}
 }
 
-// TestQuotaOverTheProtocol: of several descriptors with quota, one with room is enough. Each has
-// its own status.
+// TestQuotaOverTheProtocol: of several descriptors with quota, one with room is enough. Each
+// descriptor has its own status.
 func TestQuotaOverTheProtocol(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [
   {name: a, match: {attr: {a: "*"}}, per: [attr:a], limit: 1/1m fixed_window, quota: true},

@@ -25,7 +25,8 @@ type source struct {
 const constant = "constant"
 
 // ParseSources reads sources as the command line has them: KEY=ip, KEY=path, KEY=method, KEY=host,
-// KEY=header:NAME and KEY=attr:NAME, and KEY alone for a constant. None are nil.
+// KEY=header:NAME and KEY=attr:NAME, and KEY alone for a constant. Without texts, the result is
+// nil.
 func ParseSources(texts []string) (Sources, error) {
 	var s Sources
 	for _, text := range texts {

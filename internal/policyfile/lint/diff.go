@@ -51,9 +51,9 @@ func (c *Changes) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Diff returns the differences between two documents. Both must have been compiled or checked: Diff
-// ignores invalid values. Diff compares the text of fields, so writing out a default counts as a
-// change.
+// Diff returns the differences between two documents. Both documents must have been compiled or
+// checked: Diff ignores invalid values. Diff compares the text of fields, so writing out a default
+// counts as a change.
 func Diff(before, after *policyfile.Document) (c Changes) {
 	c.Words = slices.DeleteFunc(changedFields(*before, *after), func(word string) bool { return word == "rules" })
 	was, is := rulesByName(before), rulesByName(after)
@@ -113,7 +113,7 @@ func changedFields[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// The function restartedCounters returns the counters that start at zero. These are the counters of
+// The function restartedCounters returns the counters that start at zero. These counters belong to
 // rules that remain, but under other keys.
 func restartedCounters(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {

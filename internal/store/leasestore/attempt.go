@@ -310,7 +310,7 @@ func (a *attempt) deny() outcome {
 }
 
 // The method recorded reports whether the denial by check i is already recorded as a violation, or
-// another call is recording it. If it is not recorded, this call records it.
+// another call is recording it. If the denial is not recorded, this call records it.
 func (a *attempt) recorded(i int) bool {
 	p, denial := &a.parts[i], a.results[i]
 	if a.remembered(i) {

@@ -258,8 +258,9 @@ func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 }
 
 // waitOf returns how long a cost had to wait when the answer was given. For a cost greater than the
-// denied one, it is exact for fixed windows, and exact to a tick for token buckets. Otherwise it is
-// a lower bound: a client that returns then is denied again with the rest of the wait.
+// denied one, it is exact for fixed windows, and exact to a tick for token buckets. For other
+// algorithms, the wait is a lower bound: a client that returns then is denied again with the rest
+// of the wait.
 func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	switch {
 	case c.Penalty != nil || cost == a.cost:

@@ -20,7 +20,7 @@
 //
 // No request waits longer than Options.Timeout. After that it fails. The error is
 // [counter.ErrOverloaded] if the store has answered a call that was sent later than the one for
-// which the request waits, or any call in the second half of the wait. Otherwise it is
+// which the request waits, or any call in the second half of the wait. Otherwise the error is
 // [counter.ErrUnavailable]. If the call fails, the requests that wait for it fail too, except those
 // that held units can admit. So waiting requests do not call a failed store again. A call is
 // overdue if it takes four times as long as usual, and at least a tenth of the timeout. Then one of
@@ -67,7 +67,7 @@
 // # Price
 //
 // A denial from memory takes about 100 ns and a held unit 130 ns, without allocation: for each
-// check, a hash of the key and a table lookup. Both tables are bounded. When they are full, the
+// check, a hash of the key and a table lookup. Both tables are bounded. When a table is full, the
 // denial that ends first, or a counter without held units, is dropped. That only costs a call.
 //
 // If held units cover all limits of a request, this package assumes for 200 ms ([AbsenceMax]) that

@@ -58,7 +58,7 @@ func (t *absences) learn(id identity, until counter.Micros) {
 }
 
 // The method unpenalized reports whether only checks of penalties remain and all of these penalties
-// are known to be absent. If so, it fills in their results.
+// are known to be absent. If they are, the method fills in their results.
 func (a *attempt) unpenalized() bool {
 	if a.inHand == 0 || a.kind != takes {
 		return false

@@ -18,14 +18,16 @@ const TimeoutDefault = 50 * time.Millisecond
 
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
-	// DenialsMax is the number of counters whose answers are remembered. If it is 0, the number is
-	// DenialsMaxDefault. The greatest value is DenialsMaxBound. The number is rounded down to a
-	// power of two, but is at least four. A negative number means that denials are not remembered.
+	// DenialsMax is the number of counters whose answers are remembered. If DenialsMax is 0, the
+	// number is DenialsMaxDefault. The greatest value is DenialsMaxBound. The number is rounded
+	// down to a power of two, but is at least four. A negative number means that denials are not
+	// remembered.
 	DenialsMax int
-	// CountersMax is the greatest number of counters that can hold units. If it is 0, the number is
-	// CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least 1024.
+	// CountersMax is the greatest number of counters that can hold units. If CountersMax is 0, the
+	// number is CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least
+	// 1024.
 	CountersMax int
-	// Timeout bounds how long a call waits for another call. If it is 0, the bound is
+	// Timeout bounds how long a call waits for another call. If Timeout is 0, the bound is
 	// TimeoutDefault. Timeout does not bound a call to the inner store: that store's own timeout
 	// starts when the call is sent.
 	Timeout time.Duration
@@ -116,7 +118,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 }
 
 // TakeNow answers a call like Take, but only if that is possible without calling the inner store
-// and without waiting for another call. Otherwise it returns false, and charges nothing.
+// and without waiting for another call. If a call is needed, TakeNow returns false, and charges
+// nothing.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	if counter.ValidateChecks(checks, results) != nil {
 		return false

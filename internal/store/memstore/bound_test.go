@@ -157,8 +157,8 @@ func TestUnchargedChecksAreNotStored(t *testing.T) {
 }
 
 // TestOneOverflowCounterTwiceInACall: two clients of one rule can share an overflow counter. If
-// both are in one call, only the first can be charged, so the call is denied. A shadow check is
-// denied on its own.
+// checks of both clients are in one call, only the first can be charged, so the call is denied. A
+// shadow check is denied on its own.
 func TestOneOverflowCounterTwiceInACall(t *testing.T) {
 	for _, text := range notations {
 		l := limittest.New(t, text)

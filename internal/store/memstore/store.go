@@ -46,10 +46,10 @@ const (
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
 	// CountersMax is the greatest number of counters that the store holds, between 1 and
-	// CountersMaxBound. If it is 0, the number is CountersMaxDefault.
+	// CountersMaxBound. If CountersMax is 0, the number is CountersMaxDefault.
 	CountersMax int
 	// BytesMax is the maximum number of bytes for counters; see Price in the package documentation.
-	// If it is 0, the bound is 256 bytes for each of CountersMax counters, but at least
+	// If BytesMax is 0, the bound is 256 bytes for each of CountersMax counters, but at least
 	// BytesMaxDefault. Any other value must be at least BytesMaxLeast. Existing counters can grow
 	// beyond it.
 	BytesMax int64

@@ -15,7 +15,7 @@ import (
 )
 
 // TestAnyAlteredByteIsFound alters each byte of a backup, cuts it at each byte, and drops, doubles
-// and swaps lines. Each is found before anything is written.
+// and swaps lines. Each change is found before anything is written.
 func TestAnyAlteredByteIsFound(t *testing.T) {
 	rng := seed.Random(t)
 	w := single(t)

@@ -57,8 +57,8 @@ type Restored struct {
 }
 
 // Restore merges the counters of a backup into the servers. Restore writes nothing if any byte of
-// the backup is not as it was written, or if dry is set. If it fails, some counters may have been
-// merged; it can be repeated.
+// the backup is not as it was written, or if dry is set. If Restore fails, some counters may have
+// been merged; it can be repeated.
 func Restore(ctx context.Context, servers *redisadmin.Deployment, file io.ReadSeeker, dry bool) (Restored, error) {
 	r := &restore{servers: servers, dry: "0", queues: map[*redisadmin.Node]*queue{}}
 	if dry {

@@ -85,9 +85,9 @@ func TestNoCallOfABurstFails(t *testing.T) {
 }
 
 // TestHungRedisUnderABurst: if the server hangs, the calls of a burst wait for a few batches to
-// time out, rather than for as long as they would wait for a working server. None of them fails as
-// in an overload. The whole burst has 40 batches. A busy machine can take seconds to make a call,
-// so the batches are counted, and calls may wait in the queue for a long time.
+// time out, rather than for as long as they would wait for a working server. No batch fails as in
+// an overload. The whole burst has 40 batches. A busy machine can take seconds to make a call, so
+// the batches are counted, and calls may wait in the queue for a long time.
 func TestHungRedisUnderABurst(t *testing.T) {
 	const callers, batchesMax = 5000, 16
 	server := redistest.Start(t)

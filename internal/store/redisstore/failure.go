@@ -214,8 +214,8 @@ func addRemedy(err error) error {
 }
 
 // isOutOfMemory reports whether the server did not execute a call because its memory is full and
-// the call has a new counter. The server answers calls whose counters all exist. So this error does
-// not concern the whole server.
+// the call has a new counter. The server answers calls whose counters all exist. So an OOM error
+// does not concern the whole server.
 func isOutOfMemory(err error) bool {
 	return redis.IsOOMError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "OOM ")
 }

@@ -72,8 +72,8 @@ type Options struct {
 	// Master and the sentinel credentials below are valid only in that mode.
 	Master string
 	// SentinelUsername and SentinelPassword are the credentials for the sentinels, whose users can
-	// differ from those of Redis. If both are empty, the store does not authenticate to the
-	// sentinels. SentinelPasswordFile works like PasswordFile.
+	// differ from those of Redis. If both credentials are empty, the store does not authenticate to
+	// the sentinels. SentinelPasswordFile works like PasswordFile.
 	SentinelUsername, SentinelPassword, SentinelPasswordFile string
 	// Username and Password override those in the URL.
 	Username, Password string
@@ -93,10 +93,10 @@ type Options struct {
 	Timeout time.Duration
 	// QueueMax is the greatest number of calls that may wait to be sent to one server; further
 	// calls fail at once. In a cluster all calls of one caller to a server count as one, up to 128
-	// calls of TakeAll. If it is 0, the number is QueueMaxDefault.
+	// calls of TakeAll. If QueueMax is 0, the number is QueueMaxDefault.
 	QueueMax int
-	// Lanes is the greatest number of batches under way at once, each on its own connection. If it
-	// is 0, the number is LanesDefault.
+	// Lanes is the greatest number of batches under way at once, each on its own connection. If
+	// Lanes is 0, the number is LanesDefault.
 	Lanes int
 	// Logger receives failures and unsafe settings, at a bounded rate; nil disables logging. Logger
 	// never receives a password or a key.

@@ -137,8 +137,8 @@ func (t *splitCall) at(place int) *part {
 }
 
 // The method fill copies the checks of the part. A check whose penalty is in another part loses its
-// reference to it. Charges become refundable, because another part might deny the call. This is not
-// necessary for leases, whose units are refunded by age.
+// reference to it. Charges become refundable, because another part might deny the call. Charges of
+// leases stay as they are, since their units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -222,8 +222,8 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 }
 
 // reportMoves sets the final failure of parts whose keys were still split over two servers at the
-// end. Otherwise their last failure would be the deadline, or one of the redirects back and forth
-// between the two servers, and neither explains the cause.
+// end. Otherwise the last failure of such parts would be the deadline, or one of the redirects back
+// and forth between the two servers, and neither explains the cause.
 func reportMoves(splitCalls []*splitCall) {
 	for _, t := range splitCalls {
 		for _, p := range t.parts {

@@ -309,8 +309,8 @@ func discardCharge(c *counter.Check, r *counter.Result) {
 	}
 }
 
-// The type reply reads the decimal numbers of a reply. They are separated by single spaces; a comma
-// precedes the leased amount of a counter and each number of its dips.
+// The type reply reads the decimal numbers of a reply. The numbers are separated by single spaces;
+// a comma precedes the leased amount of a counter and each number of its dips.
 type reply struct {
 	rest string
 	bad  bool // whether a number was missing, malformed or above 2^53

@@ -96,8 +96,8 @@ func (s *Store) switchToLatest(ctx context.Context, all []masterView) (err error
 	return err
 }
 
-// switchTo makes a sentinel's master the target of calls. Unless it is the target already, the
-// master must confirm its role.
+// switchTo makes a sentinel's master the target of calls. Unless the master is the target already,
+// it must confirm its role.
 func (s *Store) switchTo(ctx context.Context, w masterView) error {
 	old := s.only.Load()
 	same := old != nil && old.address.target == w.addr

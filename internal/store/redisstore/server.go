@@ -243,8 +243,8 @@ func (n *node) reject(c *call, failure *Failure) {
 }
 
 // The method wait returns a nil failure when the call was answered; the call then belongs to the
-// caller again. Otherwise it belongs to the lane. The result waited is how long the call was in the
-// queue.
+// caller again. Otherwise the call belongs to the lane. The result waited is how long the call was
+// in the queue.
 func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
 	for failure == nil {
 		select {

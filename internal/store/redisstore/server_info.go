@@ -22,7 +22,7 @@ const (
 	// InfoEvery is the least time between two readings.
 	InfoEvery = 5 * time.Second
 	// InfoServersMax is the number of servers that are read and shown: the first ones by address.
-	// The others are only counted.
+	// The other servers are only counted.
 	InfoServersMax = 64
 	// infoTimeout bounds one reading. All servers are read at the same time.
 	infoTimeout = time.Second
@@ -50,8 +50,8 @@ const (
 	Misses
 	Uptime   // in seconds
 	Replicas // the number of connected clients
-	// ReplicaLagBytes and ReplicaLagSeconds are those of the replica that lags most. They are
-	// unknown without a connected replica.
+	// ReplicaLagBytes and ReplicaLagSeconds are those of the replica that lags most. Both numbers
+	// are unknown without a connected replica.
 	ReplicaLagBytes
 	ReplicaLagSeconds
 	ClusterOK // 1 or 0

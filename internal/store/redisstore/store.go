@@ -321,7 +321,7 @@ type Stats struct {
 	Breaker  BreakerState      // the worst state of all servers: open is worse than half open
 }
 
-// Stats returns the store's figures. They are not read atomically.
+// Stats returns the store's figures. The figures are not read atomically.
 func (s *Store) Stats() Stats {
 	stats := Stats{Batches: s.batches.Load()}
 	for _, n := range s.nodes() {

@@ -93,8 +93,8 @@ func (c *contender) run(b *testing.B, s *redistest.Server, sha string, from int)
 
 // BenchmarkTakeServer compares the cost of a call for Redis with that of a minimal script for one
 // token bucket. The benchmark reports the command's time by Redis' statistics, and the processor
-// time of Redis' main thread, which includes reading the command and writing the reply. Both are
-// medians of rounds in which all contenders take turns.
+// time of Redis' main thread, which includes reading the command and writing the reply. Both times
+// are medians of rounds in which all contenders take turns.
 func BenchmarkTakeServer(b *testing.B) {
 	s := redistest.Start(b)
 	bareOn(b, s)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The condition is often true at once; otherwise a server is probably busy. So it is checked
-// frequently at first, and then less frequently.
+// The condition is often true at once; otherwise a server is probably busy. So the condition is
+// checked frequently at first, and then less frequently.
 const (
 	pauseMin = time.Millisecond
 	pauseMax = 10 * time.Millisecond

@@ -141,8 +141,8 @@ func (s *Sentinel) Addrs() (addrs []string) {
 	return addrs
 }
 
-// AwaitOrder waits until all running sentinels agree on the master and know one another. If both
-// servers run, the sentinels must also know a usable replica.
+// AwaitOrder waits until all running sentinels agree on the master and know one another. If the
+// master and a replica run, the sentinels must also know a usable replica.
 func (s *Sentinel) AwaitOrder() {
 	s.t.Helper()
 	both := s.Servers[0].Running() && s.Servers[1].Running()

@@ -92,8 +92,8 @@ func immediatePenalty() *corecounter.Penalty {
 	return &corecounter.Penalty{Window: corecounter.Hour, Threshold: 1, Multipliers: []int64{1}}
 }
 
-// wrongDatedChecks returns checks with invalid penalties or calendar boundaries. Each is the third
-// check of a call whose first is a penalty.
+// wrongDatedChecks returns checks with invalid penalties or calendar boundaries. Each of these
+// checks is the third of a call whose first check is that of a penalty.
 func wrongDatedChecks() map[string]corecounter.Check {
 	day, minute := newZoned("day", "UTC"), limit(corecounter.FixedWindow, 10, corecounter.Minute)
 	perDay := day.limit(10)
