@@ -43,9 +43,9 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "admin.api.penstock", New: func() caddy.Module { return new(Admin) }}
 }
 
-// Provision registers the metrics with the admin endpoint of a configuration. After a rejected
-// configuration, Caddy serves the registry of that configuration, although the app of the previous
-// one runs on, and the rejected app may not have registered any metrics.
+// Provision registers the metrics with the admin endpoint of a configuration. After a configuration
+// is rejected, the app of the previous configuration runs on, but Caddy serves the registry of the
+// rejected one, which may be empty.
 func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
 
 // Routes returns the endpoints.

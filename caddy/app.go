@@ -61,9 +61,9 @@ type App struct {
 	Region string `json:"region,omitempty"`
 
 	// A policy file to try out in every handler, besides the policies in force. Metrics count the
-	// requests on which it disagrees with the policies in force: those that only it would deny, and
-	// those that only it would admit. ShadowPolicy denies nothing and has its own counters.
-	// ShadowPolicy costs one more store call for each request.
+	// requests that only the candidate would deny, and those that only the candidate would admit.
+	// ShadowPolicy denies nothing and has its own counters. ShadowPolicy costs one more store call
+	// for each request.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	PolicyWords
@@ -208,14 +208,15 @@ var errNameMissing = errors.New("a name is missing: counters in a shared store n
 	"would count apart, or together with strangers; write \"name shop\" in the penstock block of the site or the global options")
 
 // Start logs the rules whose counters start at zero and begins to follow policy files. The store
-// already works after Provision, because Caddy may call handlers before it starts the apps. At this
-// point, all handlers are provisioned, so it is known which properties of clients their policies
-// can identify.
+// already works after Provision, because Caddy may call handlers before it starts the apps. All
+// handlers are provisioned by now, and their policies determine which properties of clients can be
+// identified.
 func (a *App) Start() error {
 	if err := a.checkLists(); err != nil {
 		return err
 	}
 	a.store.counting.change(a.countingOfAll(), a.logger)
+	eventLog.SetRegion(a.Region)
 	a.attachEvents()
 	a.store.join()
 	return errors.Join(a.report(), a.watch())

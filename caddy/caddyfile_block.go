@@ -17,7 +17,7 @@ import (
 )
 
 // The type block parses a penstock block into a policy. The policy's settings go into a tree that
-// internal/policyfile reads. Each setting thus means the same as in a policy file, and all problems
+// internal/policyfile reads. So each setting means the same as in a policy file, and all problems
 // are reported together.
 type block struct {
 	d        *caddyfile.Dispenser

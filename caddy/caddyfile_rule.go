@@ -154,8 +154,9 @@ func (b *block) responseHeader(into *syntax.Node) {
 	b.noBlock("response.header")
 }
 
-// The method cost reads "cost N" for all requests, "cost N key value..." or "cost N { key value...
-// }" for requests that match, and "cost header NAME { trusted ... }".
+// The method cost reads one of the forms of a cost: "cost N" for all requests, "cost N key
+// value..." or "cost N { key value... }" for requests that match, or "cost header NAME { trusted
+// ... }".
 func (b *block) cost(rule *syntax.Node) {
 	d := b.d
 	at := place(d)

@@ -18,7 +18,7 @@
 //
 // # When not to use it
 //
-// Do not use it to limit connections, bandwidth or time. Such limits belong to the server, not of
+// Do not use it to limit connections, bandwidth or time. Such limits belong to the server, not to
 // requests.
 //
 // # Where to read

@@ -61,9 +61,9 @@ type Handler struct {
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
 	// A policy file to try out on the requests of this handler, besides the policies in force.
-	// Metrics count the requests on which it disagrees with the policies in force: those that only
-	// it would deny, and those that only it would admit. ShadowPolicy denies nothing and has its
-	// own counters. ShadowPolicy costs one more store call for each request.
+	// Metrics count the requests that only the candidate would deny, and those that only the
+	// candidate would admit. ShadowPolicy denies nothing and has its own counters. ShadowPolicy
+	// costs one more store call for each request.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	PolicyWords

@@ -40,8 +40,8 @@ func (p *Plan) Place(rs *Ruleset, a policy.Attributes, salt *[16]byte) int32 {
 	return place
 }
 
-// PlaceOf returns the place of a client whose identity is known. It equals that of [Plan.Place] for
-// a request for which the policy finds this identity.
+// PlaceOf returns the place of a client whose identity is known. The result equals that of
+// [Plan.Place] for a request of this client.
 func PlaceOf(who *policy.Identity, salt *[16]byte) int32 {
 	return placeOf(appendPlaced(append([]byte(nil), salt[:]...), who), salt)
 }

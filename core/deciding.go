@@ -9,9 +9,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Deciding returns the ruleset whose outcome is that of the decision: the first that denied the
-// request, or whose limit is shown. The result is nil if no rule applied. The ruleset is valid
-// until Reset.
+// Deciding returns the ruleset that decided: the first that denied the request, or the one whose
+// limit is shown. The result is nil if no rule applied. The ruleset is valid until Reset.
 func (p *Plan) Deciding(d *Decision) *Ruleset {
 	if i := p.decidingUse(d); i >= 0 {
 		return p.uses[i].ruleset
@@ -37,8 +36,9 @@ func (p *Plan) decidingUse(d *Decision) int {
 }
 
 // Reported returns two properties of a decision for reports. The limit is the one that denies the
-// request or is shown, even if clients do not see it, or nil. The pattern is the one of the
-// deciding rule that the path matches, or "". Both remain valid after Reset.
+// request or is shown, even if clients do not see it, or nil. The pattern is the path pattern of
+// the deciding rule that the path matches, or "". The limit and the pattern remain valid after
+// Reset.
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {
@@ -76,7 +76,7 @@ func (rs *Ruleset) Endpoints(rule int) []string {
 }
 
 // Request returns the attributes of the request that was added last, nil if there is none. With
-// several descriptors they are those of the last descriptor.
+// several descriptors, the attributes are those of the last descriptor.
 func (p *Plan) Request() policy.Attributes { return p.who.Request.Attrs }
 
 // Peer returns the client's address as the policy added last reads it. The result is the zero Addr

@@ -70,8 +70,8 @@ type Decision struct {
 	Outcome Outcome
 	// Status is the HTTP status of a denial; 0 if the request is admitted.
 	Status int
-	// Rule is the name of the rule that denied the request, or else of the rule whose limit is
-	// shown, or else "".
+	// Rule is the name of the rule that denied the request. If none did, Rule is the name of the
+	// rule whose limit is shown, or "".
 	Rule string
 	// Policy is the policy name of the shown limit, as in RateLimit-Policy: the rule's name,
 	// followed by the window if the rule has several limits; "" if no limit is shown.
@@ -89,7 +89,7 @@ type Decision struct {
 	// to the store again and calls Decide. If the request cannot wait, the front calls Plan.Abandon
 	// and denies the request. 0 means that the denial is final.
 	Delay counter.Micros
-	// Credential is the state of the credential because of which the request is denied.
+	// Credential is the state of the credential that caused the denial.
 	Credential policy.CredentialState
 	// Response is the response that the denying rule defines; nil means the problem document.
 	Response *policy.Response

@@ -200,8 +200,9 @@ func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []coun
 	return dst
 }
 
-// appendReport appends a check unless dst[first:] has one for the same counter. Of two checks for
-// one counter, the one with the higher cost is kept, and a charge is kept rather than a refund.
+// appendReport appends a check unless dst[first:] has one for the same counter. If there are two
+// checks for one counter, the check with the higher cost is kept. A charge is kept rather than a
+// refund.
 func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Check {
 	for i := first; i < len(dst); i++ {
 		if !bytes.Equal(dst[i].Key, c.Key) {

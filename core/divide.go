@@ -11,14 +11,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ruleRegion and limitRegion hold what rules and limits need to know about their region. In the
-// filter, both are empty structs.
+// ruleRegion and limitRegion are the data about the region that rules and limits keep. In the
+// filter, ruleRegion and limitRegion are empty structs.
 type (
 	ruleRegion  = *regionDivider
 	limitRegion = *regionPart
 )
 
-// regionPart holds what a check needs to know of a limit besides the region's part of it.
+// regionPart describes a limit that is divided among regions, in addition to the region's part of
+// the limit.
 type regionPart struct {
 	whole *counter.Limit // the limit over all regions, if they lend each other units; otherwise nil
 	none  bool           // nothing passes, because the region has no unit of the original limit

@@ -39,7 +39,7 @@ func (p *Plan) Looks() (looks []counter.Check) {
 
 // Looked takes the answers to the checks of Looks instead of answers to Checks. After Looked, call
 // Decide; Explain then covers all shards. A rule with shards then decides by the shard that admits
-// the request soonest, and its Checks and Results are those of that shard.
+// the request soonest. Checks and Results are those of that shard.
 func (p *Plan) Looked(results []counter.Result) {
 	if len(results) == 0 {
 		return
@@ -54,7 +54,7 @@ func (p *Plan) Looked(results []counter.Result) {
 	}
 }
 
-// mergeRule merges the answers for a rule: for each limit, those of all its shards.
+// mergeRule merges the answers of all shards, for each limit of a rule.
 func (p *Plan) mergeRule(u *ruleUse, results []counter.Result, shards int) {
 	waits := make([]counter.Micros, shards)
 	denies := make([]bool, shards)

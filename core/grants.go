@@ -54,8 +54,7 @@ func compileGrants(g *policy.Grants) any {
 // it.
 const fixedTail = ":fw"
 
-// The method raise returns the limits, raised by those of the client's grants whose window is the
-// current one.
+// The method raise returns the limits, raised by the client's grants for the current window.
 func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit {
 	if r.sharded || len(limits) > counter.ChecksMax {
 		return limits
@@ -119,7 +118,7 @@ func (rs *Ruleset) sameWindow(l *counter.Limit, g *policy.Grant, now counter.Mic
 	return b[1] <= g.At && g.At < b[2]
 }
 
-// isRaisedFrom reports whether the limits are those that raiseBy would return.
+// isRaisedFrom reports whether the argument raised is what raiseBy would return.
 func isRaisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) bool {
 	if len(raised) != len(limits) {
 		return false

@@ -8,8 +8,8 @@ import (
 )
 
 // mayLease reports whether units of a rule's limits may be leased. Units of a log_only rule are not
-// leased, because only the store can determine what the rule would deny. Nor are those of a rule
-// with shards, because shards serve the same purpose.
+// leased, because only the store can determine what the rule would deny. Units of a rule with
+// shards are not leased either, because shards serve the same purpose.
 func mayLease(p *policy.Policy, r *policy.Rule) bool {
 	lease := r.Lease
 	if lease == policy.LeaseInherit {

@@ -30,7 +30,7 @@ type Plan struct {
 	records  records         // the client's records in the directory
 	// credentials are the credentials that were read, with their states.
 	credentials []CredentialUse
-	// badCredential is the state of the credential because of which the request is denied.
+	// badCredential is the state of the credential that causes the denial.
 	badCredential policy.CredentialState
 	// blockedBy is the entry of the policy's block that denies the request; "" if none does.
 	blockedBy string
@@ -119,8 +119,8 @@ func (p *Plan) Reset() {
 }
 
 // Hurry limits the time that verifiers may spend on credentials of requests added until Reset.
-// Verifiers subtract the time that they use from left, which several plans can share if they are
-// decided one after the other. Without Hurry, each verifier applies its own bound.
+// Verifiers subtract the time that they use from left. Plans that are decided one after the other
+// can share left. Without Hurry, each verifier applies its own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
@@ -411,8 +411,8 @@ type CredentialUse struct {
 	Ruleset *Ruleset
 	Method  int // the index in the policy's identify
 	State   policy.CredentialState
-	// Identity is what the verifier returned for a valid credential, before a tenant or tier from
-	// another source is applied; otherwise nil.
+	// Identity is the verifier's result for a valid credential, without a tenant or tier from
+	// another source. It is nil for any other credential.
 	Identity *policy.Identity
 	// Unchecked reports that the verifier had no time for the credential. The credential's state is
 	// unknown, and must not be cached.

@@ -64,9 +64,8 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 
 // The method distribute spreads the limits of a set, all of them over the same number of shards, so
 // that one request's counters are in one slot. Validation ensures that the policy's limits can be
-// divided. A client's own limits might not divide evenly. Such limits then have fewer shards, so
-// that each limit loses at most one hundredth, and so that the rule's costs fit into one shard,
-// including as a debt of one window's count.
+// divided. A client's own limits might not divide evenly. Such limits have fewer shards: each limit
+// loses at most one hundredth, and the rule's costs fit into one shard, even as a debt.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -85,10 +84,10 @@ func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 }
 
 // overShared spreads a client's own limits if other clients with other limits share the counters.
-// Together the shards must admit as much as one counter would under the highest of these limits.
-// To ensure this, no limit may give one shard more than its part of the limit over all shards, or
-// than what the rule's costs need, if that is more. So a limit that is too low for all shards uses
-// only the first few shards, or one, and division can lose units.
+// Together the shards must admit as much as one counter would under the highest of these limits. To
+// ensure this, one shard gets at most its part of the limit over all shards, or what the rule's
+// costs need if that is more. So a limit that is too low for all shards uses only the first few
+// shards, or one, and division can lose units.
 func (how shardSpec) overShared(limits []ruleLimit) {
 	all, settled := int64(how.shards), max(1, how.settled)
 	n, shards := all, make([]shard, len(limits))

@@ -7,9 +7,8 @@ import "github.com/penstock/penstock/core/policy"
 // limitsSetter is a verifier that can return a client's own limits.
 type limitsSetter interface{ SetsLimits() bool }
 
-// dependsOnClient reports whether decisions depend on properties of a client other than the one by
-// which it is counted: on a user, tenant, tier or API key that a rule or a list names, or on the
-// client's own limits.
+// dependsOnClient reports whether decisions depend on a client's own limits, or on a user, tenant,
+// tier or API key that a rule or a list names.
 func dependsOnClient(p *policy.Policy) bool {
 	for i := range p.Identify {
 		if v, ok := p.Identify[i].Verifier.(limitsSetter); ok && v.SetsLimits() {

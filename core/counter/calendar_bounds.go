@@ -35,8 +35,8 @@ func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	return b
 }
 
-// The method start returns the first instant of a period: of the one that contains the date if
-// ahead is 0, otherwise of the one that comes ahead periods later.
+// The method start returns the first instant of the period that is the given number of periods
+// after the one with the date.
 func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *time.Location) Micros {
 	switch u {
 	case CalendarDay:
@@ -65,9 +65,9 @@ const (
 
 // startOfDate returns the first instant at which the clocks of loc show the given midnight or
 // later. The argument is the local date and time, stored as if it were UTC. The function only
-// compares UTC offsets: time.Date does not specify which of two midnights it returns, and on the
-// last day of a leap year Time.ZoneBounds returns spans in the past for a zone whose rules extend
-// beyond its table.
+// compares UTC offsets. It cannot use time.Date, which does not specify the midnight that it
+// returns if there are two. It cannot use Time.ZoneBounds, which returns wrong spans on the last
+// day of a leap year in some zones.
 func startOfDate(midnight time.Time, loc *time.Location) Micros {
 	shown := func(at time.Time) bool {
 		_, offset := at.In(loc).Zone()

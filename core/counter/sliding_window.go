@@ -12,8 +12,9 @@ func (l *Limit) weightedPrevious(s *Slot) int64 {
 }
 
 // slidingPassesAt returns the instant at which cost passes the sliding window. That instant can be
-// in this window, while the weight of the previous window decreases; in the next window, while the
-// weight of this one decreases; or at the start of the window after that.
+// in the current window, while the weight of the previous window decreases. It can be in the next
+// window, while the weight of the current one decreases. Otherwise it is the start of the window
+// after the next one.
 func (l *Limit) slidingPassesAt(s *Slot, cost int64) Micros {
 	if l.usedUnits(s)+cost <= l.count {
 		return 0

@@ -40,7 +40,8 @@ const KindKey = "~key"
 type ClientRecord struct {
 	// Tier and Tenant apply if neither the client's credential nor the policy names one.
 	Tier, Tenant string
-	// Overrides are the client's own limits. Those of a key or a token replace them.
+	// Overrides are the client's own limits. The limits of a key or a token replace those of the
+	// record.
 	Overrides *Overrides
 	// Blocked denies every request of the client. Blocked takes precedence over Exempt.
 	Blocked bool

@@ -27,7 +27,7 @@ func (d Division) Divides() bool { return d.Shares[0] > 0 }
 // InRegion holds the region of a rule; nil means that the rule has none.
 type InRegion = *RegionPart
 
-// RegionPart holds what a rule needs to know about its region. A RegionPart is immutable.
+// RegionPart describes the region of a rule. A RegionPart is immutable.
 type RegionPart struct {
 	Division Division // the division of clients' own limits and of grants under the rule
 	// Lends reports whether regions lend each other units of the rule's limits. Whole and
@@ -80,8 +80,8 @@ func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 	return part, err == nil
 }
 
-// Lendable reports whether regions can lend each other units of a limit: they can if the limit
-// counts in windows, which both regions identify by their start.
+// Lendable reports whether regions can lend each other units of a limit. The limit must count in
+// windows, which both regions identify by their start.
 func Lendable(l *counter.Limit) bool {
 	return l.Algorithm() == counter.FixedWindow || l.Algorithm() == counter.SlidingWindow
 }

@@ -56,9 +56,9 @@ type Verifier interface {
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier that bounds the time spent for each client, because an attacker
-// could exploit its expensive work, or that looks up API keys in the directory of the request. A
-// plan calls VerifyFor of such a verifier instead of Verify.
+// CostlyVerifier is a Verifier whose work is expensive, so that the time spent for each client is
+// bounded, or a Verifier that looks up API keys in the directory of the request. A plan calls
+// VerifyFor of such a verifier instead of Verify.
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor does what Verify does, on behalf of a client. If the verifier has no time left for
@@ -90,9 +90,9 @@ type Asker struct {
 // CredentialState is the result of verifying a credential.
 type CredentialState uint8
 
-// The states of a credential. After one of the first five, the next way to identify the client is
-// tried, unless the policy has on_invalid: deny. After one of the last three, the request is denied
-// with 401.
+// The states of a credential. After one of the first five states, the next way to identify the
+// client is tried, unless the policy has on_invalid: deny. After one of the last three, the request
+// is denied with 401.
 const (
 	CredentialAbsent    CredentialState = iota // the request has no credential
 	CredentialMalformed                        // not a token or key, or too long

@@ -318,7 +318,7 @@ const (
 	EnforceFirst         // all rules are one group
 )
 
-// HeaderFamilies is a set of response header families. The zero set means both.
+// HeaderFamilies is a set of response header families. The zero set stands for both families.
 type HeaderFamilies uint8
 
 // The families of response headers.

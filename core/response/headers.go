@@ -140,8 +140,7 @@ func (w *Writer) policiesField(p *core.Plan) (item string, several span) {
 }
 
 // resetSeconds returns X-RateLimit-Reset. X-RateLimit-Reset is rounded up and at least one second
-// in the future, so that a client that waits until then neither is too early nor retries in a busy
-// loop.
+// in the future, so that a client that waits until then is not too early.
 func resetSeconds(r *counter.Result) int64 { return ceilSeconds(r.At + max(r.Reset, counter.Second)) }
 
 // retrySeconds returns the value of Retry-After in seconds, rounded up, at least 1.

@@ -27,10 +27,10 @@ const (
 	// requests at once.
 	askersMax = 16
 	batchMax  = 64
-	// askersUsual is how many of them ask at the same time. The others wait, so that requests that
-	// arrive meanwhile are asked about together, by as many calls as the store has connections.
-	// Another goroutine helps if a request has been in the queue for helpAfter: a call may wait,
-	// for units of others or for the directory.
+	// askersUsual is how many of them ask at the same time. The other requests wait, so that one
+	// call can ask about all that arrive in the meantime. There are as many calls at once as the
+	// store has connections. Another goroutine helps if a request has been in the queue for
+	// helpAfter: a call may wait, for units of others or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
 	// queueTime is how long a request may be in the queue. After that time, the request is denied

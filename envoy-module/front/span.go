@@ -18,7 +18,7 @@ type Tracer interface {
 }
 
 // beginSpan begins the span of the check, if Envoy traces the request. A request that is not
-// checked has none.
+// checked has no span.
 func (s *Stream) beginSpan(checked bool) {
 	switch {
 	case !checked:

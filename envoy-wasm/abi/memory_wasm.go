@@ -4,10 +4,10 @@ package abi
 
 import "unsafe"
 
-// Envoy answers a call by asking for memory, which it fills, and by writing the address and the
-// size of the answer to the location to which the call points. The variable given then contains the
-// answer. Our write to given is visible to the garbage collector, unlike a write by Envoy. All this
-// happens before the call returns, and there is one thread, so these variables serve all calls.
+// To answer a call, Envoy asks for memory and fills it. Then Envoy writes the address and the size
+// of the answer to the location that the call names. The variable given then contains the answer.
+// Our write to given is visible to the garbage collector, unlike a write by Envoy. All this happens
+// before the call returns, and there is one thread, so these variables serve all calls.
 var (
 	given   []byte
 	address uint32 // the address of given, which is not needed

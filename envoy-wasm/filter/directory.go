@@ -11,10 +11,10 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// recordTrusted is the time for which the filter may decide a request by a record, by the verdict
-// on a credential, or by a remembered denial or held units of its client. The time counts from the
-// question whose answer contained the record. After that, the filter asks the bridge again, even if
-// the client has no limit. So a change holds within a second.
+// recordTrusted is how long the filter may decide by what it remembers of a client: a record, the
+// verdict on a credential, a denial, or held units. The time counts from the question whose answer
+// contained the record. After that, the filter asks the bridge again, even if the client has no
+// limit. So a change holds within a second.
 const recordTrusted = counter.Second / 2
 
 // Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new

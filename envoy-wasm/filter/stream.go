@@ -304,7 +304,7 @@ const (
 // the bridge was too busy. The bridge charged nothing, and another bridge behind the same name
 // might have the policy. If no bridge has the policy, the request waits for the next poll, because
 // a client whose burst delays the polls could otherwise get requests through uncounted. The method
-// returns false after againMax attempts, or after those that follow the last poll.
+// returns false after againMax attempts, or after the attempts that follow the last poll.
 //
 //go:noinline
 func (s *Stream) askAnother(why Counter) bool {

@@ -22,8 +22,8 @@ const (
 	generatedBytes  = 32
 	// generatedDigits is the number of base62 digits for 32 bytes.
 	generatedDigits = 43
-	// distinctMin is the number of different bytes that a key must have. Fewer suggest a key that
-	// was not generated at random.
+	// distinctMin is the number of different bytes that a key must have. A key with fewer different
+	// characters was probably not generated at random.
 	distinctMin = 8
 )
 
@@ -123,8 +123,8 @@ func limitsText(limits map[string][]string) string {
 	return strings.Join(rules, ", ")
 }
 
-// tomlText returns a basic string of TOML. Go's escapes are valid TOML except \x, \a and \v. These
-// stand for control characters, which no entry may have.
+// tomlText returns a basic string of TOML. Go's escapes are valid TOML except \x, \a and \v. Those
+// three escapes stand for control characters, which no entry may have.
 func tomlText(text string) string {
 	return strconv.Quote(strings.ToValidUTF8(text, ""))
 }

@@ -22,8 +22,8 @@
 // verified and counts as invalid. A remembered verdict is free, and a token with a valid signature
 // only waits for its turn. The bounds apply to the whole process, whatever the number of verifiers.
 //
-// Verdicts are remembered by the whole token. So neither a client's second request nor an
-// attacker's thousandth request requires a signature check. Verdicts on failed tokens are stored
+// Verdicts are remembered by the whole token. So a client's second request requires no signature
+// check, and an attacker's thousandth does not either. Verdicts on failed tokens are stored
 // separately, so they do not evict others. Memory is bounded.
 //
 // API keys are looked up by their SHA-256. A key is never stored, logged or shown. The hash has no

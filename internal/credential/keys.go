@@ -53,7 +53,7 @@ func (k *Key) state(now counter.Micros) policy.CredentialState {
 // must not do I/O, because requests wait for them.
 //
 // The time of a lookup may depend on the hash, and so reveal how much the hash of a guess has in
-// common with a key's hash. This is harmless, because a client cannot choose the hash.
+// common with a key's hash. Such timing is harmless, because a client cannot choose the hash.
 type KeySource interface {
 	Lookup(hash [32]byte) (*Key, bool)
 }

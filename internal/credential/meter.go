@@ -86,8 +86,8 @@ type meter struct {
 type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
-// processors, and so do the others. With two processors, clean addresses may use both: with a
-// single slot, one verification that is interrupted would delay all of them.
+// processors, and so do the others. With two processors, clean addresses may use both. With a
+// single slot, one interrupted verification would delay all clean addresses.
 func newMeter(processors int) *meter {
 	m := &meter{seed: maphash.MakeSeed(), processors: counter.Micros(processors)}
 	m.gates[0].slots = make(chan struct{}, max(2, processors/2))

@@ -268,8 +268,8 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 	return err
 }
 
-// The method vanished reports whether a client that had a record no longer has one. That is rare,
-// and may mean that the source has lost its records.
+// The method vanished reports whether a client that had a record no longer has one. Such a client
+// is rare, and may mean that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -297,10 +297,10 @@ func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 // lostFor is how long a record that the source has lost is used before it is read again.
 const lostFor = 10 * counter.Second
 
-// The method handleFailure handles a batch that could not be read. For a while, no request waits
-// for the source: neither those of this batch nor those of later ones. The failed read may have
-// missed a change, so every remembered record is read again later. If the source was only too busy
-// for this batch, the other batches are still read.
+// The method handleFailure handles a batch that could not be read. For a while, no request of this
+// batch or of a later one waits for the source. The failed read may have missed a change, so every
+// remembered record is read again later. If the source was only too busy for this batch, the other
+// batches are still read.
 func (d *Directory) handleFailure(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch

@@ -134,8 +134,9 @@ func checkWritten(name, value string, most int) error {
 	return nil
 }
 
-// CheckReplacement returns an error for a record that must not replace another one. Such a record
-// has an end that has passed, unless the previous record has the same end, or control characters.
+// CheckReplacement returns an error for a record that must not replace another one. A record with
+// control characters must not be written, and neither must a record with an end that has passed,
+// unless the previous record has the same end.
 func (r *Record) CheckReplacement(before *Record, now time.Time) error {
 	if before == nil {
 		before = new(Record)

@@ -38,8 +38,8 @@ func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
 // The method place returns the slot with a hash, or the free slot at which the search ends. While
-// another goroutine changes the table, the search may find neither. in that case the method returns
-// nil.
+// another goroutine changes the table, the search may find neither slot. In that case the method
+// returns nil.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {

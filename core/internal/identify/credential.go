@@ -79,10 +79,10 @@ func presenceOf(text string) policy.CredentialState {
 
 // Bearer returns the token of an Authorization field. The token is absent if the field has another
 // scheme. The token is malformed if the field could be several fields in one, because servers
-// differ in which of them they use. That is the case if a bearer field follows another scheme and a
-// comma, or if the token contains a space, a comma or a control character. The token is also
-// malformed if the field does not begin with a scheme, or if anything but spaces separates scheme
-// and token.
+// differ in which of them they use. A field could be several fields if a bearer field follows
+// another scheme and a comma, or if the token contains a space, a comma or a control character. The
+// token is also malformed if the field does not begin with a scheme, or if anything but spaces
+// separates scheme and token.
 func Bearer(field string) (token string, state policy.CredentialState) {
 	field = trimSpace(field)
 	if field == "" {

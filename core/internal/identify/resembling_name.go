@@ -8,9 +8,9 @@ import "strings"
 // malformed. If such a credential counted as absent, on_invalid would not apply to it, and the
 // upstream would see a client that Penstock does not see.
 
-// The function resemblesName reports whether some servers read the text as the name: without what
-// is around it, in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a
-// list (PHP, Express). Cookies that differ in case are different cookies.
+// The function resemblesName reports whether some servers read the text as the name. Such servers
+// drop surrounding characters, ignore case (ASP.NET), replace ".", " " or "[" by "_" (PHP), or read
+// an element of a list (PHP, Express). Cookies that differ in case are different cookies.
 //
 //go:noinline
 func resemblesName(text, name string, anyCase bool) bool {

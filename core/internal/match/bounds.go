@@ -4,7 +4,7 @@ package match
 
 import "strings"
 
-// Bounds of the other values that a policy reads from a request. They equal those of common
+// Bounds of the other values that a policy reads from a request. The bounds equal those of common
 // servers: nginx and Apache httpd reject longer fields by default. A request with a longer value is
 // denied, because neither its rules nor its counter can be determined.
 const (

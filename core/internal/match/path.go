@@ -90,7 +90,7 @@ func (s readingSet) dots() int {
 // canRead reports whether the path can be read in this combination of ways, and whether the result
 // may differ from that of other combinations. Dropping escaped parameters includes dropping the
 // others. Empty segments matter only where dot segments are resolved. Some servers that read
-// backslashes resolve dot segments and some, such as those that use url.parse of Node.js, do not.
+// backslashes resolve dot segments. Others, such as those that use url.parse of Node.js, do not.
 func (s readingSet) canRead(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&

@@ -41,7 +41,8 @@ type trieEdge struct {
 }
 
 // fewTexts is the greatest number of texts that are compared one by one, and fewNodes the greatest
-// number of nodes that compare a segment with their texts. That is faster than hashing the segment.
+// number of nodes that compare a segment with their texts. So few comparisons are faster than
+// hashing the segment.
 const (
 	fewTexts = 8
 	fewNodes = 2
@@ -58,7 +59,7 @@ type searchedSegment struct {
 func (s *searchedSegment) hash(t *pathTrie) { s.literal, s.hashed = t.literals[s.text], true }
 
 // nodeAfter returns the node that follows if the segment is a literal of the node, or 0. A segment
-// that is not hashed is compared with the texts, of which there must be few.
+// that is not hashed is compared with all texts, so there must be few texts.
 func (n *trieNode) nodeAfter(s *searchedSegment) int32 {
 	edges := n.literals
 	if !s.hashed {

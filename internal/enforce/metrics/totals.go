@@ -15,8 +15,9 @@ type Total struct {
 	Admitted, Denied uint64
 }
 
-// The outcomes of a rule whose requests count as admitted, and those that count as denied. A rule
-// that charged nothing because another denied the request counts as neither.
+// The outcomes of a rule whose requests count as admitted, and those that count as denied. If a
+// rule charged nothing because another rule denied the request, the request does not count for that
+// rule.
 var (
 	admitting = [core.OutcomeCount]bool{core.OutcomeAllowed: true, core.OutcomeShadowDenied: true, core.OutcomeExempt: true,
 		core.OutcomeDegradedAllowed: true, core.OutcomeDegradedLocal: true, core.OutcomeDelayed: true}

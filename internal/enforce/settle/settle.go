@@ -13,9 +13,9 @@
 // # Price
 //
 // The caller performs one send on a channel. There are up to sixteen goroutines from the first job
-// on. When more jobs wait than there are workers, each worker takes up to 32 jobs and sends them to
-// a [counter.Batcher] together, because requests decided in memory produce settlements faster than
-// a store answers single calls.
+// on. When more jobs wait than there are workers, each worker sends up to 32 jobs to a
+// [counter.Batcher] together. Requests that are decided in memory produce settlements faster than a
+// store answers single calls.
 //
 // # When not to use it
 //

@@ -22,8 +22,8 @@
 // denies such a request at its turn, the request moves to that counter's queue. A request that
 // needs only the first counter then takes the unit. If requests under each of two rules keep
 // arriving as fast as the limits allow, a request under both can move back and forth until it is
-// late. Keeping both places would be worse: if a client's own limit were used up through another
-// node in the meantime, it would block the queue of all clients.
+// late. Keeping both places would be worse. A client whose own limit is used up through another
+// node would then block the queue of all clients.
 //
 // # Price
 //

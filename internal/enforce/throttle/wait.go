@@ -130,11 +130,11 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 }
 
 // Unanswered handles the failure of the call with the checks of First. If these checks were
-// lookups, the request has not been counted, because lookups charge nothing, in memory either. A
-// request that on_error would admit then waits behind older ones, and is counted when its turn
-// comes, by the store or by the fallback. This prevents all requests of a queue from being admitted
-// when one call of each is late. Unanswered reports whether the request waits; in that case d is
-// the decision, with a delay. Otherwise d is unchanged.
+// lookups, the request has not been counted, because lookups charge nothing. A request that
+// on_error would admit then waits behind older ones, and is counted when its turn comes, by the
+// store or by the fallback. Otherwise one late call of each request would admit all requests of a
+// queue. Unanswered reports whether the request waits; in that case d is the decision, with a
+// delay. Otherwise d is unchanged.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
 		return false

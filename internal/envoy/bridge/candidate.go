@@ -24,9 +24,8 @@ import (
 // policy in force reads, so the filter's requests count as untried for a candidate that reads more.
 // Requests that a filter decides by itself are not tried out.
 
-// triedBytesMax bounds the values of a request that is kept for a trial. With the bound of the
-// queue, trials take at most 64 MB, and the same amount for those that wait for a response. A
-// larger request counts as untried.
+// triedBytesMax bounds the values of a request that is kept for a trial. The queue of trials takes
+// at most 64 MB, and so do the trials that wait for a response. A larger request counts as untried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.

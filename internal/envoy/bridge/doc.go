@@ -15,11 +15,11 @@
 // Work that remains until a request's response is known leaves the bridge as a receipt. A receipt
 // is sealed, is valid for ten minutes, and can be redeemed once. Bridges that share a secret open
 // each other's receipts. If the bridges share a store too, the store counts redeemed refunds, so
-// that each is redeemed at one bridge. That requires a key of about 200 bytes for 24 minutes. A
-// receipt has no effect if it was changed, if its version of the policy is no longer kept, or if
-// the memory for redeemed receipts is full. The reserved units then stay charged. If a receipt has
-// expired, or the bridge has restarted since, nothing is refunded, but a further charge is made,
-// since a client decides how long its response takes.
+// that each is redeemed at one bridge. The store keeps a key of about 200 bytes for each redeemed
+// refund, for 24 minutes. A receipt has no effect if it was changed, if its version of the policy
+// is no longer kept, or if the memory for redeemed receipts is full. The reserved units then stay
+// charged. If a receipt has expired, or the bridge has restarted since, nothing is refunded, but a
+// further charge is made, since a client decides how long its response takes.
 //
 // Filters may lease units of limits in advance, up to a node's share. Filters refund unused units
 // with receipts of the same kind.

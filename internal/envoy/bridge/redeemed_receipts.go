@@ -61,7 +61,7 @@ func (r *redeemedReceipts) redeem(id receiptID, expires, now counter.Micros) boo
 }
 
 // The method add returns a new segment, or nil if there is no room. Each call examines a few
-// segments and frees those that have expired, so that all segments are examined over time.
+// segments and frees the expired ones. In this way all segments are examined over time.
 func (r *redeemedReceipts) add(first receiptID, now counter.Micros) *segment {
 	const looks, looksFull = 4, 64
 	if r.segments == nil {

@@ -235,8 +235,8 @@ func (q *question) count(d *core.Decision) {
 }
 
 // The method judge fills in the verdicts on the credentials, and the clients' records unless the
-// filter has them already. The filter must not remember a verdict that was given for lack of time,
-// nor a client that has no record only because the directory could not be read.
+// filter has them already. The filter must not remember a verdict that was given for lack of time.
+// It must not remember that a client has no record if the directory could not be read.
 func (q *question) judge() {
 	known, ttl := q.clients.encode(), int64(verdictTTL)
 	if q.clients.unknown {

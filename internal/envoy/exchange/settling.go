@@ -165,7 +165,7 @@ func (d *Settling) JSON(path string) (string, bool) {
 var _ core.Answer = (*Settling)(nil)
 
 // HasNoBody reports whether a successful response to a request with that method has no body. After
-// that of CONNECT another protocol follows.
+// the response to CONNECT, another protocol follows.
 //
 //go:noinline
 func HasNoBody(method string) bool { return method == "HEAD" || method == "CONNECT" }

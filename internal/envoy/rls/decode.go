@@ -10,11 +10,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The functions below read the messages of a request from their wire format. They differ from the
-// protobuf library in two ways: a string may have any bytes, and nothing is allocated beyond the
-// bounds of a request. Otherwise they behave in the same way. If a field occurs more than once, the
-// last value is kept, but submessages are merged. Unknown fields, and fields with the wrong wire
-// type, are skipped.
+// The functions below read the messages of a request from their wire format. The functions differ
+// from the protobuf library in two ways: a string may have any bytes, and nothing is allocated
+// beyond the bounds of a request. Otherwise they behave in the same way. If a field occurs more
+// than once, the last value is kept, but submessages are merged. Unknown fields, and fields with
+// the wrong wire type, are skipped.
 
 // readRequest reads a message into an empty request. readRequest keeps at most one descriptor more
 // than [DescriptorsMax] and one entry more than [EntriesMax], enough for the request to be

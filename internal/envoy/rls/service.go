@@ -39,9 +39,9 @@ const (
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
-// other at the gate of their counter, so a burst consists of many requests under way, which take a
-// few KB each. If there are more than the service can decide in about 200 ms, Envoy times out and
-// admits them. So further requests are answered OVER_LIMIT, because after an error Envoy would
+// other at the gate of their counter. So many requests of a burst are under way at once, and each
+// takes a few KB. If there are more than the service can decide in about 200 ms, Envoy times out
+// and admits them. So further requests are answered OVER_LIMIT, because after an error Envoy would
 // admit them too.
 const RequestsMaxDefault = 1 << 12
 
@@ -54,8 +54,8 @@ type Options struct {
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
 	// policy has none. A nil Directory means that no policy has one.
 	Directory func(rs *core.Ruleset) *directory.Directory
-	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. Its
-	// directory is that of Directory. A nil Trial means that there is no candidate.
+	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. The
+	// trial's directory is that of Directory. A nil Trial means that there is no candidate.
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
