@@ -31,6 +31,23 @@ func open(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
+// TestStepsHaveNumbersOfTheirOwn tests that no two steps have the same number. Otherwise each start
+// of the process would fail.
+func TestStepsHaveNumbersOfTheirOwn(t *testing.T) {
+	files, err := fs.ReadDir(migrations, "migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{}
+	for _, file := range files {
+		number, _, _ := strings.Cut(file.Name(), "_")
+		if other, ok := seen[number]; ok {
+			t.Errorf("%s and %s have the same number: give one of them another", other, file.Name())
+		}
+		seen[number] = file.Name()
+	}
+}
+
 // TestProcessesThatStartTogetherMigrateOnce tests that processes that start at the same time create
 // the schema once.
 func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
