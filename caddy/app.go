@@ -216,6 +216,7 @@ func (a *App) Start() error {
 		return err
 	}
 	a.store.counting.change(a.countingOfAll(), a.logger)
+	eventLog.SetRegion(a.Region)
 	a.attachEvents()
 	a.store.join()
 	return errors.Join(a.report(), a.watch())

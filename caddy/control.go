@@ -43,7 +43,7 @@ type Control struct {
 func (c *Control) options() feed.Options {
 	node, _ := os.Hostname() // a node with the name "" is shown as unnamed
 	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
-		Node: node, Meter: usageMeter, Logger: storeLogger()}
+		Node: node, Region: eventLog.Region, Meter: usageMeter, Logger: storeLogger()}
 }
 
 // The method check returns an error if the settings are not valid.

@@ -21,6 +21,8 @@ type ListEventsOptions struct {
 	Rule   string
 	// Kind: one of denied, admitted, degraded, dropped
 	Kind string
+	// Region: of the node
+	Region string
 	// After: the next of the page before
 	After string
 	Limit int64
@@ -36,6 +38,7 @@ func (c *Client) ListEvents(ctx context.Context, o ListEventsOptions) (*EventsAn
 	r.text("client", o.Client)
 	r.text("rule", o.Rule)
 	r.text("kind", o.Kind)
+	r.text("region", o.Region)
 	r.text("after", o.After)
 	r.number("limit", o.Limit)
 	answer, _, err := call[EventsAnswer](ctx, c, r)
@@ -69,19 +72,21 @@ type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`
 	// Count: how many decisions
-	Count    int64   `json:"count"`
-	Decision string  `json:"decision,omitempty"`
-	Event    int64   `json:"event"`
-	IP       string  `json:"ip,omitempty"`
-	Kind     string  `json:"kind"`
-	Limit    string  `json:"limit,omitempty"`
-	Method   string  `json:"method,omitempty"`
-	Node     string  `json:"node,omitempty"`
-	Path     string  `json:"path,omitempty"`
-	Policy   string  `json:"policy,omitempty"`
-	Reason   string  `json:"reason,omitempty"`
-	Rule     string  `json:"rule,omitempty"`
-	Seconds  float64 `json:"seconds,omitempty"`
+	Count    int64  `json:"count"`
+	Decision string `json:"decision,omitempty"`
+	Event    int64  `json:"event"`
+	IP       string `json:"ip,omitempty"`
+	Kind     string `json:"kind"`
+	Limit    string `json:"limit,omitempty"`
+	Method   string `json:"method,omitempty"`
+	Node     string `json:"node,omitempty"`
+	Path     string `json:"path,omitempty"`
+	Policy   string `json:"policy,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	// Region: of the node
+	Region  string  `json:"region,omitempty"`
+	Rule    string  `json:"rule,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
 	// Share: of the decisions that are reported
 	Share   float64 `json:"share"`
 	State   string  `json:"state,omitempty"`

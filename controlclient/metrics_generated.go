@@ -103,6 +103,8 @@ type ListEndpointsOptions struct {
 	Granularity string
 	Policy      string
 	Rule        string
+	// Region: of the nodes
+	Region string
 	// After: the next of the page before
 	After string
 	Limit int64
@@ -118,6 +120,7 @@ func (c *Client) ListEndpoints(ctx context.Context, o ListEndpointsOptions) (*En
 	r.text("granularity", o.Granularity)
 	r.text("policy", o.Policy)
 	r.text("rule", o.Rule)
+	r.text("region", o.Region)
 	r.text("after", o.After)
 	r.number("limit", o.Limit)
 	answer, _, err := call[EndpointsAnswer](ctx, c, r)

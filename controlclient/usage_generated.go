@@ -17,6 +17,10 @@ type ListUsageOptions struct {
 	Client string
 	Policy string
 	Rule   string
+	// Region: only what nodes of this region reported
+	Region string
+	// By: a row for each region; usage of nodes without a region is left out; one of region
+	By string
 	// After: the next of the page before
 	After string
 	Limit int64
@@ -31,6 +35,8 @@ func (c *Client) ListUsage(ctx context.Context, o ListUsageOptions) (*UsageAnswe
 	r.text("client", o.Client)
 	r.text("policy", o.Policy)
 	r.text("rule", o.Rule)
+	r.text("region", o.Region)
+	r.text("by", o.By)
 	r.text("after", o.After)
 	r.number("limit", o.Limit)
 	answer, _, err := call[UsageAnswer](ctx, c, r)
@@ -68,6 +74,8 @@ type Usage struct {
 	// Denied: requests
 	Denied int64  `json:"denied"`
 	Policy string `json:"policy"`
+	// Region: by region: that of the nodes
+	Region string `json:"region,omitempty"`
 	// Rule: empty for the policy itself: blocks, credentials and penalties
 	Rule string `json:"rule"`
 	Tier string `json:"tier"`

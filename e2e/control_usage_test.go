@@ -106,6 +106,7 @@ const tellingCaddyfile = `{
 	admin ADMIN
 	penstock {
 		name shop
+		region eu
 		control CONTROL {
 			token_file TOKEN
 			spool SPOOL
@@ -148,6 +149,16 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	control.awaitUsage("api", usedRow{Admitted: 2, Denied: 8, Units: 4})
 	if rows := control.usage("client=header.x-user:ann"); len(rows) != 1 || rows[0] != (usedRow{"header.x-user:ann", "shop", "api", "", 2, 8, 4}) {
 		t.Errorf("the usage of a client is %+v", rows)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	writeFile(t, file, control.token+"\n")
+	asked := []string{"--control", "http://" + control.address, "--control-token-file", file}
+	shown := penstock(t, append(asked, "usage", "--by", "region", "--region", "eu", "--format", "csv")...).mustSucceed(t)
+	if !strings.Contains(shown, ",header.x-user:ann,shop,api,,2,8,4,eu\r\n") {
+		t.Errorf("the usage in the region eu is\n%s", shown)
+	}
+	if status, text := control.send("GET", "/v1/events?region=eu&limit=1", ""); status != http.StatusOK || !strings.Contains(text, `"region":"eu"`) {
+		t.Errorf("the events in the region eu are %s", text)
 	}
 
 	control.awaitEndpoint("api", "/api", 2, 8)

@@ -48,7 +48,7 @@ func (f *feedFlags) open(o *bridge.Options, eventsTo string) (*feed.Feed, error)
 	node, _ := os.Hostname() // "" is shown as an unnamed node
 	o.Meter = meter.New()
 	opened, err := feed.Open(feed.Options{Target: feed.Target{URL: f.url, Token: feed.TokenFile(f.tokenFile)}, Folder: f.folder, BytesMax: f.bytesMax,
-		Node: node, Meter: o.Meter, Logger: o.Logger})
+		Node: node, Region: func() string { return o.Region }, Meter: o.Meter, Logger: o.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("--control: %w", err)
 	}

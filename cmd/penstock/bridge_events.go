@@ -27,6 +27,7 @@ func (f *bridgeFlags) openEvents(o *bridge.Options) (closeAll func(), err error)
 	o.Events = events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
 		o.Logger.Warn("events could not be written, and are only counted", "decisions", lost, "error", err)
 	}})
+	o.Events.SetRegion(o.Region)
 	if sink == nil {
 		return func() {}, nil
 	}

@@ -22,6 +22,7 @@ import (
 type sums struct {
 	controlCommand
 	by, granularity, since, rule string
+	region                       string
 	asJSON                       bool
 }
 
@@ -36,13 +37,14 @@ func newControlMetrics() *cobra.Command {
 	flags.StringVar(&s.granularity, "granularity", "hour", "by endpoint: minute, hour or day")
 	flags.StringVar(&s.since, "since", "1d", "of how long, such as 2h or 30d")
 	flags.StringVar(&s.rule, "rule", "", "by endpoint: only this `RULE`")
+	flags.StringVar(&s.region, "region", "", "by endpoint: only nodes of the region of this `NAME`")
 	flags.BoolVar(&s.asJSON, "json", false, "print one JSON object for each row")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch {
 		case s.by != "endpoint" && s.by != "client":
 			return fmt.Errorf("--by %q is unknown: write endpoint or client", s.by)
-		case s.by == "client" && (flags.Changed("granularity") || flags.Changed("rule")):
-			return fmt.Errorf("--granularity and --rule go with --by endpoint: clients are listed by minute, under all rules")
+		case s.by == "client" && (flags.Changed("granularity") || flags.Changed("rule") || flags.Changed("region")):
+			return fmt.Errorf("--granularity, --rule and --region go with --by endpoint: clients are listed by minute, under all rules")
 		}
 		return nil
 	}
@@ -63,6 +65,9 @@ func (s *sums) print(ctx context.Context, out io.Writer) error {
 		query.Set("granularity", s.granularity)
 		if s.rule != "" {
 			query.Set("rule", s.rule)
+		}
+		if s.region != "" {
+			query.Set("region", s.region)
 		}
 		if !s.asJSON {
 			fmt.Fprintln(table, "TIME\tPOLICY\tRULE\tENDPOINT\tREGION\tADMITTED\tDENIED\tP50\tP95\tP99")

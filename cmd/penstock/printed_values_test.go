@@ -99,7 +99,7 @@ func TestPrintedValuesAreQuoted(t *testing.T) {
 		"record":  func(w io.Writer) error { writeRecord(w, hostile, spoiled[directory.Record]()); return nil },
 		"unknown": func(w io.Writer) error { warnOfUnknown(w, hostile, spoiled[operator.Profile]()); return nil },
 		"usage": func(w io.Writer) error {
-			u, err := newUsageWriter("table", w)
+			u, err := newUsageWriter("table", true, w)
 			if err != nil {
 				return err
 			}

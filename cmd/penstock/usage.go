@@ -44,7 +44,8 @@ func (a *admin) usageCommand() *cobra.Command {
 			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. The last denials\n" +
 			"and the client's record are below, as \"penstock client --client\" prints them. The exit status is 3 if\n" +
 			"no policy can have the client.\n\n" +
-			"With --control, print what clients used in a month, for billing: of one, or of all if CLIENT is left out.",
+			"With --control, print what clients used in a month, for billing: of one, or of all if CLIENT is left out.\n" +
+			"--by region prints a row for each region of the nodes, and --region NAME those of one.",
 		Args: cobra.MaximumNArgs(1), Example: "  penstock usage user:u_42\n  penstock usage --control https://control:7070 --month 2026-11 --format csv"}
 	which.register(cmd.Flags())
 	bill.register(cmd)

@@ -11,7 +11,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -21,14 +23,15 @@ import (
 
 // billing is the part of the command usage that asks a control plane.
 type billing struct {
-	control       controlClient
-	month, format string
+	control               controlClient
+	month, format, region string
+	by                    string
 }
 
 // billingFlags are the flags that apply only with a control plane, and countedFlags those that
 // apply only without one.
 var (
-	billingFlags = []string{"month", "format"}
+	billingFlags = []string{"month", "format", "by"}
 	countedFlags = []string{"json", "user", "tier", "tenant", "host"}
 )
 
@@ -36,6 +39,7 @@ func (b *billing) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	b.control.register(flags)
 	flags.StringVar(&b.month, "month", "", "with --control: a `MONTH` of UTC, as 2026-11; the present one if it is left out")
+	flags.StringVar(&b.by, "by", "", "with --control: region, for a row for each region; usage of nodes without a region is left out")
 	flags.StringVar(&b.format, "format", "table", "with --control: table, csv or ndjson")
 }
 
@@ -44,13 +48,18 @@ func (b *billing) check(cmd *cobra.Command, args []string) error {
 	if err := b.control.check(cmd.Flags()); err != nil {
 		return err
 	}
+	if b.by != "" && b.by != "region" {
+		return fmt.Errorf("--by %q is unknown: write region, or leave it out", b.by)
+	}
 	if b.control.given() {
 		for _, flag := range countedFlags {
 			if cmd.Flags().Changed(flag) {
 				return fmt.Errorf("--%s has no effect with --control: a client is its argument, and --format ndjson is for programs", flag)
 			}
 		}
-		return nil
+		var err error
+		b.region, err = cmd.Flags().GetString("region")
+		return err
 	}
 	for _, flag := range billingFlags {
 		if cmd.Flags().Changed(flag) {
@@ -66,13 +75,15 @@ func (b *billing) check(cmd *cobra.Command, args []string) error {
 // The method print prints the usage of a month, page by page. query has the client, the policy and
 // the rule.
 func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) error {
-	w, err := newUsageWriter(b.format, out)
+	w, err := newUsageWriter(b.format, b.by != "" || b.region != "", out)
 	if err != nil {
 		return err
 	}
 	query.Set("limit", strconv.Itoa(reports.RowsMax))
-	if b.month != "" {
-		query.Set("month", b.month)
+	for name, value := range map[string]string{"month": b.month, "region": b.region, "by": b.by} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
 	for {
 		var page struct {
@@ -104,29 +115,48 @@ type usageWriter struct {
 
 var usageColumns = []string{"month", "client", "policy", "rule", "tier", "admitted", "denied", "units"}
 
-func usageFields(month string, u *reports.Usage) []string {
+// usageFields returns the columns of a row. The region is the last one, if rows have regions.
+func usageFields(month string, u *reports.Usage, regions bool) []string {
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
-	return []string{month, u.Client, u.Policy, u.Rule, u.Tier, n(u.Admitted), n(u.Denied), n(u.Units)}
+	fields := []string{month, u.Client, u.Policy, u.Rule, u.Tier, n(u.Admitted), n(u.Denied), n(u.Units)}
+	if regions {
+		fields = append(fields, u.Region)
+	}
+	return fields
 }
 
-func newUsageWriter(format string, out io.Writer) (*usageWriter, error) {
+// newUsageWriter returns a writer of rows. regions reports whether they have regions.
+func newUsageWriter(format string, regions bool, out io.Writer) (*usageWriter, error) {
 	switch format {
 	case "table":
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "CLIENT\tPOLICY\tRULE\tTIER\tADMITTED\tDENIED\tUNITS")
-		return &usageWriter{end: table.Flush, write: func(_ string, u *reports.Usage) error {
-			_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", quoteUnprintable(u.Client), quoteUnprintable(u.Policy), quoteUnprintable(u.Rule), quoteUnprintable(u.Tier),
-				u.Admitted, u.Denied, u.Units)
+		head := "CLIENT\tPOLICY\tRULE\tTIER\tADMITTED\tDENIED\tUNITS"
+		if regions {
+			head += "\tREGION"
+		}
+		fmt.Fprintln(table, head)
+		return &usageWriter{end: table.Flush, write: func(month string, u *reports.Usage) error {
+			fields := usageFields(month, u, regions)[1:]
+			for i := range fields {
+				fields[i] = quoteUnprintable(fields[i])
+			}
+			_, err := fmt.Fprintln(table, strings.Join(fields, "\t"))
 			return err
 		}}, nil
 	case "csv":
 		w := csv.NewWriter(out)
 		w.UseCRLF = true // RFC 4180
-		if err := w.Write(usageColumns); err != nil {
+		columns := slices.Clone(usageColumns)
+		if regions {
+			columns = append(columns, "region")
+		}
+		if err := w.Write(columns); err != nil {
 			return nil, err
 		}
 		return &usageWriter{end: func() error { w.Flush(); return w.Error() },
-			write: func(month string, u *reports.Usage) error { return w.Write(escapeFormulas(usageFields(month, u))) }}, nil
+			write: func(month string, u *reports.Usage) error {
+				return w.Write(escapeFormulas(usageFields(month, u, regions)))
+			}}, nil
 	case "ndjson":
 		e := json.NewEncoder(jsonWriter{out})
 		return &usageWriter{end: func() error { return nil }, write: func(month string, u *reports.Usage) error {

@@ -35,10 +35,10 @@ type Control struct {
 }
 
 // The method options returns the options of a feed.
-func (c *Control) options(m *meter.Meter, logger *slog.Logger) feed.Options {
+func (c *Control) options(m *meter.Meter, region func() string, logger *slog.Logger) feed.Options {
 	node, _ := os.Hostname() // "" is shown as an unnamed node
 	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
-		Node: node, Meter: m, Logger: logger}
+		Node: node, Region: region, Meter: m, Logger: logger}
 }
 
 // spoolAgain is the time after which a spool that another process uses is tried again.
@@ -61,7 +61,7 @@ type sharedFeed struct {
 }
 
 func (r *reports) openFeed(c *Control) (end func() error, err error) {
-	options := c.options(r.meter, r.logger)
+	options := c.options(r.meter, r.log.Region, r.logger)
 	if known := r.feeds[c.Spool]; known != nil {
 		if err := known.value.redirect(options.Target); err != nil {
 			return nil, fmt.Errorf("control: %w", err)

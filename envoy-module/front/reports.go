@@ -50,6 +50,7 @@ func newReports(logger *slog.Logger) *reports {
 func (r *reports) open(s *Settings) (end func() error, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.log.SetRegion(s.Region)
 	switch {
 	case s.Control != nil:
 		return r.openFeed(s.Control)
@@ -110,7 +111,7 @@ func (s *Settings) checkReports() error {
 	if s.Control.TokenFile == "" {
 		problems = append(problems, errors.New("control: token_file is missing: name a file with a token of penstock control token --role node"))
 	}
-	options := s.Control.options(nil, nil)
+	options := s.Control.options(nil, nil, nil)
 	if err := options.Check(); err != nil {
 		problems = append(problems, fmt.Errorf("control: %w", err))
 	}

@@ -36,7 +36,7 @@ func spoolSettings(t *testing.T) *Settings {
 // configuration is accepted, usage is gathered, and the spool is opened as soon as it is free.
 func TestASpoolOfAnotherProcess(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
-	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
+	before, err := feed.Open(settings.Control.options(nil, nil, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	spool := settings.Control.Spool
-	before, err := feed.Open(settings.Control.options(nil, slog.New(slog.DiscardHandler)))
+	before, err := feed.Open(settings.Control.options(nil, nil, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestConfigurationsShareReports(t *testing.T) {
 // target of the feed can be read.
 func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 	control := spoolSettings(t).Control
-	before, err := feed.Open(control.options(nil, slog.New(slog.DiscardHandler)))
+	before, err := feed.Open(control.options(nil, nil, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

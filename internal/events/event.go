@@ -36,6 +36,7 @@ type Event struct {
 	Method   string
 	Path     string
 	Node     string
+	Region   string  // of the node
 	Share    float64 // the fraction of admissions that are reported
 	State    string  // for KindDegraded: began or ended
 	Reason   string  // the reason, for KindDegraded and KindDropped
@@ -88,7 +89,7 @@ func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 func (e *Event) Texts(yield func(name, value string)) {
 	for _, field := range [...][2]string{{"policy", e.Policy}, {"version", e.Version}, {"rule", e.Rule}, {"limit", e.Limit},
 		{"decision", e.Decision}, {"client", e.Client}, {"tier", e.Tier}, {"ip", e.IP}, {"method", e.Method}, {"path", e.Path},
-		{"state", e.State}, {"reason", e.Reason}, {"node", e.Node}} {
+		{"state", e.State}, {"reason", e.Reason}, {"node", e.Node}, {"region", e.Region}} {
 		yield(field[0], field[1])
 	}
 }

@@ -36,6 +36,7 @@ type Log struct {
 	options Options
 	timer   *time.Timer
 	wanted  atomic.Bool // whether a policy in force reports events
+	region  atomic.Pointer[string]
 	table   atomic.Pointer[table]
 	armed   atomic.Bool // whether a call of tick is due
 	recent  recentDenials
@@ -121,6 +122,17 @@ func (l *Log) Drop(n uint64) {
 	}
 }
 
+// SetRegion sets the region of this process, which further events name.
+func (l *Log) SetRegion(name string) { l.region.Store(&name) }
+
+// Region returns the region of this process; "" if it has none.
+func (l *Log) Region() string {
+	if name := l.region.Load(); name != nil {
+		return *name
+	}
+	return ""
+}
+
 // Want records that a policy in force reports events. Before that, the log ignores notes.
 func (l *Log) Want() {
 	if !l.wanted.Load() {
@@ -133,7 +145,7 @@ func (l *Log) Note(e Event) {
 	if l == nil || !l.wanted.Load() {
 		return
 	}
-	e.Time, e.Node = l.options.Now(), l.options.Node
+	e.Time, e.Node, e.Region = l.options.Now(), l.options.Node, l.Region()
 	l.mu.Lock()
 	if len(l.notes) < notesMax {
 		l.notes = append(l.notes, e)
@@ -198,6 +210,9 @@ func (l *Log) flush() {
 	if t := l.table.Load(); t != nil {
 		all = t.take(l.options.Node)
 	}
+	for i := range all {
+		all[i].Region = l.Region()
+	}
 	l.recent.add(all)
 	l.mu.Lock()
 	all = append(all, l.notes...)
@@ -221,7 +236,8 @@ func (l *Log) flush() {
 // EventsMax.
 func (l *Log) remember(all []Event) {
 	if beyond := l.beyond.Load(); beyond != l.shown {
-		all = append(slices.Clip(all), Event{Time: l.options.Now(), Kind: KindDropped, Reason: reasonRate, Node: l.options.Node, Count: beyond - l.shown})
+		all = append(slices.Clip(all), Event{Time: l.options.Now(), Kind: KindDropped, Reason: reasonRate, Node: l.options.Node, Region: l.Region(),
+			Count: beyond - l.shown})
 		l.shown = beyond
 	}
 	l.tail.add(all)
@@ -267,7 +283,7 @@ func (l *Log) writeDropped(sink Sink) {
 			continue
 		}
 		e := Event{Time: l.options.Now(), Kind: KindDropped, Reason: [...]string{reasonRate, reasonSink}[i], Node: l.options.Node,
-			Count: dropped - l.told[i]}
+			Region: l.Region(), Count: dropped - l.told[i]}
 		if n, err := sink.Write([]Event{e}); n != 1 || err != nil {
 			return
 		}

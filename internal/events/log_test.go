@@ -69,6 +69,26 @@ func hand(l *Log, k Key, d Details) {
 
 var allDenied = policy.Events{Denied: true}
 
+// TestRegion: events name the region of the process, also those that are not decisions.
+func TestRegion(t *testing.T) {
+	var c clock
+	l, sink := New(c.options()), &keptEvents{room: -1}
+	defer l.Attach(sink)()
+	l.Want()
+	l.SetRegion("eu")
+	l.Note(Event{Kind: KindDegraded})
+	hand(l, Key{Policy: "shop"}, Details{Settings: allDenied, Denied: true})
+	c.second()
+	for _, e := range sink.all {
+		if text := string(e.AppendJSON(nil)); e.Region != "eu" || !strings.Contains(text, `,"region":"eu",`) {
+			t.Errorf("event %s", text)
+		}
+	}
+	if len(sink.all) != 2 {
+		t.Errorf("%d events", len(sink.all))
+	}
+}
+
 // TestAggregation compares the events of a random workload with a slow model. The model is a list
 // of all decisions, in which equal decisions of one second are combined into one event.
 func TestAggregation(t *testing.T) {

@@ -50,12 +50,14 @@ func (t *Target) check() error {
 // Options configures a feed. Target and Folder are required.
 type Options struct {
 	Target
-	Folder   string       // of the spool
-	BytesMax int64        // of the spool; 0 means SpoolBytesDefault
-	Node     string       // the name of this process in usage
-	Meter    *meter.Meter // may be nil
-	Logger   *slog.Logger
-	Client   *http.Client // nil means a new client
+	Folder   string // of the spool
+	BytesMax int64  // of the spool; 0 means SpoolBytesDefault
+	Node     string // the name of this process in usage
+	// Region returns the region of this process in usage; "" if it has none. It may be nil.
+	Region func() string
+	Meter  *meter.Meter // may be nil
+	Logger *slog.Logger
+	Client *http.Client // nil means a new client
 
 	pauseMost time.Duration // 0 means pauseMost
 }
@@ -208,6 +210,14 @@ func (f *Feed) measure(ctx context.Context) {
 	}
 }
 
+// region returns the region of this process, in the form of a name in a line.
+func (f *Feed) region() string {
+	if f.options.Region == nil {
+		return ""
+	}
+	return Escape(f.options.Region())
+}
+
 // measured writes the usage since the previous call. Usage that does not fit into the spool goes
 // back to the meter.
 func (f *Feed) measured(at time.Time) {
@@ -216,7 +226,7 @@ func (f *Feed) measured(at time.Time) {
 		n := 0
 		err := f.batch(100, func(e *encoder) {
 			for ; n < len(rows) && !e.full(); n++ {
-				e.usage(&rows[n], at.UTC(), f.options.Node)
+				e.usage(&rows[n], at.UTC(), f.options.Node, f.region())
 			}
 		})
 		if err != nil {
@@ -239,7 +249,7 @@ func (f *Feed) measuredLatencies(at time.Time) {
 		some := rows[:min(len(rows), latencyLines)]
 		err := f.batch(eventsPercent, func(e *encoder) {
 			for i := range some {
-				e.latency(&some[i], at.UTC(), f.options.Node)
+				e.latency(&some[i], at.UTC(), f.options.Node, f.region())
 			}
 		})
 		if err != nil {

@@ -90,6 +90,9 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
 			k.t.Error(err)
 		}
+		if l.Kind == KindUsage && l.Region != "eu" {
+			k.t.Errorf("usage has the region %q", l.Region)
+		}
 		k.admits, k.events = k.admits+l.Admitted, k.events+l.Count
 	}
 }
@@ -98,7 +101,7 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // however long the feed has failed before.
 func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	k.t.Helper()
-	f, err := Open(Options{Target: Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax,
+	f, err := Open(Options{Target: Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax, Region: func() string { return "eu" },
 		Logger: slog.New(slog.DiscardHandler), pauseMost: pauseFirst})
 	if err != nil {
 		k.t.Fatal(err)

@@ -44,6 +44,7 @@ type Line struct {
 	State    string    `json:"state,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Node     string    `json:"node,omitempty"`
+	Region   string    `json:"region,omitempty"` // of the node
 	Status   int       `json:"status,omitempty"`
 	Seconds  float64   `json:"seconds,omitempty"`
 	Share    float64   `json:"share,omitempty"`
@@ -77,7 +78,7 @@ func (e *encoder) full() bool { return e.lines == LinesMax || len(e.text) >= tex
 func (e *encoder) event(of *events.Event) {
 	own := *of
 	for _, text := range [...]*string{&own.Policy, &own.Version, &own.Rule, &own.Limit, &own.Decision, &own.Client, &own.Tier, &own.Method, &own.Path,
-		&own.State, &own.Reason, &own.Node} {
+		&own.State, &own.Reason, &own.Node, &own.Region} {
 		*text = Escape(*text)
 	}
 	e.text = append(own.AppendJSON(e.text), '\n')
@@ -85,13 +86,13 @@ func (e *encoder) event(of *events.Event) {
 }
 
 // usage appends a row, with its texts escaped.
-func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
+func (e *encoder) usage(row *meter.Row, at time.Time, node, region string) {
 	client := ""
 	if row.Client != "" {
 		client = row.Kind + ":" + row.Client
 	}
 	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Client: Escape(client),
-		Tier: Escape(row.Tier), Node: node,
+		Tier: Escape(row.Tier), Node: node, Region: region,
 		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
 	if err != nil {
 		panic(err) // texts, numbers and a present time can be marshaled
@@ -101,8 +102,8 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node string) {
 }
 
 // latency appends a histogram.
-func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node string) {
-	l := Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Node: node,
+func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node, region string) {
+	l := Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Node: node, Region: region,
 		Endpoint: Escape(row.Endpoint), Latency: make([][3]int64, len(row.Counts))}
 	for i, c := range row.Counts {
 		l.Latency[i] = [3]int64{int64(c.Bucket), int64(c.Admitted), int64(c.Denied)}

@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -17,12 +18,13 @@ type endpointQuery struct {
 	Granularity string `query:"granularity" enum:"minute,hour,day" default:"hour"`
 	Policy      string `query:"policy" maxLength:"255"`
 	Rule        string `query:"rule" maxLength:"255"`
+	Region      string `query:"region" maxLength:"255" doc:"of the nodes"`
 	Page
 }
 
 // Resolve implements [huma.Resolver].
 func (q *endpointQuery) Resolve(huma.Context) []error {
-	return append(checkStorable("policy", q.Policy), checkStorable("rule", q.Rule)...)
+	return slices.Concat(checkStorable("policy", q.Policy), checkStorable("rule", q.Rule), checkStorable("region", q.Region))
 }
 
 type endpointsAnswer struct {
@@ -63,7 +65,7 @@ func (a *API) endpoints(ctx context.Context, in *endpointQuery) (*endpointsAnswe
 	}
 	from, to := in.bounds(day)
 	rows, err := a.reports.Endpoints(ctx, reports.EndpointQuery{Granularity: in.Granularity, From: from, To: to, Policy: in.Policy, Rule: in.Rule,
-		After: after, Limit: in.Limit})
+		Region: in.Region, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}

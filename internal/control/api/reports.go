@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -70,12 +71,14 @@ type usageQuery struct {
 	Client string `query:"client" maxLength:"512" doc:"KIND:ID"`
 	Policy string `query:"policy" maxLength:"255"`
 	Rule   string `query:"rule" maxLength:"255"`
+	Region string `query:"region" maxLength:"255" doc:"only what nodes of this region reported"`
+	By     string `query:"by" enum:"region" doc:"a row for each region; usage of nodes without a region is left out"`
 	Page
 }
 
 // Resolve implements [huma.Resolver].
 func (q *usageQuery) Resolve(huma.Context) []error {
-	return append(append(checkStorable("client", q.Client), checkStorable("policy", q.Policy)...), checkStorable("rule", q.Rule)...)
+	return slices.Concat(checkStorable("client", q.Client), checkStorable("policy", q.Policy), checkStorable("rule", q.Rule), checkStorable("region", q.Region))
 }
 
 type usageAnswer struct {
@@ -111,12 +114,13 @@ type eventQuery struct {
 	Client string `query:"client" maxLength:"512" doc:"KIND:ID"`
 	Rule   string `query:"rule" maxLength:"255"`
 	Kind   string `query:"kind" enum:"denied,admitted,degraded,dropped"`
+	Region string `query:"region" maxLength:"255" doc:"of the node"`
 	Page
 }
 
 // Resolve implements [huma.Resolver].
 func (q *eventQuery) Resolve(huma.Context) []error {
-	return append(checkStorable("client", q.Client), checkStorable("rule", q.Rule)...)
+	return slices.Concat(checkStorable("client", q.Client), checkStorable("rule", q.Rule), checkStorable("region", q.Region))
 }
 
 type eventsAnswer struct {
@@ -182,7 +186,7 @@ func (a *API) usage(ctx context.Context, in *usageQuery) (*usageAnswer, error) {
 		}
 	}
 	rows, err := a.reports.Usage(ctx, reports.UsageQuery{From: from, To: from.AddDate(0, 1, 0), Client: in.Client, Policy: in.Policy, Rule: in.Rule,
-		After: after, Limit: in.Limit})
+		Region: in.Region, ByRegion: in.By == "region", After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -215,7 +219,7 @@ func (a *API) events(ctx context.Context, in *eventQuery) (*eventsAnswer, error)
 		return nil, err
 	}
 	from, to := in.bounds(day)
-	rows, err := a.reports.Events(ctx, reports.EventQuery{From: from, To: to, Client: in.Client, Rule: in.Rule, Kind: in.Kind, Before: before, Limit: in.Limit})
+	rows, err := a.reports.Events(ctx, reports.EventQuery{From: from, To: to, Client: in.Client, Rule: in.Rule, Kind: in.Kind, Region: in.Region, Before: before, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}

@@ -21,6 +21,13 @@ func (s *served) walkReports() {
 	s.t.Helper()
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	var batch strings.Builder
+	for region, units := range map[string]int{"eu": 3, "us": 4} {
+		fmt.Fprintf(&batch, `{"time":%q,"kind":"usage","policy":"shop","rule":"far","client":"user:5","admitted":1,"units":%d,"region":%q}`+"\n",
+			now.Format(time.RFC3339Nano), units, region)
+		fmt.Fprintf(&batch, `{"time":%q,"kind":"denied","policy":"shop","rule":"far","client":"user:5","status":429,"count":%d,"region":%q}`+"\n",
+			now.Format(time.RFC3339Nano), units, region)
+		fmt.Fprintf(&batch, `{"time":%q,"kind":"usage","policy":"shop","rule":"far","latency":[[8,%d,0]],"region":%q}`+"\n", now.Format(time.RFC3339Nano), units, region)
+	}
 	for i := range 5 {
 		fmt.Fprintf(&batch, `{"time":%q,"kind":"usage","policy":"shop","rule":"api","tier":"gold","client":"user:%d","admitted":%d,"denied":%[3]d,"units":9}`+"\n",
 			now.Format(time.RFC3339Nano), i, i)
@@ -36,7 +43,7 @@ func (s *served) walkReports() {
 	s.checkAnswer(s.ask(ledger.Node, "PUT", batchPath(2), "nonsense", "Content-Type", ndjson), 422, "line 1")
 	s.checkAnswer(s.ask(ledger.Node, "PUT", "/v1/batches/x/2", batch.String(), "Content-Type", ndjson), 422, "path.feed")
 	for _, path := range []string{"/v1/usage?month=" + now.Format("2006-01"), "/v1/events?rule=api&kind=denied", "/v1/metrics?granularity=day", "/v1/top?rule=api",
-		"/v1/metrics/endpoints?granularity=minute", "/v1/metrics/clients?"} {
+		"/v1/metrics/endpoints?granularity=minute", "/v1/metrics/clients?", "/v1/usage?by=region"} {
 		whole := s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 200)
 		if strings.HasPrefix(path, "/v1/top") {
 			s.checkAnswer(whole, 200, `"clients":[{"client":"user:4","denied":4,"policy":"shop","rule":"api"}`)
@@ -49,6 +56,7 @@ func (s *served) walkReports() {
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?client="+url.QueryEscape("user:3"), ""), 200, `"units":9`)
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`)
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?month=1999-01", ""), 200, `"usage":[]`)
+	s.checkRegions()
 	s.checkAnswer(s.ask(ledger.Editor, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 403)
 	s.checkAnswer(s.ask(ledger.Admin, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
 	s.checkAnswer(s.ask(ledger.Admin, "POST", client("user:4")+"/forgetting", `{"reason":"asked for"}`), 200, `"denials":1`, `"events":1`, `"usage":1`)
@@ -65,6 +73,29 @@ func (s *served) walkReports() {
 		"/v1/events?after=" + url.QueryEscape("' OR 1=1"), "/v1/usage?client=%00", "/v1/top?from=yesterday"} {
 		s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 422)
 	}
+}
+
+// checkRegions checks that usage, events and latencies can be told by region, and that a client is
+// forgotten in each.
+func (s *served) checkRegions() {
+	s.t.Helper()
+	const key = `{"client":"user:5","policy":"shop","rule":"far","tier":"",`
+	in := func(region string, units int) string {
+		return key + fmt.Sprintf(`"region":%q,"admitted":1,"denied":0,"units":%d}`, region, units)
+	}
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?rule=far", ""), 200, `"usage":[`+key+`"admitted":2,"denied":0,"units":7}]`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?by=region", ""), 200, `"usage":[`+in("eu", 3)+","+in("us", 4)+"]")
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?region=us", ""), 200, `"usage":[`+in("us", 4)+"]")
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?region=ap", ""), 200, `"usage":[]`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?by=tier", ""), 422)
+	if a := s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/events?region=eu", ""), 200, `"region":"eu"`, `"count":3`); strings.Contains(a.body, `"count":4`) {
+		s.t.Errorf("events of eu: %s", a.body)
+	}
+	if a := s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/metrics/endpoints?region=us", ""), 200, `"region":"us","admitted":4`); strings.Contains(a.body, `"eu"`) {
+		s.t.Errorf("endpoints of us: %s", a.body)
+	}
+	s.checkAnswer(s.ask(ledger.Admin, "POST", client("user:5")+"/forgetting", `{"reason":"asked for"}`), 200, `"events":2`, `"usage":1`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?by=region&limit=1", ""), 200, `"usage":[{"client":"","policy":"shop","rule":"far","tier":"","region":"eu","admitted":1,"denied":0,"units":3}]`)
 }
 
 // rowsOf returns the rows of an answer that has exactly one list.

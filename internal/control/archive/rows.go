@@ -25,6 +25,10 @@ type row interface {
 	key() []string
 }
 
+// later is a text that files of earlier releases do not have. It is read as "" from them, and is no
+// part of the digest then.
+type later string
+
 // event is a row of rate_limit_events.
 type event struct {
 	Time     time.Time `parquet:"time,timestamp(microsecond)"`
@@ -44,6 +48,7 @@ type event struct {
 	State    string    `parquet:"state,dict"`
 	Reason   string    `parquet:"reason,dict"`
 	Node     string    `parquet:"node,dict"`
+	Region   later     `parquet:"region,dict"`
 	Seconds  float64   `parquet:"seconds"`
 	Share    float32   `parquet:"share"`
 	Count    int64     `parquet:"count"`
@@ -51,7 +56,7 @@ type event struct {
 
 func (e *event) targets() []any {
 	return []any{&e.Time, &e.Event, &e.Kind, &e.Policy, &e.Version, &e.Rule, &e.Limit, &e.Decision, &e.Status, &e.Client, &e.Tier, &e.IP,
-		&e.Method, &e.Path, &e.State, &e.Reason, &e.Node, &e.Seconds, &e.Share, &e.Count}
+		&e.Method, &e.Path, &e.State, &e.Reason, &e.Node, &e.Region, &e.Seconds, &e.Share, &e.Count}
 }
 
 func (e *event) normalize() { e.Time = e.Time.UTC() }
@@ -62,7 +67,7 @@ func (e *event) values() []any {
 		ip = prefix
 	}
 	return []any{e.Time, e.Event, e.Kind, e.Policy, e.Version, e.Rule, e.Limit, e.Decision, e.Status, e.Client, e.Tier, ip,
-		e.Method, e.Path, e.State, e.Reason, e.Node, e.Seconds, e.Share, e.Count}
+		e.Method, e.Path, e.State, e.Reason, e.Node, string(e.Region), e.Seconds, e.Share, e.Count}
 }
 
 func (e *event) measures() []int64 { return []int64{e.Count} }
@@ -117,8 +122,8 @@ var relations = []*relation{
 	{
 		name: "rate_limit_events", short: "events",
 		columns: []string{"at", "event", "kind", "policy", "version", "rule", "limited", "decision", "status", "client", "tier", "ip", "method", "path",
-			"state", "reason", "node", "seconds", "share", "events"},
-		query: "at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(ip::text, ''), method, path, state, reason, node, " +
+			"state", "reason", "node", "region", "seconds", "share", "events"},
+		query: "at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(ip::text, ''), method, path, state, reason, node, region, " +
 			"seconds, share, events",
 		order: "at, event", after: "(at, event) > (($1::text[])[1]::timestamptz, ($1::text[])[2]::bigint)",
 		sums: []string{"events"}, age: func(k retain.Keep) time.Duration { return k.Events }, files: filesOf[event]{},
@@ -138,6 +143,12 @@ var relations = []*relation{
 func appendField(to []byte, value any) []byte {
 	switch v := value.(type) {
 	case *string:
+		to = binary.AppendUvarint(to, uint64(len(*v)))
+		return append(to, *v...)
+	case *later:
+		if *v == "" {
+			return to
+		}
 		to = binary.AppendUvarint(to, uint64(len(*v)))
 		return append(to, *v...)
 	case *int64:

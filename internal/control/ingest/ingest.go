@@ -110,7 +110,7 @@ func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64
 }
 
 var eventColumns = []string{"at", "kind", "policy", "version", "rule", "limited", "decision", "status", "client", "tier", "ip", "method", "path",
-	"state", "reason", "node", "seconds", "share", "events"}
+	"state", "reason", "node", "region", "seconds", "share", "events"}
 
 // copyEvents writes the events of a batch.
 func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
@@ -126,7 +126,7 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 		next++
 		row = append(row[:0], l.Time, l.Kind, l.Policy, l.Version, l.Rule, l.Limit, l.Decision,
 			int16(l.Status), l.Client, l.Tier, network(l.IP), l.Method, l.Path, l.State,
-			l.Reason, l.Node, l.Seconds, float32(cmp.Or(l.Share, 1)), l.Count)
+			l.Reason, l.Node, l.Region, l.Seconds, float32(cmp.Or(l.Share, 1)), l.Count)
 		return row, nil
 	}))
 	return err

@@ -44,7 +44,7 @@ func addLatencies(to map[latencyName]sum, l *feed.Line) {
 			if bucket < 0 || bucket >= latencyBuckets || admitted < 0 || denied < 0 || admitted > countMax || denied > countMax {
 				continue
 			}
-			n := latencyName{granularity, at, l.Policy, l.Rule, l.Endpoint, "", bucket}
+			n := latencyName{granularity, at, l.Policy, l.Rule, l.Endpoint, l.Region, bucket}
 			was := to[n]
 			to[n] = sum{admitted: min(was.admitted+admitted, countMax), denied: min(was.denied+denied, countMax)}
 		}

@@ -113,7 +113,7 @@ func readLine(text []byte) (l feed.Line, altered bool, err error) {
 		return l, false, fmt.Errorf("it is no line of a batch: %w", err)
 	}
 	for _, field := range [...]*string{&l.Policy, &l.Version, &l.Rule, &l.Limit, &l.Decision, &l.Client, &l.Tier, &l.Method, &l.Path, &l.State,
-		&l.Reason, &l.Node, &l.Endpoint} {
+		&l.Reason, &l.Node, &l.Region, &l.Endpoint} {
 		fit := feed.Fit(*field)
 		altered = altered || fit != *field
 		*field = fit

@@ -23,12 +23,13 @@ type name struct {
 	policy      string
 	rule        string
 	tier        string
+	region      string
 }
 
 // compare orders names. Transactions that write their rows in the same order cannot deadlock.
 func compare(a, b name) int {
 	return cmp.Or(cmp.Compare(a.granularity, b.granularity), a.at.Compare(b.at), cmp.Compare(a.client, b.client), cmp.Compare(a.policy, b.policy),
-		cmp.Compare(a.rule, b.rule), cmp.Compare(a.tier, b.tier))
+		cmp.Compare(a.rule, b.rule), cmp.Compare(a.tier, b.tier), cmp.Compare(a.region, b.region))
 }
 
 // sum holds the requests and units of clients.
@@ -42,13 +43,13 @@ func bounded(n int64) int64 { return max(-sumMax, min(sumMax, n)) }
 
 // sums are the sums of a batch's usage, by the tables that have them.
 type sums struct {
-	usage, denials, metrics, minutes map[name]sum
-	latencies                        map[latencyName]sum
+	usage, regions, denials, metrics, minutes map[name]sum
+	latencies                                 map[latencyName]sum
 }
 
 // sumsOf adds up the usage of a batch. The clients that are unnamed are added up together.
 func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
-	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}}
+	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}}
 	add := func(to map[name]sum, n name, l *feed.Line) {
 		was := to[n]
 		to[n] = sum{was.admitted + l.Admitted, was.denied + l.Denied, was.units + l.Units}
@@ -68,6 +69,9 @@ func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 		}
 		day := l.Time.Truncate(24 * time.Hour)
 		add(s.usage, name{at: day, client: client, policy: policy, rule: rule, tier: tier}, l)
+		if l.Region != "" {
+			add(s.regions, name{at: day, client: client, policy: policy, rule: rule, tier: tier, region: l.Region}, l)
+		}
 		if l.Denied > 0 {
 			add(s.denials, name{at: l.Time.Truncate(time.Hour), client: client, policy: policy, rule: rule}, l)
 		}
@@ -81,16 +85,16 @@ func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 
 // columns are names and sums as arrays, in the order of the names.
 type columns struct {
-	granularities, clients, policies, rules, tiers []string
-	ats                                            []time.Time
-	admitted, denied, units                        []int64
+	granularities, clients, policies, rules, tiers, regions []string
+	ats                                                     []time.Time
+	admitted, denied, units                                 []int64
 }
 
 func columnsOf(of map[name]sum) *columns {
 	c := new(columns)
 	for _, n := range slices.SortedFunc(maps.Keys(of), compare) {
 		c.granularities, c.ats, c.clients = append(c.granularities, n.granularity), append(c.ats, n.at), append(c.clients, n.client)
-		c.policies, c.rules, c.tiers = append(c.policies, n.policy), append(c.rules, n.rule), append(c.tiers, n.tier)
+		c.policies, c.rules, c.tiers, c.regions = append(c.policies, n.policy), append(c.rules, n.rule), append(c.tiers, n.tier), append(c.regions, n.region)
 		s := of[n]
 		c.admitted, c.denied, c.units = append(c.admitted, bounded(s.admitted)), append(c.denied, bounded(s.denied)), append(c.units, bounded(s.units))
 	}
@@ -112,6 +116,11 @@ var (
 		"SELECT (at AT TIME ZONE 'UTC')::date, client, policy, rule, tier, admitted, denied, units FROM " +
 		"unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[]) " +
 		"AS n (at, client, policy, rule, tier, admitted, denied, units) ON CONFLICT (client, policy, rule, tier, day) DO UPDATE " +
+		"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
+	addRegions = "INSERT INTO client_usage_regions AS t (day, client, policy, rule, tier, region, admitted, denied, units) " +
+		"SELECT (at AT TIME ZONE 'UTC')::date, client, policy, rule, tier, region, admitted, denied, units FROM " +
+		"unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[]) " +
+		"AS n (at, client, policy, rule, tier, region, admitted, denied, units) ON CONFLICT (client, policy, rule, tier, region, day) DO UPDATE " +
 		"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 	addDenials = "INSERT INTO client_denials AS t (at, policy, rule, client, denied) " +
 		"SELECT * FROM unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::bigint[]) " +
@@ -140,6 +149,10 @@ func (s *sums) queueUsage(batch *pgx.Batch) {
 	queueMinutes(batch, s.minutes)
 	c := columnsOf(s.usage)
 	batch.Queue(addUsage, c.ats, c.clients, c.policies, c.rules, c.tiers, c.admitted, c.denied, c.units)
+	if len(s.regions) > 0 {
+		c = columnsOf(s.regions)
+		batch.Queue(addRegions, c.ats, c.clients, c.policies, c.rules, c.tiers, c.regions, c.admitted, c.denied, c.units)
+	}
 	if len(s.denials) > 0 {
 		c = columnsOf(s.denials)
 		batch.Queue(addDenials, c.ats, c.policies, c.rules, c.clients, c.denied)

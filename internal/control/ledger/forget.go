@@ -28,7 +28,12 @@ const (
 		"ON CONFLICT (client, policy, rule, tier, day) DO UPDATE " +
 		"SET admitted = t.admitted + excluded.admitted, denied = t.denied + excluded.denied, units = t.units + excluded.units"
 	forgetUsage = "DELETE FROM client_usage WHERE client = $1"
-	moveDenials = "INSERT INTO client_denials AS t (at, policy, rule, client, denied) " +
+	moveRegions = "INSERT INTO client_usage_regions AS t (day, client, policy, rule, tier, region, admitted, denied, units) " +
+		"SELECT day, '', policy, rule, tier, region, admitted, denied, units FROM client_usage_regions WHERE client = $1 ORDER BY policy, rule, tier, region, day " +
+		"ON CONFLICT (client, policy, rule, tier, region, day) DO UPDATE " +
+		"SET admitted = t.admitted + excluded.admitted, denied = t.denied + excluded.denied, units = t.units + excluded.units"
+	forgetRegions = "DELETE FROM client_usage_regions WHERE client = $1"
+	moveDenials   = "INSERT INTO client_denials AS t (at, policy, rule, client, denied) " +
 		"SELECT at, policy, rule, '', denied FROM client_denials WHERE client = $1 ORDER BY at, policy, rule " +
 		"ON CONFLICT (at, policy, rule, client) DO UPDATE SET denied = t.denied + excluded.denied"
 	moveMinutes = "INSERT INTO client_minutes AS t (at, policy, rule, client, admitted, denied, units) " +
@@ -62,14 +67,14 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 		}
 		// No batch may add to the rows between their move and their removal, and no notice may be
 		// made of usage as it was before.
-		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_minutes, client_usage, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_minutes, client_usage, client_usage_regions, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		batch := new(pgx.Batch)
 		for _, one := range []struct {
 			statement string
 			rows      *int64
-		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}, {moveMinutes, nil}, {forgetMinutes, nil},
+		}{{forgetEvents, &f.Events}, {moveUsage, &f.Usage}, {forgetUsage, nil}, {moveRegions, nil}, {forgetRegions, nil}, {moveDenials, &f.Denials}, {forgetDenials, nil}, {moveMinutes, nil}, {forgetMinutes, nil},
 			{forgetNotices, nil}} {
 			queued := batch.Queue(one.statement, client)
 			if one.rows != nil {

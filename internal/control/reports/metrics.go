@@ -35,6 +35,7 @@ type EndpointQuery struct {
 	Granularity  string // minute, hour or day
 	From, To     time.Time
 	Policy, Rule string
+	Region       string
 	After        *EndpointKey // nil for the first page
 	Limit        int
 }
@@ -48,7 +49,7 @@ func (r *Reports) Endpoints(ctx context.Context, q EndpointQuery) ([]Endpoint, e
 	}
 	const percentile = "min(CASE WHEN n.upto >= n.total * %s AND n.upto - n.here < n.total * %s THEN b.from_us + (b.to_us - b.from_us) * (n.total * %s - n.upto + n.here) / n.here END)"
 	rows, err := r.Pool.Query(ctx, "WITH keys AS (SELECT DISTINCT at, policy, rule, endpoint, region FROM rate_limit_latencies "+
-		"WHERE granularity = $1 AND at >= $2 AND at < $3 AND ($4 = '' OR policy = $4) AND ($5 = '' OR rule = $5) "+
+		"WHERE granularity = $1 AND at >= $2 AND at < $3 AND ($4 = '' OR policy = $4) AND ($5 = '' OR rule = $5) AND ($12 = '' OR region = $12) "+
 		"AND (at, policy, rule, endpoint, region) > ($6, $7, $8, $9, $10) ORDER BY at, policy, rule, endpoint, region LIMIT $11), "+
 		"n AS (SELECT l.*, l.admitted + l.denied AS here, sum(l.admitted + l.denied) OVER (PARTITION BY l.at, l.policy, l.rule, l.endpoint, l.region) AS total, "+
 		"sum(l.admitted + l.denied) OVER (PARTITION BY l.at, l.policy, l.rule, l.endpoint, l.region ORDER BY l.bucket) AS upto "+
@@ -56,7 +57,7 @@ func (r *Reports) Endpoints(ctx context.Context, q EndpointQuery) ([]Endpoint, e
 		"SELECT n.at, n.policy, n.rule, n.endpoint, n.region, sum(n.admitted)::bigint, sum(n.denied)::bigint, "+
 		at(percentile, "0.5")+", "+at(percentile, "0.95")+", "+at(percentile, "0.99")+
 		" FROM n JOIN latency_bounds b USING (bucket) GROUP BY n.at, n.policy, n.rule, n.endpoint, n.region ORDER BY n.at, n.policy, n.rule, n.endpoint, n.region",
-		q.Granularity, q.From, q.To, q.Policy, q.Rule, after.At, after.Policy, after.Rule, after.Endpoint, after.Region, q.Limit)
+		q.Granularity, q.From, q.To, q.Policy, q.Rule, after.At, after.Policy, after.Rule, after.Endpoint, after.Region, q.Limit, q.Region)
 	if err != nil {
 		return nil, err
 	}

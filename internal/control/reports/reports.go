@@ -34,6 +34,7 @@ type UsageKey struct {
 	Policy string `json:"policy"`
 	Rule   string `json:"rule" doc:"empty for the policy itself: blocks, credentials and penalties"`
 	Tier   string `json:"tier"`
+	Region string `json:"region,omitempty" doc:"by region: that of the nodes"`
 }
 
 // Usage is what a client used in a span of days.
@@ -48,27 +49,33 @@ type Usage struct {
 type UsageQuery struct {
 	From, To             time.Time // days; To is not included
 	Client, Policy, Rule string
+	Region               string    // only the usage that nodes of a region reported
+	ByRegion             bool      // a row for each region
 	After                *UsageKey // nil for the first page
 	Limit                int
 }
 
 // Usage returns the usage of a span, in the order of the keys.
 func (r *Reports) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
-	query, after := "", UsageKey{}
-	if q.After != nil {
-		query, after = "AND (client, policy, rule, tier) > ($7, $8, $9, $10) ", *q.After
-	} else {
-		query = "AND $7 || $8 || $9 || $10 = '' "
+	// Only the usage of nodes with a region has rows by region.
+	table, region, after := "client_usage", "''", UsageKey{}
+	if q.ByRegion || q.Region != "" {
+		table, region = "client_usage_regions", "region"
 	}
-	rows, err := r.Pool.Query(ctx, "SELECT client, policy, rule, tier, sum(admitted)::bigint, sum(denied)::bigint, sum(units)::bigint FROM client_usage "+
-		"WHERE day >= $1 AND day < $2 AND ($3 = '' OR client = $3) AND ($4 = '' OR policy = $4) AND ($5 = '' OR rule = $5) "+query+
-		"GROUP BY client, policy, rule, tier ORDER BY client, policy, rule, tier LIMIT $6",
-		q.From, q.To, q.Client, q.Policy, q.Rule, q.Limit, after.Client, after.Policy, after.Rule, after.Tier)
+	args := []any{q.From, q.To, q.Client, q.Policy, q.Rule, q.Limit, q.Region}
+	query := "SELECT client, policy, rule, tier, " + region + ", sum(admitted)::bigint, sum(denied)::bigint, sum(units)::bigint FROM " + table +
+		" WHERE day >= $1 AND day < $2 AND ($3 = '' OR client = $3) AND ($4 = '' OR policy = $4) AND ($5 = '' OR rule = $5) AND ($7 = '' OR " + region + " = $7) "
+	if q.After != nil {
+		after = *q.After
+		query += "AND (client, policy, rule, tier, " + region + ") > ($8, $9, $10, $11, $12) "
+		args = append(args, after.Client, after.Policy, after.Rule, after.Tier, after.Region)
+	}
+	rows, err := r.Pool.Query(ctx, query+"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT $6", args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Usage, err error) {
-		err = row.Scan(&u.Client, &u.Policy, &u.Rule, &u.Tier, &u.Admitted, &u.Denied, &u.Units)
+		err = row.Scan(&u.Client, &u.Policy, &u.Rule, &u.Tier, &u.Region, &u.Admitted, &u.Denied, &u.Units)
 		return u, err
 	})
 }
@@ -127,6 +134,7 @@ type Event struct {
 	State    string  `json:"state,omitempty"`
 	Reason   string  `json:"reason,omitempty"`
 	Node     string  `json:"node,omitempty"`
+	Region   string  `json:"region,omitempty" doc:"of the node"`
 	Seconds  float64 `json:"seconds,omitempty"`
 	Share    float32 `json:"share" doc:"of the decisions that are reported"`
 	Count    int64   `json:"count" doc:"how many decisions"`
@@ -134,10 +142,10 @@ type Event struct {
 
 // EventQuery selects events. Empty texts select all.
 type EventQuery struct {
-	From, To           time.Time // To is not included
-	Client, Rule, Kind string
-	Before             *EventKey // nil for the first page
-	Limit              int
+	From, To                   time.Time // To is not included
+	Client, Rule, Kind, Region string
+	Before                     *EventKey // nil for the first page
+	Limit                      int
 }
 
 // Events returns events, the newest first.
@@ -149,21 +157,21 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	// An absent filter is left out of the query, so that each combination of filters has a plan
 	// with a suitable index.
 	query, args := "", []any{q.From, q.To, before.At, before.Event, q.Limit}
-	for column, value := range map[string]string{"client": q.Client, "rule": q.Rule, "kind": q.Kind} {
+	for column, value := range map[string]string{"client": q.Client, "rule": q.Rule, "kind": q.Kind, "region": q.Region} {
 		if value != "" {
 			args = append(args, value)
 			query += " AND " + column + " = $" + string(rune('0'+len(args)))
 		}
 	}
 	rows, err := r.Pool.Query(ctx, "SELECT at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(abbrev(ip), ''), method, path, "+
-		"state, reason, node, seconds, share, events FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+
+		"state, reason, node, region, seconds, share, events FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+
 		" ORDER BY at DESC, event DESC LIMIT $5", args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
 		err = row.Scan(&e.At, &e.Event, &e.Kind, &e.Policy, &e.Version, &e.Rule, &e.Limit, &e.Decision, &e.Status, &e.Client, &e.Tier, &e.IP, &e.Method,
-			&e.Path, &e.State, &e.Reason, &e.Node, &e.Seconds, &e.Share, &e.Count)
+			&e.Path, &e.State, &e.Reason, &e.Node, &e.Region, &e.Seconds, &e.Share, &e.Count)
 		e.At = e.At.UTC()
 		return e, err
 	})

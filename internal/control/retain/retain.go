@@ -76,6 +76,7 @@ type table struct {
 
 func (k Keep) tables() []table {
 	return []table{{"rate_limit_events", k.Events, true}, {"client_denials", k.Denials, false}, {"client_usage", k.Days, true},
+		{"client_usage_regions", k.Days, false},
 		{"rate_limit_metrics", max(k.Days, k.Hours), false}, {"rate_limit_latencies", max(k.Days, k.Hours), false},
 		{"client_minutes", max(k.Minutes, lateMost), false}}
 }
