@@ -227,7 +227,7 @@ type Node struct {
 	Err    error // the reason why its state could not be read
 
 	id      string
-	flags   string // flags in CLUSTER NODES, or of a sentinel
+	flags   string // the server's flags, as CLUSTER NODES or a sentinel lists them
 	options *redis.Options
 	secure  []string // TLS options for redis-cli
 	client  *redis.Client
