@@ -256,13 +256,22 @@ type asked struct {
 	now                       counter.Micros
 }
 
-func (a *asked) Path() string        { return (&url.URL{Path: a.path, RawPath: a.path}).EscapedPath() }
 func (a *asked) Method() string      { return a.method }
 func (a *asked) Host() string        { return a.host }
 func (a *asked) Query() string       { return a.query }
 func (a *asked) Peer() netip.Addr    { return a.peer }
 func (a *asked) Remote() netip.Addr  { return a.remote }
 func (a *asked) Now() counter.Micros { return a.now }
+
+// Path returns the path as a proxy receives it: an escape remains, and a character that must be
+// escaped is.
+func (a *asked) Path() string {
+	decoded, err := url.PathUnescape(a.path)
+	if err != nil { // a percent sign that begins no escape stands for itself
+		decoded = a.path
+	}
+	return (&url.URL{Path: decoded, RawPath: a.path}).EscapedPath()
+}
 
 func (a *asked) Header(name string) (string, bool) {
 	values := a.headers.Values(name)

@@ -240,6 +240,7 @@ func TestExplainAsJSON(t *testing.T) {
 		"  - {name: w, match: {path: /w}, limit: 1/1h}\nblock: [{ip: 203.0.113.0/24, reason: scraper}]\n")
 	for args, want := range map[string]string{
 		"--path /a --ip 192.0.2.7":   `"outcome":"allowed"`,
+		"--path /%61 --ip 192.0.2.7": `"rule":"a"`,
 		"--path /b --ip 192.0.2.7":   `"rules":[]`,
 		"--path /a --ip 203.0.113.9": `"status":403,"why":"blocked by block[0]"`,
 		"--path /a":                  `"client":null`,

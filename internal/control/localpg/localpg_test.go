@@ -57,3 +57,25 @@ func TestFoldersThatCannotHoldAServer(t *testing.T) {
 		t.Errorf("a folder that others cannot enter: %v", err)
 	}
 }
+
+// TestOnlyTheOwnerConnects tests that the socket of a server is closed to other users, even if they
+// can enter its folder.
+func TestOnlyTheOwnerConnects(t *testing.T) {
+	folder, err := os.MkdirTemp("", "pg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server, err := Start(t.Context(), Options{Folder: folder, Volatile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	socket, err := os.Stat(filepath.Join(folder, socketName))
+	if err != nil || socket.Mode().Perm() != 0o700 {
+		t.Errorf("the socket: %v, %v", socket, err)
+	}
+}

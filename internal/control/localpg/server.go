@@ -142,7 +142,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	args := []string{"-D", s.data(), "-k", s.folder, "-c", "listen_addresses=", "-c", "log_timezone=UTC", "-c", "timezone=UTC"}
+	// Everyone who can connect is trusted, and others may be able to enter the folder.
+	args := []string{"-D", s.data(), "-k", s.folder, "-c", "unix_socket_permissions=0700", "-c", "listen_addresses=", "-c", "log_timezone=UTC", "-c", "timezone=UTC"}
 	if s.volatile {
 		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=16MB")
 	}
