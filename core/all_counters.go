@@ -16,8 +16,8 @@ import (
 //
 // The checks come in pages of at most [counter.ChecksMax], which are the plan's checks during an
 // iteration. Each page resets the plan, and Decide must not be called on it. There is always a
-// first page, which can be empty; the plan contains the client in any case. See AllCountersOf for
-// the order.
+// first page, even if it is empty, so that the plan contains the client. See AllCountersOf for the
+// order.
 func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)

@@ -56,8 +56,8 @@ func (l *loginPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const failedLoginsMax = 5
 
-// The function logins returns a Caddyfile that limits failed logins. The head has the store and its
-// deadline.
+// The function logins returns a Caddyfile that limits failed logins. The argument head configures
+// the store and its deadline.
 func logins(l *loginPage, head string) string {
 	return head + `:SITE {
 	penstock {

@@ -43,6 +43,6 @@ func ExampleProblem_String() {
 		Rule:   "search",
 	}
 	fmt.Println(problem)
-	// Output: policy.yaml:12: rules[0] "search".limit[0]: "10": has no window; write COUNT/WINDOW,
-	// for example 100/1m
+	// Output:
+	// policy.yaml:12: rules[0] "search".limit[0]: "10": has no window; write COUNT/WINDOW, for example 100/1m
 }

@@ -51,7 +51,7 @@ func (s *Stream) expect() {
 	}
 	t.tried, s.tried = s.tried, nil
 	t.front, t.fields, t.remaining = s.front, s.fields, s.remaining
-	t.writer, s.writer = s.writer, t.writer // the fields of the stream are now valid as long as t is
+	t.writer, s.writer = s.writer, t.writer // the stream's fields now remain valid until t is released
 	s.writer.Shares = true
 	t.holds.Store(1)
 	t.client = s.front.store.enforcer.ClientOf(&s.plan)

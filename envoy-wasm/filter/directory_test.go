@@ -164,8 +164,8 @@ func TestALateRecord(t *testing.T) {
 }
 
 // TestWhatTheBridgeDoesNotKnow: if Redis does not answer the bridge, the request is decided without
-// a record, and nothing about the client is remembered. A record that the filter had stays for
-// later.
+// a record, and nothing about the client is remembered. The filter keeps a record that it had
+// before.
 func TestWhatTheBridgeDoesNotKnow(t *testing.T) {
 	p := newPatron(t)
 	p.wantAsked("/free", "bob", addRecords(wire.Answer{}, counter.Minute, nil, blocked))

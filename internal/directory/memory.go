@@ -182,7 +182,7 @@ func (m *Memory) hashes(name string) (hashes []string) {
 	return hashes
 }
 
-// keyPlace returns the place of the first key that is not before another.
+// keyPlace returns the index of the first key in m.keys that is equal to k or comes after k.
 func (m *Memory) keyPlace(k KeyName) int {
 	place, _ := slices.BinarySearchFunc(m.keys, k, compareKeys)
 	return place

@@ -430,7 +430,7 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	}
-	for range 20 { // the pages of both halves
+	for range 20 { // fills the pages of both halves of the table
 		fill()
 		l.flush()
 	}

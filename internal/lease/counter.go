@@ -123,8 +123,8 @@ func (c *Counter) Decides(now counter.Micros, l *counter.Limit, cost int64) bool
 		(c.queued == 0 && c.slotFor(now, cost) != nil || c.denies(now, cost))
 }
 
-// slotFor returns the slot from which to take cost: of the slots with enough units, the one that
-// expires first; nil if there is none.
+// slotFor returns the slot from which to take cost: the slot with enough units that expires first,
+// or nil.
 func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {
 	a, b := &c.slots[0], &c.slots[1]
 	if b.units >= cost && b.until < a.until {

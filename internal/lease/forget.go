@@ -8,9 +8,9 @@ const afterReset = 1 << 16
 
 // Forget drops the remembered denial, because units were refunded to the store and it might have
 // room. If reset is set, the store's counter was deleted. Held and reserved units are then no
-// longer charged anywhere, so they are neither used nor refunded: a refund would credit units that
-// others have used since. Units from the call under way might have been charged before or after the
-// reset, so they are not refunded either.
+// longer charged anywhere, so the node does not use them. The node does not refund them either,
+// because a refund would credit units that others have used since. Units from the call under way
+// might have been charged before or after the reset, so they are not refunded either.
 func (c *Counter) Forget(reset bool) {
 	c.deniedUntil, c.flowUntil = 0, 0
 	if !reset {

@@ -11,6 +11,6 @@ func (c *Counter) Overdue() {
 }
 
 // Overtaken reports whether [Counter.Overdue] was called since the call was prepared. If such a
-// call fails or is never made, the newer call is not affected, so neither [Counter.Failed] nor
-// [Counter.CancelCall] may be called.
+// call fails or is never made, do not call [Counter.Failed] or [Counter.CancelCall]: the newer call
+// is not affected.
 func (c *Counter) Overtaken(a *Call) bool { return a.call != c.call }

@@ -132,7 +132,7 @@ func (d *Desk) Look(ctx context.Context, c *Client, s Selection) (*Report, error
 // Reset deletes the counters of one rule, or all counters that belong to this client only. A
 // counter that clients share must be selected by its rule, because a reset gives all of them a
 // fresh allowance. If the client's tier cannot be known, its counters under every tier are reset.
-// Reset returns the counters as they are then.
+// Reset returns the counters as they are after the reset.
 func (d *Desk) Reset(ctx context.Context, c *Client, s Selection) (*Report, error) {
 	return d.visit(ctx, c, s, counter.OpReset, func(ctr core.Counter, rule string) bool {
 		return ctr.Rule >= 0 && (s.Rule == rule || s.Rule == "" && ctr.Own)

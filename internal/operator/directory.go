@@ -144,7 +144,7 @@ func (d *Desk) Import(ctx context.Context, in *directory.Import) (*directory.Imp
 }
 
 // LookUp returns a client's record and up to n of its latest changes. n = 0 means the default.
-// Without a client, it returns the latest changes of all clients.
+// Without a client, LookUp returns the latest changes of all clients.
 func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, error) {
 	editor, err := d.editor()
 	if err != nil {

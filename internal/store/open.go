@@ -11,8 +11,8 @@
 //
 // # Price
 //
-// The only cost is that of the layers, which call each other directly. The fallback allocates
-// memory only when Redis fails.
+// A call costs what its layers cost, which call each other directly. The fallback allocates memory
+// only when Redis fails.
 //
 // # When not to use it
 //
@@ -63,8 +63,8 @@ type Store struct {
 	// Requests charges requests. Requests implements [counter.Batcher] if the counters are in
 	// Redis.
 	Requests counter.Store
-	// Corrections corrects charges once a response is known: those made in Redis, and those that
-	// the fallback made while Redis did not answer.
+	// Corrections corrects charges once a response is known, whether Redis or the fallback made
+	// them.
 	Corrections counter.Store
 	// Memory is the in-memory store. Memory is nil if the counters are in Redis.
 	Memory *memstore.Store

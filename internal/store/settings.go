@@ -112,7 +112,7 @@ func escapeUserinfo(value string) string {
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
 
-// Options returns the options of the store. They share nothing with the settings.
+// Options returns the options of the store. The options share nothing with the settings.
 func (s *Settings) Options() Options {
 	o := Options{CountersMax: s.CountersMax, BytesMax: int64(s.BytesMax),
 		ForgetDenials: s.RememberDenials != nil && !*s.RememberDenials}

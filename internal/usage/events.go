@@ -24,8 +24,8 @@ const (
 	partOther                 // the rest of a line that is not read
 )
 
-// nameBytesMax is the number of bytes of a field's name, including a byte order mark, after which
-// it is clear that the name is not data.
+// nameBytesMax is how many bytes of a field's name are read. A longer name is not "data", even
+// after a byte order mark.
 const nameBytesMax = len(byteOrderMark) + len("data") + 1
 
 const byteOrderMark = "\uFEFF"

@@ -44,7 +44,8 @@ type bitText struct {
 	after uint8  // the next text with the same hash, 0 if there is none
 }
 
-// packedTrie returns the other form of the trie, or nil if the trie is empty or too large.
+// packedTrie returns the trie in the form of sets of bits, or nil if the trie is empty or too
+// large.
 func (t *pathTrie) packedTrie() *bitTrie {
 	if len(t.nodes) == 0 || len(t.nodes) > bitNodesMax {
 		return nil

@@ -31,7 +31,8 @@ type Readiness struct {
 	Invalid int64 `json:"-"`
 }
 
-// looks lets the callers of /readyz and /metrics, who need no token, share looks at the servers.
+// The type looks shares each look at the servers among the callers of /readyz and /metrics, because
+// these callers need no token.
 type looks struct {
 	mu  sync.Mutex
 	now *look

@@ -24,10 +24,10 @@ const (
 	// objectBytesMax is the size from which an object gets no further row group. S3 accepts 5 GB in
 	// one call, but if the bucket cannot be reached, the work on one object is lost.
 	objectBytesMax = 64 << 20
-	// groupRows and groupBytesMax bound a row group, which is in memory.
+	// groupRows and groupBytesMax bound a row group, because the whole group is kept in memory.
 	groupRows     = 200_000
 	groupBytesMax = 64 << 20
-	// objectRowsMax is the number of rows after which no more are written to an object.
+	// objectRowsMax is the number of rows from which an object gets no further rows.
 	objectRowsMax = 2_000_000
 	// fetchRows is how many rows are read from the database or from a file at a time.
 	fetchRows = 5000

@@ -25,8 +25,8 @@ type row interface {
 	key() []string
 }
 
-// later is a text that files of earlier releases do not have. It is read as "" from them, and is no
-// part of the digest then.
+// later is a text that files of earlier releases do not have. In such a file the text is read as ""
+// and is not part of the digest.
 type later string
 
 // event is a row of rate_limit_events.

@@ -153,8 +153,8 @@ func (r *Runner) Begin(candidate *live.Version, denied bool) *Trial {
 	return t
 }
 
-// Add adds a request to the plan, with the records of its clients that are known. The directory may
-// be nil.
+// Add adds a request to the plan, with the known records of the request's clients. The directory
+// may be nil.
 func (t *Trial) Add(a policy.Attributes, clients *directory.Directory) {
 	if clients != nil {
 		t.Plan.UseDirectory(clients)

@@ -60,7 +60,8 @@ func (b *Bridge) openPolicy() (err error) {
 	return nil
 }
 
-// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+// closePolicy closes the policy. Then the function hides the policy in the metrics, because an edit
+// before Close returned could have shown the policy again.
 func (b *Bridge) closePolicy() error {
 	err := b.policy.Close()
 	b.metrics.Policies.Hide(b)

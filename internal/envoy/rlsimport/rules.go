@@ -197,8 +197,8 @@ func (g *generator) nameOf(r *rule) string {
 	return name
 }
 
-// The method attrs returns the attributes that the rule matches by value, and per, which names
-// those with any value.
+// The method attrs returns the attributes that the rule matches by value. The result per names the
+// attributes that may have any value.
 func (r *rule) attrs() (match map[string]string, per []string) {
 	match = map[string]string{}
 	seen := map[string]int{}

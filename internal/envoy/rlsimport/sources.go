@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Sources map keys of descriptors to what a proxy sees of a request itself.
+// Sources map the keys of descriptors to parts of a request that a proxy sees itself.
 type Sources map[string]source
 
 // source is a field of match and per. A constant entry has the value that the configuration names,

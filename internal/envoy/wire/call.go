@@ -132,7 +132,7 @@ func AppendItem(dst []byte, item *Item) []byte {
 	}
 }
 
-// AppendAsk appends a question of any kind; only the kinds about leases have units. Those of
+// AppendAsk appends a question of any kind; only the kinds about leases have units. The units of
 // KindDenied follow by [AppendUnits].
 func AppendAsk(dst []byte, kind Kind, a *Ask, units []Units) []byte {
 	if dst = a.append(append(dst, byte(kind))); kind >= KindLease && kind != KindDenied {

@@ -101,7 +101,7 @@ func (c *cursor) fixed() (n uint64) {
 func (c *cursor) addr() netip.Addr {
 	text := c.text()
 	var addr netip.Addr
-	if len(text) > 16 || addr.UnmarshalBinary([]byte(text)) != nil { // longer ones have a zone
+	if len(text) > 16 || addr.UnmarshalBinary([]byte(text)) != nil { // a longer text is an address with a zone
 		c.fail()
 	}
 	return addr

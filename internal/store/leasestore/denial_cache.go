@@ -171,8 +171,8 @@ func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *c
 	return known, denies
 }
 
-// recallOrLook does what recall does, for a call that can renew a denial. The result looks reports
-// whether this call must renew it by calling the store.
+// recallOrLook is recall for a call that can renew a denial. The result looks reports whether this
+// call must renew it by calling the store.
 func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {
@@ -275,8 +275,8 @@ func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	}
 }
 
-// The function unknown returns the result of a check that has no remembered answer, in a call that
-// another check denies: that of an unused counter.
+// The function unknown returns the result of a check without a remembered answer, in a call that
+// another check denies. The result is that of an unused counter.
 func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	r := counter.Result{At: at}
 	if c.Limit != nil {

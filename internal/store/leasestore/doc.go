@@ -33,19 +33,19 @@
 //
 // Unused units are refunded when a counter has been idle, when its limit has changed, and by
 // [Store.Close]. A refund is sent once. If the store does not answer, or the process dies, the
-// units are lost until their window ends. This never causes a limit to be exceeded. Resetting a
-// counter through this store discards the units held for it. If another process resets a counter,
+// units are lost until their window ends. Lost units never cause a limit to be exceeded. Resetting
+// a counter through this store discards the units held for it. If another process resets a counter,
 // the units held in this process can be used in addition to the fresh allowance.
 //
 // # Promise: denied only as the store would deny
 //
 // A call is denied from memory only while the store would deny it: one of its checks was denied for
 // the same or a smaller cost, by a limit with the same numbers, and its wait is not over. The
-// answer is the one that the store would give: At + Wait and At + Reset remain the same instants. A
-// denial is forgotten early if its wait might have become shorter. A reset or refund through this
-// store takes effect at once. Leased units take effect at the time by which, according to the
-// store, they are used or refunded. Changes by other processes take effect within a second of the
-// call ([DenialMax]). A penalty in force is remembered in the same way.
+// answer equals that of the store: At + Wait and At + Reset remain the same instants. A denial is
+// forgotten early if its wait might have become shorter. A reset or refund through this store takes
+// effect at once. Leased units take effect at the time by which, according to the store, they are
+// used or refunded. Changes by other processes take effect within a second of the call
+// ([DenialMax]). A penalty in force is remembered in the same way.
 //
 // All denials by one limit during one wait are, by definition, one violation. The store records it
 // with the first denial and does not need to see the others. A denial is remembered only if its

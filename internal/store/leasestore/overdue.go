@@ -28,8 +28,8 @@ const overduePart = 10
 // triesMax bounds how often the time is doubled. After that many times, it exceeds the timeout.
 const triesMax = 8
 
-// The method ask makes the waiting request the one that calls the store for its counter. The caller
-// holds the lock.
+// The method ask lets the waiting request call the store for its counter. The caller holds the
+// lock.
 func (h *heldCounter) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
 	asking, ok := h.counter.Ask(now, l, cost)
 	if ok {

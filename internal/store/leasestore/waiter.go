@@ -105,8 +105,8 @@ func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 	}
 }
 
-// The method ask makes the request the one that calls the store for its counter, or fails it with
-// the error of the call for which it waited.
+// The method ask lets the request call the store for its counter, or fails the request with the
+// error of the call for which it waited.
 func (w *waiter) ask(h *heldCounter, now counter.Micros, failure error) {
 	if w.err = failure; failure != nil {
 		return
@@ -146,8 +146,8 @@ var (
 )
 
 // The method late returns the error of a request that has waited for a counter until its deadline.
-// If the store has recently answered any call, or a call that was sent after the one for which the
-// request waited, there is no outage: the call might be in the inner store's queue. The caller
+// There is no outage if the store has recently answered any call, or has answered a call that was
+// sent later. The call for which the request waited might be in the inner store's queue. The caller
 // holds the lock.
 func (s *Store) late(h *heldCounter) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()

@@ -88,7 +88,7 @@ func (c *call) answer(places []place, slots []counter.Slot) error {
 		}
 	}()
 	// The clock is read after the locks are taken and after live is read. So any call that removed
-	// a fresh counter did so at an earlier instant, and overflow counters that were fresh then are
+	// a fresh counter read the clock earlier. An overflow counter that was fresh at that time is
 	// still fresh.
 	live := s.overflow.live.Load()
 	c.now = s.now()

@@ -39,7 +39,7 @@ const (
 	shardFill = 64
 
 	// backwards is how long a store with Options.Now keeps counters that equal new ones, while
-	// there is room. So no counters are lost if that clock goes forward by an hour and back.
+	// there is room. So no counters are lost if the wall clock goes forward by an hour and back.
 	backwards = 2 * counter.Hour
 )
 

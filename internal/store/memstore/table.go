@@ -205,9 +205,9 @@ func trim[T any](item []T) []T {
 	return item
 }
 
-// The method reclaim moves the hand past the given number of records (looks) and removes those that
-// were fresh at horizon, except those in spared. If enough is true, it stops after removing one.
-// The method returns the number of removed records.
+// The method reclaim moves the hand past looks records. The method removes the records that were
+// fresh at horizon, except those in spared. If enough is true, it stops after removing one. The
+// method returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()

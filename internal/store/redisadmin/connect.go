@@ -66,9 +66,9 @@ type Deployment struct {
 	replicas      int              // behind sentinels: the number of replicas, according to the first sentinel
 }
 
-// Connect discovers the servers from those that the options name, and reads the state of each. The
-// errors of Connect state what to do. If a discovered server does not answer, Connect succeeds and
-// sets [Node.Err]. The caller must call [Deployment.Close].
+// Connect discovers the servers, starting from the servers that the options name, and reads the
+// state of each. The errors of Connect state what to do. If a discovered server does not answer,
+// Connect succeeds and sets [Node.Err]. The caller must call [Deployment.Close].
 func Connect(ctx context.Context, options Options) (*Deployment, error) {
 	disableLog()
 	base, named, err := options.Redis.ToolServers()
@@ -227,7 +227,7 @@ type Node struct {
 	Err    error // the reason why its state could not be read
 
 	id      string
-	flags   string // flags in CLUSTER NODES, or of a sentinel
+	flags   string // the server's flags, as CLUSTER NODES or a sentinel lists them
 	options *redis.Options
 	secure  []string // TLS options for redis-cli
 	client  *redis.Client

@@ -14,8 +14,8 @@ import (
 )
 
 // This file inspects sentinels. Their user needs only SENTINEL MASTER, as for the store. If that
-// user may not list the other servers, the named servers and the master's own INFO are used
-// instead, and the output states what remains unknown.
+// user may not list the other servers, Penstock uses the named servers and the master's own INFO.
+// The output then states what is unknown.
 
 // findBySentinel discovers a master, its replicas and the other sentinels from one sentinel.
 func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {

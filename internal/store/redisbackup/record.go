@@ -35,7 +35,7 @@ const (
 // set reports whether the key holds a sorted set.
 func (k kind) set() bool { return k == kindLog || k == kindViolations }
 
-// meaning is what the key of a counter or a penalty says about its value.
+// meaning describes the value of a counter or a penalty, as its key determines it.
 type meaning struct {
 	kind   kind
 	window counter.Micros // 0 for a penalty

@@ -29,7 +29,7 @@ const (
 	recordsPerPipeline = 256
 )
 
-// outcome is what became of a record, as the script replies.
+// outcome is the result of restoring a record, as the script replies.
 type outcome int64
 
 const (
@@ -40,12 +40,12 @@ const (
 	unreadable
 )
 
-// strength orders outcomes: that of a key is the strongest one of its records.
+// strength orders outcomes. The outcome of a key is the strongest outcome of its records.
 func (o outcome) strength() int {
 	return [...]int{kept: 1, added: 4, raised: 3, over: 0, unreadable: 2}[o]
 }
 
-// Restored is what became of the counters of a backup.
+// Restored counts the outcomes of a restore.
 type Restored struct {
 	Made       time.Time // when the backup was begun
 	Added      int       // were not there
@@ -97,7 +97,7 @@ type restore struct {
 	restored Restored
 }
 
-// queue has the records that will be sent to a server, and what became of its last key so far.
+// queue has the records that will be sent to a server, and the outcome of the last key so far.
 type queue struct {
 	records []record
 	key     string
@@ -182,7 +182,7 @@ func call(records []record, dry string) (keys []string, args []any) {
 	return keys, args
 }
 
-// noteOutcome notes what became of a record. The records of a key follow each other.
+// noteOutcome notes the outcome of a record. The records of a key follow each other.
 func (r *restore) noteOutcome(q *queue, key string, o outcome) {
 	if q.key == key {
 		if o.strength() > q.outcome.strength() {
@@ -208,7 +208,7 @@ func (r *restore) count(q *queue) {
 	q.key = ""
 }
 
-// String describes what became of the counters.
+// String describes the outcomes of the counters.
 func (r Restored) String() string {
 	text := fmt.Sprintf("%d added, %d raised, %d kept because as much is used there, %d over", r.Added, r.Raised, r.Kept, r.Over)
 	if r.Unreadable > 0 {

@@ -19,7 +19,8 @@ import (
 const (
 	// scanCount is the number of keys that a server examines in one call.
 	scanCount = 500
-	// stringBytesMax bounds what is read of a string. No counter has as many bytes.
+	// stringBytesMax is the greatest number of bytes that are read of a string. No counter has as
+	// many bytes.
 	stringBytesMax = 1024
 	// membersPerRecord is the number of members of a set in one record.
 	membersPerRecord = 256
@@ -29,15 +30,15 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
-// Written is what a backup has.
+// Written counts the contents of a backup.
 type Written struct {
 	Counters int // keys in the backup
 	Wrong    int // keys of counters that hold something else, and are not in the backup
 	Example  string
 }
 
-// Write writes a backup of all counters. Requests go on meanwhile, and each counter is as it was at
-// some instant of the backup.
+// Write writes a backup of all counters. Requests are decided during the backup, and each counter
+// is as it was at some instant of the backup.
 func Write(ctx context.Context, servers *redisadmin.Deployment, to io.Writer) (Written, error) {
 	b := &backup{file: newWriter(to, time.Now())}
 	masters, err := servers.Masters()

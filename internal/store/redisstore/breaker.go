@@ -53,8 +53,8 @@ const (
 )
 
 // breaker is the circuit breaker of one server. Batches report their outcome to it. A background
-// probe, not a timer, moves it from open to half open. The breaker is not a library type, because
-// the available library takes a lock for every call, and waits for a fixed time before it tries
+// probe, not a timer, moves it from open to half open. The breaker is not a library type. The
+// available library takes a lock for every call. It also waits for a fixed time before it tries
 // again, which a probe cannot shorten. The zero breaker is closed. A breaker is safe for concurrent
 // use.
 type breaker struct {

@@ -137,7 +137,8 @@ func (c *lazyConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// unwrittenError is the error of a Write that wrote nothing. Nothing else is written after it.
+// unwrittenError is the error of a Write that wrote nothing. After this error, nothing else is
+// written to the connection.
 type unwrittenError struct{ error }
 
 func (e *unwrittenError) Unwrap() error { return e.error }

@@ -220,18 +220,18 @@ func isOutOfMemory(err error) bool {
 	return redis.IsOOMError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "OOM ")
 }
 
-// storeWideReplies are the first words of error replies that every check would get. They count as
-// failures for the breaker. Other errors (WRONGTYPE, an error inside the script) concern one key,
-// and must not make the other keys fail.
+// storeWideReplies are the first words of error replies that every check would get. Such replies
+// count as failures for the breaker. Other errors (WRONGTYPE, an error inside the script) concern
+// one key, and must not make the other keys fail.
 var storeWideReplies = []string{"LOADING", "BUSY", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS",
 	"CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT", "max number of clients"}
 
 // errorReplyIn returns the server's error reply in the text of an error. A Redis before 7 prefixes
 // the error of a command inside a script with its location: "ERR Error running script (call to
-// f_SHA): @user_script:9: @user_script: 9: -READONLY You can't write". An ACL error there has
-// neither the hyphen nor a code; such an error is returned with the code that Redis 7 uses. A
-// command's own error (WRONGTYPE) and an error of the script have no hyphen either; they are
-// returned unchanged.
+// f_SHA): @user_script:9: @user_script: 9: -READONLY You can't write". An ACL error of that release
+// has no hyphen and no code. Such an error is returned with the code that Redis 7 uses. A command's
+// own error (WRONGTYPE) and an error of the script have no hyphen either; they are returned
+// unchanged.
 func errorReplyIn(text string) string {
 	if !strings.HasPrefix(text, "ERR Error running script ") {
 		return text

@@ -68,7 +68,7 @@ func TestCountersThatExistCountInAFullMemory(t *testing.T) {
 }
 
 // TestNewCountersInAFullMemory: a call with a new counter fails, charges nothing, and does not open
-// the breaker. A denial by a counter that exists holds beside it.
+// the breaker. If a counter that exists denies the call, the denial is the answer.
 func TestNewCountersInAFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: slowest})

@@ -80,9 +80,9 @@ func (t *splitCall) collect() {
 	}
 }
 
-// The function stricter changes a result so that it allows only what both it and another result for
-// the same check allow. The receipt is unchanged. A refund on the other server may name a charge
-// that this server does not have, and then restores nothing there.
+// The function stricter changes a result so that it allows only what another result for the same
+// check allows too. The receipt is unchanged. A refund on the other server may name a charge that
+// this server does not have, and then restores nothing there.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow
@@ -138,10 +138,9 @@ func (t *splitCall) newRefund() *splitCall {
 }
 
 // recordDenials records violations that the denying steps could not record, because the penalty is
-// on another server, or also on another server while a ring changes. recordDenials uses a separate
-// call for each server and does not wait for it. A penalty that the violation causes therefore
-// starts with a later request. If the call is lost, the violation is lost too, in the client's
-// favor.
+// also, or only, on another server. recordDenials uses a separate call for each server and does not
+// wait for it. A penalty that the violation causes therefore starts with a later request. If the
+// call is lost, the violation is lost too, in the client's favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
 		if c := &t.checks[i]; c.Penalty == nil || c.Op != counter.OpTake {
@@ -158,7 +157,7 @@ func (s *Store) recordDenials(t *splitCall) {
 	}
 }
 
-// denialsToRecord returns the denials that must be reported to a penalty in a part, which are those
+// denialsToRecord returns the denials that must be reported to a penalty in a part: the denials
 // that the part itself did not find. The argument guard is the position of the penalty's check,
 // counted from 1. If a penalty denies the call, the function returns none.
 func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {

@@ -128,9 +128,9 @@ func (n *node) announce(name string) (all int64, err error) {
 	return count.Val(), nil
 }
 
-// finishTrial ends the trial of a half-open breaker in the given epoch. An error that might concern
-// only the announcement (no right to its commands, another type at its key) is not evidence about
-// checks, so the next call is tried instead.
+// finishTrial ends the trial of a half-open breaker in the given epoch. Some errors concern only
+// the announcement: no right to its commands, or another type at its key. They are no evidence
+// about checks, so the next call is tried instead.
 func (n *node) finishTrial(epoch uint64, err error) {
 	switch {
 	case err == nil:

@@ -102,7 +102,7 @@ func TestIdleNodesAreCountedAgain(t *testing.T) {
 
 // TestAnnouncementsTryTheBreaker: an announcement that succeeds closes a half-open breaker, and one
 // that gets no answer opens it. After an error that concerns only the announcement, the next call
-// is the trial.
+// tries the half-open breaker.
 func TestAnnouncementsTryTheBreaker(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

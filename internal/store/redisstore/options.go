@@ -66,7 +66,7 @@ type Options struct {
 	// is never exceeded while some nodes have only the old ring and others have both. The limit is
 	// not exceeded either while some nodes have both and others only the new ring, if all nodes
 	// have had both for the longest window. AddrsBefore is valid only with ModeRing. A single
-	// address is that of the only server before there was a ring.
+	// address names the only server before there was a ring.
 	AddrsBefore []string
 	// Master is the name of the master at the sentinels. Master is required with ModeSentinel.
 	// Master and the sentinel credentials below are valid only in that mode.
@@ -84,7 +84,7 @@ type Options struct {
 	// certificate; "" uses the system's. Like the TLS options below, it is valid only with
 	// rediss://.
 	CAFile string
-	// CertFile and KeyFile are the PEM client certificate and its key. Set both or neither.
+	// CertFile and KeyFile are the PEM client certificate and its key. Set both files or none.
 	CertFile, KeyFile string
 	// ServerName is the name that the server's certificate must have; "" means the URL's host.
 	ServerName string
@@ -186,7 +186,7 @@ func (o *Options) credentials(a *address, known bool) error {
 	return nil
 }
 
-// secret returns the given value, or the one in the file.
+// secret returns the given value, or the content of the file.
 func secret(name, given, file string) (string, error) {
 	if file == "" {
 		return given, nil

@@ -201,8 +201,8 @@ func (p *pinger) ask(within time.Duration) error {
 	return err
 }
 
-// The method answered waits for the answer to a PING. The error is that of a connection that has
-// broken.
+// The method answered waits for the answer to a PING. The error is the one that broke the
+// connection.
 func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return false, err

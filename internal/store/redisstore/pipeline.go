@@ -155,9 +155,9 @@ func (l *lane) batchOne(first *call) {
 }
 
 // batch sends the first calls (at most batchMax, nil entries skipped) together with waiting calls,
-// and answers them. Redis must answer within the timeout, measured from now, because neither the
-// time that a call waited nor a caller's short deadline is the server's fault. A caller whose
-// deadline passes leaves without an answer.
+// and answers them. Redis must answer within the timeout, measured from now. The server is not to
+// blame for the time that a call waited, or for a caller's short deadline. A caller whose deadline
+// passes leaves without an answer.
 func (l *lane) batch(first []*call) {
 	n, now := l.node, time.Now()
 	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.timeout)
@@ -335,7 +335,7 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 }
 
 // sendAgain loads the script and resends the calls that Redis answered with NOSCRIPT, as after
-// SCRIPT FLUSH or a restart. That reply proves that the calls were not executed. The command that
+// SCRIPT FLUSH or a restart. Such a reply proves that the calls were not executed. The command that
 // loads the script precedes them on the same connection. sendAgain reports whether any call failed
 // for a reason that concerns the whole server.
 func (l *lane) sendAgain(ctx *batchContext) (failed bool) {

@@ -14,9 +14,9 @@ import (
 const sourceQueues = 256
 
 // The type queue holds the calls that wait for a lane. Each source has its own queue, and the
-// queues are served in turn. A client that makes thousands of calls at once therefore delays its
-// own calls, while another client waits for at most one of these calls for each of its own. A queue
-// is safe for concurrent use.
+// queues are served in turn. So a client that makes thousands of calls at once delays its own
+// calls. Another client waits for at most one of these calls for each of its own. A queue is safe
+// for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64

@@ -18,10 +18,10 @@ import (
 // server fails, its counters do not move to another server, because every client would start with
 // its full limit there.
 //
-// While an operator adds or removes servers, nodes with both rings charge a counter that moves on
-// both of its servers, and deny a request that either denies. So the previous server of the counter
-// counts all requests as long as some nodes know only the previous ring. After the longest window
-// the new server has counted the same requests, and nodes may use only the new ring.
+// While an operator adds or removes servers, nodes with both rings charge a moving counter on both
+// of its servers. Such nodes deny a request if either server denies it. So the previous server of
+// the counter counts all requests as long as some nodes know only the previous ring. After the
+// longest window the new server has counted the same requests, and nodes may use only the new ring.
 type ring struct {
 	nodes  []*node
 	homes  [slotCount]uint8  // index of the server by slot

@@ -91,8 +91,8 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 		p := t.at(s.placeOf(checks[i].Key))
 		p.places = append(p.places, i)
 	}
-	// A check in two places has its own result in the first part. So the first part is that of its
-	// new place.
+	// A check in two places has its own result in the first part. So the first part is for the new
+	// place.
 	for i := range checks {
 		if place, moved := s.placeBefore(checks[i].Key); moved {
 			p := t.at(place)
@@ -307,7 +307,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*s
 	}
 }
 
-// The method prepare creates the call of a part and reports whether it is to be sent.
+// The method prepare creates the call of a part and reports whether the call must be sent.
 func (s *Store) prepare(ctx context.Context, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {

@@ -36,8 +36,8 @@ const (
 // Figure is a number that a server reports about itself.
 type Figure int
 
-// The figures of a server. Those from ClusterOK on are only reported in a cluster, and each server
-// reports its own view of the whole cluster.
+// The figures of a server. The fields from ClusterOK on are only reported in a cluster, where each
+// server reports its own view of the whole cluster.
 const (
 	MemoryUsed Figure = iota // in bytes
 	MemoryMax                // in bytes; 0 means no bound
@@ -50,7 +50,7 @@ const (
 	Misses
 	Uptime   // in seconds
 	Replicas // the number of connected clients
-	// ReplicaLagBytes and ReplicaLagSeconds are those of the replica that lags most. Both numbers
+	// ReplicaLagBytes and ReplicaLagSeconds are the lag of the replica that lags most. Both numbers
 	// are unknown without a connected replica.
 	ReplicaLagBytes
 	ReplicaLagSeconds
@@ -62,8 +62,8 @@ const (
 	FigureCount
 )
 
-// infoFields are the names of the figures in the replies to INFO and CLUSTER INFO. Those of a
-// replica's lag are computed.
+// infoFields are the names of the figures in the replies to INFO and CLUSTER INFO. The fields about
+// a replica's lag are computed.
 var infoFields = map[string]Figure{
 	"used_memory": MemoryUsed, "maxmemory": MemoryMax, "mem_fragmentation_ratio": Fragmentation,
 	"connected_clients": Clients, "maxclients": ClientsMax, "rejected_connections": RejectedConnections,

@@ -52,7 +52,7 @@ func askClockBack(e *examiner) {
 			e.setClock(span)
 			e.mustDeny(take(key, l, 1))
 		}
-		// The wait is by the counter's own instant, at most two windows.
+		// The wait counts from the counter's own instant, so it is at most two windows.
 		r := e.mustDeny(take(key, l, 1))
 		if r.Wait > 2*corecounter.Minute {
 			e.Fatalf("%s: the wait is %s, want at most two windows", a, r.Wait)
