@@ -85,7 +85,7 @@ var imports = map[string][]string{
 	"internal/otlp":                  {},
 	"internal/otlp/push":             {},
 	"internal/survive":               {},
-	"internal/control/rollout":       {"internal/control/ledger", "internal/fleet", "internal/published", "internal/published/redispolicy", "internal/store/redisstore"},
+	"internal/control/rollout":       {"internal/control/ledger", "internal/fleet", "internal/policyfile/lint", "internal/published", "internal/published/redispolicy", "internal/store/redisstore"},
 	"internal/published":             {"internal/policyfile", "internal/policyfile/syntax"},
 	"internal/published/redispolicy": {"internal/enforce/live", "internal/policyfile", "internal/published", "internal/store/redisstore", "internal/survive"},
 	"internal/operator":              {"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/enforce/live", "internal/events", "internal/fleet", "internal/policyfile"},

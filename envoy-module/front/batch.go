@@ -180,7 +180,10 @@ func (s *Stream) awaitLoan(taken bool) {
 		}
 		s.wakeRequest(v)
 	}()
-	d, _, err := s.front.store.enforcer.AwaitLoan(context.Background(), &s.plan, s.plan.Checks(), taken)
+	d, gone, err := s.front.store.enforcer.AwaitLoan(s.ctx, &s.plan, s.plan.Checks(), taken)
+	if gone {
+		return
+	}
 	s.failure = err
 	v = s.applyDecision(d)
 }

@@ -183,7 +183,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 // The method ask makes the request wait for the store, or decides it if too many requests wait.
 func (s *Stream) ask(waker Waker) Verdict {
 	s.waker = waker
-	if len(s.plan.Throttled()) > 0 {
+	if s.mayWaitLong() {
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 	}
 	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint8(s.plan.Source()%sourceCounts)
@@ -198,6 +198,13 @@ func (s *Stream) ask(waker Waker) Verdict {
 	s.front.leave()
 	s.front.store.enforcer.Failed(errFull)
 	return s.decideOverloaded(errFull)
+}
+
+// mayWaitLong reports whether the request may wait for more than an answer of the store: under a
+// throttle rule, or for a loan. It then stops waiting when its client leaves.
+func (s *Stream) mayWaitLong() bool {
+	e := s.front.store.enforcer
+	return len(s.plan.Throttled()) > 0 || e.MayAwait(s.plan.Checks()) || len(s.plan.Unresolved()) > 0 && e.Lends()
 }
 
 // The method decideOverloaded decides a request that cannot wait for the store.
@@ -222,7 +229,7 @@ func (s *Stream) Woken() Verdict {
 }
 
 // Gone notes that the client has left while the request waited. One that waits for a throttle rule
-// leaves its queue, and is charged nothing.
+// or for a loan stops waiting, and is charged nothing.
 func (s *Stream) Gone() {
 	if s.cancel != nil {
 		s.cancel()

@@ -4,6 +4,7 @@ package enforce
 
 import (
 	"context"
+	"slices"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -29,6 +30,14 @@ func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []coun
 	}
 	return e.AwaitLoan(ctx, plan, checks, !behind)
 }
+
+// MayAwait reports whether a request with the checks may have to wait for a loan.
+func (e *Enforcer) MayAwait(checks []counter.Check) bool {
+	return e.loans != nil && slices.ContainsFunc(checks, func(c counter.Check) bool { return c.WholeLimit != nil })
+}
+
+// Lends reports whether any request may have to wait for a loan.
+func (e *Enforcer) Lends() bool { return e.loans != nil }
 
 // Behind reports whether older requests wait for a loan of a counter of the checks.
 func (e *Enforcer) Behind(checks []counter.Check) bool {

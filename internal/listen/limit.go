@@ -20,6 +20,9 @@ const (
 	// including the TLS handshake. A call may take half of that time to arrive. The other half is
 	// for a busy server to answer that the call did not arrive completely.
 	FirstCallTime = 10 * time.Second
+	// idleTime is how long a connection is silent, in both directions, until it is idle. A client
+	// may take that long to answer in a TLS handshake.
+	idleTime = time.Second
 	// probeTime is how long a connection that only checks the health may be silent. Health checks
 	// are more frequent.
 	probeTime = 5 * time.Minute
@@ -32,15 +35,17 @@ const fullLogEvery = time.Minute
 // process. A connection beyond a limit is closed at once, so that the client notices. A connection
 // is new until its first call, with the token if there is one; then it is established. Established
 // connections may take all but an eighth of the places. With tokens or certificates, new
-// connections share that eighth. When that eighth is full, the next connection replaces the new
-// connection that has been silent longest, among those from which the server has nothing to read.
-// If the address of the next connection has many new ones,
-// it replaces one of the same address. So a client that makes its call at once always gets a place.
+// connections share that eighth. When that eighth is full, the next connection replaces the first new
+// connection that is idle: the server waits for its bytes, and none have been sent either way for a
+// second. If none is idle, the next connection replaces the oldest new one. If the address of the
+// next connection has many new ones, it replaces one of the same address. So a client that makes its
+// call at once always gets a place.
 // One address may have at most three quarters of the established connections. Connections over a
 // Unix socket have no address, and are not limited by it. Safe for concurrent use.
 type Limit struct {
 	net.Listener
 	max, establishedMax, newConnsMax int
+	idleTime                         time.Duration
 	logger                           *slog.Logger
 
 	mu          sync.Mutex
@@ -69,15 +74,15 @@ type Conn struct {
 	place             *list.Element // in the list of all new connections
 	own               *list.Element // in the list of the new connections of its address
 
-	reading atomic.Bool // whether the server waits for bytes of the client
-	heard   atomic.Bool // whether the client has sent bytes since the server wrote the last ones
+	reading atomic.Bool  // whether the server waits for bytes of the client
+	active  atomic.Int64 // when the last bytes were sent in either direction, in Unix nanoseconds
 }
 
 // NewLimit limits the number of open connections of a listener. If callers need not show a
 // token or certificate, new connections may take all places for a moment, as in a burst.
 func NewLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog.Logger) *Limit {
 	kept := max(1, connectionsMax/newConnsShare)
-	c := &Limit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, logger: logger,
+	c := &Limit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, idleTime: idleTime, logger: logger,
 		origins: map[netip.Prefix]*origin{}}
 	if guarded {
 		c.newConnsMax = kept
@@ -100,6 +105,7 @@ func (c *Limit) Accept() (net.Conn, error) {
 
 // The method enter adds a new connection, and returns the connection to close for it, or nil.
 func (c *Limit) enter(v *Conn) (late *Conn) {
+	v.active.Store(time.Now().UnixNano())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := c.newConns.Len(); n >= c.newConnsMax || n+c.established >= c.max {
@@ -121,17 +127,18 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 	return late
 }
 
-// idlest returns the connection to close of a list: the first one whose client the server waits
-// for, or else the first one. So a connection whose first call is being read, or verified, is
-// closed only if the server has no time for any.
+// idlest returns the connection to close of a list: the first one that is idle, or else the first
+// one. So a connection whose first call is being read, or verified, is closed only if the server has
+// no time for any.
 func idlest(newConns *list.List) *Conn {
 	const glances = 32
-	element := newConns.Front()
+	element, now := newConns.Front(), time.Now().UnixNano()
 	for range glances {
 		if element == nil {
 			break
 		}
-		if v := element.Value.(*Conn); v.reading.Load() && !v.heard.Load() {
+		v := element.Value.(*Conn)
+		if silent := time.Duration(now - v.active.Load()); v.reading.Load() && silent >= v.limit.idleTime {
 			return v
 		}
 		element = element.Next()
@@ -209,7 +216,7 @@ func (v *Conn) Probe() {
 func (v *Conn) Read(b []byte) (n int, err error) {
 	v.reading.Store(true)
 	if n, err = v.Conn.Read(b); n > 0 {
-		v.heard.Store(true)
+		v.active.Store(time.Now().UnixNano())
 	}
 	v.reading.Store(false)
 	return n, err
@@ -217,7 +224,7 @@ func (v *Conn) Read(b []byte) (n int, err error) {
 
 // Write implements [net.Conn].
 func (v *Conn) Write(b []byte) (n int, err error) {
-	v.heard.Store(false)
+	v.active.Store(time.Now().UnixNano())
 	return v.Conn.Write(b)
 }
 

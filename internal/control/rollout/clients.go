@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
 // namedMax is the number of nodes that a message names.
@@ -59,6 +60,23 @@ func unableNodes(policy string, reading *fleet.Reading) string {
 		return ""
 	}
 	return "some nodes cannot decide by the client: " + strings.Join(parts, ", ")
+}
+
+// checkCounters returns an error that names the rules whose counters belong to several clients and
+// differ between the policies. Clients that add or omit a key choose the policy that decides their
+// requests, so they would use the counters of both.
+func checkCounters(now, candidate *ledger.Revision) error {
+	rules := lint.CountedTwice(now.Document, candidate.Document)
+	if len(rules) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(rules) - namedMax; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return &ledger.Invalid{Place: "client_share_percent", Text: fmt.Sprintf("the rules %+.60q%s count several clients together, and count anew in revision %d, "+
+		"so both policies together would admit up to twice their limits: keep their windows, algorithms and per, or publish the revision to all",
+		rules[:min(len(rules), namedMax)], more, candidate.Revision)}
 }
 
 // sumClients returns how many requests a candidate for a share of the clients has decided since the

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/policyfile"
 )
 
 func policies(of ...fleet.Policy) []fleet.Policy { return of }
@@ -64,5 +66,32 @@ func TestRequestsOfACandidateForClients(t *testing.T) {
 	}
 	if n := len(tr.last); n > fleet.NodesMax+1 {
 		t.Errorf("%d nodes are remembered, and at most %d are read", n, fleet.NodesMax)
+	}
+}
+
+// TestSharedCountersAreNotDoubled tests that a candidate for a share of the clients is rejected if
+// counters of several clients would exist twice.
+func TestSharedCountersAreNotDoubled(t *testing.T) {
+	revision := func(n int64, text string) *ledger.Revision {
+		d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte("name: shop\nrules: ["+text+"]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &ledger.Revision{Revision: n, Document: d}
+	}
+	const all, own = "{name: all, per: [], limit: 5/1m}", "{name: own, limit: 5/1m}"
+	now := revision(1, all+", "+own)
+	for text, want := range map[string]string{
+		"{name: all, per: [], limit: 7/1m}, {name: own, limit: 5/1h}": "", // only own counters are new
+		"{name: all, per: [], limit: 5/1h}, " + own:                   `the rules ["all"] count several clients together, and count anew in revision 2`,
+		"{name: all, limit: 5/1m}, " + own:                            `the rules ["all"]`,
+		all + ", {name: own, per: [ip], limit: 5/1m}":                 `the rules ["own"]`,
+		all + ", " + own + ", {name: more, per: [ip], limit: 5/1m}":   "",
+		"{name: all, per: [], limit: 5/1m fixed_window}, " + own:      `the rules ["all"]`,
+	} {
+		err := checkCounters(now, revision(2, text))
+		if got := fmt.Sprint(err); (err != nil) != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }

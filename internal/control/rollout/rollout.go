@@ -54,6 +54,11 @@ func (r *Rollout) Encode(p *ledger.Publication, now, candidate *ledger.Revision)
 	if r.Key == nil {
 		return &ledger.Invalid{Text: "this control plane has no key to sign policies with: start it with --policy-key FILE"}
 	}
+	if candidate != nil && p.ClientShare > 0 {
+		if err := checkCounters(now, candidate); err != nil {
+			return err
+		}
+	}
 	_, err := r.encode(p, now, candidate)
 	if errors.Is(err, published.ErrTooLarge) {
 		return &ledger.Invalid{Place: "revision", Value: now.Revision, Text: err.Error()}

@@ -165,12 +165,13 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// settleAll charges the debts of the counters of all calls. It stops if the store does not answer.
+// settleAll charges the debts of the counters of all calls. It stops if the store does not answer,
+// but not if the store only has no memory for a call's new counter.
 func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
 	for i := range calls {
-		if s.settle(ctx, t, calls[i].Checks) != nil {
+		if err := s.settle(ctx, t, calls[i].Checks); err != nil && fullOf(err) == nil {
 			return
 		}
 	}

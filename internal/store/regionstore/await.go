@@ -127,6 +127,9 @@ func (s *Store) waitIn(ctx context.Context, n *line, w *waiter, timer *time.Time
 		case lacking(checks, results) != c:
 			return EndAdmitted, nil
 		case end != EndNone:
+			if end == EndLate {
+				s.lines.late(n)
+			}
 			return end, nil
 		}
 		s.lines.again(n, w)

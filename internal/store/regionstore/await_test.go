@@ -199,6 +199,59 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
+// TestALostAnswerEndsTheLine: if agents do not answer a question in time, or the answers cannot be
+// heard, all requests of the line call the store for the last time. Otherwise new requests would
+// keep the line, and would wait for an answer that never comes.
+func TestALostAnswerEndsTheLine(t *testing.T) {
+	for name, lose := range map[string]func(l *lines, n *line){
+		"late": func(l *lines, n *line) {
+			l.mu.Lock()
+			n.asked = n.asked.Add(-l.waitMax)
+			l.mu.Unlock()
+			l.late(n)
+		},
+		"not heard": func(l *lines, _ *line) { l.closeAll() },
+	} {
+		o := newOffice(t, 1, patience)
+		var running sync.WaitGroup
+		o.queue(&running, "k", 2)
+		<-o.questions
+		l := &o.store.lines
+		eventually.Until(t, patience, "the question is sent", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.byKey["k"].heard == 1
+		})
+		l.late(l.byKey["k"])
+		if o.waiters() != 2 {
+			t.Errorf("%s: a young question ended a line", name)
+		}
+		lose(l, l.byKey["k"])
+		running.Wait()
+		if !slices.Equal(o.ends, []string{"0 denied", "1 denied"}) && !slices.Equal(o.ends, []string{"1 denied", "0 denied"}) {
+			t.Errorf("%s: %v", name, o.ends)
+		}
+	}
+}
+
+// TestOneAddressLeavesPlaces: the requests of one address take a quarter of the places.
+func TestOneAddressLeavesPlaces(t *testing.T) {
+	l := &newOffice(t, 1, patience).store.lines
+	part, whole := limits(t)
+	joins := func(source uint32, i int) bool {
+		n, _ := l.join(&counter.Check{Key: fmt.Append(nil, "k", i%4), Limit: &part, WholeLimit: &whole, Cost: 1, Source: source})
+		return n != nil
+	}
+	for i := range SourceMax {
+		if !joins(7, i) {
+			t.Fatalf("request %d of an address does not wait", i)
+		}
+	}
+	if joins(7, 0) || !joins(8, 0) || !joins(0, 0) {
+		t.Error("a further request of the address waits, or one of another address does not")
+	}
+}
+
 // TestLacks: a request waits only if nothing but units of other regions is missing.
 func TestLacks(t *testing.T) {
 	part, whole := limits(t)

@@ -20,6 +20,7 @@ import (
 const (
 	WaitersMax = 1024 // in a process
 	LineMax    = 512  // for one counter
+	SourceMax  = 256  // of one address, for all counters
 	waitMax    = time.Second
 
 	// gatherTime is how long a question waits for further requests of the same burst, so that it
@@ -50,6 +51,7 @@ type lines struct {
 	mu      sync.Mutex
 	byKey   map[string]*line
 	waiters int
+	sources map[uint32]int         // the number of waiters by [counter.Check.Source]
 	forget  func(c *counter.Check) // see [Store.ForgetWith]
 }
 
@@ -61,23 +63,26 @@ type line struct {
 	asking   bool // a question is being sent, or under way
 	closed   bool // the line is no longer in the table
 	id       string
-	heard    int64 // the number of agents that heard the question; -1 while it is unknown
-	done     int64 // the number of agents that are done with it
-	more     bool  // one of them said that another question might bring units
-	moving   bool  // one of them said that units are under way between other regions
-	moves    int   // how often the line has asked again for such units
+	asked    time.Time // when the question was sent
+	heard    int64     // the number of agents that heard the question; -1 while it is unknown
+	done     int64     // the number of agents that are done with it
+	more     bool      // one of them said that another question might bring units
+	moving   bool      // one of them said that units are under way between other regions
+	moves    int       // how often the line has asked again for such units
 }
 
 // waiter is a request that waits.
 type waiter struct {
-	cost  int64
-	wake  chan struct{} // receives one value when the request is to call the store
-	woken bool
-	last  bool // it must not wait again
+	cost   int64
+	source uint32
+	wake   chan struct{} // receives one value when the request is to call the store
+	woken  bool
+	last   bool // it must not wait again
 }
 
 func (l *lines) begin(s *Store) {
 	l.store, l.waitMax, l.byKey = s, cmp.Or(s.agency.WaitMax, waitMax), make(map[string]*line)
+	l.sources = make(map[uint32]int)
 	l.refused = make([]atomic.Int64, placesMax)
 	l.origin = rand.Text() + "-"
 }
@@ -93,6 +98,7 @@ func (l *lines) listen() {
 			err := s.agency.Listen(s.ctx, func() { l.hears.Store(true) }, l.receive)
 			l.failed.Store(true)
 			l.hears.Store(false)
+			l.closeAll() // answers may have been missed
 			if err != nil && s.ctx.Err() == nil && !warned {
 				warned = true
 				s.logger.Warn("the answers of the region's agents cannot be heard, so no request waits for a loan: let this user of Redis "+
@@ -121,7 +127,7 @@ func (l *lines) join(c *counter.Check) (*line, *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.byKey[string(c.Key)]
-	if l.waiters >= WaitersMax || n != nil && len(n.waiters) >= LineMax {
+	if l.waiters >= WaitersMax || c.Source != 0 && l.sources[c.Source] >= SourceMax || n != nil && len(n.waiters) >= LineMax {
 		return nil, nil
 	}
 	if n == nil {
@@ -131,9 +137,10 @@ func (l *lines) join(c *counter.Check) (*line, *waiter) {
 		l.byKey[string(c.Key)] = n
 		l.active.Add(1)
 	}
-	w := &waiter{cost: c.Cost, wake: make(chan struct{}, 1)}
+	w := &waiter{cost: c.Cost, source: c.Source, wake: make(chan struct{}, 1)}
 	n.waiters = append(n.waiters, w)
 	l.waiters++
+	l.sources[w.source]++
 	l.ask(n)
 	return n, w
 }
@@ -180,6 +187,7 @@ func (l *lines) prepare(t *ticket) bool {
 		return false
 	}
 	n.id, n.heard, n.done, n.more, n.moving = l.origin+strconv.FormatUint(l.number.Add(1), 36), -1, 0, false, false
+	n.asked = time.Now()
 	q := &t.question
 	q.ID, q.Short, q.Need = n.id, true, 0
 	for _, w := range n.waiters {
@@ -272,6 +280,26 @@ func (l *lines) close(n *line) {
 	}
 }
 
+// The method closeAll closes all lines.
+func (l *lines) closeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.byKey {
+		l.close(n)
+	}
+}
+
+// The method late closes a line whose question has been under way for as long as a request may
+// wait. An agent that has restarted, or that cannot publish, never answers the question. The line
+// would ask no other one, and later requests would wait in vain.
+func (l *lines) late(n *line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.asking && !n.asked.IsZero() && time.Since(n.asked) >= l.waitMax/2 {
+		l.close(n)
+	}
+}
+
 // The method wake wakes the first requests of a line, for as many units. The caller holds the lock.
 func (l *lines) wake(n *line, units int64) {
 	if l.forget != nil {
@@ -322,6 +350,9 @@ func (l *lines) leave(n *line, w *waiter) {
 		if n.waiters[i] == w {
 			n.waiters = append(n.waiters[:i], n.waiters[i+1:]...)
 			l.waiters--
+			if l.sources[w.source]--; l.sources[w.source] == 0 {
+				delete(l.sources, w.source)
+			}
 			break
 		}
 	}
