@@ -41,6 +41,8 @@ QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswers
 # Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
 # call t.Parallel. lint runs vet, so go test does not.
 WIDE := -vet=off -timeout 30m -p 4 -parallel 6
+# Tests under the race detector need the processors more, and run beside e2e.
+RACE_WIDE := -vet=off -timeout 30m -p 2 -parallel 4
 # gotest.sh repeats up to twenty tests that failed beside others, if AGAIN names a file.
 TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
@@ -140,8 +142,8 @@ unit-rest: $(if $(READY),,setup) ## the packages of unit whose tests do more tha
 
 .PHONY: race
 race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
-	$(TEST) -race -short $(WIDE) $(RACE)
-	$(TEST) -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+	$(TEST) -race -short $(RACE_WIDE) $(RACE)
+	$(TEST) -race -short $(RACE_WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
 
 # Stories of the native module that share memory between workers and goroutines in every way.
 RACE_STORIES := TestModule|TestModuleLeases|TestModuleNeverOver|TestModuleUpdates|TestModuleClientsLeave|TestModuleWorkers|TestModuleServesOperatorsOnce

@@ -43,7 +43,7 @@ func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
 				on_error deny
 				store redis ` + url + ` {
 					ca ` + file("ca.crt") + `
-					timeout 1s
+					timeout 10s
 					` + words + `
 				}
 			}
