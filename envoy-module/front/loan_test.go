@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/penstock/penstock/internal/store/regionstore"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestAClientThatLeavesWaitsForNoLoan tests that a request whose client leaves while other regions
+// are asked for units ends its wait, and is not charged.
+func TestAClientThatLeavesWaitsForNoLoan(t *testing.T) {
+	redis := redistest.Start(t)
+	// This agent hears the questions, and never answers.
+	agent := redis.Client().Subscribe(t.Context(), regionstore.Channel)
+	t.Cleanup(func() { _ = agent.Close() })
+	f := openFront(t, "name: shop\nregion: eu\nregions: {us: 9, eu: 1}\nacross: lease\nrules: [{name: all, limit: 20/31d fixed_window}]\n"+
+		"store: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
+	gone := func() float64 {
+		var m dto.Metric
+		if err := f.process.metrics.LoanWaits.WithLabelValues(string(regionstore.EndGone)).Write(&m); err != nil {
+			t.Error(err)
+		}
+		return m.GetCounter().GetValue()
+	}
+	for range 2 {
+		if v, _, _ := ask(t, f, request("/")); v != Continue {
+			t.Fatalf("verdict %d", v)
+		}
+	}
+	eventually.Until(t, time.Minute, "a client leaves while its request waits", func() bool {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, emptyHost{}, b); v != Wait {
+			t.Fatalf("verdict %d", v)
+		}
+		select {
+		case <-agent.Channel():
+			s.Gone()
+		case <-b.rung: // the answers could not be heard yet
+			s.Release()
+		}
+		return gone() > 0
+	})
+}
