@@ -154,12 +154,12 @@ func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 const roleKey = "role"
 
 // operation returns the description of an operation. Each operation may also be answered 401, 403
-// and 503, and if it has a body, 400, 413 and 415.
+// and 503, and if it has a body, 400, 408, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
 	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable)
 	if method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
-		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return huma.Operation{Method: method, Path: path, OperationID: id, Summary: summary,
 		Description: needs(role), MaxBodyBytes: bodyBytesMax,
