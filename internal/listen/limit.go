@@ -35,11 +35,12 @@ const fullLogEvery = time.Minute
 // process. A connection beyond a limit is closed at once, so that the client notices. A connection
 // is new until its first call, with the token if there is one; then it is established. Established
 // connections may take all but an eighth of the places. With tokens or certificates, new
-// connections share that eighth. When that eighth is full, the next connection replaces the first new
-// connection that is idle: the server waits for its bytes, and none have been sent either way for a
-// second. If none is idle, the next connection replaces the oldest new one. If the address of the
-// next connection has many new ones, it replaces one of the same address. So a client that makes its
-// call at once always gets a place.
+// connections share that eighth. When that eighth is full, the next connection replaces the first
+// new connection that is idle: the server waits for its bytes, and none have been sent either way
+// for a second. If none is idle, the next connection replaces the oldest new one. If the address
+// of the next connection has many new ones, it replaces one of the same address. So a client that
+// makes its call at once always gets a place.
+//
 // One address may have at most three quarters of the established connections. Connections over a
 // Unix socket have no address, and are not limited by it. Safe for concurrent use.
 type Limit struct {
@@ -128,8 +129,8 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 }
 
 // idlest returns the connection to close of a list: the first one that is idle, or else the first
-// one. So a connection whose first call is being read, or verified, is closed only if the server has
-// no time for any.
+// one. So a connection whose first call is being read, or verified, is closed only if the server
+// has no time for any.
 func idlest(newConns *list.List) *Conn {
 	const glances = 32
 	element, now := newConns.Front(), time.Now().UnixNano()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,10 +85,9 @@ func TestATroubledCollector(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) },
 		func(http.ResponseWriter, *http.Request) {},
 	}
-	n := 0
+	var n atomic.Int64 // a request that was given up may be answered beside the next one
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answers[min(n, len(answers)-1)](w, r)
-		n++
+		answers[min(int(n.Add(1)), len(answers))-1](w, r)
 		select {
 		case asked <- r:
 		default:
