@@ -96,10 +96,10 @@ func TestRecordsOfDescriptors(t *testing.T) {
 	s.checkAnswer(false, descriptor("x-user", "dan"), descriptor("x-user", "ann"))
 	s.awaitAnswer(t, "nothing was charged", true, descriptor("x-user", "dan"))
 	edit(t, d, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock})
-	s.awaitAnswer(t, "a blocked network is denied", false, descriptor("remote_address", "192.0.2.7"))
 	limited := descriptor("remote_address", "192.0.2.7", "x", "y")
-	limited.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: envoytype.RateLimitUnit_HOUR}
-	s.checkAnswer(false, limited)
+	limited.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1_000_000, Unit: envoytype.RateLimitUnit_HOUR}
+	s.awaitAnswer(t, "a blocked network is denied, also with a limit of its own", false, limited)
+	s.checkAnswer(false, descriptor("remote_address", "192.0.2.7"))
 }
 
 // TestDescriptorsWithoutRecords: without Redis, a new client is decided without a record, and a
