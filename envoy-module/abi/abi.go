@@ -85,7 +85,8 @@ func penstockClose(id C.uint64_t) {
 	closings.close(fronts.take(uint64(id)))
 }
 
-// penstockExit waits until configurations that are being closed have returned their units.
+// penstockExit waits until configurations that are being closed have returned their units, for at
+// most exitTime.
 //
 //export penstockExit
 func penstockExit() {
