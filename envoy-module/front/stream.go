@@ -203,8 +203,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 // mayWaitLong reports whether the request may wait for more than an answer of the store: under a
 // throttle rule, or for a loan. It then stops waiting when its client leaves.
 func (s *Stream) mayWaitLong() bool {
-	e := s.front.store.enforcer
-	return len(s.plan.Throttled()) > 0 || e.MayAwait(s.plan.Checks()) || len(s.plan.Unresolved()) > 0 && e.Lends()
+	return len(s.plan.Throttled()) > 0 || s.front.store.enforcer.MayAwait(&s.plan)
 }
 
 // The method decideOverloaded decides a request that cannot wait for the store.

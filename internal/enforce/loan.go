@@ -21,23 +21,19 @@ func (e *Enforcer) WaitForLoans(l *regionstore.Store) { e.loans = l }
 func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []counter.Check) (d core.Decision, gone bool, err error) {
 	behind := e.Behind(checks)
 	if !behind {
-		if err := e.Take(context.Background(), checks, plan.Results()); err != nil {
-			return plan.Fail(err), false, err
-		}
-		if !e.Lacks(plan, checks) {
-			return plan.Decide(), false, nil
+		if d, err = e.Ask(plan, checks); err != nil || !e.Lacks(plan, checks) {
+			return d, false, err
 		}
 	}
 	return e.AwaitLoan(ctx, plan, checks, !behind)
 }
 
-// MayAwait reports whether a request with the checks may have to wait for a loan.
-func (e *Enforcer) MayAwait(checks []counter.Check) bool {
-	return e.loans != nil && slices.ContainsFunc(checks, func(c counter.Check) bool { return c.WholeLimit != nil })
+// MayAwait reports whether a request may have to wait for a loan. The checks of a request whose
+// client is not read yet are not known, so such a request may.
+func (e *Enforcer) MayAwait(plan *core.Plan) bool {
+	return e.loans != nil && (len(plan.Unresolved()) > 0 ||
+		slices.ContainsFunc(plan.Checks(), func(c counter.Check) bool { return c.WholeLimit != nil }))
 }
-
-// Lends reports whether any request may have to wait for a loan.
-func (e *Enforcer) Lends() bool { return e.loans != nil }
 
 // Behind reports whether older requests wait for a loan of a counter of the checks.
 func (e *Enforcer) Behind(checks []counter.Check) bool {

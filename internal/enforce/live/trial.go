@@ -40,22 +40,24 @@ func CompleteAll(d *policyfile.Document, complete func(*policyfile.Document) err
 // names, the result is final only after they were read.
 func (v *Version) Choose(p *core.Plan, a policy.Attributes) *Version {
 	t := v.trial
-	switch {
-	case t == nil:
+	if t == nil {
 		return v
-	case p.Place(t.present.Ruleset, a, &t.salt) < t.share:
-		return t.candidate
 	}
-	return t.present
+	return t.versionAt(p.Place(t.present.Ruleset, a, &t.salt))
 }
 
 // ChooseFor is like Choose for a client whose identity is known.
 func (v *Version) ChooseFor(who *policy.Identity) *Version {
 	t := v.trial
-	switch {
-	case t == nil:
+	if t == nil {
 		return v
-	case core.PlaceOf(who, &t.salt) < t.share:
+	}
+	return t.versionAt(core.PlaceOf(who, &t.salt))
+}
+
+// versionAt returns the version that decides the requests of the client with a place.
+func (t *trial) versionAt(place int32) *Version {
+	if place < t.share {
 		return t.candidate
 	}
 	return t.present
@@ -63,9 +65,7 @@ func (v *Version) ChooseFor(who *policy.Identity) *Version {
 
 // Add adds a request to a plan, under the version that Choose returns. It returns that version.
 func (v *Version) Add(p *core.Plan, a policy.Attributes) *Version {
-	if v.trial != nil {
-		v = v.Choose(p, a)
-	}
+	v = v.Choose(p, a)
 	p.Add(v.Ruleset, a)
 	return v
 }

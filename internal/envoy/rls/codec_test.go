@@ -23,6 +23,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The type encodedMessage is an encoded message.
@@ -41,7 +43,7 @@ func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
 // sendBytes sends an encoded request and returns the response.
 func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	response := new(pb.RateLimitResponse)
-	err := s.conn.Invoke(patient(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, encodedMessage(request), response,
+	err := s.conn.Invoke(eventually.Context(s), pb.RateLimitService_ShouldRateLimit_FullMethodName, encodedMessage(request), response,
 		grpc.ForceCodecV2(asWritten{encoding.GetCodecV2(proto.Name)}))
 	return response, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The type strict is a store that fails the test on an invalid call.
@@ -63,7 +64,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 			return
 		}
 		s := New(Options{Store: strict{store, t}, Ruleset: func(string) (*core.Ruleset, bool) { return rs, true }})
-		response, err := s.ShouldRateLimit(patient(t), &request)
+		response, err := s.ShouldRateLimit(eventually.Context(t), &request)
 		if err != nil {
 			return
 		}

@@ -3,12 +3,10 @@
 package rls
 
 import (
-	"context"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -22,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The constant noon is an instant at which windows of every length up to a day begin.
@@ -89,15 +88,6 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 
 // The method failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
-
-// The function patient returns a context with a deadline that a busy machine meets. Without one,
-// the service decides by on_error after 200 ms.
-func patient(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // The function rules compiles a policy in YAML.
 func rules(t testing.TB, text string) *core.Ruleset {
@@ -182,7 +172,7 @@ func (s *served) ask(ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse
 
 func (s *served) send(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	s.Helper()
-	response, err := s.RateLimitServiceClient.ShouldRateLimit(patient(s), request)
+	response, err := s.RateLimitServiceClient.ShouldRateLimit(eventually.Context(s), request)
 	if err != nil {
 		s.Fatal(err)
 	}

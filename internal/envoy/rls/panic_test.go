@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The type panickingStore is a store that panics once.
@@ -36,7 +37,7 @@ func TestAPanicIsOneRequests(t *testing.T) {
 	s.between(func(inner counter.Store) counter.Store { store.Store = inner; return store })
 	asked := descriptor("remote_address", "192.0.2.1")
 	request := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{asked}}
-	if _, err := s.RateLimitServiceClient.ShouldRateLimit(patient(t), request); status.Code(err) != codes.Internal {
+	if _, err := s.RateLimitServiceClient.ShouldRateLimit(eventually.Context(t), request); status.Code(err) != codes.Internal {
 		t.Errorf("%v", err)
 	}
 	if s.panics != 1 {

@@ -13,6 +13,7 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -41,7 +42,7 @@ func TestRedis(t *testing.T) {
 		go func() {
 			defer all.Done()
 			for range 25 {
-				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(patient(t), &pb.RateLimitRequest{
+				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(eventually.Context(t), &pb.RateLimitRequest{
 					Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("exact", "1")}})
 				if err != nil {
 					t.Error(err)
@@ -113,7 +114,7 @@ func useQuota(t *testing.T, nodes []*served, value string) (requests int64, left
 	for i := range 8 {
 		all.Go(func() {
 			for range 25 {
-				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(patient(t), &pb.RateLimitRequest{Domain: "shop",
+				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(eventually.Context(t), &pb.RateLimitRequest{Domain: "shop",
 					Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", value), descriptor("b", value), descriptor("n", value)}})
 				if err != nil {
 					t.Error(err)

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 const perAddress = `{name: shop, rules: [{name: api, limit: 2/1m fixed_window}]}`
@@ -233,7 +234,7 @@ func TestOverride(t *testing.T) {
 		{Limit: &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 1, UnitMultiplier: wrapperspb.UInt32(0)}},
 		limitedDescriptor(descriptor("a", "1"), 1, 99, 0),
 	} {
-		_, err := s.RateLimitServiceClient.ShouldRateLimit(patient(t),
+		_, err := s.RateLimitServiceClient.ShouldRateLimit(eventually.Context(t),
 			&pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{wrong}})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", wrong.Limit, err)
@@ -345,7 +346,7 @@ func TestInvalid(t *testing.T) {
 		"more than 64 descriptors":              {Domain: "shop", Descriptors: many},
 		"descriptor 1 has more than 32 entries": {Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{many[0], long}},
 	} {
-		_, err := s.RateLimitServiceClient.ShouldRateLimit(patient(t), request)
+		_, err := s.RateLimitServiceClient.ShouldRateLimit(eventually.Context(t), request)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

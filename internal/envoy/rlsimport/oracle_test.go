@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -19,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/rls"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/storetest"
 )
@@ -27,6 +27,8 @@ import (
 type importedService struct {
 	testing.TB
 	*rls.Service
+	// Without a deadline, the service would decide by on_error after 200 ms.
+	ctx   context.Context
 	text  string
 	notes policy.Problems
 	now   counter.Micros
@@ -50,7 +52,7 @@ func importAll(t testing.TB, configurations ...string) *importedService {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &importedService{TB: t, text: string(text), notes: notes, now: 1_700_000_000 * counter.Second}
+	s := &importedService{TB: t, ctx: eventually.Context(t), text: string(text), notes: notes, now: 1_700_000_000 * counter.Second}
 	clock := func() counter.Micros { return s.now }
 	store, err := memstore.New(memstore.Options{Now: clock})
 	if err != nil {
@@ -63,12 +65,6 @@ func importAll(t testing.TB, configurations ...string) *importedService {
 	return s
 }
 
-// The function patient returns a context with a deadline that a busy machine meets. Without one,
-// the service decides by on_error after 200 ms.
-func patient() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), time.Minute)
-}
-
 func (s *importedService) ask(domain string, hits int64, descriptors ...[][2]string) *pb.RateLimitResponse {
 	s.Helper()
 	request := &pb.RateLimitRequest{Domain: domain, HitsAddend: uint32(hits)}
@@ -79,9 +75,7 @@ func (s *importedService) ask(domain string, hits int64, descriptors ...[][2]str
 		}
 		request.Descriptors = append(request.Descriptors, d)
 	}
-	ctx, cancel := patient()
-	defer cancel()
-	response, err := s.ShouldRateLimit(ctx, request)
+	response, err := s.ShouldRateLimit(s.ctx, request)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 const testdata = "testdata/service"
@@ -110,9 +111,7 @@ func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (aske
 			asked++
 			got := "refused"
 			if r.refused == "" {
-				ctx, cancel := patient()
-				got = answerText(client.ShouldRateLimit(ctx, step.request))
-				cancel()
+				got = answerText(client.ShouldRateLimit(eventually.Context(t), step.request))
 			}
 			want := step.there
 			if step.here != "" {

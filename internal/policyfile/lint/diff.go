@@ -120,7 +120,7 @@ func restartedCounters(before, after *policyfile.Document, was, is map[string]*p
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}
 	}
 	list = append(list, restartedByIdentity(before, after)...)
-	zoneMoved := cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
+	zoneMoved := isZoneMoved(before, after)
 	gone := removedByText(before, is)
 	for i := range after.Rules {
 		rule := &after.Rules[i]
@@ -131,6 +131,12 @@ func restartedCounters(before, after *policyfile.Document, was, is map[string]*p
 		}
 	}
 	return list
+}
+
+// The function isZoneMoved reports whether calendar windows begin at other times, by another time
+// zone.
+func isZoneMoved(before, after *policyfile.Document) bool {
+	return cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
 }
 
 // restartedByIdentity returns the counters that restart because clients are now identified

@@ -3,7 +3,6 @@
 package lint
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/penstock/penstock/internal/policyfile"
@@ -13,8 +12,7 @@ import (
 // more than one client. If each client is decided by one of the policies, a client that can choose
 // which one may use the counters of both.
 func CountedTwice(before, after *policyfile.Document) (rules []string) {
-	zoneMoved := cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
-	was := rulesByName(before)
+	zoneMoved, was := isZoneMoved(before, after), rulesByName(before)
 	for i := range after.Rules {
 		rule := &after.Rules[i]
 		old := was[rule.Name]

@@ -28,11 +28,13 @@ const (
 	gatherTime = 2 * time.Millisecond
 	// startTime is how often a question looks whether the answers can be heard already.
 	startTime = 10 * time.Millisecond
-	// refusedTime is how long no request waits for a counter after the other regions had no units.
 	// movesMax bounds how often a line asks again because units are under way between other
 	// regions. If clients use up the limit in several regions, that can last.
-	movesMax    = 3
+	movesMax = 3
+	// refusedTime is how long no request waits for a counter after the other regions had no units,
+	// or did not answer in time.
 	refusedTime = time.Duration(loanTime) * time.Microsecond
+	// listenAgain is the pause before the next attempt to hear the answers.
 	listenAgain = time.Second
 )
 

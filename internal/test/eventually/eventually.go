@@ -10,6 +10,7 @@ package eventually
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"sync"
 	"testing"
@@ -34,6 +35,15 @@ func Until(t testing.TB, patience time.Duration, what string, ok func() bool) {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// Context returns a context for calls whose own deadline a busy machine might miss. The context
+// ends with the test, or after a minute.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // Journal collects the output of a process or logger for a test to read. The zero Journal is empty.
