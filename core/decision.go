@@ -80,9 +80,10 @@ type Decision struct {
 	Limit *counter.Limit
 	// Remaining is the number of units left of the limit, and Used the number of used units.
 	Remaining, Used int64
-	// RetryAfter is how long the client should wait: until the request would pass every limit, or
-	// longer if a denying rule has retry_after or retry_jitter. RetryAfter is 0 if the request is
-	// admitted or the time is unknown, and Never if the cost can never pass.
+	// RetryAfter is how long the client should wait. After that time, the same request would pass
+	// every limit. If a rule that denies has retry_after or retry_jitter, RetryAfter can be longer.
+	// It is 0 if the request is admitted, and also if the time is unknown. It is Never if the cost
+	// of the request exceeds a limit.
 	RetryAfter counter.Micros
 	// Delay, if not 0, is how long the request may wait before the same checks should be tried
 	// again. Delay is set if only throttle rules deny. After the delay, the front sends the checks

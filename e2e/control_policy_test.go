@@ -193,7 +193,8 @@ func (p *policyPlane) explains() {
 	}
 }
 
-// The method testForgery forges the policy in Redis, and starts a node without Redis.
+// The method testForgery writes a policy with an invalid signature to Redis, and tests that the
+// nodes reject it. It also tests a node that starts while Redis is away.
 func (p *policyPlane) testForgery(nodes []*process) {
 	t := p.t
 	t.Helper()

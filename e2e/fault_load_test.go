@@ -143,8 +143,9 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 	})
 }
 
-// awaitDecided waits until each node has decided, on each path, ten consecutive requests sent after
-// an instant. awaitDecided returns when the last undecided request ended, relative to that instant.
+// awaitDecided waits until every node has decided ten requests in a row on every path. It looks
+// only at requests that were sent after since. The result took is the time from since to the end
+// of the last request that was not decided.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()
 	const inARow = 10

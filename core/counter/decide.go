@@ -59,11 +59,12 @@ type Slot struct {
 	beyondLimit bool
 }
 
-// Decide answers checks[i] from slots[i] in results[i] at the instant now. Decide is [Store.Take]
-// without the storage. All slices have the same length, and [Stale] has returned nil for the
-// checks. Decide changes the slots in place and sets Write on those that the store must keep.
-// Decide allocates only when a sliding log or a list of violations grows. The caller holds any
-// locks that the slots need.
+// Decide decides each check at the instant now: checks[i] with the state in slots[i], and the
+// answer in results[i]. It does what [Store.Take] does, but reads and writes no storage. The
+// slices must have the same length, and [Stale] must have returned nil for the checks. Decide
+// modifies the slots. If a slot's Write is true afterwards, the store must save that slot. Decide
+// allocates only if a sliding log or a list of violations grows. If slots are shared, the caller
+// must lock them.
 func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 	admitted, penalties, penalized := true, false, false
 	for i := range checks {

@@ -25,10 +25,10 @@ type JWTOptions struct {
 	// Secret is the shared secret of HS256, HS384 and HS512. "{env.NAME}" reads it from the
 	// environment. Secret must have at least 32 bytes, or 48 for HS384, or 64 for HS512.
 	Secret string
-	// SecretFile is a file that contains only the secret. One line break at its end is ignored.
-	// SecretFile is read again when it changes.
+	// SecretFile is the path of a file that contains only the secret. A line break at the end of
+	// the file is ignored. A changed file takes effect without a restart.
 	SecretFile string
-	// JWKSFile is a file with a JWK set. JWKSFile is read again when it changes.
+	// JWKSFile is the path of a file with a JWK set. A changed file takes effect without a restart.
 	JWKSFile string
 	// JWKSURL is the URL of the issuer's JWK set: https, or http on the loopback interface.
 	JWKSURL string

@@ -339,8 +339,9 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// The method rereadClient reads a client's record again if the client is remembered. rereadClient
-// also does so if the client is being read now, because that read may have preceded the change.
+// The method rereadClient reads the record of a client again after a change. A client that the
+// directory does not remember is not read, unless a read of it is under way. That read may have
+// begun before the change.
 func (d *Directory) rereadClient(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)

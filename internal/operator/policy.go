@@ -100,7 +100,8 @@ func valueKind(dimension string) string {
 	return strings.Replace(dimension, "attr:", "attr.", 1)
 }
 
-// The function dimensionsOf returns the dimensions of a rule.
+// The function dimensionsOf returns what a rule counts by, such as "client" or "ip". A rule without
+// per counts by client.
 func dimensionsOf(r *policyfile.Rule) []string {
 	if r.Per == nil {
 		return []string{"client"}

@@ -105,11 +105,13 @@ func (l *List) linked(entry, next int32) int32 {
 	return int32(len(l.links) - 1)
 }
 
-// Find returns the first entry that names the client and has not ended, or nil. Find also stores
-// the entry in cl.Entry. The cost of the search depends on the length of the list only by a binary
-// search over the ranges and by the ended entries that name this client. If the client's address is
-// in a range, Find also tries each distinct prefix length: at most 129 for IPv6 and 33 for IPv4.
-// Find does not allocate.
+// Find returns the first entry that names the client and has not ended, or nil. It also stores the
+// entry in cl.Entry. Find does not allocate.
+//
+// A longer list makes Find slower in two ways only: the binary search over the address ranges takes
+// more steps, and ended entries for the same client are skipped one by one. If a range contains the
+// client's address, Find looks up the address once for each prefix length in the list. There are at
+// most 33 lengths for IPv4 and 129 for IPv6.
 func (cl *Client) Find(l *List) *Entry {
 	if l == nil {
 		return nil

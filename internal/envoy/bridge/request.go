@@ -234,9 +234,10 @@ func (q *question) count(d *core.Decision) {
 	q.span.End(&q.plan, d, q.failure, q.version)
 }
 
-// The method judge fills in the verdicts on the credentials, and the clients' records unless the
-// filter has them already. The filter must not remember a verdict that was given for lack of time.
-// It must not remember that a client has no record if the directory could not be read.
+// The method judge adds the verdicts on the credentials and the clients' records to the reply,
+// unless the filter has the same ones. Two of them are valid for this request only, so the filter
+// must not remember them: a verdict on a token that there was no time to check, and the absence of
+// a record while the directory cannot be read.
 func (q *question) judge() {
 	known, ttl := q.clients.encode(), int64(verdictTTL)
 	if q.clients.unknown {

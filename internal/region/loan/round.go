@@ -13,11 +13,12 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// laterMax bounds the questions for one counter that wait for the end of a round.
+// laterMax is the greatest number of questions about one counter that are put off until the current
+// round has ended. Further questions are dropped.
 const laterMax = 64
 
-// A round is the questions for one counter that are under way at the same time. Requests that wait
-// for one of them wait for all, because each may bring units.
+// A round is a set of questions about one counter that are under way at the same time. Each
+// question may bring units, so a request that waits for one of them waits until all have ended.
 type round struct {
 	need     atomic.Int64 // the units for which requests wait
 	lent     atomic.Int64 // the units that other regions have lent
@@ -63,8 +64,9 @@ func (s *rounds) joinLocked(q *Question) *round {
 	return r
 }
 
-// The method await adds a question for which requests wait. It returns nil if another such question
-// is under way: then the question is asked after it, unless dropped is true.
+// The method await adds a question for whose answer requests wait. If such a question is already
+// under way, await returns nil and puts q off until the round has ended. The result dropped is true
+// if too many questions are put off; then q is not asked.
 func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,8 +100,8 @@ func (s *rounds) leave(r *round) (last bool) {
 	return true
 }
 
-// The method await asks the other regions for units for which requests wait. The argument ids has
-// the IDs of the questions of this region's proxies.
+// The method await asks the other regions for units that requests of this region wait for. The
+// argument ids contains the IDs of the questions that the proxies have asked.
 func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	p := a.pauseOf(q)
 	if !p.endsFor(time.Now()) {
@@ -118,9 +120,8 @@ func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	}
 }
 
-// The method leave ends a question of a round. When all have ended, the requests that wait for them
-// learn that no unit of them arrives any more. Then the other regions are asked for those that have
-// come since.
+// The method leave ends a question of a round. After the last one, it informs the proxies that the
+// round brings no more units. It then asks the questions that were put off.
 func (a *Agent) leave(ctx context.Context, r *round) {
 	if !a.rounds.leave(r) {
 		return
@@ -134,8 +135,8 @@ func (a *Agent) leave(ctx context.Context, r *round) {
 	}
 }
 
-// The method publish informs the proxies of this region. Without the message, requests wait until
-// their time ends.
+// The method publish sends a message to the proxies of this region. If a message is lost, requests
+// wait until their time is over.
 func (a *Agent) publish(ctx context.Context, answer *regionstore.Answer) {
 	message, err := json.Marshal(answer)
 	if err != nil {

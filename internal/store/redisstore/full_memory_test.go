@@ -110,8 +110,10 @@ func TestNewCountersInAFullMemory(t *testing.T) {
 	}
 }
 
-// TestCallsThatNeedNotWriteInAFullMemory: a denial, a question and a refund beside a new counter do
-// not fail, although the call would also remove what has expired.
+// TestCallsThatNeedNotWriteInAFullMemory tests calls that need no memory while Redis has none
+// left: a denial, and a look at or a refund to a counter that does not exist. The script would
+// also remove expired entries. Redis rejects such writes in that state, and the calls must
+// succeed nevertheless.
 func TestCallsThatNeedNotWriteInAFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: slowest})

@@ -30,8 +30,8 @@ const (
 // busAhead is the distance from the port of a Redis cluster node to the port of its cluster bus.
 const busAhead = 10_000
 
-// Address returns an address of this machine, 127.0.0.1:PORT, on which no server listens. The
-// address is reserved until the test has ended and its later cleanups have run.
+// Address returns an address 127.0.0.1:PORT on which no server listens. No other test gets the same
+// port until this test has ended. Cleanups that the test registers after the call run before that.
 func Address(t testing.TB) string {
 	t.Helper()
 	return address(t, ports, 0)
