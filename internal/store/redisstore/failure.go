@@ -101,6 +101,15 @@ func (f *Failure) ofCall(unsent bool) *Failure {
 	return &failure
 }
 
+// The method slow returns the failure of a call whose batch timed out although the server works.
+// Such a call is unsent if its connection was not set up in time.
+func (f *Failure) slow() *Failure {
+	if f != nil && f.unsent {
+		return errSlowUnsent
+	}
+	return errSlow
+}
+
 // Error describes the failure.
 func (f *Failure) Error() string {
 	text := failureTexts[f.Kind]
@@ -150,6 +159,7 @@ var (
 	errQueueFull   = &Failure{Kind: KindQueueFull, unsent: true}
 	errOverloaded  = &Failure{Kind: KindOverloaded, unsent: true}
 	errSlow        = &Failure{Kind: KindSlow}
+	errSlowUnsent  = &Failure{Kind: KindSlow, unsent: true}
 	errBreakerOpen = &Failure{Kind: KindBreakerOpen, unsent: true}
 	errClosed      = &Failure{Kind: KindClosed}
 	errStale       = &Failure{Kind: KindStale, Cause: counter.ErrStale, unsent: true}

@@ -118,17 +118,23 @@ func TestSlowIsNoOutage(t *testing.T) {
 }
 
 // TestCallsWithoutAConnectionAreUnsent: a call that times out while its connection is set up was
-// certainly not executed, so its units are charged later.
+// certainly not executed, so its units are charged later. The same holds if the server answers
+// another connection meanwhile.
 func TestCallsWithoutAConnectionAreUnsent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // the server accepts connections, but sends no answer
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	s := open(t, Options{URL: "redis://" + listener.Addr().String(), Timeout: 20 * time.Millisecond})
-	err = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
-	if failure, ok := errors.AsType[*Failure](err); !ok || failure.Kind != KindTimeout || !failure.Unsent() {
-		t.Errorf("error %v, want a timeout of a call that was not sent", err)
+	for works, want := range map[bool]Kind{false: KindTimeout, true: KindSlow} {
+		s := open(t, Options{URL: "redis://" + listener.Addr().String(), Timeout: 20 * time.Millisecond})
+		if works {
+			s.only.Load().answered(s.clock() + time.Hour) // this simulates that another lane has received an answer
+		}
+		err = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
+		if failure, ok := errors.AsType[*Failure](err); !ok || failure.Kind != want || !failure.Unsent() {
+			t.Errorf("error %v, want one of the kind %s of a call that was not sent", err, want)
+		}
 	}
 }
 

@@ -256,7 +256,7 @@ func (l *lane) send() {
 			continue
 		}
 		if slow {
-			failure = errSlow
+			failure = failure.slow()
 		}
 		failed = failed || failure != nil && failure.storeWide()
 		l.finish(c, failure)
