@@ -169,12 +169,7 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 	case <-q.done:
 	case <-ctx.Done():
 		if s.leaveQueue(q) {
-			failure := counter.ErrUnavailable
-			// The request waited in this process while the store kept answering.
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				failure = counter.ErrOverloaded
-			}
-			err = notSentError{fmt.Errorf("%w: %w", failure, context.Cause(ctx))}
+			err = notSentError{contextError(ctx)}
 			break
 		}
 		<-q.done // the request is being decided at this moment
@@ -185,6 +180,17 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 	q.checks, q.results = nil, nil
 	s.queue.Put(q)
 	return done, err
+}
+
+// The function contextError returns the error of a request whose context ends while the request
+// waits in this process. A deadline that has passed is an overload and not an outage: it can be so
+// short that a burst of one client makes it pass.
+func contextError(ctx context.Context) error {
+	failure := counter.ErrUnavailable
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		failure = counter.ErrOverloaded
+	}
+	return fmt.Errorf("%w: %w", failure, context.Cause(ctx))
 }
 
 // leaveQueue removes a request from the queue. leaveQueue returns false if the request is no longer

@@ -227,3 +227,23 @@ func TestCanceledRequestsLeaveNoState(t *testing.T) {
 		}
 	})
 }
+
+// TestACallersDeadlineIsNoOutage: a request whose own deadline passes while it waits for another
+// call fails as in an overload, although the store has not answered anything yet.
+func TestACallersDeadlineIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, 10*time.Millisecond), limittest.New(t, "600/1h"), &ledger{}
+		s := f.node(Options{})
+		var all sync.WaitGroup
+		all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
+		defer cancel()
+		err := s.Take(ctx, []counter.Check{leasedOf("a", l, 1)}, make([]counter.Result, 1))
+		if !errors.Is(err, counter.ErrOverloaded) || errors.Is(err, counter.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a deadline before the answer: %v", err)
+		}
+		all.Wait()
+		f.close(s)
+	})
+}

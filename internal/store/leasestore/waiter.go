@@ -179,7 +179,7 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 		case <-w.done:
 			return w.err
 		case <-ctx.Done():
-			return s.leave(p, w, fmt.Errorf("%w: %w", counter.ErrUnavailable, context.Cause(ctx)))
+			return s.leave(p, w, contextError(ctx))
 		case <-w.timer.C:
 		}
 		if left <= more {
