@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,6 +170,23 @@ func (o *owed) begin(key []byte, now time.Time) (units int64) {
 			return 0 // the charge failed, or other units have become a debt; the next call charges them
 		}
 	}
+	return o.beginLocked(sh, key, d, now)
+}
+
+// The method beginNow is begin for a caller that does not wait. It leaves a debt that another
+// request is charging.
+func (o *owed) beginNow(key []byte, now time.Time) (units int64) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := sh.debts[string(key)]
+	if d != nil && d.settling {
+		return 0
+	}
+	return o.beginLocked(sh, key, d, now)
+}
+
+func (o *owed) beginLocked(sh *owedShard, key []byte, d *debt, now time.Time) (units int64) {
 	switch {
 	case d == nil:
 		return 0
@@ -271,7 +289,7 @@ func (s *Store) addDebt(key []byte, now time.Time, u due) bool {
 func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check) error {
 	for i := range checks {
 		c := &checks[i]
-		if !counts(c) || c.Op != counter.OpTake && c.Op != counter.OpUpTo {
+		if !settles(c) {
 			continue
 		}
 		if units := s.owed.begin(c.Key, s.options.Now()); units > 0 {
@@ -283,23 +301,86 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 	return nil
 }
 
-// The method charge charges a debt in the store. The units remain owed only if the store has
-// certainly not charged them, so nothing is charged twice.
-func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, units int64) error {
-	notCharged, charge := false, (*counter.Result)(nil)
-	defer func() { s.owed.end(c.Key, units, notCharged, charge) }()
-	t.one[0] = counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpForce,
-		Refundable: c.Refundable, Cost: units, Source: c.Source}
-	err := s.inner.Take(ctx, t.one[:], t.result[:])
-	t.one[0] = counter.Check{} // the caller owns its key
-	notCharged = unsent(err)
-	switch {
-	case err == nil:
-		charge = &t.result[0]
-	case !notCharged:
-		s.addDoubt(c.Key, units)
+// The function settles reports whether the debt of a check's counter is charged before the check.
+func settles(c *counter.Check) bool {
+	return counts(c) && (c.Op == counter.OpTake || c.Op == counter.OpUpTo)
+}
+
+// The method settleTogether charges the debts of the counters of all calls in one call of the
+// store, because all of their requests wait until the debts are charged. It leaves debts that
+// another request is charging. It returns false if the store does not answer.
+func (s *Store) settleTogether(ctx context.Context, calls []counter.Call) (answered bool) {
+	if s.batcher == nil {
+		return true
 	}
+	var charges []counter.Call
+	now := s.options.Now()
+	for i := range calls {
+		for j := range calls[i].Checks {
+			c := &calls[i].Checks[j]
+			if !settles(c) {
+				continue
+			}
+			if units := s.owed.beginNow(c.Key, now); units > 0 {
+				charges = append(charges, counter.Call{Checks: []counter.Check{chargeOf(c, units)},
+					Results: make([]counter.Result, 1), Err: errUnfinished})
+			}
+		}
+	}
+	if len(charges) == 0 {
+		return true
+	}
+	defer func() {
+		for i := range charges {
+			s.endCharge(&charges[i].Checks[0], &charges[i].Results[0], charges[i].Err)
+		}
+	}()
+	s.batcher.TakeAll(ctx, charges)
+	return !slices.ContainsFunc(charges, func(c counter.Call) bool { return c.Err != nil && fullOf(c.Err) == nil })
+}
+
+// errUnfinished is the error of a charge while the store is called. It remains if the store panics.
+var errUnfinished = errors.New("the store has not returned")
+
+// The method charge charges a debt in the store.
+func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, units int64) error {
+	err := errUnfinished
+	t.one[0] = chargeOf(c, units)
+	defer func() {
+		s.endCharge(&t.one[0], &t.result[0], err)
+		t.one[0] = counter.Check{} // the caller owns its key
+	}()
+	err = s.inner.Take(ctx, t.one[:], t.result[:])
 	return err
+}
+
+// The function chargeOf returns the check that charges a debt of a check's counter.
+func chargeOf(c *counter.Check, units int64) counter.Check {
+	return counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpForce,
+		Refundable: c.Refundable, Cost: units, Source: c.Source}
+}
+
+// The method endCharge ends the charge of a debt. The units remain owed only if the store has
+// certainly not charged them, so nothing is charged twice.
+func (s *Store) endCharge(c *counter.Check, r *counter.Result, err error) {
+	notCharged := unsent(err)
+	if err != nil {
+		r = nil
+	}
+	if err != nil && !notCharged {
+		s.addDoubt(c.Key, c.Cost)
+	}
+	s.owed.end(c.Key, c.Cost, notCharged, r)
+}
+
+// The method owes reports whether a counter of the checks has units that the store has not charged.
+func (s *Store) owes(checks []counter.Check) bool {
+	for i := range checks {
+		if s.owed.uncharged(checks[i].Key) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // The function unsent reports whether a failed call was certainly not executed: the error, or an

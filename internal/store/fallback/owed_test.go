@@ -210,3 +210,74 @@ func (u *unsteady) Take(ctx context.Context, checks []counter.Check, results []c
 	}
 	return u.Store.Take(ctx, checks, results)
 }
+
+// The type batching is a store that counts how often it is called.
+type batching struct {
+	*shared
+	calls int
+}
+
+func (b *batching) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	b.calls++
+	return b.shared.Take(ctx, checks, results)
+}
+
+func (b *batching) TakeAll(ctx context.Context, calls []counter.Call) {
+	b.calls++
+	for i := range calls {
+		calls[i].Err = b.shared.Take(ctx, calls[i].Checks, calls[i].Results)
+	}
+}
+
+// TestDebtsAreChargedTogether: the debts of all requests of a batch are charged in one call of the
+// store, each once, and stay owed if the store does not answer.
+func TestDebtsAreChargedTogether(t *testing.T) {
+	w := newWorld(t, 1)
+	inner := &batching{shared: w.inner}
+	w.Store = New(inner, Options{Local: w.local})
+	const clients = 50
+	var calls []counter.Call
+	for i := range clients {
+		check := limited(t, fmt.Sprint(i%(clients-1)), 10, 1, counter.OnErrorAllow) // the last client is the first
+		calls = append(calls, counter.Call{Checks: []counter.Check{check}, Results: make([]counter.Result, 1)})
+	}
+	round := func(wantCalls, wantUsed, wantOwed int64) {
+		t.Helper()
+		inner.calls = 0
+		w.TakeAll(context.Background(), calls)
+		for i := range calls {
+			if c := &calls[i]; c.Err != nil || c.Results[0].Denied {
+				t.Fatalf("request %d: %+v, error %v", i, c.Results[0], c.Err)
+			}
+		}
+		check := &calls[1].Checks[0]
+		if used, owed := w.used(check), w.owed.uncharged(check.Key); int64(inner.calls) != wantCalls || used != wantUsed || owed != wantOwed {
+			t.Errorf("%d calls, %d units are used and %d owed, want %d, %d and %d", inner.calls, used, owed, wantCalls, wantUsed, wantOwed)
+		}
+	}
+	w.inner.err = errAway
+	round(1, 0, 1)
+	round(2, 0, 2)
+	w.inner.err = nil
+	round(2, 3, 0)
+	round(1, 4, 0)
+	if used := w.used(&calls[0].Checks[0]); used != 8 {
+		t.Errorf("a client with two requests in each batch has used %d units, want 8", used)
+	}
+}
+
+// TestADebtDelaysOnlyItsCounter: requests for other counters are still answered at once.
+func TestADebtDelaysOnlyItsCounter(t *testing.T) {
+	w := newWorld(t, 1)
+	w.options.AtOnce = func([]counter.Check, []counter.Result) bool { return true }
+	owing, other := limited(t, "x", 10, 1, counter.OnErrorAllow), limited(t, "y", 10, 1, counter.OnErrorAllow)
+	atOnce := func(c counter.Check) bool { return w.TakeNow([]counter.Check{c}, make([]counter.Result, 1)) }
+	w.inner.err = errAway
+	w.admits(t, 1, owing)
+	if w.inner.err = nil; atOnce(owing) || !atOnce(other) {
+		t.Errorf("at once: %v with a debt, %v without", atOnce(owing), atOnce(other))
+	}
+	if w.admits(t, 1, owing); !atOnce(owing) {
+		t.Error("not at once although the debt is charged")
+	}
+}

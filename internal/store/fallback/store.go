@@ -112,7 +112,7 @@ func (s *Store) takeOne(ctx context.Context, t *localCall, checks []counter.Chec
 // TakeNow answers a call like Take, but only if that is possible without calling the shared store.
 // Otherwise it returns false, and charges nothing.
 func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
-	if s.options.AtOnce == nil || s.owed.count.Load() > 0 {
+	if s.options.AtOnce == nil || s.owes(checks) {
 		return false
 	}
 	s.prepare(checks)
@@ -168,6 +168,9 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 // settleAll charges the debts of the counters of all calls. It stops if the store does not answer,
 // but not if the store only has no memory for a call's new counter.
 func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
+	if !s.settleTogether(ctx, calls) {
+		return
+	}
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
 	for i := range calls {
