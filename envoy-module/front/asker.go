@@ -48,9 +48,10 @@ var (
 	errLate   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrUnavailable)
 )
 
-// lateDeadline is how long a request may wait in all, by the timeout of the store. Every store ends
-// a call earlier, by the bounds in packages redisstore and leasestore. The deadline applies only if
-// a store has a bug and exceeds its bounds.
+// lateDeadline is how long a request may wait after it was taken from the queue, by the timeout of
+// the store. Every store ends a call earlier, by the bounds in packages redisstore and leasestore.
+// The deadline applies only if a store has a bug and exceeds its bounds. The time in the queue does
+// not count, because a client can prolong it.
 func lateDeadline(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
@@ -186,8 +187,10 @@ func (a *asker) next(into []*Stream) []*Stream {
 		a.idle++
 		a.more.Wait() // wake counts this goroutine as active
 	}
+	now := time.Now()
 	for len(into) < batchMax && a.waiting.queue != nil {
 		s := a.waiting.take()
+		s.takenAt = now
 		a.sources[s.from]--
 		into = append(into, s)
 	}
@@ -242,7 +245,7 @@ func (a *asker) endOverdue(now time.Time) {
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s := a.waiting.first; s != nil && s.taken && now.Sub(s.begun) > a.late; s = a.waiting.first {
+	for s := a.waiting.first; s != nil && s.taken && now.Sub(s.takenAt) > a.late; s = a.waiting.first {
 		s.holds.Add(1) // its goroutine uses it, too
 		a.waiting.remove(s)
 		late = append(late, s)

@@ -71,18 +71,14 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 		redis.Pause()
 		s, b := arrive(t, f, client)
 		a := f.store.asker
-		eventually.Until(t, 10*time.Second, "the store is asked", func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return a.waiting.queue == nil
-		})
-		a.endOverdue(s.begun.Add(a.late))
+		takenAt := awaitTaken(t, a, s)
+		a.endOverdue(takenAt.Add(a.late))
 		select {
 		case <-b.rung:
 			t.Error("it is given up too early")
 		default:
 		}
-		a.endOverdue(s.begun.Add(a.late + time.Second))
+		a.endOverdue(takenAt.Add(a.late + time.Second))
 		<-b.rung
 		if v, fields := s.Woken(), fieldsOf(s); v != want || !fields.Empty() || s.Settling() != nil {
 			t.Errorf("%s: verdict %d, %v", onError, v, fields)
@@ -100,6 +96,44 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 		if len(b.rung) != 0 {
 			t.Errorf("%s: the request is woken twice", onError)
 		}
+	}
+}
+
+// The function awaitTaken waits until the store is asked about a request, and returns when the
+// request was taken from the queue.
+func awaitTaken(t testing.TB, a *asker, s *Stream) (takenAt time.Time) {
+	t.Helper()
+	eventually.Until(t, 10*time.Second, "the store is asked", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		takenAt = s.takenAt
+		return s.taken
+	})
+	return takenAt
+}
+
+// TestTheQueueIsNoDelayOfTheStore tests that a request is not given up because it was in the queue
+// for long. A client can prolong the queue, and on_error would let the request through.
+func TestTheQueueIsNoDelayOfTheStore(t *testing.T) {
+	redis := redistest.Start(t)
+	f := openFront(t, wideConfig("allow", redis))
+	ask(t, f, request("/"))
+	redis.Pause()
+	s, b := arrive(t, f, client)
+	defer s.Release()
+	a := f.store.asker
+	takenAt := awaitTaken(t, a, s)
+	a.mu.Lock()
+	s.begun = takenAt.Add(-2 * a.late)
+	a.mu.Unlock()
+	a.endOverdue(takenAt.Add(a.late))
+	if len(b.rung) != 0 {
+		t.Error("the request is given up")
+	}
+	redis.Resume()
+	<-b.rung
+	if v, fields := s.Woken(), fieldsOf(s); v != Continue || fields.Empty() {
+		t.Errorf("verdict %d, %v", v, fields)
 	}
 }
 

@@ -4,6 +4,7 @@ package front
 
 import (
 	"context"
+	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -16,7 +17,16 @@ type batch struct {
 	streams []*Stream // nil once decided
 	calls   []counter.Call
 	asked   []int // for each call, the index of its stream
+
+	// reading bounds the wait for the directory, which all requests of the batch share. It is nil
+	// until one of them has to wait, and endReading releases it.
+	reading    context.Context
+	endReading context.CancelFunc
 }
+
+// readingMax is how long the requests of a batch wait for the directory. If each of them waited on
+// its own, the last one and the requests behind the batch would wait for the sum.
+const readingMax = time.Second
 
 // run decides the requests.
 func (b *batch) run() {
@@ -24,9 +34,7 @@ func (b *batch) run() {
 		if reason := recover(); reason != nil {
 			b.each(func(s *Stream) Verdict { return s.fail(reason) })
 		}
-		clear(b.streams)
-		clear(b.calls)
-		b.calls, b.asked = b.calls[:0], b.asked[:0]
+		b.reset()
 	}()
 	for i, s := range b.streams {
 		b.begin(i, s)
@@ -48,6 +56,17 @@ func (b *batch) run() {
 	}
 }
 
+// The method reset prepares the batch for other requests.
+func (b *batch) reset() {
+	clear(b.streams)
+	clear(b.calls)
+	b.calls, b.asked = b.calls[:0], b.asked[:0]
+	if b.reading != nil {
+		b.endReading()
+		b.reading, b.endReading = nil, nil
+	}
+}
+
 // begin reads the clients of a request that are not known, and adds the request to the calls. A
 // request that needs no call is decided, and one under a throttle rule waits on its own.
 func (b *batch) begin(i int, s *Stream) {
@@ -57,7 +76,7 @@ func (b *batch) begin(i int, s *Stream) {
 			b.end(i, s.fail(reason))
 		}
 	}()
-	s.resolve()
+	b.resolve(s)
 	switch {
 	case len(s.plan.Checks()) == 0:
 		b.asker.unlist(s)
@@ -99,16 +118,21 @@ func (b *batch) Panicked(call int, reason any) {
 	b.end(i, b.streams[i].fail(reason))
 }
 
-// resolve has the directory read the clients that it does not know, and plans the request again.
-func (s *Stream) resolve() {
-	if len(s.plan.Unresolved()) > 0 {
-		s.resolveIn(&s.plan)
+// The method resolve has the directory read the clients of a request that it does not know, and
+// plans the request again. A request whose clients are not read in time is denied.
+func (b *batch) resolve(s *Stream) {
+	if len(s.plan.Unresolved()) == 0 {
+		return
 	}
+	if b.reading == nil {
+		b.reading, b.endReading = context.WithTimeout(context.Background(), readingMax)
+	}
+	s.resolveIn(b.reading, &s.plan)
 }
 
-// resolveIn is resolve for a plan that has unresolved clients.
-func (s *Stream) resolveIn(p *core.Plan) {
-	s.front.store.directory.Resolve(context.Background(), p, func() { s.addTo(p) })
+// resolveIn does the same for a plan that has unresolved clients.
+func (s *Stream) resolveIn(ctx context.Context, p *core.Plan) {
+	s.front.store.directory.Resolve(ctx, p, func() { s.addTo(p) })
 }
 
 // addTo adds the request to a plan. A client that became known may have another version.
@@ -202,6 +226,6 @@ func (s *Stream) Replan(p *core.Plan) {
 	}
 	s.addTo(p)
 	if len(p.Unresolved()) > 0 {
-		s.resolveIn(p)
+		s.resolveIn(context.Background(), p)
 	}
 }

@@ -72,6 +72,7 @@ type Stream struct {
 	// In the list of requests that wait. The lock of the asker guards these fields.
 	next, before  *Stream
 	listed, taken bool
+	takenAt       time.Time
 	from          uint8 // the source, modulo sourceCounts
 
 	verdict   Verdict

@@ -3,9 +3,11 @@
 package front
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/penstock/penstock/internal/test/redistest"
@@ -77,5 +79,39 @@ func TestUnknownClientsAreReadTogether(t *testing.T) {
 	// the directory follows changes. On a busy machine, some clients arrive after a read has begun.
 	if n := f.store.directory.Figures().Reads.Load() - before; n > askersMax/2 {
 		t.Errorf("%d reads for %d clients, want at most %d", n, clients, askersMax/2)
+	}
+}
+
+// TestABatchWaitsOnceForTheDirectory tests that all unknown clients of a batch wait for the
+// directory until the same instant, and that none of them is admitted without its record.
+func TestABatchWaitsOnceForTheDirectory(t *testing.T) {
+	redis := redistest.Start(t)
+	f := openFront(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+
+		"directory: {}\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
+	ask(t, f, request("/", "x-user", "first"))
+	redis.Pause()
+	defer redis.Resume()
+	for _, user := range []string{"ann", "bob"} {
+		s, later := f.NewStream(), newBell()
+		later.announces = true // no goroutine takes the request
+		t.Cleanup(s.Release)
+		s.Headers = append(s.Headers, request("/", "x-user", user)...)
+		if v := s.Decide(client, emptyHost{}, later); v != Wait {
+			t.Fatalf("verdict %d", v)
+		}
+	}
+	b := batch{asker: f.store.asker}
+	b.streams = b.asker.next(nil)
+	var first context.Context
+	for i, s := range slices.Clone(b.streams) {
+		if b.begin(i, s); i == 0 {
+			first = b.reading
+		}
+		if v := s.Woken(); v != Respond || first == nil || b.reading != first {
+			t.Errorf("request %d: verdict %d; it waited by %v, and the first one by %v", i, v, b.reading, first)
+		}
+	}
+	if b.reset(); len(b.streams) != 2 || b.reading != nil || first.Err() == nil {
+		t.Errorf("%d requests; the wait does not end with the batch: %v", len(b.streams), b.reading)
 	}
 }
