@@ -5,27 +5,58 @@ package enforce
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// WaitForLoans lets the requests of AskOrWait wait for units of other regions. WaitForLoans must be
-// called before the first request. If l is nil, no request waits.
+// WaitForLoans lets the requests of AskOrWait and TakeOrWait wait for units of other regions.
+// WaitForLoans must be called before the first request. If l is nil, no request waits.
 func (e *Enforcer) WaitForLoans(l *regionstore.Store) { e.loans = l }
 
 // AskOrWait is Ask for a request in a goroutine of its own. If the request is denied only because
 // this region has lent or used its units, it waits for at most a second until other regions lend
 // some. If ctx ends meanwhile, the client has left: gone is true, and nothing is charged.
 func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []counter.Check) (d core.Decision, gone bool, err error) {
+	gone, err = e.TakeOrWait(ctx, context.Background(), Times{}, checks, plan.Results())
+	return decide(plan, gone, err), gone, err
+}
+
+// The function decide decides a request whose client has not left.
+func decide(plan *core.Plan, gone bool, err error) (d core.Decision) {
+	switch {
+	case gone:
+		return d
+	case err != nil:
+		return plan.Fail(err)
+	}
+	return plan.Decide()
+}
+
+// Times bound the wait of a request for a loan. Instants that are zero bound nothing.
+type Times struct {
+	Wait time.Time // when the wait ends, at the latest
+	Last time.Time // when the calls of the store after the wait must be answered
+}
+
+// TakeOrWait is Take for a request that waits like one of AskOrWait. The context first is that of
+// the call of the store before a wait.
+func (e *Enforcer) TakeOrWait(ctx, first context.Context, t Times, checks []counter.Check, results []counter.Result) (gone bool, err error) {
 	behind := e.Behind(checks)
 	if !behind {
-		if d, err = e.Ask(plan, checks); err != nil || !e.Lacks(plan, checks) {
-			return d, false, err
+		if err := e.Take(first, checks, results); err != nil || e.loans == nil || !regionstore.Lacks(checks, results) {
+			return false, err
 		}
 	}
-	return e.AwaitLoan(ctx, plan, checks, !behind)
+	last := context.Background()
+	if !t.Last.IsZero() {
+		var cancel context.CancelFunc
+		last, cancel = context.WithDeadline(last, t.Last)
+		defer cancel()
+	}
+	return e.await(ctx, last, t.Wait, checks, results, !behind)
 }
 
 // MayAwait reports whether a request may have to wait for a loan. The checks of a request whose
@@ -46,20 +77,25 @@ func (e *Enforcer) Lacks(plan *core.Plan, checks []counter.Check) bool {
 	return e.loans != nil && regionstore.Lacks(checks, plan.Results())
 }
 
+// WouldWait reports whether a request would wait for a loan now, for fronts in which another call
+// waits. The argument taken reports whether the store has denied the request. If the store was not
+// called, the request would wait behind older ones.
+func (e *Enforcer) WouldWait(plan *core.Plan, checks []counter.Check, taken bool) bool {
+	return e.loans != nil && e.loans.WouldWait(checks, plan.Results(), taken)
+}
+
 // AwaitLoan is the second part of AskOrWait, for a request for which Lacks or Behind has returned
 // true. taken reports whether the store was called.
 func (e *Enforcer) AwaitLoan(ctx context.Context, plan *core.Plan, checks []counter.Check, taken bool) (d core.Decision, gone bool, err error) {
-	end, err := e.loans.Await(ctx, checks, plan.Results(), taken, func() error {
-		return e.Take(context.Background(), checks, plan.Results())
-	})
+	gone, err = e.await(ctx, context.Background(), time.Time{}, checks, plan.Results(), taken)
+	return decide(plan, gone, err), gone, err
+}
+
+// The method await waits for a loan. Calls of the store have the context taking.
+func (e *Enforcer) await(ctx, taking context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool) (gone bool, err error) {
+	end, err := e.loans.Await(ctx, until, checks, results, taken, func() error { return e.Take(taking, checks, results) })
 	if end != regionstore.EndNone {
 		e.metrics.LoanWaits.WithLabelValues(string(end)).Inc()
 	}
-	switch {
-	case end == regionstore.EndGone:
-		return d, true, nil
-	case err != nil:
-		return plan.Fail(err), false, err
-	}
-	return plan.Decide(), false, nil
+	return end == regionstore.EndGone, err
 }

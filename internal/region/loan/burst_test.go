@@ -123,7 +123,7 @@ func (f *far) request(ctx context.Context, key []byte, whole *counter.Limit) (ad
 			return err == nil && !results[0].Denied, end, err
 		}
 	}
-	end, err = f.loans.Await(ctx, checks, results, !behind, take)
+	end, err = f.loans.Await(ctx, time.Time{}, checks, results, !behind, take)
 	return err == nil && end != regionstore.EndGone && !results[0].Denied, end, err
 }
 

@@ -17,7 +17,7 @@ const (
 	EndNone     End = ""         // the request did not wait
 	EndAdmitted End = "admitted" // or no longer denied for lack of units
 	EndDenied   End = "denied"   // the other regions had no units, or did not answer
-	EndLate     End = "late"     // a second had passed
+	EndLate     End = "late"     // a second had passed, or the caller had no more time
 	EndGone     End = "gone"     // the client left; the request is not charged
 	EndFailed   End = "failed"   // the store did not answer
 )
@@ -27,9 +27,7 @@ const (
 func (s *Store) ForgetWith(forget func(c *counter.Check)) { s.lines.forget = forget }
 
 // Behind reports whether older requests wait for a counter of the checks.
-func (s *Store) Behind(checks []counter.Check) bool {
-	return s.lines.active.Load() > 0 && s.lines.behind(checks) != nil
-}
+func (s *Store) Behind(checks []counter.Check) bool { return s.waitsFor(checks, nil, false) != nil }
 
 func (l *lines) behind(checks []counter.Check) *counter.Check {
 	l.mu.Lock()
@@ -68,22 +66,39 @@ func lacking(checks []counter.Check, results []counter.Result) (first *counter.C
 	return first
 }
 
+// WouldWait reports whether a request would wait in [Store.Await] at this moment.
+func (s *Store) WouldWait(checks []counter.Check, results []counter.Result, taken bool) bool {
+	c := s.waitsFor(checks, results, taken)
+	return c != nil && s.lines.hasPlace(c)
+}
+
+// The method waitsFor returns the check for whose units a request has to wait, or nil.
+func (s *Store) waitsFor(checks []counter.Check, results []counter.Result, taken bool) *counter.Check {
+	switch {
+	case taken:
+		return lacking(checks, results)
+	case s.lines.active.Load() == 0:
+		return nil
+	}
+	return s.lines.behind(checks)
+}
+
 // Await lets a request wait for loans that its checks lack, and calls take again when units may
 // have arrived. The function take calls the store, and fills in the results. It returns when the
 // request is admitted, or lacks units that no other region can lend. Its error is that of the last
 // call of take. The caller has called take, unless [Store.Behind] has returned true.
-func (s *Store) Await(ctx context.Context, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
-	var c *counter.Check
-	if taken {
-		c = lacking(checks, results)
-	} else {
-		c = s.lines.behind(checks)
-	}
+//
+// The wait ends at the instant until, if that is not zero and comes before the end of the second.
+// If ctx ends, take is not called.
+func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
+	c := s.waitsFor(checks, results, taken)
 	if c == nil && !taken {
 		return EndNone, take()
 	}
-	until := time.Now().Add(s.lines.waitMax)
-	timer := time.NewTimer(s.lines.waitMax)
+	if most := time.Now().Add(s.lines.waitMax); until.IsZero() || most.Before(until) {
+		until = most
+	}
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	end := EndNone
 	for c != nil && time.Now().Before(until) {

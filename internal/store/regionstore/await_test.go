@@ -24,6 +24,8 @@ type office struct {
 	questions chan Question
 	received  chan func(message string)
 
+	until time.Time // the bound of each wait, if it is not zero
+
 	mu    sync.Mutex
 	units int64
 	takes int
@@ -76,7 +78,7 @@ func (o *office) wait(ctx context.Context, name, key string) End {
 	part, whole := limits(o.t)
 	checks := []counter.Check{{Key: []byte(key), Limit: &part, WholeLimit: &whole, Cost: 1}}
 	results := []counter.Result{{Denied: true, Wait: counter.Hour}}
-	end, err := o.store.Await(ctx, checks, results, true, func() error {
+	end, err := o.store.Await(ctx, o.until, checks, results, true, func() error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.takes++
@@ -196,6 +198,49 @@ func TestWaitingEnds(t *testing.T) {
 	}
 	if end := newOffice(t, 1, time.Millisecond).wait(t.Context(), "", "k"); end != EndLate {
 		t.Errorf("without an answer: %q", end)
+	}
+	o := newOffice(t, 1, patience)
+	o.until = time.Now().Add(5 * time.Millisecond)
+	if end := o.wait(t.Context(), "", "k"); end != EndLate {
+		t.Errorf("beyond the caller's time: %q", end)
+	}
+	if end := o.wait(t.Context(), "", "k"); end != EndNone {
+		t.Errorf("a caller without time: %q", end)
+	}
+}
+
+// TestWouldWait: a request is sent to wait only if it would find a place, and only if it lacks
+// units or older requests wait for them.
+func TestWouldWait(t *testing.T) {
+	o := newOffice(t, 1, patience)
+	part, whole := limits(t)
+	checks := func(key string, source uint32) []counter.Check {
+		return []counter.Check{{Key: []byte(key), Limit: &part, WholeLimit: &whole, Cost: 1, Source: source}}
+	}
+	lacks := []counter.Result{{Denied: true, Wait: counter.Hour}}
+	if o.store.WouldWait(checks("k", 0), nil, false) || !o.store.WouldWait(checks("k", 0), lacks, true) {
+		t.Error("without older requests, a request would wait before the store was called, or not after it has denied it")
+	}
+	if o.store.WouldWait(checks("k", 0), make([]counter.Result, 1), true) {
+		t.Error("an admitted request would wait")
+	}
+	var running sync.WaitGroup
+	o.queue(&running, "k", 1)
+	if !o.store.WouldWait(checks("k", 0), nil, false) || o.store.WouldWait(checks("other", 0), nil, false) {
+		t.Error("a request would not wait behind an older one, or behind one of another counter")
+	}
+	l := &o.store.lines
+	l.mu.Lock()
+	l.sources[7] = SourceMax
+	l.mu.Unlock()
+	if o.store.WouldWait(checks("k", 7), nil, false) || o.store.WouldWait(checks("k", 7), lacks, true) {
+		t.Error("a request of an address with all its places would wait")
+	}
+	q := <-o.questions
+	o.publish(Answer{Key: []byte("k"), Done: []string{q.ID}})
+	running.Wait()
+	if o.store.WouldWait(checks("k", 0), lacks, true) {
+		t.Error("a request would wait although the other regions have just had no units")
 	}
 }
 

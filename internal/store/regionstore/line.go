@@ -120,18 +120,40 @@ func (l *lines) refusal(key []byte) *atomic.Int64 {
 	return &l.refused[maphash.Bytes(l.store.seed, key)%placesMax]
 }
 
+// The method refuses reports whether no request waits for a check's counter at present.
+func (l *lines) refuses(c *counter.Check) bool {
+	return l.store.agency.Listen == nil || time.Now().UnixMilli() < l.refusal(c.Key).Load() || len(c.Key) > KeyBytesMax
+}
+
+// The method full reports whether no further request can wait for a check's counter. The caller
+// holds the lock.
+func (l *lines) full(c *counter.Check) bool {
+	n := l.byKey[string(c.Key)]
+	return l.waiters >= WaitersMax || c.Source != 0 && l.sources[c.Source] >= SourceMax || n != nil && len(n.waiters) >= LineMax
+}
+
+// The method hasPlace reports whether a request could join the line of a check's counter.
+func (l *lines) hasPlace(c *counter.Check) bool {
+	if l.refuses(c) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.full(c)
+}
+
 // The method join adds a request to the line of a check's counter. It returns nil if the request
 // must not wait.
 func (l *lines) join(c *counter.Check) (*line, *waiter) {
-	if l.store.agency.Listen == nil || time.Now().UnixMilli() < l.refusal(c.Key).Load() || len(c.Key) > KeyBytesMax {
+	if l.refuses(c) {
 		return nil, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.byKey[string(c.Key)]
-	if l.waiters >= WaitersMax || c.Source != 0 && l.sources[c.Source] >= SourceMax || n != nil && len(n.waiters) >= LineMax {
+	if l.full(c) {
 		return nil, nil
 	}
+	n := l.byKey[string(c.Key)]
 	if n == nil {
 		n = &line{check: *c, question: questionOf(c)}
 		n.check.Key = n.question.Key

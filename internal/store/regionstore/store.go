@@ -14,9 +14,10 @@
 //
 // A front whose requests have goroutines of their own can let a denied request wait for a loan,
 // with [Store.Await]. At most [WaitersMax] requests of a process wait, [LineMax] of them for one
-// counter, each for at most a second. Those of one counter are decided in the order of their
-// arrival. A request stops waiting when it is admitted, or when all agents that heard the question
-// have said that they are done with it: then no part of a loan can arrive any more.
+// counter and [SourceMax] of one address, each for at most a second. Those of one counter are
+// decided in the order of their arrival. A request stops waiting when it is admitted, or when all
+// agents that heard the question have said that they are done with it: then no part of a loan can
+// arrive any more.
 //
 // # Price
 //
