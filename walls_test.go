@@ -129,7 +129,7 @@ var imports = map[string][]string{
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow",
 		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/sources", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/listen", "internal/meter", "internal/operator",
-		"internal/policyfile", "internal/policyfile/lint", "internal/status",
+		"internal/policyfile", "internal/policyfile/lint", "internal/status", "internal/store/regionstore",
 	},
 	"internal/envoy/exchange": {"core", "core/counter", "core/policy", "core/response", "core/slim", "internal/envoy/wire", "internal/usage"},
 	"envoy-module/front": {
@@ -151,12 +151,13 @@ var imports = map[string][]string{
 	"envoy-wasm":     {"core/compact", "core/counter", "core/slim", "envoy-wasm/abi", "envoy-wasm/filter"},
 	"internal/envoy/rls": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
-		"internal/enforce/metrics", "internal/enforce/shadow", "internal/envoy/sources",
+		"internal/enforce/metrics", "internal/enforce/shadow", "internal/envoy/sources", "internal/store/regionstore",
 	},
 	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/test/eventually": {},
 	"internal/test/otlptest":   {},
 	"internal/test/limittest":  {"core/counter"},
+	"internal/test/loantest":   {"core/counter", "internal/store/regionstore"},
 	"internal/test/module":     {},
 	"internal/test/request":    {"core/counter", "core/policy", "internal/test/seed"},
 	"internal/test/seed":       {},

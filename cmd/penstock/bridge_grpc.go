@@ -81,7 +81,7 @@ func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slo
 	o := new(grpcServers)
 	if s.rls.Network != "" {
 		observer := b.Observer()
-		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Directory: observer.DirectoryOf, Trial: observer.Trial, Store: s.store, Metrics: s.metrics, Outages: s.outages, Tracer: s.tracer,
+		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Directory: observer.DirectoryOf, Trial: observer.Trial, Store: s.store, Loans: s.loans, Metrics: s.metrics, Outages: s.outages, Tracer: s.tracer,
 			Observer: observer, RequestsMax: requestsOfCall * s.callsMax})
 		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"),
 			grpc.ForceServerCodecV2(service.Codec()))

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/bridge"
 	"github.com/penstock/penstock/internal/envoy/ecds"
 	"github.com/penstock/penstock/internal/listen"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Limits of the servers.
@@ -46,6 +47,7 @@ const (
 // The type serveArgs holds the arguments of serve besides the bridge itself.
 type serveArgs struct {
 	store    counter.Store
+	loans    *regionstore.Store // nil: no request waits for a loan
 	metrics  *metrics.Metrics
 	outages  *enforce.Outages
 	tracer   *enforce.Tracer

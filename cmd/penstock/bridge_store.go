@@ -42,7 +42,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Store, o.Corrections = opened.Requests, opened.Corrections
+	o.Store, o.Corrections, o.Loans = opened.Requests, opened.Corrections, opened.Loans
 	if opened.Redis != nil {
 		o.Reachable, o.Nodes, o.ShareSecret = opened.Redis.Check, opened.Redis.Nodes, opened.Redis.SharedSecret
 		o.Problems = opened.Problems

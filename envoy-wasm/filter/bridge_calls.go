@@ -41,7 +41,7 @@ type calls struct {
 	lastAnswered  counter.Micros   // time of the last answer, on the clock of leases
 	filling       *flight          // the call that is being made
 	spare         *flight          // a finished call, kept for reuse
-	throttleQueue []*Stream        // requests under throttle rules, with calls of their own
+	throttleQueue []*Stream        // requests that wait with calls of their own
 	seconds       int              // the calls of such requests that have not ended
 	answeredSent  counter.Micros   // when the call whose answers are being delivered was sent
 	held          int              // bytes of headers of requests that wait or are queued
@@ -165,7 +165,7 @@ func (f *Filter) send() {
 //go:noinline
 func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
 	call := f.call("POST", checkPath, body, timeoutMillis)
-	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType})
+	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType}, [2]string{wire.LoansHeader, "1"})
 	return call
 }
 

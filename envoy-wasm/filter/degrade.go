@@ -27,7 +27,7 @@ func (s *Stream) decideUnasked(why Counter) Action {
 		return s.decide(a.plan.Overload())
 	}
 	d := a.degrade(f)
-	if !d.Denied() && f.countLetThrough(a, s.state != throttleQueued) {
+	if !d.Denied() && f.countLetThrough(a, s.state != throttleQueued || a.lacks) {
 		f.host.Count(CounterSpent)
 		return s.decideByResults()
 	}

@@ -79,7 +79,9 @@ const (
 	CounterAllowed Counter = iota
 	CounterDenied
 	CounterDegraded
-	CounterDelayed     // the request waited under a throttle rule and was admitted; it is counted as allowed too
+	// the request waited, under a throttle rule or for a loan, and was admitted; it is counted as
+	// allowed too
+	CounterDelayed
 	CounterRedirected  // the request continued after an internal redirect; it was decided before
 	CounterOversized   // the request was too large for a question; counted as denied too
 	CounterTimeout     // the bridge was silent

@@ -28,7 +28,7 @@ const (
 	arrived              // the request waits for the end of the turn, or for a poll
 	queued               // the request waits while similar requests are in calls
 	waiting              // the request waits for the bridge, in a shared call
-	throttleQueued       // the request waits under a throttle rule, with its own call
+	throttleQueued       // the request waits under a throttle rule or for a loan, with its own call
 	decided
 	gone
 )
@@ -68,6 +68,7 @@ type askingData struct {
 	writer response.Writer
 	attrs  attributes
 	unsure bool // whether a credential has no cached verdict
+	lacks  bool // whether the bridge has answered that units of other regions are missing
 	dated  bool // whether a record of the directory is unknown or old
 	held   int  // bytes that the request holds while it waits
 
@@ -190,7 +191,7 @@ func (s *Stream) releaseAsking() {
 	a.plan.Reset()
 	a.attrs.Release()
 	a.forgetParts()
-	a.policy = nil
+	a.policy, a.lacks = nil, false
 	s.f.idle = append(s.f.idle, a)
 }
 
@@ -237,11 +238,15 @@ func (a *askingData) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros
 	return !a.unsure
 }
 
-// The method take decides the request by the answer of the bridge, or enqueues it in a throttle
-// queue.
+// The method take decides the request by the answer of the bridge, or makes it wait with a call of
+// its own.
 func (s *Stream) take(answer *wire.Answer) {
 	defer s.rescueDecision()
 	a := s.asking
+	if answer.Status == wire.StatusLoan {
+		s.awaitLoan()
+		return
+	}
 	if unknown := answer.Status == wire.StatusUnknown; unknown || answer.Status == wire.StatusBusy {
 		if unknown {
 			s.f.pollSoon()

@@ -7,27 +7,47 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// throttleQueueMax is the greatest number of calls of one worker for requests in throttle queues.
-// Further requests are denied, as if their queue were full.
+// throttleQueueMax is the greatest number of calls of one worker for requests in throttle queues or
+// in lines for a loan. Further requests are denied, as if their queue were full.
 const throttleQueueMax = 4096
 
-// enqueueThrottled makes a request that only throttle rules deny wait. It makes a second call, only
-// for this request. The bridge answers it once the request is admitted or its wait is over. The
-// wait is max_delay plus, for both calls together, the time for which a bridge may be silent.
-// The method returns false if the request cannot wait; the request is then denied.
-//
-// If the client disconnects in the meantime, the call continues, because Envoy cannot cancel it.
-// The bridge does not notice this, so the request keeps its place in the queue and is charged at
-// its turn.
+// enqueueThrottled makes a request that only throttle rules deny wait, for at most max_delay. The
+// method returns false if the request cannot wait; the request is then denied.
 func (s *Stream) enqueueThrottled() bool {
-	f, a := s.f, s.asking
-	throttled := a.plan.Throttled()
-	if len(throttled) == 0 || f.calls.seconds >= throttleQueueMax {
+	throttled := s.asking.plan.Throttled()
+	if len(throttled) == 0 {
 		return false
 	}
 	patience := throttled[0].Throttle.MaxDelay
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
+	}
+	return s.enqueueAlone(patience)
+}
+
+// The method awaitLoan makes a request wait that lacks units which other regions might lend. If it
+// cannot wait, it is denied.
+//
+//go:noinline
+func (s *Stream) awaitLoan() {
+	s.asking.lacks = true
+	if s.state != waiting || !s.enqueueAlone(wire.LoanWait) {
+		s.degrade(CounterFull)
+	}
+}
+
+// enqueueAlone makes a request wait. It makes a second call, only for this request. The bridge
+// answers it once the request is admitted or its wait is over. The wait is the given time plus, for
+// both calls together, the time for which a bridge may be silent. The method returns false if the
+// request cannot wait.
+//
+// If the client disconnects in the meantime, the call continues, because Envoy cannot cancel it.
+// The bridge does not notice this, so the request keeps its place in the queue and is charged at
+// its turn.
+func (s *Stream) enqueueAlone(patience counter.Micros) bool {
+	f := s.f
+	if f.calls.seconds >= throttleQueueMax {
+		return false
 	}
 	// the first call has used up a part of the time
 	s.deadline = f.host.Now() + f.silentFor() + patience - (f.elapsedTime() - f.calls.answeredSent)

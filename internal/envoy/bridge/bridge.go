@@ -30,6 +30,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 	"github.com/penstock/penstock/internal/status"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Bounds of concurrent work.
@@ -58,6 +59,8 @@ type Options struct {
 	Region string
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
+	// Loans lets requests wait for units of other regions. Nil means that none waits.
+	Loans *regionstore.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
 	Corrections counter.Store
 	// Nodes returns how many nodes share the store. Filters use the number when they cannot reach
@@ -199,6 +202,7 @@ func New(o Options) (*Bridge, error) {
 	b.enforcer.Report(o.Events)
 	b.enforcer.Measure(o.Meter)
 	b.enforcer.CountDenials(b.denied)
+	b.enforcer.WaitForLoans(o.Loans)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())
 	var err error
@@ -242,8 +246,8 @@ func (b *Bridge) Reload() error { return errors.Join(b.policy.Reload(), b.candid
 // Calls are answered as before. Over HTTP/1.1, each response closes its connection.
 func (b *Bridge) Leave() { b.leaving.Store(true) }
 
-// Dismiss ends the wait of all calls for throttle rules: they are answered as unavailable. Dismiss
-// is called when the bridge stops.
+// Dismiss ends the wait of all calls. Those that wait for throttle rules are answered as
+// unavailable, and those that wait for loans are decided. Dismiss is called when the bridge stops.
 func (b *Bridge) Dismiss() { b.end() }
 
 // Close completes the queued settlements and stops following the policy file. Close must be called

@@ -32,6 +32,7 @@ type call struct {
 	asked     []*question    // the questions for which the store is called
 	leasing   bool           // whether a question leases or refunds units
 	traced    bool           // whether the questions contain the traces of their requests
+	loans     bool           // whether the filter reads [wire.StatusLoan]
 	left      counter.Micros // the remaining part of verifyTime
 }
 
@@ -47,6 +48,7 @@ var (
 	leasingUsual    = []string{wire.LeasingUsual}
 	leasingExact    = []string{wire.LeasingExact}
 	leasingHeader   = http.CanonicalHeaderKey(wire.LeasingHeader)
+	loansHeader     = http.CanonicalHeaderKey(wire.LoansHeader)
 )
 
 // serveCheck answers a call. Filters use the compact form, other callers JSON. A call counts
@@ -86,6 +88,7 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return malformedError{err}
 	}
+	c.loans = len(r.Header[loansHeader]) > 0
 	if !b.answer(w, r, c, v) {
 		return errGone
 	}
@@ -186,6 +189,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	now, busy := micros(time.Now()), b.asking.Add(int64(c.used)) > questionsMax
 	for _, q := range c.questions[:c.used] {
 		q.reset(b, v, now)
+		q.loans = c.loans
 		switch {
 		case q.item.Kind == wire.KindSettle:
 			q.settle()
@@ -205,8 +209,9 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	for _, q := range c.questions[:c.used] {
 		q.prepare()
 	}
-	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {
-		return b.wait(w, r, c.questions[0])
+	if q := c.questions[0]; c.used == 1 && q.item.Kind == wire.KindWait && len(q.first) > 0 &&
+		(len(q.throttled) > 0 || b.enforcer.MayAwait(&q.plan)) {
+		return b.wait(w, r, q)
 	}
 	b.take(c)
 	return true
@@ -218,6 +223,8 @@ func (b *Bridge) take(c *call) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]
 	for _, q := range c.questions[:c.used] {
 		switch {
+		case len(q.first) > 0 && q.postpones(false):
+			q.first, q.answer.Status = nil, wire.StatusLoan
 		case len(q.first) > 0:
 			c.taking = append(c.taking, counter.Call{Checks: q.first, Results: q.results()})
 			c.asked = append(c.asked, q)
@@ -256,6 +263,9 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answ
 	defer context.AfterFunc(b.ending, cancel)()
 	defer q.rescue()
 	answered = true // a panic is answered too
+	if len(q.throttled) == 0 {
+		return q.waitForLoan(ctx, waiting)
+	}
 	d, end := q.wait.Decide(waiting, b.lines, &q.plan, q.throttled, q)
 	if end != throttle.EndNone {
 		b.metrics.Waits.WithLabelValues(string(end)).Inc()

@@ -31,9 +31,11 @@
 // records. With keys: directory, API keys are read in the same way, and then their clients, for at
 // most two more timeouts. If Redis does not answer, keys that were never read are invalid.
 //
-// A request that has to wait under a throttle rule waits in a call of its own. The call is answered
-// when the request is admitted, or cannot be. A waiting request keeps its place in the throttle
-// queue, and no new request is admitted ahead of it.
+// A request that has to wait under a throttle rule, or for units of other regions, waits in a call
+// of its own. The call is answered when the request is admitted, or cannot be. A waiting request
+// keeps its place in its queue, and no new request is admitted ahead of it. If its caller leaves,
+// it is not charged. In a call with other questions, such a request gets an answer at once, which
+// makes the filter ask again.
 //
 // # Bounds
 //

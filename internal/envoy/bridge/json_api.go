@@ -95,13 +95,18 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	b.resolve(r.Context(), c.questions[:1])
 	q.prepare()
 	var d core.Decision
-	if len(q.first) > 0 {
+	switch {
+	case len(q.first) == 0:
+		d = q.decide(nil)
+	case len(q.throttled) == 0:
+		if d, err = q.takeJSON(r.Context()); err != nil {
+			return t, err
+		}
+	default:
 		var answered bool
 		if d, answered = q.Ask(q.first); answered {
 			d = q.decide(nil)
 		}
-	} else {
-		d = q.decide(nil)
 	}
 	b.metrics.statuses[q.answer.Status].Inc()
 	return q.jsonDecision(&d), nil

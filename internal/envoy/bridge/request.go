@@ -38,6 +38,7 @@ type question struct {
 	settlement core.Settlement
 	lease      leaseUnits
 	span       enforce.Span
+	loans      bool  // whether it may be answered [wire.StatusLoan]
 	failure    error // the error of the store, or nil
 	bridge     *Bridge
 	version    *live.Version
@@ -49,7 +50,7 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 	q.lease.taken = q.lease.taken[:0]
 	q.bridge, q.version, q.now, q.first, q.throttled = b, v, now, nil, nil
-	q.request, q.clients.directory = nil, nil
+	q.request, q.clients.directory, q.loans = nil, nil, false
 	q.span, q.failure = enforce.Span{}, nil
 	if v != nil {
 		q.clients.directory = formOf(v).directory
@@ -140,7 +141,10 @@ func (q *question) decide(err error) core.Decision {
 	if len(q.throttled) > 0 {
 		d, answered = q.wait.Announce(d, q)
 	}
-	if answered {
+	switch {
+	case d.Denied() && q.postpones(true):
+		q.answer.Status = wire.StatusLoan // it is counted with its later call
+	case answered:
 		q.fillDecided(&d)
 	}
 	return d

@@ -11,7 +11,11 @@
 //
 // The cost is a call from Envoy for each request. The service gets only the data that Envoy's
 // actions send. The service does not see the response, so it cannot settle charges, and it cannot
-// delay a request. Use the filter instead where Envoy can load it.
+// delay a request for longer than Envoy's timeout. Use the filter instead where Envoy can load it.
+//
+// A request that lacks units which other regions might lend waits for at most a second, and for at
+// most three quarters of the time that Envoy gives it. Then it is answered. If Envoy leaves before,
+// nothing is charged.
 //
 // Under a policy with a directory of clients, each descriptor is decided with the records of its
 // client. A client that cannot be read in time, because too many wait, is over its limit.

@@ -13,12 +13,19 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/envoy/sources"
 )
 
 const (
 	// waitDefault bounds the wait of a request for its answer if Envoy sends no deadline.
 	waitDefault = 200 * time.Millisecond
+	// loanTimeMin is the time until Envoy's deadline below which a request does not wait for a
+	// loan. The store could not be called again after the wait.
+	loanTimeMin = 200 * time.Millisecond
+	// loanTimeMax bounds a request that may wait for a loan if Envoy sends no deadline: the wait
+	// itself takes at most a second.
+	loanTimeMax = time.Second + waitDefault
 	// leftMin is the time until Envoy's deadline below which a request is not decided.
 	leftMin = 2 * time.Millisecond
 	// verifyMin and verifyMax bound the time for unknown tokens of one request. By default, Envoy
@@ -99,4 +106,20 @@ func withHalfDeadline(ctx context.Context) (until context.Context, cancel contex
 	}
 	until, cancel = context.WithTimeout(ctx, wait)
 	return until, cancel, counter.Micros(max(verifyMin, min(wait*4/5, verifyMax)) / time.Microsecond), true
+}
+
+// loanTimes bounds the wait of a request for a loan. The wait ends when a quarter of Envoy's time
+// is left, and the store must answer when an eighth is left. If Envoy has less than loanTimeMin,
+// the request does not wait.
+func loanTimes(ctx context.Context) enforce.Times {
+	now := time.Now()
+	deadline, given := ctx.Deadline()
+	left := deadline.Sub(now)
+	switch {
+	case !given:
+		return enforce.Times{Last: now.Add(loanTimeMax)}
+	case left < loanTimeMin:
+		return enforce.Times{Wait: now, Last: now.Add(left / 2)}
+	}
+	return enforce.Times{Wait: deadline.Add(-left / 4), Last: deadline.Add(-left / 8)}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/shadow"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Bounds of a request. Envoy's configuration determines the numbers of descriptors and entries. A
@@ -63,6 +64,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
+	// Loans lets requests wait for units of other regions. Nil means that none waits.
+	Loans *regionstore.Store
 	// RequestsMax is the greatest number of requests that are answered concurrently. If RequestsMax
 	// is 0, RequestsMaxDefault applies.
 	RequestsMax int
@@ -131,6 +134,7 @@ func New(o Options) *Service {
 	s := &Service{options: o, enforcer: enforce.New(o.Store, o.Metrics), under: newPlaces(),
 		health: watchedHealth{Server: health.NewServer()}}
 	s.enforcer.Log(o.Outages)
+	s.enforcer.WaitForLoans(o.Loans)
 	s.calls.New = func() any { return new(call) }
 	s.SetServing(true)
 	return s
@@ -237,7 +241,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return response, err
 	}
 	c.left = verify
-	return s.decide(until, c, clients, request), nil
+	return s.decide(ctx, until, c, clients, request)
 }
 
 // spanOf returns the span of the request of a context, in the span of Envoy's call.
@@ -346,32 +350,38 @@ func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timel
 }
 
 // The method decide calls the store and returns the response. clients is the policy's directory, or
-// nil.
-func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
+// nil. The request waits for a loan if it has to. The error is that of ctx, which is the context of
+// Envoy's call: Envoy has left during the wait, and nothing was charged.
+func (s *Service) decide(ctx, until context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c.plan.Hurry(&c.left)
-	if !c.resolve(ctx, clients) {
+	if !c.resolve(until, clients) {
 		s.options.Observer.Busy()
-		return overLimit(request)
+		return overLimit(request), nil
 	}
-	checks := c.plan.Checks()
+	checks, times := c.plan.Checks(), loanTimes(ctx)
 	var err error
 	if len(checks) > 0 {
-		err = s.enforcer.Take(ctx, checks, c.plan.Results())
+		var gone bool
+		gone, err = s.enforcer.TakeOrWait(ctx, until, times, checks, c.plan.Results())
+		if gone {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
 	}
 	var decision core.Decision
 	if err != nil {
 		decision = c.plan.Fail(err)
 	} else {
 		decision = c.plan.DecideDescriptors(c.descriptors)
-		s.report(ctx, c, len(checks) > 0, decision.Denied())
+		s.report(until, times.Last, c, len(checks) > 0, decision.Denied())
 	}
 	s.options.Observer.Decided(&c.plan, &decision, &c.span, err)
 	s.tryOut(request, c.descriptors, decision.Denied())
-	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
+	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
 }
 
-// The method report records past usage in the store, whatever was decided.
-func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
+// The method report records past usage in the store, whatever was decided. The instant last
+// replaces the end of ctx if that is over, because the request has waited.
+func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
 	if !asked {
 		return
 	}
@@ -381,6 +391,11 @@ func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	}
 	if cap(c.results) < len(c.reports) {
 		c.results = make([]counter.Result, len(c.reports))
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.Background(), last)
+		defer cancel()
 	}
 	// A failed report is counted and lost, because the response does not depend on it.
 	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])

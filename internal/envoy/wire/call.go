@@ -5,6 +5,8 @@ package wire
 import (
 	"errors"
 	"net/netip"
+
+	"github.com/penstock/penstock/core/counter"
 )
 
 // The head of every call and reply: two letters and the version of the format. Version 2 is version
@@ -53,7 +55,8 @@ type Kind uint8
 // The kinds of items.
 const (
 	KindAsk Kind = iota + 1 // decide this request
-	// decide a request under a throttle rule, and answer once it is admitted
+	// decide a request under a throttle rule, or one that lacks units that other regions might
+	// lend, and answer once it is admitted or cannot be
 	KindWait
 	KindSettle // the response to a request that was admitted before
 	// The kinds in calls about leases.
@@ -69,6 +72,13 @@ const (
 
 // DenialsHeader is the header, in lower case, in which a bridge requests items of [KindDenied].
 const DenialsHeader = "x-penstock-denials"
+
+// LoansHeader is the header, in lower case, by which a filter announces that it reads [StatusLoan].
+const LoansHeader = "x-penstock-loans"
+
+// LoanWait is how long a question of [KindWait] waits for units of other regions, at most. A filter
+// can count on an answer a little later.
+const LoanWait = 800 * counter.Millisecond
 
 // Item is a question, a settlement or a refund. Kind determines which of the other fields are set.
 type Item struct {

@@ -23,6 +23,9 @@ const (
 	// the item does not fit the policy, or its receipt is not from this bridge
 	StatusInvalid
 	StatusBusy // the bridge is overloaded
+	// The request lacks units that other regions might lend, and was not charged. The filter asks
+	// again, in a call of its own: see [LoansHeader].
+	StatusLoan
 )
 
 // Answer is the bridge's answer to one item.
@@ -188,7 +191,7 @@ func (r *ReplyReader) Next(a *Answer) (ok bool, err error) {
 		return false, r.rest.err()
 	}
 	*a = Answer{Status: Status(r.rest.byte()), Results: a.Results[:0], Leases: a.Leases[:0]}
-	if a.Status > StatusBusy {
+	if a.Status > StatusLoan {
 		r.rest.fail()
 	}
 	if a.Status != StatusOK || r.rest.failed {
