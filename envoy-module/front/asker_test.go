@@ -197,6 +197,22 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "one goroutine has asked", func() bool { asking, waiting := goroutines(); return asking == 0 && waiting == 1 })
 }
 
+// TestSourcesUseAllCounts tests that the clients' addresses use even counts as well as odd ones,
+// although the lowest bit of every source is 1.
+func TestSourcesUseAllCounts(t *testing.T) {
+	f, release := openHeld(t, wideConfig("allow", redistest.Start(t)))
+	defer release()
+	var byParity [2]int
+	for i := range 64 {
+		s, _ := arrive(t, f, fmt.Sprintf("198.51.100.%d:4711", i))
+		defer s.Gone()
+		byParity[s.from%2]++
+	}
+	if byParity[0] == 0 || byParity[1] == 0 {
+		t.Errorf("64 clients by the parity of their count: %v", byParity)
+	}
+}
+
 // TestOneClientDoesNotFillTheQueue tests that requests of others find room while one client sends
 // more than the store can answer.
 func TestOneClientDoesNotFillTheQueue(t *testing.T) {

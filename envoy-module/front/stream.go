@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/throttle"
@@ -187,7 +188,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	if s.mayWaitLong() {
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 	}
-	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint8(s.plan.Source()%sourceCounts)
+	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint8(counter.SourceNumber(s.plan.Source())%sourceCounts)
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()
 	waker.Waits()

@@ -6,6 +6,8 @@ import (
 	"container/heap"
 	"sync"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/core/counter"
 )
 
 // waitersMaxDefault is the default total of waiting requests. A waiting request holds a goroutine,
@@ -95,7 +97,7 @@ func (l *Queues) Join(p Place) *Ticket {
 		return nil
 	}
 	l.came++
-	l.sources[p.Source%sourceCounts]++
+	*l.sourceCount(p.Source)++
 	t := &Ticket{queues: l, turn: make(chan struct{}, 1), came: l.came, source: p.Source}
 	l.waiting.Add(1)
 	t.enter(p.Key)
@@ -114,7 +116,12 @@ func (l *Queues) hasRoom(p Place) bool {
 // The method crowded reports whether no more requests of a source may wait. A request without an
 // address counts only towards WaitersMax.
 func (l *Queues) crowded(source uint32) bool {
-	return source != 0 && int(l.sources[source%sourceCounts]) >= max(1, l.options.WaitersMax/sourcePart)
+	return source != 0 && int(*l.sourceCount(source)) >= max(1, l.options.WaitersMax/sourcePart)
+}
+
+// The method sourceCount returns the number of tickets of a source. The caller holds the lock.
+func (l *Queues) sourceCount(source uint32) *int32 {
+	return &l.sources[counter.SourceNumber(source)%sourceCounts]
 }
 
 // Turn returns a channel that receives when the ticket has become the first of its queue. An older
@@ -158,7 +165,7 @@ func (t *Ticket) Leave() {
 	defer t.queues.mu.Unlock()
 	if t.queue != nil {
 		t.exit()
-		t.queues.sources[t.source%sourceCounts]--
+		*t.queues.sourceCount(t.source)--
 		t.queues.waiting.Add(-1)
 	}
 }

@@ -71,7 +71,7 @@ func TestOneSourceLeavesRoomForOthers(t *testing.T) {
 	if len(first) != most/sourcePart {
 		t.Errorf("one source has %d places, want %d", len(first), most/sourcePart)
 	}
-	if second := waiting(8); len(second) != most/sourcePart {
+	if second := waiting(9); len(second) != most/sourcePart {
 		t.Errorf("another source has %d places, want %d", len(second), most/sourcePart)
 	}
 	for _, ticket := range first {
@@ -280,5 +280,18 @@ func BenchmarkBusy(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestSourcesUseAllCounts: every count is used, although the lowest bit of every known source is 1.
+func TestSourcesUseAllCounts(t *testing.T) {
+	l := New(Options{})
+	for i := range uint32(sourceCounts) {
+		defer l.Join(Place{Key: fmt.Appendf(nil, "%d", i), Max: 1, Source: i<<1 | 1}).Leave()
+	}
+	for i, n := range l.sources {
+		if n != 1 {
+			t.Fatalf("count %d has %d of %d sources", i, n, sourceCounts)
+		}
 	}
 }

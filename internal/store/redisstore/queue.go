@@ -39,7 +39,7 @@ type sourceQueue struct {
 // source, otherwise the counter's slot.
 func sourceOf(c *counter.Check) uint32 {
 	if c.Source != 0 {
-		return c.Source >> 1 // the lowest bit only marks that a source is set
+		return counter.SourceNumber(c.Source)
 	}
 	return uint32(slotOf(c.Key))
 }
