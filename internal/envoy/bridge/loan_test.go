@@ -25,6 +25,7 @@ const lent = `
 name: shop
 regions: {us: 9, eu: 1}
 across: lease
+lease: auto
 rules: [{ name: all, limit: 20/31d fixed_window }]
 `
 
@@ -149,6 +150,18 @@ func TestALoanDelaysNoOtherQuestion(t *testing.T) {
 func TestAnEarlierFilterIsDenied(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		if a := l.ask(l.of("192.0.2.1"))[0]; a.Status != wire.StatusOK || !a.Results[0].Denied {
+			l.t.Errorf("answered %+v", a)
+		}
+	})
+}
+
+// TestAQuestionForUnitsInAdvanceWaits: a question that also leases units is sent back like any
+// other, and nothing is leased with it.
+func TestAQuestionForUnitsInAdvanceWaits(t *testing.T) {
+	withRegion(t, func(l *lendingBridge) {
+		leasing := l.wanting(wire.KindLease, "/", func(u *wire.Units) { u.Cost, u.Max, u.Age = 2, 2, 0 })
+		a := l.answers(l.send(l.t.Context(), leasing, l.of("192.0.2.2")), 2)
+		if a[0].Status != wire.StatusLoan || len(a[0].Leases) != 0 || a[1].Status != wire.StatusOK || a[1].Results[0].Denied {
 			l.t.Errorf("answered %+v", a)
 		}
 	})
