@@ -159,9 +159,16 @@ func (p *Plan) Degrade() Decision { return p.degrade(false) }
 // waiting. Overload denies the request regardless of on_error, unless only log_only rules apply.
 func (p *Plan) Overload() Decision { return p.degrade(true) }
 
-// Fail decides after an error of the store. Fail calls Overload for [counter.ErrOverloaded],
+// Fail decides after an error of the store. Fail calls Overload if [Overloads] reports true,
 // otherwise Degrade.
-func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, counter.ErrOverloaded)) }
+func (p *Plan) Fail(err error) Decision { return p.degrade(Overloads(err)) }
+
+// Overloads reports whether a store that fails with an error works. The request is then denied as
+// in an overload, because on_error is for a store that is away. [counter.ErrInvalid] is such an
+// error too: only the request can have caused it, so it would pass uncounted again and again.
+func Overloads(err error) bool {
+	return errors.Is(err, counter.ErrOverloaded) || errors.Is(err, counter.ErrInvalid)
+}
 
 func (p *Plan) degrade(overload bool) Decision {
 	if d, decided := p.decideWithoutStore(); decided {

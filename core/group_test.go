@@ -227,6 +227,8 @@ func TestOverload(t *testing.T) {
 	} {
 		var plan Plan
 		plan.Add(rs, get(c.peer, c.path))
+		plan.Fail(fmt.Errorf("a store: %w", counter.ErrInvalid))
+		wantOutcomes(t, &plan, c.want)
 		d := plan.Fail(fmt.Errorf("a store: %w", counter.ErrOverloaded))
 		wantOutcomes(t, &plan, c.want)
 		status, wait := 0, ""

@@ -178,7 +178,7 @@ var ErrOverloaded = errors.New("store overloaded")
 var ErrStale = errors.New("stale calendar boundaries")
 
 // ErrInvalid is wrapped by every error for a call that is not valid: too many checks, a duplicate
-// key, or a number out of bounds.
+// key, or a number out of bounds. The request is denied, as for [ErrOverloaded].
 var ErrInvalid = errors.New("invalid check")
 
 // SourceNumber returns a number of a source, to select one of several counts or queues by its

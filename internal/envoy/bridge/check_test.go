@@ -145,8 +145,19 @@ func TestTheStoreFails(t *testing.T) {
 
 // TestTheStoreIsOverloaded: the filter gets StatusBusy, and the JSON API gets a denial.
 func TestTheStoreIsOverloaded(t *testing.T) {
+	testThatTheBridgeDenies(t, counter.ErrOverloaded)
+}
+
+// TestARejectedQuestionIsDenied: a request that the store rejects would pass uncounted under
+// on_error: allow.
+func TestARejectedQuestionIsDenied(t *testing.T) {
+	testThatTheBridgeDenies(t, counter.ErrInvalid)
+}
+
+// testThatTheBridgeDenies tests that requests are denied if a working store fails with an error.
+func testThatTheBridgeDenies(t *testing.T, err error) {
 	h := open(t, shop, nil)
-	h.store.fails = fmt.Errorf("%w: the queue is full", counter.ErrOverloaded)
+	h.store.fails = fmt.Errorf("%w: a reason", err)
 	answers := h.ask(h.question("/api/x", "192.0.2.1"), h.question("/other", "192.0.2.1"), h.question("/slow", "192.0.2.1"))
 	if answers[0].Status != wire.StatusBusy || answers[1].Status != wire.StatusOK || answers[2].Status != wire.StatusBusy {
 		t.Error(answers)

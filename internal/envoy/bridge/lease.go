@@ -3,8 +3,7 @@
 package bridge
 
 import (
-	"errors"
-
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/compact"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/envoy/wire"
@@ -127,7 +126,7 @@ func (q *question) handOut(t takenCheck, c *counter.Check, r *counter.Result) {
 // The method fetched answers a question that only leases units.
 func (q *question) fetched(err error) {
 	if err != nil {
-		if q.answer.Status = wire.StatusUnavailable; errors.Is(err, counter.ErrOverloaded) {
+		if q.answer.Status = wire.StatusUnavailable; core.Overloads(err) {
 			q.answer.Status = wire.StatusBusy
 		}
 		return

@@ -196,11 +196,10 @@ func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 // The method fillDegraded fills in the answer of a question that on_error has decided.
 func (q *question) fillDegraded(d *core.Decision, err error) {
 	q.answer.Status, q.failure = wire.StatusUnavailable, err
-	switch {
-	case errors.Is(err, counter.ErrOverloaded):
+	if core.Overloads(err) {
 		q.answer.Status = wire.StatusBusy // the filter denies the request
-	case errors.Is(err, counter.ErrInvalid):
-		q.answer.Status = wire.StatusInvalid
+	}
+	if errors.Is(err, counter.ErrInvalid) {
 		q.bridge.logger.Error("the store rejected a question", "error", err)
 	}
 	q.count(d)

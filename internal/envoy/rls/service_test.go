@@ -366,17 +366,22 @@ func (brokenStore) Take(context.Context, []counter.Check, []counter.Result) erro
 	return errors.Join(counter.ErrUnavailable, errors.New("gone"))
 }
 
-// The type overloadedStore is a store that has no room for another call.
-type overloadedStore struct{}
+// The type failingStore is a store that works and rejects each call with the error.
+type failingStore struct{ error }
 
-func (overloadedStore) Take(context.Context, []counter.Check, []counter.Result) error {
-	return fmt.Errorf("the queue is full: %w", counter.ErrOverloaded)
+func (s failingStore) Take(context.Context, []counter.Check, []counter.Result) error {
+	return fmt.Errorf("a reason: %w", s.error)
 }
 
 // TestStoreOverloaded: the request is denied regardless of on_error, with a time to retry.
-func TestStoreOverloaded(t *testing.T) {
+func TestStoreOverloaded(t *testing.T) { testThatTheStoreDenies(t, counter.ErrOverloaded) }
+
+// TestARejectedRequestIsDenied: likewise if the store rejects the request's checks.
+func TestARejectedRequestIsDenied(t *testing.T) { testThatTheStoreDenies(t, counter.ErrInvalid) }
+
+func testThatTheStoreDenies(t *testing.T, err error) {
 	for _, onError := range []string{"allow", "local", "deny"} {
-		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloadedStore{})
+		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), failingStore{err})
 		got, again := s.checkAnswer(false, descriptor("a", "1")), ""
 		for _, header := range got.ResponseHeadersToAdd {
 			if header.Key == "retry-after" {
