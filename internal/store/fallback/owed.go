@@ -5,6 +5,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -32,7 +33,7 @@ type owed struct {
 
 type owedShard struct {
 	mu      sync.Mutex
-	settled sync.Cond // signaled when a charge of a debt of the shard has ended
+	settled chan struct{} // closed when a charge of a debt of the shard ends; nil if no request waits
 	debts   map[string]*debt
 }
 
@@ -158,19 +159,39 @@ func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, 
 
 // The method begin removes and returns a counter's debt so that the caller can charge it in the
 // store. If another request is charging it, begin waits for that request, at most until the store's
-// deadline.
-func (o *owed) begin(key []byte, now time.Time) (units int64) {
+// deadline. If ctx ends first, begin returns an error that wraps [counter.ErrOverloaded], because
+// the store works: it was about to charge the debt.
+func (o *owed) begin(ctx context.Context, key []byte, now time.Time) (units int64, err error) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	d := sh.debts[string(key)]
 	for d != nil && d.settling {
-		sh.settled.Wait()
+		if err := sh.await(ctx); err != nil {
+			return 0, fmt.Errorf("%w: another request was charging the counter's debt: %w", counter.ErrOverloaded, err)
+		}
 		if d = sh.debts[string(key)]; d != nil && !d.settling {
-			return 0 // the charge failed, or other units have become a debt; the next call charges them
+			return 0, nil // the charge failed, or other units have become a debt; the next call charges them
 		}
 	}
-	return o.beginLocked(sh, key, d, now)
+	return o.beginLocked(sh, key, d, now), nil
+}
+
+// The method await waits until a charge of a debt of the shard has ended. It returns the context's
+// error if ctx ends first. The caller holds the lock.
+func (sh *owedShard) await(ctx context.Context) error {
+	if sh.settled == nil {
+		sh.settled = make(chan struct{})
+	}
+	settled := sh.settled
+	sh.mu.Unlock()
+	defer sh.mu.Lock()
+	select {
+	case <-settled:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // The method beginNow is begin for a caller that does not wait. It leaves a debt that another
@@ -226,7 +247,10 @@ func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result)
 			o.remove(sh, string(key), d)
 		}
 	}
-	sh.settled.Broadcast()
+	if sh.settled != nil {
+		close(sh.settled)
+		sh.settled = nil
+	}
 }
 
 // The method uncharged returns the units of a counter that the store is not known to have charged.
@@ -252,7 +276,7 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 	defer sh.mu.Unlock()
 	d := sh.debts[string(key)]
 	for d != nil && d.settling {
-		sh.settled.Wait()
+		_ = sh.await(context.Background()) // which does not end
 		d = sh.debts[string(key)]
 	}
 	if d == nil || at < d.refundFrom || now.After(d.until) {
@@ -292,7 +316,11 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 		if !settles(c) {
 			continue
 		}
-		if units := s.owed.begin(c.Key, s.options.Now()); units > 0 {
+		units, err := s.owed.begin(ctx, c.Key, s.options.Now())
+		if err != nil {
+			return err
+		}
+		if units > 0 {
 			if err := s.charge(ctx, t, c, units); err != nil && (len(checks) == 1 || fullOf(err) == nil) {
 				return err
 			}

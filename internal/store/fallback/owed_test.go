@@ -4,11 +4,13 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
@@ -280,4 +282,53 @@ func TestADebtDelaysOnlyItsCounter(t *testing.T) {
 	if w.admits(t, 1, owing); !atOnce(owing) {
 		t.Error("not at once although the debt is charged")
 	}
+}
+
+// The type chargingStore is a store whose charges of debts wait until released is closed.
+type chargingStore struct {
+	*shared
+	released chan struct{}
+}
+
+func (s *chargingStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if checks[0].Op == counter.OpForce {
+		<-s.released
+	}
+	return s.shared.Take(ctx, checks, results)
+}
+
+// TestTheWaitForADebtEndsWithTheContext: a request that waits while another one charges the
+// counter's debt waits no longer than its caller. It is denied as in an overload, and not charged.
+func TestTheWaitForADebtEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		inner := &chargingStore{shared: w.inner, released: make(chan struct{})}
+		w.Store = New(inner, Options{Local: w.local})
+		check := limited(t, "x", 10, 1, counter.OnErrorAllow)
+		w.inner.err = errAway
+		w.admits(t, 1, check)
+		w.inner.err = nil
+		first := make(chan error)
+		go func() {
+			first <- w.Take(context.Background(), []counter.Check{check}, make([]counter.Result, 1))
+		}()
+		synctest.Wait()
+		const patience = 50 * time.Millisecond
+		calls := []counter.Call{{Checks: []counter.Check{check}, Results: make([]counter.Result, 1)}}
+		for _, take := range []func(context.Context) error{
+			func(ctx context.Context) error { return w.Take(ctx, calls[0].Checks, calls[0].Results) },
+			func(ctx context.Context) error { w.TakeAll(ctx, calls); return calls[0].Err },
+		} {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			begun := time.Now()
+			if err := take(ctx); !errors.Is(err, counter.ErrOverloaded) || errors.Is(err, counter.ErrUnavailable) || time.Since(begun) != patience {
+				t.Errorf("after %v: %v", time.Since(begun), err)
+			}
+			cancel()
+		}
+		close(inner.released)
+		if err := <-first; err != nil || w.used(&check) != 2 {
+			t.Errorf("%d units are used, error %v", w.used(&check), err)
+		}
+	})
 }

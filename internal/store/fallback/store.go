@@ -76,9 +76,6 @@ func New(inner counter.Store, o Options) *Store {
 	}
 	s := &Store{inner: inner, options: o}
 	s.owed.seed = maphash.MakeSeed()
-	for i := range s.owed.shards {
-		s.owed.shards[i].settled.L = &s.owed.shards[i].mu
-	}
 	s.batcher, _ = inner.(counter.Batcher)
 	s.pool.New = func() any { return new(localCall) }
 	return s
@@ -142,7 +139,12 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 		s.prepare(calls[i].Checks)
 	}
 	if s.owed.count.Load() > 0 {
-		s.settleAll(ctx, calls)
+		if err := s.settleAll(ctx, calls); err != nil {
+			for i := range calls {
+				calls[i].Err = err
+			}
+			return
+		}
 	}
 	if s.batcher == nil {
 		for i := range calls {
@@ -166,18 +168,25 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 }
 
 // settleAll charges the debts of the counters of all calls. It stops if the store does not answer,
-// but not if the store only has no memory for a call's new counter.
-func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
+// but not if the store only has no memory for a call's new counter. It returns an error if ctx has
+// ended while another request was charging a debt.
+func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 	if !s.settleTogether(ctx, calls) {
-		return
+		return nil
 	}
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
 	for i := range calls {
-		if err := s.settle(ctx, t, calls[i].Checks); err != nil && fullOf(err) == nil {
-			return
+		err := s.settle(ctx, t, calls[i].Checks)
+		switch {
+		case err == nil || fullOf(err) != nil:
+		case errors.Is(err, counter.ErrOverloaded) && ctx.Err() != nil:
+			return err
+		default:
+			return nil
 		}
 	}
+	return nil
 }
 
 // The method or updates the tallies by an answer of the store. If the store has not answered, it
