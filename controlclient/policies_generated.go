@@ -154,9 +154,21 @@ type PoliciesAnswer struct {
 // Policy is a part of a body or an answer.
 type Policy struct {
 	// Head: the latest revision
-	Head        int64       `json:"head"`
-	Policy      string      `json:"policy"`
+	Head   int64  `json:"head"`
+	Policy string `json:"policy"`
+	// Promotion: of a candidate that is published to all by itself
+	Promotion   *Promotion  `json:"promotion,omitempty"`
 	Publication Publication `json:"publication"`
+}
+
+// Promotion is a part of a body or an answer.
+type Promotion struct {
+	// At: when it is published to all, if nodes go on reporting and it stays within its bound
+	At time.Time `json:"at,omitzero"`
+	// ObservedSeconds: how long the region that has observed it least has done so
+	ObservedSeconds int64 `json:"observed_seconds"`
+	// Obstacle: why that instant is not known
+	Obstacle string `json:"obstacle,omitempty"`
 }
 
 // Publication is a part of a body or an answer.
@@ -169,6 +181,9 @@ type Publication struct {
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
 	// Generation: rises with each publication; 0 before the first
 	Generation int64 `json:"generation"`
+	// PromoteAfterSeconds: the candidate is published to all by itself when it has been
+	// observed for so long within its bound
+	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty"`
 	// Revision: in force on all nodes and for all clients, or for those that do not have the
 	// candidate; 0 before the first publication
 	Revision int64 `json:"revision"`
@@ -248,6 +263,10 @@ type PublishPolicy struct {
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
 	// Generation: that must be present; else the answer is 412
 	Generation int64 `json:"generation,omitempty"`
+	// PromoteAfterSeconds: for the step share with denials_max_percent, from 60 to 2678400:
+	// publish the candidate to all by itself when each region that serves it has observed it
+	// for so long within its bound
+	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty"`
 	// Reason: why, for the history
 	Reason string `json:"reason"`
 	// Revision: default: the latest

@@ -250,14 +250,19 @@ func TestACandidateWithdrawsItself(t *testing.T) {
 		return first.ask(t.Context(), "GET", "/", "X-User", "ann").status == http.StatusOK && first.metric(tried) > 0
 	})
 
-	out := p.policy("publish", "2", "--share", "50%", "--denials-max", "20%", "--reason", "a test").mustSucceed(t)
-	if !strings.Contains(out, "revision 1 of shop is published to all nodes, and revision 2 on 50% of the nodes, up to 20% denials") {
+	p.policy("publish", "2", "--share", "50%", "--promote-after", "1h", "--reason", "a test").mustFail(t, "422", "promote_after_seconds", "write denials_max_percent 5")
+	p.policy("publish", "2", "--share", "50%", "--denials-max", "20%", "--promote-after", "500ms", "--reason", "a test").mustFail(t, "422", "write a number from 60")
+	out := p.policy("publish", "2", "--share", "50%", "--denials-max", "20%", "--promote-after", "1h", "--reason", "a test").mustSucceed(t)
+	if !strings.Contains(out, "revision 1 of shop is published to all nodes, and revision 2 on 50% of the nodes, up to 20% denials, to all after 1h (") {
 		t.Error(out)
 	}
 	eventually.Until(t, controlPatience, "the node of the share has the candidate", func() bool { return first.limit("bob") == "1" })
 	if got := other.limit("bob"); got != "1000" {
 		t.Errorf("another node has the limit %s", got)
 	}
+	eventually.Until(t, controlPatience, "the list says when the candidate is promoted", func() bool {
+		return strings.Contains(p.policy("list").mustSucceed(t), "2 on 50% of the nodes, up to 20% denials, to all at 20")
+	})
 	eventually.Until(t, controlPatience, "the candidate is withdrawn", func() bool {
 		first.statuses("cid", 20)
 		var found struct{ Publication struct{ Candidate int64 } }

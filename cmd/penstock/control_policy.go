@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/syntax"
@@ -206,7 +207,23 @@ func candidateText(p *ledger.Policy) string {
 	if p.DenialsMax > 0 {
 		text += fmt.Sprintf(", up to %v denials", p.DenialsMax)
 	}
-	return text
+	return text + promotionText(p)
+}
+
+// promotionText says when a candidate is published to all by itself; "" means never.
+func promotionText(p *ledger.Policy) string {
+	if p.PromoteAfterSeconds == 0 {
+		return ""
+	}
+	after := ", to all after " + policyfile.SpanText(counter.Micros(p.PromoteAfterSeconds*1e6))
+	switch m := p.Promotion; {
+	case m == nil:
+		return after
+	case m.At != nil:
+		return ", to all at " + m.At.Format(time.RFC3339)
+	default:
+		return fmt.Sprintf("%s, of which %v are over: %s", after, time.Duration(m.ObservedSeconds)*time.Second, quoteUnprintable(m.Obstacle))
+	}
 }
 
 func newPolicyDiff() *cobra.Command {
@@ -267,7 +284,7 @@ func newPolicyRollBack() *cobra.Command {
 func newPolicyPublish() *cobra.Command {
 	p := new(policyCommand)
 	var shadow, all, withdraw bool
-	var share, clients, denials string
+	var share, clients, denials, promote string
 	cmd := p.command("publish [REVISION]", "Publish a revision to nodes, the latest if none is named", cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"reason": p.reason}
 		steps := 0
@@ -295,6 +312,13 @@ func newPolicyPublish() *cobra.Command {
 			}
 			body[field] = percent
 		}
+		if promote != "" {
+			after, err := parseSpan("promote-after", promote)
+			if err != nil {
+				return err
+			}
+			body["promote_after_seconds"] = max(1, int64(after/time.Second)) // 0 would mean never
+		}
 		if len(args) > 0 {
 			revision, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
@@ -314,6 +338,7 @@ func newPolicyPublish() *cobra.Command {
 	flags.StringVar(&share, "share", "", "a `SHARE` of the nodes enforces the revision: 10%")
 	flags.StringVar(&clients, "client-share", "", "all nodes enforce the revision for a `SHARE` of the clients: 10%")
 	flags.StringVar(&denials, "denials-max", "", "with a share: withdraw the revision if it denies a greater `SHARE` of requests: 5%")
+	flags.StringVar(&promote, "promote-after", "", "with --denials-max: publish the revision to all by itself if it stays within its bound for a `TIME`: 24h")
 	flags.BoolVar(&all, "all", false, "all nodes enforce the revision")
 	flags.BoolVar(&withdraw, "withdraw", false, "no node enforces or compares the candidate any more")
 	return cmd

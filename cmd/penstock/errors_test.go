@@ -34,6 +34,7 @@ func TestErrorsNamePlaceAndRemedy(t *testing.T) {
 		"control import-clients /nowhere.csv":            "/nowhere.csv",
 		"control policy publish --name shop --share ten": `--share "ten" is no share: write 10%`,
 		"control policy publish --name shop --share 10% --denials-max=0.05": `--denials-max "0.05" is no share: write 10%`,
+		"control policy publish --share 10% --promote-after soon":           `--promote-after "soon" is not one whole number`,
 		"control policy put policy.txt":                                     "the extension must be .yaml",
 		"hash-key x --stdin":                                                "send the key on it",
 	} {

@@ -196,6 +196,13 @@ func (c *generatedCaller) callPolicies(ctx context.Context) {
 		t.Error(err)
 	}
 	must[*controlclient.Policy](t)(c.PublishPolicy(ctx, "shop", controlclient.PublishPolicy{Step: "all", Reason: "a test"}))
+	promoted := controlclient.PublishPolicy{Step: "share", Revision: 2, SharePercent: 10, DenialsMaxPercent: 5, PromoteAfterSeconds: 3600, Reason: "a test"}
+	if p := must[*controlclient.Policy](t)(c.PublishPolicy(ctx, "shop", promoted)); p.Publication.PromoteAfterSeconds != 3600 {
+		t.Errorf("%+v", p)
+	}
+	if all := must[*controlclient.PoliciesAnswer](t)(c.ListPolicies(ctx, controlclient.ListPoliciesOptions{})); all.Policies[0].Promotion == nil {
+		t.Errorf("%+v", all)
+	}
 	must[*controlclient.Threshold](t)(c.PutThreshold(ctx, "quota", controlclient.PutThreshold{Policy: "shop", Rule: "api", Units: 100, Percents: []int64{80},
 		URL: "https://receiver.example", Reason: "a test"}))
 	must[*controlclient.ThresholdsAnswer](t)(c.ListThresholds(ctx, controlclient.ListThresholdsOptions{}))

@@ -95,10 +95,11 @@ type publishPolicy struct {
 		Revision int64       `json:"revision,omitempty" minimum:"1" doc:"default: the latest"`
 		Share    float64     `json:"share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the nodes, for the step share"`
 		// ClientShare is given in place of Share.
-		ClientShare float64 `json:"client_share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the clients on all nodes, for the step share in place of share_percent; 422 names nodes that cannot decide by the client"`
-		DenialsMax  float64 `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if it denies more"`
-		Generation  int64   `json:"generation,omitempty" minimum:"1" doc:"that must be present; else the answer is 412"`
-		Reason      string  `json:"reason" doc:"why, for the history"`
+		ClientShare  float64 `json:"client_share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the clients on all nodes, for the step share in place of share_percent; 422 names nodes that cannot decide by the client"`
+		DenialsMax   float64 `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if it denies more"`
+		PromoteAfter int64   `json:"promote_after_seconds,omitempty" doc:"for the step share with denials_max_percent, from 60 to 2678400: publish the candidate to all by itself when each region that serves it has observed it for so long within its bound"`
+		Generation   int64   `json:"generation,omitempty" minimum:"1" doc:"that must be present; else the answer is 412"`
+		Reason       string  `json:"reason" doc:"why, for the history"`
 	}
 }
 
@@ -125,6 +126,11 @@ func (a *API) policyOperations() {
 			found, err := a.ledger.Policies(ctx, in.After, in.Limit)
 			if err != nil {
 				return nil, a.problem(err)
+			}
+			for i := range found {
+				if found[i].Promotion, err = a.ledger.Promotion(ctx, &found[i]); err != nil {
+					return nil, a.problem(err)
+				}
 			}
 			answer := new(policiesAnswer)
 			answer.Body.Policies = append([]ledger.Policy{}, found...)
@@ -258,7 +264,7 @@ func (a *API) publishPolicy(ctx context.Context, in *publishPolicy) (*publicatio
 		}
 	}
 	after, err := a.ledger.Publish(ctx, callerOf(ctx).actor, in.Policy, ledger.Publish{Step: b.Step, Revision: b.Revision, Share: ledger.Percent(b.Share),
-		ClientShare: ledger.Percent(b.ClientShare), DenialsMax: ledger.Percent(b.DenialsMax), Generation: b.Generation}, b.Reason, a.encode)
+		ClientShare: ledger.Percent(b.ClientShare), DenialsMax: ledger.Percent(b.DenialsMax), PromoteAfterSeconds: b.PromoteAfter, Generation: b.Generation}, b.Reason, a.encode)
 	if err != nil {
 		return nil, a.problem(err)
 	}

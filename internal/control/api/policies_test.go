@@ -39,6 +39,10 @@ func (s *served) policies() {
 	s.checkAnswer(s.ask(ledger.Editor, "POST", "/v1/policies/bridged/publication", `{"step":"share","client_share_percent":1,`+reason+`}`), 422,
 		"body.client_share_percent", "cannot decide by the client")
 	s.checkAnswer(publish(`"step":"share","share_percent":100`), 422)
+	s.checkAnswer(publish(`"step":"share","share_percent":1,"promote_after_seconds":3600`), 422, "body.promote_after_seconds", `"value":3600`, "write denials_max_percent 5")
+	s.checkAnswer(publish(`"step":"share","share_percent":1,"denials_max_percent":5,"promote_after_seconds":59`), 422, "body.promote_after_seconds", `"value":59`, "write a number from 60")
+	s.checkAnswer(publish(`"step":"share","share_percent":1,"denials_max_percent":5,"promote_after_seconds":3600`), 200, `"promote_after_seconds":3600`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/policies?limit=1", ""), 200, `"promotion":{"observed_seconds":0,"obstacle":"no process of the control plane reads the reports"}`)
 	s.checkAnswer(s.ask(ledger.Editor, "POST", shop+"/rollback", `{"revision":1,`+reason+`}`), 200, `"revision":3`, `"rollback to 1"`)
 	s.checkAnswer(s.ask(ledger.Editor, "POST", shop+"/rollback", `{"revision":9,`+reason+`}`), 404)
 	s.checkAnswer(s.ask(ledger.Editor, "PUT", shop, body(strings.Repeat("#", policyBodyBytesMax)), "If-Match", `"3"`), 413)

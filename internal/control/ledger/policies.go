@@ -20,6 +20,10 @@ type Policy struct {
 	Policy      string `json:"policy"`
 	Head        int64  `json:"head" doc:"the latest revision"`
 	Publication `json:"publication"`
+	// Promotion is only filled in by [Ledger.Promotion].
+	Promotion *Promotion `json:"promotion,omitempty" doc:"of a candidate that is published to all by itself"`
+
+	promoteHead int64 // the latest revision when the candidate was published; 0 without a promotion
 }
 
 // Publication states which revisions of a policy the proxies enforce.
@@ -32,6 +36,8 @@ type Publication struct {
 	// A publication has a share of the nodes or one of the clients, never both.
 	ClientShare Parts `json:"client_share_percent,omitempty" doc:"of the clients on all nodes, for the step share"`
 	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"a greater share of denials by the candidate withdraws it"`
+	// PromoteAfterSeconds is 0 for a candidate that stays one until somebody takes the next step.
+	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty" doc:"the candidate is published to all by itself when it has been observed for so long within its bound"`
 }
 
 // Step is a step of a publication.
@@ -103,11 +109,13 @@ func jsonText(of any) string {
 	return string(text)
 }
 
-const selectPolicies = `SELECT policy, head, generation, coalesce(revision, 0), coalesce(candidate, 0), coalesce(step, ''),
-	CASE WHEN share_of_clients THEN 0 ELSE coalesce(share, 0) END, CASE WHEN share_of_clients THEN share ELSE 0 END, coalesce(denials_max, 0) FROM policies `
+const selectPolicies = `SELECT policy, policies.head, generation, coalesce(revision, 0), coalesce(candidate, 0), coalesce(step, ''),
+	CASE WHEN share_of_clients THEN 0 ELSE coalesce(share, 0) END, CASE WHEN share_of_clients THEN share ELSE 0 END, coalesce(denials_max, 0),
+	coalesce(m.after_seconds, 0), coalesce(m.head, 0) FROM policies LEFT JOIN promotions m USING (policy, generation) `
 
 func scanPolicy(row pgx.CollectableRow) (p Policy, err error) {
-	err = row.Scan(&p.Policy, &p.Head, &p.Generation, &p.Revision, &p.Candidate, &p.Step, &p.Share, &p.ClientShare, &p.DenialsMax)
+	err = row.Scan(&p.Policy, &p.Head, &p.Generation, &p.Revision, &p.Candidate, &p.Step, &p.Share, &p.ClientShare, &p.DenialsMax,
+		&p.PromoteAfterSeconds, &p.promoteHead)
 	return p, err
 }
 

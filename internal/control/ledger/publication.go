@@ -14,6 +14,9 @@ type Publish struct {
 	// Share is one of the nodes, and ClientShare one of the clients. StepShare needs one of them.
 	// DenialsMax applies only to StepShare, and 0 means no bound.
 	Share, ClientShare, DenialsMax Parts
+	// PromoteAfterSeconds, if not 0, publishes the candidate to all by itself: see [Promotion]. It
+	// applies only to StepShare, and needs a DenialsMax.
+	PromoteAfterSeconds int64
 	// Generation, if not 0, must be the current generation.
 	Generation int64
 }
@@ -40,7 +43,7 @@ func (p *Publish) check() error {
 	case p.Step == StepWithdraw && p.Revision != 0:
 		return &Invalid{Place: "revision", Value: p.Revision, Text: "withdraw takes back the candidate, whichever it is: leave the revision out"}
 	}
-	return nil
+	return p.checkPromotion()
 }
 
 // share returns the share of the nodes or that of the clients.
@@ -77,6 +80,7 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 		return next, "", &Invalid{Place: "revision", Value: revision, Text: fmt.Sprintf("revision %d is in force already: name another", revision)}
 	}
 	next.Candidate, next.Step, next.Share, next.ClientShare, next.DenialsMax = revision, p.Step, p.Share, p.ClientShare, p.DenialsMax
+	next.PromoteAfterSeconds = p.PromoteAfterSeconds
 	action = fmt.Sprintf("publish %d in shadow", revision)
 	switch {
 	case p.ClientShare != 0:
@@ -92,6 +96,13 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error) (
 	after *Policy, err error,
 ) {
+	return l.publishIf(ctx, actor, name, p, reason, encode, func(context.Context, *writeTx, *Policy) error { return nil })
+}
+
+// The method publishIf is Publish if allowed returns no error for the present publication.
+func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error,
+	allowed func(context.Context, *writeTx, *Policy) error,
+) (after *Policy, err error) {
 	if err := checkReason(reason); err != nil {
 		return nil, err
 	}
@@ -109,6 +120,9 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 			return ErrChanged
 		case p.Revision > present.Head || p.Revision < 0:
 			return &Invalid{Place: "revision", Value: p.Revision, Text: fmt.Sprintf("policy %q has no revision %d: its latest is %d", name, p.Revision, present.Head)}
+		}
+		if err := allowed(ctx, w, present); err != nil {
+			return err
 		}
 		next, action, err := p.next(present, w.now.UnixMicro())
 		if err != nil {
@@ -129,7 +143,10 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 		_, err = w.tx.Exec(ctx, "UPDATE policies SET generation = $2, revision = $3, candidate = nullif($4::bigint, 0), step = nullif($5, ''), "+
 			"share = nullif($6::int, 0), share_of_clients = $7, denials_max = nullif($8::int, 0) WHERE policy = $1",
 			name, next.Generation, next.Revision, next.Candidate, string(next.Step), int32(next.Share+next.ClientShare), next.ClientShare != 0, int32(next.DenialsMax))
-		return err
+		if err != nil {
+			return err
+		}
+		return w.setPromotion(ctx, after)
 	})
 	return after, err
 }

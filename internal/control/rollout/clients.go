@@ -97,6 +97,7 @@ func (t *trial) sumClients(policy, version string, records []*fleet.Record) (nod
 		present[record.ID] = true
 		last, known := t.last[record.ID]
 		t.last[record.ID] = now
+		t.unsaved = t.unsaved || !known || now != last
 		switch {
 		case !known:
 			continue

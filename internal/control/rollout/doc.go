@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout brings published policies to Redis, and withdraws candidates that deny too much.
+// Package rollout brings published policies to Redis, withdraws candidates that deny too much, and
+// promotes others.
 //
 // # Promise
 //
@@ -14,11 +15,19 @@
 // candidate came into force exceeds the bound, the candidate is withdrawn, which is a publication
 // like any other. See [Share].
 //
+// A candidate that is to be promoted is published to all when each region that serves the policy
+// has observed it for its time: see [ledger.Promotion]. What the nodes have reported is stored, so
+// any process continues after another. Of several processes, one publishes the candidate, because
+// the others find a later generation.
+//
 // # Price
 //
 // Each region uses one connection to the database, and reads each published policy every two
 // seconds, eight in a round trip. The denials in a region are compared with the bound by
-// themselves, so a candidate is withdrawn from all regions if it denies too much in one.
+// themselves, so a candidate is withdrawn from all regions if it denies too much in one. For a
+// candidate that is to be promoted, each process writes a short row every two seconds, and the
+// totals of the nodes, at most 1 MiB, when a node is new; for a share of the clients every ten
+// seconds.
 //
 // # When not to use it
 //

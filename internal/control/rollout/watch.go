@@ -12,10 +12,6 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// requestsMin is the number of requests that nodes must have decided by a candidate before their
-// share of denials counts.
-const requestsMin = 100
-
 // reasonBytesMax bounds the reason for which a candidate is withdrawn, which may name nodes.
 const reasonBytesMax = 500
 
@@ -33,6 +29,10 @@ type trial struct {
 	// those since the first reports.
 	last map[string]count
 	sums count
+
+	// For a candidate that is to be promoted.
+	unsaved     bool  // whether the database lacks some of the totals above
+	savedMicros int64 // when they were stored, by the clock of Redis
 }
 
 // Share returns the fraction of requests that were denied on the nodes of a candidate, since each
@@ -40,13 +40,11 @@ type trial struct {
 // rule that admitted the most. Nodes do not report how many requests no rule applied to, so the
 // true share may be smaller.
 func Share(denied, admitted uint64) ledger.Parts {
-	if denied+admitted == 0 {
-		return 0
-	}
-	return ledger.Percent(100 * float64(denied) / float64(denied+admitted))
+	return ledger.ShareOf(denied, admitted)
 }
 
-// The method watch withdraws the candidates that deny too much.
+// The method watch withdraws the candidates that deny too much, and promotes those whose time is
+// over.
 func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var reading *fleet.Reading
 	var problems []error
@@ -82,10 +80,9 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, reading *fleet.Re
 	if err != nil {
 		return err
 	}
-	t := r.nodes[p.Policy]
-	if t == nil || t.generation != p.Generation {
-		t = &trial{generation: p.Generation, first: map[string]counts{}, last: map[string]count{}}
-		r.nodes[p.Policy] = t
+	t, err := r.trialOf(ctx, p)
+	if err != nil {
+		return err
 	}
 	sum := t.sum
 	if p.ClientShare > 0 {
@@ -93,11 +90,19 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, reading *fleet.Re
 	}
 	nodes, denied, admitted := sum(p.Policy, candidate.Version, reading.Records)
 	share := Share(denied, admitted)
-	if denied+admitted < requestsMin || share <= p.DenialsMax {
-		return nil
+	exceeded := denied+admitted >= ledger.RequestsMin && share > p.DenialsMax
+	if p.PromoteAfterSeconds > 0 {
+		err = r.observe(ctx, p, t, reading, &ledger.Observation{Denied: denied, Admitted: admitted, Exceeded: exceeded,
+			ReportedMicros: reportedMicros(p, candidate.Version, reading)})
 	}
-	reason := fmt.Sprintf("%v of %d requests on %d nodes were denied, and %v is the bound", share, denied+admitted, nodes, p.DenialsMax)
-	return r.withdraw(ctx, p, "bound of denials", reason)
+	switch {
+	case exceeded:
+		reason := fmt.Sprintf("%v of %d requests on %d nodes were denied, and %v is the bound", share, denied+admitted, nodes, p.DenialsMax)
+		return errors.Join(err, r.withdraw(ctx, p, "bound of denials", reason))
+	case err == nil && p.PromoteAfterSeconds > 0:
+		return r.promote(ctx, p)
+	}
+	return err
 }
 
 // The method withdraw withdraws a candidate. The origin and the reason are for the audit trail.
@@ -131,7 +136,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 		present[record.ID] = true
 		first, known := t.first[record.ID]
 		if !known {
-			t.first[record.ID] = now
+			t.first[record.ID], t.unsaved = now, true
 			continue
 		}
 		nodes++
