@@ -159,6 +159,16 @@ func (p *Plan) Degrade() Decision { return p.degrade(false) }
 // waiting. Overload denies the request regardless of on_error, unless only log_only rules apply.
 func (p *Plan) Overload() Decision { return p.degrade(true) }
 
+// DeniesOverload reports whether Overload would deny the request. DeniesOverload changes nothing.
+func (p *Plan) DeniesOverload() bool {
+	for i := range p.uses {
+		if p.uses[i].deniesUnanswered(true) {
+			return true
+		}
+	}
+	return false
+}
+
 // Fail decides after an error of the store. Fail calls Overload if [Overloads] reports true,
 // otherwise Degrade.
 func (p *Plan) Fail(err error) Decision { return p.degrade(Overloads(err)) }

@@ -45,13 +45,16 @@ const (
 var (
 	errQueued = fmt.Errorf("%w: the request was in the queue of the module for more than %v", counter.ErrOverloaded, queueTime)
 	errFull   = fmt.Errorf("%w: the queue of the module is full", counter.ErrOverloaded)
-	errLate   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrUnavailable)
+	errLate   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrOverloaded)
+	errAway   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrUnavailable)
 )
 
 // lateDeadline is how long a request may wait after it was taken from the queue, by the timeout of
 // the store. Every store ends a call earlier, by the bounds in packages redisstore and leasestore.
 // The deadline applies only if a store has a bug and exceeds its bounds. The time in the queue does
-// not count, because a client can prolong it.
+// not count, because a client can prolong it. After the deadline, on_error decides only if the
+// store is known to be away. Otherwise the request is denied as in an overload, because clients may
+// have caused the delay.
 func lateDeadline(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
@@ -59,6 +62,7 @@ type asker struct {
 	process  *Process
 	enforcer *enforce.Enforcer
 	late     time.Duration
+	away     func() bool   // reports whether the store is known to be away
 	started  chan struct{} // closed when the store has tried to connect
 
 	mu      sync.Mutex
@@ -80,8 +84,8 @@ type waitList struct {
 	queued      int
 }
 
-func newAsker(p *Process, e *enforce.Enforcer, late time.Duration) *asker {
-	a := &asker{process: p, enforcer: e, late: late, started: make(chan struct{})}
+func newAsker(p *Process, e *enforce.Enforcer, late time.Duration, away func() bool) *asker {
+	a := &asker{process: p, enforcer: e, late: late, away: away, started: make(chan struct{})}
 	a.more.L = &a.mu
 	return a
 }
@@ -234,9 +238,16 @@ func (a *asker) endOverdue(now time.Time) {
 		a.enforcer.Failed(errQueued)
 		s.wakeRequest(s.decideOverloaded(errQueued))
 	}
+	if len(late) == 0 {
+		return
+	}
+	state, err := stateLate, errLate
+	if a.away() {
+		state, err = stateAway, errAway
+	}
 	for _, s := range late {
-		a.enforcer.Failed(errLate)
-		s.giveUp()
+		a.enforcer.Failed(err)
+		s.giveUp(state)
 	}
 }
 

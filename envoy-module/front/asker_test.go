@@ -5,8 +5,12 @@ package front
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/test/eventually"
@@ -62,41 +66,70 @@ func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 }
 
 // TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not
-// ended its call, and that on_error decides it. The call ends later, and nothing is left.
+// ended its call. If the store is known to be away, on_error decides. Otherwise the request is
+// denied as in an overload, unless its rules only log. The call ends later, and nothing is left.
 func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	redis := redistest.Start(t)
-	for onError, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
-		f := openFront(t, wideConfig(onError, redis))
-		ask(t, f, request("/"))
-		redis.Pause()
-		s, b := arrive(t, f, client)
-		a := f.store.asker
-		takenAt := awaitTaken(t, a, s)
-		a.endOverdue(takenAt.Add(a.late))
-		select {
-		case <-b.rung:
-			t.Error("it is given up too early")
-		default:
-		}
-		a.endOverdue(takenAt.Add(a.late + time.Second))
-		<-b.rung
-		if v, fields := s.Woken(), fieldsOf(s); v != want || !fields.Empty() || s.Settling() != nil {
-			t.Errorf("%s: verdict %d, %v", onError, v, fields)
-		}
-		if want == Respond && s.Response().Status != http.StatusServiceUnavailable {
-			t.Errorf("%s: status %d", onError, s.Response().Status)
-		}
-		s.Release()
-		redis.Resume()
-		eventually.Until(t, 20*time.Second, "the call has ended", func() bool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.under == 0
+	for _, c := range []struct {
+		onError string
+		away    bool
+		words   string
+		want    Verdict
+		kind    string
+	}{
+		{"allow", false, "", Respond, "overloaded"},
+		{"deny", false, "", Respond, "overloaded"},
+		{"allow", true, "", Continue, "other"},
+		{"deny", true, "", Respond, "other"},
+		{"allow", false, ", action: log_only", Continue, "overloaded"},
+	} {
+		t.Run(fmt.Sprintf("%s, away %t%s", c.onError, c.away, c.words), func(t *testing.T) {
+			f := openFront(t, strings.Replace(wideConfig(c.onError, redis), "31d}", "31d"+c.words+"}", 1))
+			ask(t, f, request("/"))
+			redis.Pause()
+			defer redis.Resume()
+			a := f.store.asker
+			a.away = func() bool { return c.away }
+			s, b := arrive(t, f, client)
+			takenAt := awaitTaken(t, a, s)
+			a.endOverdue(takenAt.Add(a.late))
+			if len(b.rung) != 0 {
+				t.Error("it is given up too early")
+			}
+			a.endOverdue(takenAt.Add(a.late + time.Second))
+			<-b.rung
+			if v, fields := s.Woken(), fieldsOf(s); v != c.want || !fields.Empty() || s.Settling() != nil {
+				t.Errorf("verdict %d, %v", v, fields)
+			}
+			r := s.Response()
+			if overload := slices.Contains(r.Headers, [2]string{"retry-after", "1"}); r.Status != http.StatusServiceUnavailable || overload == c.away {
+				t.Errorf("%d with %v", r.Status, r.Headers)
+			}
+			if n := errorsOf(t, f, c.kind); n != 1 {
+				t.Errorf("%v errors of kind %q", n, c.kind)
+			}
+			s.Release()
+			redis.Resume()
+			eventually.Until(t, 20*time.Second, "the call has ended", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.under == 0
+			})
+			if len(b.rung) != 0 {
+				t.Error("the request is woken twice")
+			}
 		})
-		if len(b.rung) != 0 {
-			t.Errorf("%s: the request is woken twice", onError)
-		}
 	}
+}
+
+// errorsOf returns how many errors of the store of one kind were counted.
+func errorsOf(t testing.TB, f *Front, kind string) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := f.process.metrics.StoreErrors.WithLabelValues(kind).Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
 }
 
 // The function awaitTaken waits until the store is asked about a request, and returns when the

@@ -153,7 +153,8 @@ func (s *Stream) conclude(err error) (v Verdict) {
 const (
 	stateWaiting uint32 = iota
 	stateDecided        // the goroutine has decided it
-	stateLate           // the store has not ended the call in time
+	stateLate           // the store has not ended the call in time, but is not known to be away
+	stateAway           // the same, and the store is known to be away
 )
 
 // wakeRequest wakes the request, unless it was given up, and ends the goroutine's use of it.
@@ -167,10 +168,10 @@ func (s *Stream) wakeRequest(v Verdict) {
 	f.leave()
 }
 
-// giveUp wakes the request if its goroutine has not decided it yet. In any case it releases the
-// watch's hold on the request.
-func (s *Stream) giveUp() {
-	if s.state.CompareAndSwap(stateWaiting, stateLate) {
+// giveUp wakes the request if its goroutine has not decided it yet. The state says why the request
+// is given up. In any case it releases the watch's hold on the request.
+func (s *Stream) giveUp(state uint32) {
+	if s.state.CompareAndSwap(stateWaiting, state) {
 		s.waker.Wake()
 	}
 	s.drop()

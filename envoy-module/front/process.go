@@ -157,7 +157,7 @@ func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 	if options.Redis != nil {
 		timeout = options.Redis.Timeout
 	}
-	shared.asker = newAsker(p, shared.enforcer, lateDeadline(timeout))
+	shared.asker = newAsker(p, shared.enforcer, lateDeadline(timeout), opened.Away)
 	go shared.asker.awaitStart(opened.AwaitStart)
 	if s.Directory == nil {
 		return shared, nil

@@ -34,7 +34,11 @@ func (s *Stream) EndSpan() {
 	switch {
 	case s.Tracer == nil:
 	case s.late: // the goroutine may be writing the attributes
-		s.Tracer.End(undecidedAttributes(metrics.FailureKind(errLate)))
+		err := errLate
+		if s.state.Load() == stateAway {
+			err = errAway
+		}
+		s.Tracer.End(undecidedAttributes(metrics.FailureKind(err)))
 	default:
 		s.Tracer.End(s.attributes)
 	}

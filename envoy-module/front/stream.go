@@ -67,6 +67,7 @@ type Stream struct {
 	holds     atomic.Int32       // the hooks, the goroutine and the watch that use the stream
 	state     atomic.Uint32      // while it waits
 	unknown   bool               // its client was not known when it began to wait
+	spared    bool               // an overload does not deny it, because its rules only log
 	late      bool               // the hooks know that it was given up
 	begun     time.Time          // when Decide was called
 
@@ -128,7 +129,7 @@ func (s *Stream) drop() {
 	s.forgetSpan()
 	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.state.Store(stateWaiting)
-	s.unknown, s.late = false, false
+	s.unknown, s.spared, s.late = false, false, false
 	clear(s.denial.Headers)
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
@@ -189,6 +190,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 	}
 	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint8(counter.SourceNumber(s.plan.Source())%sourceCounts)
+	s.spared = !s.plan.DeniesOverload()
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()
 	waker.Waits()
@@ -217,13 +219,15 @@ func (s *Stream) decideOverloaded(err error) (v Verdict) {
 	return s.conclude(err)
 }
 
-// Woken returns the verdict on a request that waited. One whose client is not known is denied if it
-// was given up, because the client may be blocked.
+// Woken returns the verdict on a request that waited. A request that was given up is denied as in
+// an overload, unless the store is known to be away. Then on_error decides. In both cases a client
+// that is not known is denied, because the client may be blocked.
 func (s *Stream) Woken() Verdict {
-	if s.late = s.state.Load() == stateLate; !s.late {
+	state := s.state.Load()
+	if s.late = state == stateLate || state == stateAway; !s.late {
 		return s.verdict
 	}
-	if s.unknown || s.front.Denies() {
+	if s.unknown || s.front.Denies() || state == stateLate && !s.spared {
 		return Respond
 	}
 	return Continue
@@ -280,7 +284,11 @@ func (s *Stream) Fields() (fields *response.Fields, remaining int64) {
 // Response returns the response after the verdict Respond.
 func (s *Stream) Response() *Response {
 	if s.late {
-		return Unguarded()
+		r := Unguarded()
+		if s.state.Load() == stateLate {
+			r.Headers = append(r.Headers, [2]string{"retry-after", "1"})
+		}
+		return r
 	}
 	return &s.response
 }

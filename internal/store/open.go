@@ -156,6 +156,12 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
+// Away reports whether Redis is known to be away: a circuit breaker is not closed. With several
+// servers, one that is away is enough. An in-memory store is never away.
+func (s *Store) Away() bool {
+	return s.Redis != nil && s.Redis.Stats().Breaker != redisstore.BreakerClosed
+}
+
 // Problems returns the present problems of Redis, for operators.
 func (s *Store) Problems() (all []string) {
 	if s.Redis == nil {

@@ -76,8 +76,8 @@ func TestRedisIsStoodInFor(t *testing.T) {
 	if r, err := take(t, s.Requests, limit, counter.OnErrorDeny); err != nil || !r.Denied {
 		t.Errorf("a third request of 2: denied %t, error %v", r.Denied, err)
 	}
-	if err := s.Reachable(t.Context()); err != nil {
-		t.Errorf("Redis is not reachable: %v", err)
+	if err := s.Reachable(t.Context()); err != nil || s.Away() {
+		t.Errorf("Redis is not reachable: %v, or away", err)
 	}
 	server.Kill()
 	if r, err := take(t, s.Requests, "100/1d token_bucket", counter.OnErrorLocal); err != nil || !r.Local || r.Denied {
@@ -94,6 +94,10 @@ func TestRedisIsStoodInFor(t *testing.T) {
 	if err := s.Reachable(ctx); err == nil {
 		t.Error("a dead Redis is reachable")
 	}
+	eventually.Until(t, 10*time.Second, "Redis is known to be away", func() bool {
+		_, _ = take(t, s.Requests, limit, counter.OnErrorDeny) // on_error decides
+		return s.Away()
+	})
 }
 
 // TestWhatAStarvedRedisDidNotReceiveIsCharged: while a server has no time to set up a connection,

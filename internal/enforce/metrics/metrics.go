@@ -145,6 +145,8 @@ func FailureKind(err error) string {
 		return failure.Kind.String()
 	case errors.Is(err, counter.ErrInvalid):
 		return "invalid"
+	case errors.Is(err, counter.ErrOverloaded):
+		return redisstore.KindOverloaded.String()
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case errors.Is(err, context.DeadlineExceeded):

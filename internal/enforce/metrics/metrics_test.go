@@ -90,7 +90,7 @@ func series(t *testing.T, metrics ...prometheus.Collector) (all []string) {
 
 func TestFailureKind(t *testing.T) {
 	for want, err := range map[string]error{"invalid": counter.ErrInvalid, "canceled": context.Canceled,
-		"timeout": context.DeadlineExceeded, "other": errors.New("?"), redisstore.KindScript.String(): &redisstore.Failure{Kind: redisstore.KindScript}} {
+		"overloaded": fmt.Errorf("queued: %w", counter.ErrOverloaded), "timeout": context.DeadlineExceeded, "other": errors.New("?"), redisstore.KindScript.String(): &redisstore.Failure{Kind: redisstore.KindScript}} {
 		if got := FailureKind(err); got != want {
 			t.Errorf("%v is %q, want %q", err, got, want)
 		}
