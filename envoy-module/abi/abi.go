@@ -154,10 +154,11 @@ func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
 //export penstockResponse
 func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t) {
 	defer recoverHook()
-	fields, listens := settlings.get(uint64(s.settling)).Begin(&front.Beginning{Headers: readHeaders(nil, headers, count),
-		Ends: bool(ends), Complete: bool(s.complete), Details: goString(details, length)})
+	t := settlings.get(uint64(s.settling))
+	t.Headers = readHeaders(t.Headers[:0], headers, count)
+	fields, listens := t.Begin(&front.Beginning{Headers: t.Headers, Ends: bool(ends), Complete: bool(s.complete), Details: goString(details, length)})
 	s.listens = C.bool(listens)
-	writeMerged(s, fields)
+	writeFields(s, fields)
 }
 
 // penstockBody reads pieces of the body of a response.
@@ -179,7 +180,9 @@ func penstockBody(s *C.stream, chunks *C.text, count C.size_t, ends C.bool) {
 //export penstockTrailers
 func penstockTrailers(id C.uint64_t, trailers *C.header, count C.size_t) {
 	defer recoverHook()
-	settlings.get(uint64(id)).Trailers(readHeaders(nil, trailers, count))
+	t := settlings.get(uint64(id))
+	t.Headers = readHeaders(t.Headers[:0], trailers, count)
+	t.Trailers(t.Headers)
 }
 
 // penstockEnded ends a response on which the charge depends.

@@ -281,14 +281,22 @@ static void set_fields(stream *s) {
   }
 }
 
-// has_fields reports whether the response has a field of the reply already.
-static bool has_fields(stream *s) {
+// is_field reports whether a header has the name of a field of the reply.
+static bool is_field(const stream *s, const header *h) {
   const char *at = s->reply;
   header field;
   for (uint32_t i = 0; i < s->count; i++) {
     at = next_field(at, &field);
-    text theirs;
-    if (CALLBACK(http_get_header)(s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, &theirs, 0, NULL)) return true;
+    if (field.name_length == h->name_length && memcmp(field.name, h->name, h->name_length) == 0) return true;
+  }
+  return false;
+}
+
+// has_fields reports whether a response with these headers has a field of the reply already. Envoy
+// has their names in lower case, as the reply does.
+static bool has_fields(const stream *s, const header *all, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (is_field(s, &all[i])) return true;
   }
   return false;
 }
@@ -296,20 +304,19 @@ static bool has_fields(stream *s) {
 size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
   if (s->answered || (s->count == 0 && s->settling == 0)) return HEADERS_CONTINUE;
   s->envoy = envoy;
-  if (s->settling != 0 || has_fields(s)) {
-    header usual[HEADERS_USUAL];
-    size_t count;
-    header *all = gather(s, RESPONSE_HEADERS, usual, &count);
-    if (all == NULL) return HEADERS_CONTINUE;
-    if (s->settling != 0) {
-      text details = {NULL, 0};
-      if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
-      penstockResponse(s, all, count, ends, (char *)details.at, details.length);
-    } else {
-      penstockMerge(s, all, count);
-    }
-    if (all != usual) free(all);
+  // One call reads all headers. A call for each field would cost more.
+  header usual[HEADERS_USUAL];
+  size_t count;
+  header *all = gather(s, RESPONSE_HEADERS, usual, &count);
+  if (all == NULL) return HEADERS_CONTINUE;
+  if (s->settling != 0) {
+    text details = {NULL, 0};
+    if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
+    penstockResponse(s, all, count, ends, (char *)details.at, details.length);
+  } else if (has_fields(s, all, count)) {
+    penstockMerge(s, all, count);
   }
+  if (all != usual) free(all);
   set_fields(s);
   return HEADERS_CONTINUE;
 }

@@ -73,20 +73,8 @@ func merge(s *C.stream, headers [][2]string) {
 		}
 		rest = after
 	}
-	writeMerged(s, response.Merge(&own, int64(s.remaining), headers))
-}
-
-// writeMerged writes fields of a response that were combined with its own.
-func writeMerged(s *C.stream, merged [][2]string) {
-	var fields response.Fields
-	for _, f := range merged {
-		for i := range fields {
-			if response.FieldNames[i] == f[0] {
-				fields[i] = f[1]
-			}
-		}
-	}
-	writeFields(s, &fields)
+	front.Merge(&own, int64(s.remaining), headers)
+	writeFields(s, &own)
 }
 
 // fieldHead is the size of the lengths in front of a field.

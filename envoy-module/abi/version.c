@@ -16,7 +16,6 @@ static const struct {
     NEEDED(get_concurrency),
     NEEDED(http_get_headers_size),
     NEEDED(http_get_headers),
-    NEEDED(http_get_header),
     NEEDED(http_set_header),
     NEEDED(http_filter_get_attribute_string),
     NEEDED(http_filter_get_attribute_int),

@@ -3,6 +3,7 @@
 package front
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -51,6 +52,47 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 		t.Logf("%s: %v allocations, %d requests asked the store", c.what, n, asked)
 		if n > c.most && racescale.Fewer(2) == 2 { // the race detector empties pools at random
 			t.Errorf("%s: %v allocations a request, want at most %v", c.what, n, c.most)
+		}
+	}
+}
+
+// TestAResponseAllocatesNothing tests the path of responses on whose status or header the charge
+// depends.
+func TestAResponseAllocatesNothing(t *testing.T) {
+	for _, c := range []struct{ what, words string }{
+		{"the status", "count_if: {status: 200}"},
+		{"a refund", "refund_on: {status: 404}"},
+		{"a header", "cost_after: {estimate: 20, header: X-Cost, default: 1}"},
+		{"a header that is missing", "cost_after: {estimate: 20, header: X-Units, default: 1}"},
+	} {
+		f := openFront(t, "name: shop\nrules: [{name: all, limit: 1000000000/31d, "+c.words+"}]\n")
+		asked, b := request("/api/items"), newBell()
+		answered := [][2]string{{":status", "200"}, {"content-type", "text/plain"}, {"content-length", "2"}, {"x-cost", "12"}}
+		respond := func() {
+			s := f.NewStream()
+			s.Headers = append(s.Headers, asked...)
+			if v := s.Decide(client, emptyHost{}, b); v != Continue {
+				t.Fatalf("%s: verdict %d", c.what, v)
+			}
+			settling := s.Settling()
+			s.Release()
+			settling.Headers = append(settling.Headers[:0], answered...)
+			fields, listens := settling.Begin(&Beginning{Headers: settling.Headers, Complete: true, Details: "via_upstream"})
+			if fields.Empty() || listens {
+				t.Fatalf("%s: fields %v, listens %t", c.what, fields, listens)
+			}
+			settling.End()
+			for settling.holds.Load() > 0 { // the settlement is sent in the background
+				runtime.Gosched()
+			}
+		}
+		for range 100 { // until all pools are filled
+			respond()
+		}
+		n := testing.AllocsPerRun(racescale.Fewer(10_000), respond)
+		t.Logf("%s: %v allocations", c.what, n)
+		if n > 0 && racescale.Fewer(2) == 2 { // the race detector empties pools at random
+			t.Errorf("%s: %v allocations a response, want none", c.what, n)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/test/eventually"
@@ -280,7 +281,7 @@ func TestSettlesResponses(t *testing.T) {
 	settling := begin()
 	fields, listens := settling.Begin(&Beginning{Headers: [][2]string{{":status", "200"}, {"content-type", "application/json"}},
 		Complete: true, Details: "via_upstream"})
-	if len(fields) == 0 || !listens {
+	if fields.Empty() || !listens {
 		t.Fatalf("fields %v, listens %t", fields, listens)
 	}
 	if !settling.Body([]byte(`{"usage":{"to`), false) || settling.Body([]byte(`tal":40}}`), true) {
@@ -292,6 +293,52 @@ func TestSettlesResponses(t *testing.T) {
 		n, _ := strconv.Atoi(fields[response.FieldRemaining])
 		return n <= 60
 	})
+}
+
+// TestSettlesByHeaders tests which cost is charged by the header of a response, and that the header
+// is copied: Envoy reuses its memory after the hook.
+func TestSettlesByHeaders(t *testing.T) {
+	for _, c := range []struct {
+		what            string
+		header, trailer []string // the lines of X-Cost
+		want            int
+	}{
+		{"one line", []string{"12"}, nil, 12},
+		{"two lines", []string{"12", "7"}, nil, 2},
+		{"no line", nil, nil, 2},
+		{"an empty line", []string{""}, nil, 2},
+		{"in the trailers", nil, []string{"9"}, 9},
+		{"in the header and the trailers", []string{"12"}, []string{"9"}, 12},
+	} {
+		f := openFront(t, "name: shop\nrules: [{name: all, limit: 100/31d, cost_after: {estimate: 20, header: X-Cost, default: 2}}]\n")
+		s := f.NewStream()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, emptyHost{}, newBell()); v != Continue {
+			t.Fatalf("%s: verdict %d", c.what, v)
+		}
+		settling := s.Settling()
+		s.Release()
+		var envoys [][]byte
+		lines := func(texts []string) (fields [][2]string) {
+			for _, text := range texts {
+				value := []byte(text)
+				envoys = append(envoys, value)
+				fields = append(fields, [2]string{"x-cost", unsafe.String(unsafe.SliceData(value), len(value))})
+			}
+			return fields
+		}
+		settling.Begin(&Beginning{Headers: append([][2]string{{":status", "200"}}, lines(c.header)...), Complete: true, Details: "via_upstream"})
+		for _, value := range envoys {
+			copy(value, "9999")
+		}
+		settling.Trailers(lines(c.trailer))
+		settling.End()
+		eventually.Until(t, 10*time.Second, "the charge is corrected", func() bool { return settling.holds.Load() == 0 })
+		const estimate = 20
+		if _, fields, _ := ask(t, f, request("/")); fields[response.FieldRemaining] != strconv.Itoa(100-c.want-estimate) {
+			t.Errorf("%s: %s remain, want %d to be charged", c.what, fields[response.FieldRemaining], c.want)
+		}
+	}
 }
 
 func TestSettingsSayWhatIsWrong(t *testing.T) {

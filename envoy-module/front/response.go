@@ -41,6 +41,12 @@ func responseTo(contentType string, r response.Response, message string) Respons
 	return Response{Status: 200, Headers: headers, Ends: true}
 }
 
+// Merge combines fields about limits with those that the headers of a response have, see
+// [response.Fields.Merge].
+func Merge(own *response.Fields, remaining int64, headers [][2]string) {
+	own.Merge(remaining, false, func(f response.Field) []string { return response.Lines(headers, response.FieldNames[f]) })
+}
+
 // Unguarded returns the response to a request that on_error denies without a plan.
 func Unguarded() *Response {
 	r := response.Unguarded()

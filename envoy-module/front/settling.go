@@ -16,6 +16,10 @@ import (
 // Settling is the response of a request whose charge depends on it. Envoy's worker calls its
 // methods, and End once, as the last of them.
 type Settling struct {
+	// Headers has room for the headers of the response and for its trailers, into which the adapter
+	// reads them. The next response reuses the room.
+	Headers [][2]string
+
 	response exchange.Settling
 	front    *Front
 	checks   []counter.Check
@@ -29,6 +33,7 @@ type Settling struct {
 	passed    bool            // the request was passed on to the upstream
 	writer    response.Writer // has the text of fields
 	fields    response.Fields
+	merged    response.Fields // fields, combined with those of the response
 	remaining int64
 }
 
@@ -36,10 +41,10 @@ var settlings = sync.Pool{New: func() any { return new(Settling) }}
 
 // Beginning describes a response that begins.
 type Beginning struct {
-	Headers  [][2]string
-	Ends     bool   // there is no body
-	Complete bool   // the request has come to its end
-	Details  string // Envoy's response.code_details
+	Headers  [][2]string // the headers' texts need to be valid only within the hook
+	Ends     bool        // there is no body
+	Complete bool        // the request has come to its end
+	Details  string      // Envoy's response.code_details
 }
 
 // The method expect prepares the settlement of the response, if its cost can change the charge.
@@ -75,12 +80,13 @@ func (s *Stream) Settling() *Settling {
 }
 
 // Begin reads the beginning of the response. Begin returns the fields about limits to set in it,
-// and whether Body must see the body.
-func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
+// which are valid until End, and whether Body must see the body.
+func (t *Settling) Begin(b *Beginning) (fields *response.Fields, listens bool) {
 	defer t.guard()
+	fields, t.merged = &t.merged, response.Fields{}
 	status := exchange.StatusOf(b.Headers)
 	if status >= 100 && status < 200 && status != 101 {
-		return nil, false // an interim response: the final one follows
+		return fields, false // an interim response: the final one follows
 	}
 	begins := &exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
 		Aborted: exchange.Aborts(b.Details, b.Complete), Inflater: inflate.Bodies{}}
@@ -96,7 +102,9 @@ func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 			t.settle()
 		}
 	}
-	return response.Merge(&t.fields, t.remaining, b.Headers), t.listens()
+	t.merged = t.fields
+	Merge(&t.merged, t.remaining, b.Headers)
+	return fields, t.listens()
 }
 
 // The method listens reports whether Body must see the body.
@@ -185,6 +193,11 @@ func (t *Settling) Release() {
 	}
 	t.response.Close()
 	t.response.Forget()
+	clear(t.Headers)
+	t.Headers = t.Headers[:0]
+	if cap(t.Headers) > headersKept {
+		t.Headers = nil
+	}
 	t.front, t.checks, t.client, t.passed, t.sent = nil, nil, enforce.Client{}, false, false
 	settlings.Put(t)
 }

@@ -4,9 +4,9 @@ package exchange
 
 import (
 	"strings"
+	"unsafe"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/usage"
@@ -18,6 +18,7 @@ type Settling struct {
 	core.Settlement
 	status  int
 	headers []wire.Field // the headers read so far that can contain costs
+	texts   []byte       // the texts of headers
 	tap     *usage.Tap   // it reads the body; nil if the body contains no cost
 	awaits  bool         // whether a header can still come in the trailers
 	unread  bool         // whether the body contains a cost but cannot be read
@@ -48,14 +49,14 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	d.status = b.Status
 	d.learn(b.Headers)
 	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
-	d.awaits = bodied && response.Lines(b.Headers, "content-length") == nil && d.Awaits(d)
+	d.awaits = bodied && !has(b.Headers, "content-length") && d.Awaits(d)
 	if paths := d.Paths(); bodied && len(paths) > 0 {
 		tap := usage.New(paths, firstValue(b.Headers, "content-type"), firstValue(b.Headers, "content-encoding"), b.Inflater)
 		if d.unread = tap.Unread(); tap.Readable() {
 			d.tap = tap
 		}
 	}
-	if usage.Withheld(b.Head, b.Status, response.Lines(b.Headers, "content-range") != nil) {
+	if usage.Withheld(b.Head, b.Status, has(b.Headers, "content-range")) {
 		d.unread = true // the failure does not concern a cost in a header
 	}
 	return d.tap == nil && !d.awaits
@@ -97,6 +98,10 @@ func (d *Settling) Known() []wire.Field { return d.headers }
 
 // Forget drops the data about a response, and keeps the buffers for the next one.
 func (d *Settling) Forget() {
+	if cap(d.texts) > textsKept {
+		d.texts = nil
+	}
+	d.texts = d.texts[:0]
 	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
 }
 
@@ -117,19 +122,51 @@ func (d *Settling) learn(headers [][2]string) {
 		if _, known := d.Header(name); known {
 			continue
 		}
-		text := core.UnreadMark
-		if values := response.Lines(headers, slim.LowerASCII(name)); values != nil {
-			text = strings.Clone(strings.Join(values, ", "))
-		} else if !d.cut {
-			continue
+		text, found := d.read(headers, name)
+		if !found {
+			if !d.cut {
+				continue
+			}
+			text = core.UnreadMark
 		}
 		d.headers = append(d.headers, wire.Field{Name: name, Text: text})
 	}
 }
 
+// read returns a copy of a header, which is valid until Forget. The lines of a header that is
+// repeated are joined.
+func (d *Settling) read(headers [][2]string, name string) (text string, found bool) {
+	start := len(d.texts)
+	for i := range headers {
+		if !slim.EqualASCII(headers[i][0], name) {
+			continue
+		}
+		if found {
+			d.texts = append(d.texts, ", "...)
+		}
+		d.texts, found = append(d.texts, headers[i][1]...), true
+	}
+	return unsafe.String(unsafe.SliceData(d.texts[start:]), len(d.texts)-start), found
+}
+
+// has reports whether a header is present.
+//
+//go:noinline
+func has(headers [][2]string, name string) bool {
+	for i := range headers {
+		if headers[i][0] == name {
+			return true
+		}
+	}
+	return false
+}
+
+//go:noinline
 func firstValue(headers [][2]string, name string) string {
-	if values := response.Lines(headers, name); values != nil {
-		return values[0]
+	for i := range headers {
+		if headers[i][0] == name {
+			return headers[i][1]
+		}
 	}
 	return ""
 }
