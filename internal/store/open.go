@@ -102,7 +102,7 @@ func openRedis(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	leasing := leasestore.Options{Timeout: options.Timeout}
+	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: redis.Patience()}
 	if o.ForgetDenials {
 		leasing.DenialsMax = -1
 	}

@@ -174,7 +174,7 @@ func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
 // enough time for the rest of that call, for the call after it, and for the request's own call. If
 // the store is too slow for that, each request makes its own call at once.
 func (a *attempt) hasTime() bool {
-	left := a.store.timeout
+	left := a.store.waitMax
 	if !a.deadline.IsZero() {
 		left = time.Until(a.deadline)
 	}
@@ -207,7 +207,7 @@ func (s *Store) answered(sent counter.Micros) {
 func (a *attempt) enqueue(h *heldCounter, c *counter.Check) {
 	w := a.store.waiters.Get().(*waiter)
 	if a.deadline.IsZero() {
-		a.deadline = time.Now().Add(a.store.timeout)
+		a.deadline = time.Now().Add(a.store.waitMax)
 	}
 	w.limit, w.cost, w.next, w.decided, w.deadline = c.Limit, c.Cost, nil, false, a.deadline
 	a.wait = w

@@ -27,10 +27,13 @@ type Options struct {
 	// number is CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least
 	// 1024.
 	CountersMax int
-	// Timeout bounds how long a call waits for another call. If Timeout is 0, the bound is
-	// TimeoutDefault. Timeout does not bound a call to the inner store: that store's own timeout
-	// starts when the call is sent.
+	// Timeout is how long the inner store usually takes at most; 0 means TimeoutDefault. No call is
+	// overdue before a tenth of it. Timeout does not bound a call to the inner store: that store's
+	// own timeout starts when the call is sent.
 	Timeout time.Duration
+	// WaitMax bounds how long a call waits for another call. If WaitMax is less than Timeout, the
+	// bound is Timeout.
+	WaitMax time.Duration
 	// Now is this process's clock, in microseconds since an arbitrary instant. Now must be
 	// monotonic and safe for concurrent use. Nil means the monotonic clock.
 	Now func() counter.Micros
@@ -43,6 +46,7 @@ type Store struct {
 	batcher counter.Batcher // inner, if it implements Batcher
 	now     func() counter.Micros
 	timeout time.Duration
+	waitMax time.Duration // how long a call waits for another call
 	seeds
 	denials  *denials  // nil if denials are not remembered
 	counters *counters // the counters that may hold units
@@ -80,6 +84,7 @@ func New(inner counter.Store, o Options) (*Store, error) {
 		return nil, fmt.Errorf("timeout %v is out of bounds: it must be positive", o.Timeout)
 	}
 	s := &Store{inner: inner, now: o.Now, timeout: cmp.Or(o.Timeout, TimeoutDefault), seeds: newSeeds()}
+	s.waitMax = max(s.timeout, o.WaitMax)
 	s.batcher, _ = inner.(counter.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.absences = newAbsences(cacheMax)

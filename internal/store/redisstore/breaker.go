@@ -131,6 +131,15 @@ func (b *breaker) report(epoch uint64, failed bool) {
 	}
 }
 
+// The method trip opens a closed breaker at once, unless its state has changed since the epoch.
+func (b *breaker) trip(epoch uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if epoch == b.epoch.Load() && b.State() == BreakerClosed {
+		b.setLocked(BreakerOpen)
+	}
+}
+
 // tryAgain moves an open breaker to half open.
 func (b *breaker) tryAgain() {
 	b.mu.Lock()

@@ -31,10 +31,11 @@ type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until the first Write
 	gone func(*lazyConn)          // called by Close
-	late func()                   // called when half of the time for a reply has passed; nil if it is not called
+	late func()                   // called when a reply has taken half of the timeout; nil if it is not called
 
-	// how long a Write, or a reply to it, may take if the deadline has already passed
-	timeout  time.Duration
+	timeout time.Duration
+	// how long a reply may take if the deadline has already passed when the request is written
+	patience time.Duration
 	bound    bound       // it checks the replies; only Read uses it
 	asked    atomic.Bool // whether something was written since bound was reset
 	reading  readDeadline
@@ -64,7 +65,9 @@ type dialer struct {
 	dial    func(context.Context) (net.Conn, error)
 	plain   bool
 	timeout time.Duration // of a batch
-	late    func()        // called when half of the time for a reply has passed; may be nil
+	// patience is how long a batch waits for a late reply.
+	patience time.Duration
+	late     func() // called when a reply has taken half of the timeout; may be nil
 	// askDNS connects to a DNS server; nil uses the system's resolver.
 	askDNS func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -73,8 +76,8 @@ type dialer struct {
 	closed bool
 }
 
-func newDialer(a address, config *tls.Config, timeout time.Duration) *dialer {
-	d := &dialer{plain: config == nil, timeout: timeout, conns: map[*lazyConn]struct{}{}}
+func newDialer(a address, config *tls.Config, timeout, patience time.Duration) *dialer {
+	d := &dialer{plain: config == nil, timeout: timeout, patience: patience, conns: map[*lazyConn]struct{}{}}
 	d.dial = func(ctx context.Context) (net.Conn, error) {
 		// Each dial has its own resolver. Concurrent look-ups of one name in a shared resolver
 		// share one DNS query. If that query is lost, all of them wait until it is repeated after
@@ -100,7 +103,7 @@ func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 
 // The method lazy returns a connection that close will close.
 func (d *dialer) lazy() *lazyConn {
-	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout}
+	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout, patience: d.patience}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lazy.closed = d.closed
@@ -167,6 +170,11 @@ func (c *lazyConn) connect() (*net.Conn, error) {
 	if deadline.IsZero() {
 		deadline = time.Now().Add(TimeoutMax)
 	}
+	if c.patience > 0 { // half of the patience is left for the replies
+		if within := time.Now().Add(max(c.timeout, c.patience/2)); within.Before(deadline) {
+			deadline = within
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	c.cancel = cancel
@@ -198,7 +206,7 @@ func (c *lazyConn) dialBy(ctx context.Context, deadline time.Time) (net.Conn, er
 	defer cancel()
 	var within readDeadline
 	var expired atomic.Bool
-	end, ok := within.set(deadline, time.Now(), c.timeout), true
+	end, ok := within.set(deadline, time.Now(), c.timeout, c.patience), true
 	go func() {
 		for ok {
 			select {
@@ -207,7 +215,7 @@ func (c *lazyConn) dialBy(ctx context.Context, deadline time.Time) (net.Conn, er
 			case <-ctx.Done():
 				return
 			}
-			if c.late != nil && within.half() {
+			if c.late != nil && within.firstEnded() {
 				c.late()
 			}
 		}
@@ -233,7 +241,7 @@ func (c *lazyConn) Read(p []byte) (int, error) {
 		if !ok || (*live).SetReadDeadline(end) != nil {
 			break
 		}
-		if c.late != nil && c.reading.half() {
+		if c.late != nil && c.reading.firstEnded() {
 			c.late()
 		}
 		n, err = (*live).Read(p)
@@ -269,7 +277,7 @@ func (c *lazyConn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline has no effect before the first Write.
 func (c *lazyConn) SetReadDeadline(t time.Time) error {
-	end := c.reading.set(t, time.Now(), c.timeout)
+	end := c.reading.set(t, time.Now(), c.timeout, c.patience)
 	if live := c.live.Load(); live != nil {
 		return (*live).SetReadDeadline(end)
 	}

@@ -139,7 +139,7 @@ func (s *Store) discoveryOrder() (addrs []string) {
 func (s *Store) once(ctx context.Context, a address, ask func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()
-	d := newDialer(a, s.settings.tls, s.settings.timeout)
+	d := newDialer(a, s.settings.tls, s.settings.timeout, s.settings.timeout)
 	options := clientOptions(a, d, 1)
 	options.OnConnect, options.PoolSize, options.MaxIdleConns = nil, 1, 1
 	client := redis.NewClient(options)

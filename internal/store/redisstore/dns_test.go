@@ -24,7 +24,7 @@ func TestDNSIsBack(t *testing.T) {
 	defer server.Close()
 	_, port, _ := net.SplitHostPort(server.Addr().String())
 	a := address{network: "tcp", target: "redis.penstock.test:" + port}
-	d := newDialer(a, nil, TimeoutDefault)
+	d := newDialer(a, nil, TimeoutDefault, TimeoutDefault)
 	defer d.close()
 	names := dnstest.Start(t, netip.MustParseAddr("127.0.0.1"))
 	names.SetMode(dnstest.Silent)

@@ -33,8 +33,8 @@ const (
 	// have been executed
 	KindMoving
 	KindOverloaded // the call was in the queue for too long, though Redis answered; it was not executed
-	// there was no answer by the deadline, though Redis answered later calls or a PING; the charge
-	// might have been executed
+	// there was no answer by the deadline, though Redis answered later calls or a PING, or this
+	// process was late; the charge might have been executed
 	KindSlow
 	kindCount
 )
@@ -51,8 +51,8 @@ func (k Kind) String() string {
 }
 
 // Failure is every error of [Store.Take] except invalid arguments. A Failure wraps
-// counter.ErrUnavailable and its cause, which is counter.ErrStale for KindStale. KindQueueFull and
-// KindOverloaded wrap counter.ErrOverloaded instead.
+// counter.ErrUnavailable and its cause, which is counter.ErrStale for KindStale. KindQueueFull,
+// KindOverloaded and KindSlow wrap counter.ErrOverloaded instead.
 type Failure struct {
 	Kind  Kind
 	Cause error // nil if Kind is the whole reason
@@ -132,9 +132,9 @@ func (f *Failure) Unwrap() []error {
 }
 
 // The method overload reports whether the call failed although the server works, because too many
-// calls were waiting or because of the caller's own short deadline.
+// calls were waiting, because it is too slow for them, or because of the caller's own short deadline.
 func (f *Failure) overload() bool {
-	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.callerLate
+	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.Kind == KindSlow || f.callerLate
 }
 
 var failureTexts = [kindCount]string{

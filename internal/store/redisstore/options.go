@@ -36,6 +36,11 @@ const (
 	// LanesMax bounds the connections of one store.
 	LanesMax = 64
 
+	// A late answer still decides its call for patienceTimeouts timeouts, at most patienceMax, and
+	// always for the timeout.
+	patienceTimeouts = 10
+	patienceMax      = 500 * time.Millisecond
+
 	// secretBytesMax bounds a password file: a larger file is not a password.
 	secretBytesMax = 4096
 	// pemBytesMax bounds a certificate file. pemBytesMax is five times the size of the system's
@@ -89,7 +94,8 @@ type Options struct {
 	// ServerName is the name that the server's certificate must have; "" means the URL's host.
 	ServerName string
 	// Timeout is how long Redis may take to answer a call, from when it is sent: between TimeoutMin
-	// and TimeoutMax; 0 means TimeoutDefault.
+	// and TimeoutMax; 0 means TimeoutDefault. A server that answers later than that for two seconds
+	// counts as down. Until then, late answers are waited for; see [Store.Patience].
 	Timeout time.Duration
 	// QueueMax is the greatest number of calls that may wait to be sent to one server; further
 	// calls fail at once. In a cluster all calls of one caller to a server count as one, up to 128
@@ -119,6 +125,7 @@ type settings struct {
 
 	tls      *tls.Config // nil means no TLS
 	timeout  time.Duration
+	patience time.Duration // how long a call waits for a late answer, at least the timeout
 	queueMax int
 	// queueWait is how long a call may wait in the queue.
 	queueWait time.Duration
@@ -148,6 +155,7 @@ func (o *Options) settings() (settings, error) {
 	if s.timeout, err = boundedOr("timeout", o.Timeout, TimeoutDefault, TimeoutMin, TimeoutMax); err != nil {
 		problems = append(problems, err)
 	}
+	s.patience = max(s.timeout, min(patienceTimeouts*s.timeout, patienceMax))
 	s.queueWait = max(queueWaitMin, queueTimeouts*s.timeout)
 	if s.queueMax, err = boundedOr("queue_max", o.QueueMax, QueueMaxDefault, 1, QueueMaxLimit); err != nil {
 		problems = append(problems, err)

@@ -98,7 +98,7 @@ func TestSlowIsNoOutage(t *testing.T) {
 	for range 2 * failuresInRow {
 		n.answered(s.clock() + time.Hour) // this simulates that another lane has received an answer
 		err := s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
-		if kind := kindOf(err); kind != "slow" && kind != "connection" || !errors.Is(err, counter.ErrUnavailable) {
+		if kind := kindOf(err); kind != "connection" && (kind != "slow" || !errors.Is(err, counter.ErrOverloaded)) {
 			t.Fatalf("error %v (%s), want a slow call", err, kind)
 		}
 	}

@@ -9,10 +9,11 @@ import (
 
 // The bounds of a batch, in checks.
 const (
-	paceMin = 64
+	paceMin = 8
 	paceMax = 1 << 13
-	// paceStart is the bound before the first batch.
-	paceStart = 128
+	// paceStart is the bound before the first batch. A server that has little of a processor must
+	// answer the first batches of several processes in time.
+	paceStart = 32
 )
 
 // The type pace bounds how many checks a batch contains, so that the server answers it well within

@@ -19,7 +19,9 @@ import (
 // A batch can take longer than the timeout although the server works: the requests of one client
 // can keep the server or the machine busy. So a timeout alone is no evidence against the server.
 // Such a timeout counts for the circuit breaker only if a PING is not answered within the timeout
-// either, or if the server has answered no batch for silentMax.
+// either, or if the server has answered no batch for silentMax. A PING without an answer for the
+// patience of a batch opens the breaker at once, so that a server that hangs delays each call only
+// once.
 //
 // The connection needs no credentials, because an error reply also shows that the server works.
 type pinger struct {
@@ -39,7 +41,7 @@ type pinger struct {
 const (
 	pingInTime     uint32 = iota // the server answers a PING within the timeout
 	pingLate                     // the server did not answer the latest PING within the timeout
-	pingUnanswered               // the server did not answer the latest PING within two timeouts
+	pingUnanswered               // the server did not answer the latest PING within the patience
 )
 
 const (
@@ -51,7 +53,7 @@ const (
 
 var ping = []byte("PING\r\n")
 
-// lateReply is called when half of the time for a reply has passed.
+// lateReply is called when a reply has taken half of the timeout.
 func (p *pinger) lateReply() {
 	select {
 	case p.late <- struct{}{}:
@@ -86,7 +88,11 @@ func (n *node) pingWhenLate() {
 func (n *node) answersPing() bool {
 	p, timeout := &n.pinger, n.store.settings.timeout
 	for range 2 { // the server may have closed an idle connection
-		if p.connect(n) != nil || p.ask(timeout) != nil {
+		if p.connect(n) != nil {
+			continue
+		}
+		epoch, asked := n.breaker.epoch.Load(), n.store.clock()
+		if p.ask(timeout) != nil {
 			p.close()
 			continue
 		}
@@ -100,8 +106,8 @@ func (n *node) answersPing() bool {
 			continue
 		}
 		n.conclude(pingLate)
-		if answered, err = p.answered(n, timeout); !answered && err == nil {
-			n.conclude(pingUnanswered)
+		if answered, err = p.answeredLate(n); !answered && err == nil {
+			n.noteNoAnswer(epoch, asked)
 			answered, _ = p.answered(n, pongLateMax)
 		}
 		if answered {
@@ -113,6 +119,26 @@ func (n *node) answersPing() bool {
 	p.close()
 	n.conclude(pingUnanswered)
 	return false
+}
+
+// answeredLate waits for the answer to a PING for the rest of the patience, but at least for another
+// timeout. Like a [readDeadline], it divides the time into intervals.
+func (p *pinger) answeredLate(n *node) (answered bool, err error) {
+	rest := max(n.store.settings.patience-n.store.settings.timeout, n.store.settings.timeout)
+	for i := 0; i < readTurns && !answered && err == nil; i++ {
+		answered, err = p.answered(n, rest/readTurns)
+	}
+	return answered, err
+}
+
+// noteNoAnswer opens the breaker because a PING was not answered, unless a reply to a batch has
+// arrived since, or this process was late.
+func (n *node) noteNoAnswer(epoch uint64, asked time.Duration) {
+	if n.repliedAt.Load() > int64(asked) || n.store.settings.processLate(n.store.clock()-asked) {
+		return
+	}
+	n.conclude(pingUnanswered)
+	n.breaker.trip(epoch)
 }
 
 // The method conclude records a verdict. The timeouts that waited for the verdict count for the

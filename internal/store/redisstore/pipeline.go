@@ -155,12 +155,12 @@ func (l *lane) batchOne(first *call) {
 }
 
 // batch sends the first calls (at most batchMax, nil entries skipped) together with waiting calls,
-// and answers them. Redis must answer within the timeout, measured from now. The server is not to
-// blame for the time that a call waited, or for a caller's short deadline. A caller whose deadline
+// and answers them. A late answer decides its calls as well, up to the patience of the store. The
+// server is not to blame for the time that a call waited, or for a caller's short deadline. A caller whose deadline
 // passes leaves without an answer.
 func (l *lane) batch(first []*call) {
 	n, now := l.node, time.Now()
-	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.timeout)
+	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.patience)
 	l.epoch, l.trial = n.breaker.epoch.Load(), false
 	l.calls, l.commands, l.again, l.checks = l.calls[:0], l.commands[:0], l.again[:0], 0
 	for _, c := range first {
@@ -245,10 +245,11 @@ func (l *lane) send() {
 	n, ctx := l.node, &batchContext{Context: l.node.ctx, deadline: l.deadline}
 	n.store.batches.Add(1)
 	whole, checks := l.exec(ctx), l.checks
+	took := n.store.clock() - l.sent
 	if whole == nil || whole.Kind == KindTimeout {
-		n.pace.learn(n.store.clock()-l.sent, n.store.settings.timeout, checks, whole == nil)
+		n.pace.learn(took, n.store.settings.timeout, checks, whole == nil)
 	}
-	slow, failed := l.noteReplies(whole), false
+	slow, failed := l.noteReplies(whole, took), n.lateness.lasts(l.sent, took, n.store.settings.timeout)
 	for _, c := range l.calls {
 		failure := outcomeOf(c, whole)
 		if unknownScript(failure) {
@@ -273,16 +274,16 @@ func (l *lane) send() {
 	}
 }
 
-// noteReplies records whether the server has answered any call of the batch. noteReplies reports
-// slow if the server answered nothing, although it has answered a batch that was sent later.
-func (l *lane) noteReplies(whole *Failure) (slow bool) {
+// noteReplies records whether the server has answered any call of the batch, which took that long.
+// noteReplies reports slow if the server answered nothing although it works.
+func (l *lane) noteReplies(whole *Failure, took time.Duration) (slow bool) {
 	for _, c := range l.calls {
 		if err := c.cmd.Err(); err == nil || isReply(err) {
 			l.node.answered(l.sent)
 			return false
 		}
 	}
-	return whole != nil && whole.Kind == KindTimeout && l.node.noteTimeout(l.sent) && !l.trial
+	return whole != nil && whole.Kind == KindTimeout && l.node.noteTimeout(l.sent, took) && !l.trial
 }
 
 // isReply reports whether an error is a reply of the server.

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// readTurns is the number of intervals into which a read deadline is divided.
+	// readTurns is the number of intervals into which a read deadline is divided. The first one ends
+	// after half of the timeout, when a reply is late; the others divide the rest.
 	readTurns = 10
 	// readTurnMin is the shortest interval.
 	readTurnMin = time.Millisecond
@@ -30,14 +31,15 @@ const (
 type readDeadline struct {
 	at     atomic.Int64 // the deadline in Unix nanoseconds; 0 means none
 	latest atomic.Int64 // the latest end of a read, in Unix nanoseconds
-	turn   atomic.Int64 // nanoseconds
+	first  atomic.Int64 // the length of the first interval, in nanoseconds
+	turn   atomic.Int64 // the length of each other interval, in nanoseconds
 	turns  atomic.Int32 // intervals left, including the current one
 }
 
 // The method set starts a deadline and returns the end of its first interval. If the deadline is
 // unchanged, the remaining intervals continue. A deadline that has already passed, because the
-// process was late to send, waits for atLeast.
-func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.Time {
+// process was late to send, is replaced by one after patience.
+func (d *readDeadline) set(deadline, now time.Time, timeout, patience time.Duration) time.Time {
 	if deadline.IsZero() {
 		d.at.Store(0)
 		return time.Time{}
@@ -45,18 +47,23 @@ func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.
 	if d.at.Swap(deadline.UnixNano()) != deadline.UnixNano() {
 		left := deadline.Sub(now)
 		if left <= 0 {
-			left = atLeast
+			left = patience
 		}
-		turn := max(left/readTurns, readTurnMin)
+		first := max(min(left, timeout)/2, readTurnMin)
+		turn := max((left-first)/(readTurns-1), readTurnMin)
+		d.first.Store(int64(first))
 		d.turn.Store(int64(turn))
-		d.latest.Store(now.Add(readTurns*turn + readLateMax).UnixNano())
+		d.latest.Store(now.Add(first + (readTurns-1)*turn + readLateMax).UnixNano())
 		d.turns.Store(readTurns)
+	}
+	if d.turns.Load() == readTurns {
+		return now.Add(time.Duration(d.first.Load()))
 	}
 	return now.Add(time.Duration(d.turn.Load()))
 }
 
-// The method half reports whether half of the intervals have just ended.
-func (d *readDeadline) half() bool { return d.turns.Load() == readTurns/2 }
+// firstEnded reports whether the first interval has just ended.
+func (d *readDeadline) firstEnded() bool { return d.turns.Load() == readTurns-1 }
 
 // The method next ends an interval and returns the end of the following one; the result ok is false
 // if the deadline has passed.

@@ -50,7 +50,7 @@ func (c *lateConn) SetWriteDeadline(t time.Time) error {
 func newLateConn(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
 	t.Helper()
 	under := &lateConn{answer: "+OK\r\n", comesBy: comesBy}
-	c := &lazyConn{timeout: time.Hour, gone: func(*lazyConn) {}, dial: func(context.Context) (net.Conn, error) { return under, nil }}
+	c := &lazyConn{timeout: time.Hour, patience: time.Hour, gone: func(*lazyConn) {}, dial: func(context.Context) (net.Conn, error) { return under, nil }}
 	if _, err := c.Write([]byte("PING\r\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -105,14 +105,14 @@ func TestReadDeadline(t *testing.T) {
 		newLateConn time.Duration // how late the reader is at each turn
 		want        time.Duration // total wait
 	}{
-		{name: "a process on time waits for the deadline", timeout: 50 * time.Millisecond, want: 50 * time.Millisecond},
-		{name: "a late process waits for as many turns", timeout: 50 * time.Millisecond, newLateConn: 20 * time.Millisecond, want: 250 * time.Millisecond},
-		{name: "it does not wait for ever", timeout: 50 * time.Millisecond, newLateConn: 200 * time.Millisecond, want: 615 * time.Millisecond},
-		{name: "a deadline that has passed when it is set waits for the timeout", timeout: -time.Second, want: 100 * time.Millisecond},
+		{name: "a process on time waits for the deadline", timeout: 36 * time.Millisecond, want: 36 * time.Millisecond},
+		{name: "a late process waits for as many turns", timeout: 36 * time.Millisecond, newLateConn: 20 * time.Millisecond, want: 236 * time.Millisecond},
+		{name: "it does not wait for ever", timeout: 36 * time.Millisecond, newLateConn: 200 * time.Millisecond, want: 622 * time.Millisecond},
+		{name: "a deadline that has passed when it is set waits for the patience", timeout: -time.Second, want: 90 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var d readDeadline
-			now := d.set(start.Add(c.timeout), start, 100*time.Millisecond).Add(c.newLateConn)
+			now := d.set(start.Add(c.timeout), start, 90*time.Millisecond, 90*time.Millisecond).Add(c.newLateConn)
 			for {
 				end, ok := d.next(now)
 				if !ok {
@@ -125,8 +125,15 @@ func TestReadDeadline(t *testing.T) {
 			}
 		})
 	}
+	var patient readDeadline
+	if end := patient.set(start.Add(500*time.Millisecond), start, 50*time.Millisecond, 500*time.Millisecond); end.Sub(start) != 25*time.Millisecond {
+		t.Errorf("a reply is late after %s, want half of the timeout", end.Sub(start))
+	}
+	if end, _ := patient.next(start); end.Sub(start) != 475*time.Millisecond/9 || !patient.firstEnded() {
+		t.Errorf("the second interval takes %s, want a ninth of the rest", end.Sub(start))
+	}
 	var none readDeadline
-	if end := none.set(time.Time{}, start, time.Second); !end.IsZero() {
+	if end := none.set(time.Time{}, start, time.Second, time.Second); !end.IsZero() {
 		t.Errorf("without a deadline the socket has the deadline %s", end)
 	}
 }
@@ -142,8 +149,9 @@ func TestLateWrites(t *testing.T) {
 	if _, err := c.Read(make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
-	if got := time.Duration(c.reading.turn.Load()) * readTurns; got != c.timeout {
-		t.Errorf("the reply may take %s, want %s", got, c.timeout)
+	got := time.Duration(c.reading.first.Load() + (readTurns-1)*c.reading.turn.Load())
+	if c.patience-got >= readTurns {
+		t.Errorf("the reply may take %s, want %s", got, c.patience)
 	}
 	under.writes[1] = time.Now().Add(-time.Second)
 	if _, err := c.Write([]byte("PING\r\n")); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -190,7 +190,7 @@ func (s *Store) listen() {
 // listenTo subscribes to a sentinel's failover messages until the connection fails.
 func (s *Store) listenTo(seed string) {
 	a := s.settings.sentinelAt(seed)
-	d := newDialer(a, s.settings.tls, s.settings.timeout)
+	d := newDialer(a, s.settings.tls, s.settings.timeout, s.settings.timeout)
 	options := clientOptions(a, d, 1)
 	options.OnConnect = nil
 	client := redis.NewClient(options)

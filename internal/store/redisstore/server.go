@@ -43,6 +43,7 @@ type node struct {
 	closing    sync.Once
 	// when the latest answered batch was sent, in nanoseconds since the store was created
 	lastAnswered atomic.Int64
+	repliedAt    atomic.Int64 // when a reply to a batch last arrived, by the same clock
 	// when the first batch that has timed out since the last answer was sent; by the same clock; 0
 	// if none has timed out
 	firstTimeout atomic.Int64
@@ -50,6 +51,7 @@ type node struct {
 	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
 	gaveUpAfter atomic.Int64
 	silence     silence
+	lateness    lateness
 	wanted      atomic.Int64 // when a server last redirected to this one, by the same clock
 }
 
@@ -69,7 +71,7 @@ func newNode(s *Store, a address) *node {
 	n.breaker.changed = n.breakerChanged
 	n.pinger.late = make(chan struct{}, 1)
 	n.pace.most.Store(paceStart)
-	n.dialer = newDialer(a, settings.tls, settings.timeout)
+	n.dialer = newDialer(a, settings.tls, settings.timeout, settings.patience)
 	n.dialer.late = n.pinger.lateReply
 	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
 	n.values = redis.NewClient(valueOptions(a, n.dialer))
@@ -296,15 +298,17 @@ func (n *node) answered(sent time.Duration) {
 			break
 		}
 	}
+	n.repliedAt.Store(int64(n.store.clock()))
 	if n.firstTimeout.Load() != 0 {
 		n.firstTimeout.Store(0)
 	}
 }
 
-// noteTimeout records that a batch timed out. noteTimeout reports whether the server has answered a
-// batch that was sent later, or both a PING in the meantime and some batch recently, which shows
-// that the server works.
-func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
+// noteTimeout records that a batch timed out after the given time. noteTimeout reports whether the
+// server has answered a batch that was sent later, or both a PING in the meantime and some batch
+// recently, which shows that the server works. For starvedMax a late answer to a PING, or the
+// lateness of this process itself, is an excuse as well.
+func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
 	if lastAnswered > int64(sent) {
 		return true
@@ -314,6 +318,9 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 		return true
 	}
 	now := n.store.clock()
+	if (n.answersSince(sent) || n.store.settings.processLate(took)) && now-time.Duration(n.silence.first.Load()) < starvedMax {
+		return true
+	}
 	n.firstTimeout.CompareAndSwap(0, int64(sent))
 	n.gaveUpAfter.Store(int64(now - sent))
 	n.lastTimeout.Store(int64(now))

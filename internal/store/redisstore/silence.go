@@ -12,6 +12,41 @@ import (
 // PINGs and no batch is paused (CLIENT PAUSE, a failover), or the network drops long packets.
 const silentMax = 5 * time.Second
 
+// starvedMax is how long a server may answer late before that counts as an outage. A burst of one
+// client can take the processor from a server on the same machine, or from this process, for about
+// a second. A server that has answered nothing in time for longer is too slow to be used.
+const starvedMax = 2 * time.Second
+
+// processLateMin is the least time by which this process must have been late to read, beyond the
+// patience of a batch and a tenth of it, to excuse a server without an answer.
+const processLateMin = 100 * time.Millisecond
+
+// processLate reports whether a batch or a PING that was given up after the given time shows that
+// this process was late itself.
+func (s *settings) processLate(took time.Duration) bool {
+	return took > s.patience+s.patience/10+processLateMin
+}
+
+// The type lateness is the time during which all answered batches were late. The zero lateness is
+// none. A lateness is safe for concurrent use.
+type lateness struct {
+	first atomic.Int64 // the time at which the first late batch was sent; 0 if the last one was in time
+}
+
+// The method lasts records how long a batch took, by the store's clock, and reports whether all
+// batches have been late for starvedMax.
+func (l *lateness) lasts(sent, took, timeout time.Duration) bool {
+	if took <= timeout {
+		if l.first.Load() != 0 {
+			l.first.Store(0)
+		}
+		return false
+	}
+	l.first.CompareAndSwap(0, int64(sent))
+	first := l.first.Load()
+	return first != 0 && sent+took-time.Duration(first) >= starvedMax
+}
+
 // The type silence is the time during which batches have timed out and none was answered. The
 // instants of a silence are those of the store's clock. A silence is safe for concurrent use.
 type silence struct {

@@ -99,7 +99,7 @@ func (s *Store) start() {
 func (s *Store) String() string { return s.reporter.server }
 
 // Take implements [counter.Store]. Take returns at the latest when ctx is done, when Redis has not
-// answered within the timeout, or when the call has been in the queue for a second (see the package
+// answered within [Store.Patience], or when the call has been in the queue for a second (see the package
 // documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
 //
 // If ctx can never be done, the call saves two goroutine switches when Redis is idle, so pass
@@ -211,6 +211,10 @@ func (s *Store) fail(f *Failure) error {
 	s.reporter.recordFailures(time.Now(), f, 1)
 	return f
 }
+
+// Patience returns how long a call waits for a late answer after it was sent, if this process is on
+// time.
+func (s *Store) Patience() time.Duration { return s.settings.patience }
 
 // clock returns the time since the store was created, which is never 0. The result is the time by
 // which the store orders calls and batches.
