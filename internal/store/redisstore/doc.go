@@ -6,8 +6,9 @@
 // # Guarantees
 //
 // One call of [Store.Take] is one atomic step in Redis and one round trip, however many checks it
-// carries. Redis must answer within the timeout, measured from when the call is sent; a busy
-// process can wait up to half a second longer. Before that, the call can wait in the queue for up
+// carries. Redis should answer within the timeout, measured from when the call is sent. A later
+// answer still decides the call, for [Store.Patience]; a busy process can wait up to half a second
+// longer. Before that, the call can wait in the queue for up
 // to a second while Redis keeps answering. A burst of calls is therefore not mistaken for an
 // outage, but fails as an overload ([counter.ErrOverloaded]).
 //
@@ -48,8 +49,8 @@
 // A call costs a round trip, two goroutine switches and a few allocations. A refund over several
 // slots costs a second round trip. A token bucket that is checked together with counters on other
 // servers records how close to full it was, as does one whose charges are refundable (see
-// core.Check). The script takes about twice as long for such a bucket. When Redis hangs, each
-// caller waits for two or three timeouts, until the breaker opens after about five failed batches.
+// core.Check). The script takes about twice as long for such a bucket. When Redis hangs, callers
+// wait once, for at most [Store.Patience], until the breaker opens.
 //
 // # When not to use it
 //

@@ -121,10 +121,11 @@ func (n *node) answersPing() bool {
 	return false
 }
 
-// answeredLate waits for the answer to a PING for the rest of the patience, but at least for another
-// timeout. Like a [readDeadline], it divides the time into intervals.
+// answeredLate waits for the answer to a PING until shortly before the patience of the batch has
+// passed whose reply is late, but at least for another timeout. So the breaker opens before the next
+// batch is sent. Like a [readDeadline], answeredLate divides the time into intervals.
 func (p *pinger) answeredLate(n *node) (answered bool, err error) {
-	rest := max(n.store.settings.patience-n.store.settings.timeout, n.store.settings.timeout)
+	rest := max(n.store.settings.patience-2*n.store.settings.timeout, n.store.settings.timeout)
 	for i := 0; i < readTurns && !answered && err == nil; i++ {
 		answered, err = p.answered(n, rest/readTurns)
 	}
