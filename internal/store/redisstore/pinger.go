@@ -47,6 +47,8 @@ const (
 const (
 	// timeoutsMax bounds the batches that wait for a verdict.
 	timeoutsMax = 16
+	// answerTurnsMin is the least number of intervals in which a late answer to a PING is awaited.
+	answerTurnsMin = 3
 	// pongLateMax is the time for which a PING waits for its answer after the verdict.
 	pongLateMax = time.Second
 )
@@ -106,7 +108,7 @@ func (n *node) answersPing() bool {
 			continue
 		}
 		n.conclude(pingLate)
-		if answered, err = p.answeredLate(n); !answered && err == nil {
+		if answered, err = p.answeredLate(n, asked); !answered && err == nil {
 			n.noteNoAnswer(epoch, asked)
 			answered, _ = p.answered(n, pongLateMax)
 		}
@@ -122,12 +124,15 @@ func (n *node) answersPing() bool {
 }
 
 // answeredLate waits for the answer to a PING until shortly before the patience of the batch has
-// passed whose reply is late, but at least for another timeout. So the breaker opens before the next
-// batch is sent. Like a [readDeadline], answeredLate divides the time into intervals.
-func (p *pinger) answeredLate(n *node) (answered bool, err error) {
-	rest := max(n.store.settings.patience-2*n.store.settings.timeout, n.store.settings.timeout)
-	for i := 0; i < readTurns && !answered && err == nil; i++ {
-		answered, err = p.answered(n, rest/readTurns)
+// passed whose reply is late, so that the breaker opens before the next batch is sent. Like a
+// [readDeadline], answeredLate divides the time into intervals, and waits for at least answerTurnsMin
+// of them, because this process can be late.
+func (p *pinger) answeredLate(n *node, asked time.Duration) (answered bool, err error) {
+	settings := &n.store.settings
+	until := asked + max(settings.patience-2*settings.timeout, 2*settings.timeout)
+	turn := max((until-n.store.clock())/readTurns, readTurnMin)
+	for i := 0; !answered && err == nil && (i < answerTurnsMin || n.store.clock() < until); i++ {
+		answered, err = p.answered(n, turn)
 	}
 	return answered, err
 }
