@@ -53,7 +53,10 @@ const (
 	pongLateMax = time.Second
 )
 
-var ping = []byte("PING\r\n")
+var (
+	ping        = []byte("PING\r\n")
+	errNotAPong = errors.New("redis answered PING with neither PONG nor an error")
+)
 
 // lateReply is called when a reply has taken half of the timeout.
 func (p *pinger) lateReply() {
@@ -244,6 +247,9 @@ func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 		length, err := p.conn.Read(text[:])
 		switch {
 		case bytes.IndexByte(text[:length], '\n') >= 0:
+			if text[0] != '+' && text[0] != '-' { // neither PONG nor an error reply
+				return false, errNotAPong
+			}
 			p.answeredAt.Store(int64(n.store.clock()))
 			return true, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):

@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -145,5 +146,28 @@ func TestPingsFollowLateReplies(t *testing.T) {
 	}
 	if pings := server.Calls("ping") - before; pings > 10 { // here connections are being set up
 		t.Errorf("%d PINGs beside 200 calls", pings)
+	}
+}
+
+// TestOnlyAPongOrAnErrorAnswersAPing: an error reply shows that the server works, but a server that
+// sends anything else is none that answers calls.
+func TestOnlyAPongOrAnErrorAnswersAPing(t *testing.T) {
+	s := open(t, Options{URL: redistest.Start(t).URL()})
+	ready(t, s)
+	for _, c := range []struct {
+		reply    string
+		answered bool
+	}{
+		{"+PONG\r\n", true}, {"-NOAUTH Authentication required.\r\n", true}, {":1\r\n", false}, {"$-1\r\n", false}, {"garbage\n", false},
+	} {
+		near, far := net.Pipe()
+		p := &pinger{conn: near}
+		go func() { _, _ = far.Write([]byte(c.reply)) }()
+		answered, err := p.answered(s.only.Load(), TimeoutMax)
+		if answered != c.answered || answered == (err != nil) {
+			t.Errorf("%q: answered %t, error %v", c.reply, answered, err)
+		}
+		p.close()
+		_ = far.Close()
 	}
 }
