@@ -228,66 +228,69 @@ func TestACandidateIsPromoted(t *testing.T) {
 	}
 }
 
+// obstacles are what keeps a candidate from being promoted.
+var obstacles = map[string]func(c *candidacy, r *Rollout){
+	"its bound is exceeded": func(c *candidacy, r *Rollout) {
+		c.reads(r, 60, 60, 1, 6000, 600)
+		c.stands(1, 0)
+	},
+	"its bound is exceeded while no process runs": func(c *candidacy, r *Rollout) {
+		r = c.process("")
+		c.reads(r, 59, 59, 1, 9000, 3000)
+		c.stands(1, 0)
+	},
+	"its bound was exceeded, and it could not be withdrawn": func(c *candidacy, r *Rollout) {
+		if err := c.l.Observe(c.t.Context(), &ledger.Observation{Policy: "shop", Generation: c.policy().Generation, Exceeded: true}); err != nil {
+			c.t.Fatal(err)
+		}
+		c.follows(r, 60, 70)
+		c.observed(70, "have exceeded the bound")
+		c.stands(1, 2)
+	},
+	"it is withdrawn": func(c *candidacy, r *Rollout) {
+		before := c.policy()
+		c.publish(ledger.Publish{Step: ledger.StepWithdraw})
+		if after, err := c.l.Promote(c.t.Context(), before, r.Encode); after != nil || err != nil {
+			c.t.Errorf("%+v, %v", after, err)
+		}
+		c.follows(r, 60, 70)
+		c.stands(1, 0)
+	},
+	"it is replaced": func(c *candidacy, r *Rollout) {
+		c.put("5/1m")
+		c.publish(c.by)
+		c.follows(r, 60, 70)
+		c.stands(1, 3)
+		c.observed(0, "no node that has the candidate reports")
+	},
+	"its step begins anew": func(c *candidacy, r *Rollout) {
+		c.publish(c.by)
+		c.follows(r, 60, 70)
+		c.stands(1, 2)
+		c.observed(10, "")
+	},
+	"the policy is edited": func(c *candidacy, r *Rollout) {
+		c.put("5/1m")
+		c.follows(r, 60, 70)
+		c.stands(1, 2)
+		c.observed(70, "revision 3 was written since")
+	},
+	"a process of an earlier release takes a step": func(c *candidacy, r *Rollout) {
+		if _, err := c.l.Pool.Exec(c.t.Context(), "UPDATE policies SET generation = generation + 1, denials_max = NULL"); err != nil {
+			c.t.Fatal(err)
+		}
+		c.follows(r, 60, 70)
+		c.stands(1, 2)
+		if m, err := c.l.Promotion(c.t.Context(), c.policy()); m != nil || err != nil {
+			c.t.Errorf("%+v, %v", m, err)
+		}
+	},
+}
+
 // TestACandidateIsNotPromoted tests what keeps a candidate from being promoted.
 func TestACandidateIsNotPromoted(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(c *candidacy, r *Rollout){
-		"its bound is exceeded": func(c *candidacy, r *Rollout) {
-			c.reads(r, 60, 60, 1, 6000, 600)
-			c.stands(1, 0)
-		},
-		"its bound is exceeded while no process runs": func(c *candidacy, r *Rollout) {
-			r = c.process("")
-			c.reads(r, 59, 59, 1, 9000, 3000)
-			c.stands(1, 0)
-		},
-		"its bound was exceeded, and it could not be withdrawn": func(c *candidacy, r *Rollout) {
-			if err := c.l.Observe(c.t.Context(), &ledger.Observation{Policy: "shop", Generation: c.policy().Generation, Exceeded: true}); err != nil {
-				c.t.Fatal(err)
-			}
-			c.follows(r, 60, 70)
-			c.observed(70, "have exceeded the bound")
-			c.stands(1, 2)
-		},
-		"it is withdrawn": func(c *candidacy, r *Rollout) {
-			before := c.policy()
-			c.publish(ledger.Publish{Step: ledger.StepWithdraw})
-			if after, err := c.l.Promote(c.t.Context(), before, r.Encode); after != nil || err != nil {
-				c.t.Errorf("%+v, %v", after, err)
-			}
-			c.follows(r, 60, 70)
-			c.stands(1, 0)
-		},
-		"it is replaced": func(c *candidacy, r *Rollout) {
-			c.put("5/1m")
-			c.publish(c.by)
-			c.follows(r, 60, 70)
-			c.stands(1, 3)
-			c.observed(0, "no node that has the candidate reports")
-		},
-		"its step begins anew": func(c *candidacy, r *Rollout) {
-			c.publish(c.by)
-			c.follows(r, 60, 70)
-			c.stands(1, 2)
-			c.observed(10, "")
-		},
-		"the policy is edited": func(c *candidacy, r *Rollout) {
-			c.put("5/1m")
-			c.follows(r, 60, 70)
-			c.stands(1, 2)
-			c.observed(70, "revision 3 was written since")
-		},
-		"a process of an earlier release takes a step": func(c *candidacy, r *Rollout) {
-			if _, err := c.l.Pool.Exec(c.t.Context(), "UPDATE policies SET generation = generation + 1, denials_max = NULL"); err != nil {
-				c.t.Fatal(err)
-			}
-			c.follows(r, 60, 70)
-			c.stands(1, 2)
-			if m, err := c.l.Promotion(c.t.Context(), c.policy()); m != nil || err != nil {
-				c.t.Errorf("%+v, %v", m, err)
-			}
-		},
-	} {
+	for name, do := range obstacles {
 		for _, clients := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, clients %t", name, clients), func(t *testing.T) {
 				t.Parallel()

@@ -131,8 +131,8 @@ func (f *Failure) Unwrap() []error {
 	return []error{err, f.Cause}
 }
 
-// The method overload reports whether the call failed although the server works, because too many
-// calls were waiting, because it is too slow for them, or because of the caller's own short deadline.
+// The method overload reports whether the call failed although the server works: too many calls
+// were waiting, the server was too slow for them, or the caller's own deadline was too short.
 func (f *Failure) overload() bool {
 	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.Kind == KindSlow || f.callerLate
 }

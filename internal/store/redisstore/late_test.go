@@ -14,8 +14,8 @@ import (
 )
 
 // TestLateAnswersDecide: a burst of one client can make Redis answer later than the timeout. If
-// on_error decided then, the client would get past its limit. The server here is stopped for several
-// timeouts while calls are under way; each call gets its answer.
+// on_error decided then, the client would get past its limit. The server here is stopped for
+// several timeouts while calls are under way. Each call gets its answer.
 func TestLateAnswersDecide(t *testing.T) {
 	const callers, limit = 60, 40
 	server := redistest.Start(t)

@@ -128,8 +128,8 @@ func (n *node) answersPing() bool {
 
 // answeredLate waits for the answer to a PING until shortly before the patience of the batch has
 // passed whose reply is late, so that the breaker opens before the next batch is sent. Like a
-// [readDeadline], answeredLate divides the time into intervals, and waits for at least answerTurnsMin
-// of them, because this process can be late.
+// [readDeadline], answeredLate divides the time into intervals. It waits for at least
+// answerTurnsMin of them, because this process can be late.
 func (p *pinger) answeredLate(n *node, asked time.Duration) (answered bool, err error) {
 	settings := &n.store.settings
 	until := asked + max(settings.patience-2*settings.timeout, 2*settings.timeout)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// readTurns is the number of intervals into which a read deadline is divided. The first one ends
-	// after half of the timeout, when a reply is late; the others divide the rest.
+	// readTurns is the number of intervals into which a read deadline is divided. The first one
+	// ends after half of the timeout, when a reply is late. The others divide the rest.
 	readTurns = 10
 	// readTurnMin is the shortest interval.
 	readTurnMin = time.Millisecond

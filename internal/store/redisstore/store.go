@@ -99,8 +99,8 @@ func (s *Store) start() {
 func (s *Store) String() string { return s.reporter.server }
 
 // Take implements [counter.Store]. Take returns at the latest when ctx is done, when Redis has not
-// answered within [Store.Patience], or when the call has been in the queue for a second (see the package
-// documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
+// answered within [Store.Patience], or when the call has been in the queue for a second (see the
+// package documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
 //
 // If ctx can never be done, the call saves two goroutine switches when Redis is idle, so pass
 // context.WithoutCancel if returning early has no benefit.
