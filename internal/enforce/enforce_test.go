@@ -92,7 +92,7 @@ func TestAskDecidesByTheStoreOrByOnError(t *testing.T) {
 		{onError: "deny", err: nil, denied: false, failure: ""},
 		{onError: "deny", err: counter.ErrUnavailable, denied: true, failure: "other"},
 		{onError: "allow", err: counter.ErrUnavailable, denied: false, failure: "other"},
-		{onError: "allow", err: counter.ErrOverloaded, denied: true, failure: "other"},
+		{onError: "allow", err: counter.ErrOverloaded, denied: true, failure: "overloaded"},
 		{onError: "allow", err: counter.ErrInvalid, denied: true, failure: "invalid"},
 		{onError: "deny", err: context.Canceled, denied: true, failure: "canceled"},
 	} {

@@ -96,7 +96,9 @@ func TestSlowIsNoOutage(t *testing.T) {
 	n := s.only.Load()
 	p.set(0, true)
 	for range 2 * failuresInRow {
-		n.answered(s.clock() + time.Hour) // this simulates that another lane has received an answer
+		// This simulates that another lane receives answers.
+		n.answered(s.clock() + time.Hour)
+		n.repliedAt.Store(int64(s.clock() + time.Hour))
 		err := s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
 		if kind := kindOf(err); kind != "connection" && (kind != "slow" || !errors.Is(err, counter.ErrOverloaded)) {
 			t.Fatalf("error %v (%s), want a slow call", err, kind)
@@ -111,6 +113,7 @@ func TestSlowIsNoOutage(t *testing.T) {
 		t.Errorf("a value: error %v, want a slow call", err)
 	}
 	n.lastAnswered.Store(0)
+	n.repliedAt.Store(0)
 	waitUntil(t, "the breaker opens once nothing is answered", func() bool {
 		_ = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
 		return s.Stats().Breaker == BreakerOpen
