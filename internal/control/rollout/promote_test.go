@@ -234,9 +234,8 @@ var obstacles = map[string]func(c *candidacy, r *Rollout){
 		c.reads(r, 60, 60, 1, 6000, 600)
 		c.stands(1, 0)
 	},
-	"its bound is exceeded while no process runs": func(c *candidacy, r *Rollout) {
-		r = c.process("")
-		c.reads(r, 59, 59, 1, 9000, 3000)
+	"its bound is exceeded while no process runs": func(c *candidacy, _ *Rollout) {
+		c.reads(c.process(""), 59, 59, 1, 9000, 3000)
 		c.stands(1, 0)
 	},
 	"its bound was exceeded, and it could not be withdrawn": func(c *candidacy, r *Rollout) {
