@@ -73,7 +73,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
 				t.Errorf("an answer took %v", slowest)
 			}
-			// The answers of a slow Redis are late, but they decide, so there is no outage.
+			// A slow Redis is no outage: its answers are late, but still decide the requests.
 			outage := name != "flushed" && name != "slow"
 			if outage {
 				p.showsDegradation(t)

@@ -50,15 +50,23 @@ func TestAFullQueueDenies(t *testing.T) {
 	}
 }
 
-// TestUnknownClientsAreReadTogether tests that made-up names do not keep the goroutines that ask
-// the store busy with one read of the directory each: requests of other clients would wait for all
-// these reads.
-func TestUnknownClientsAreReadTogether(t *testing.T) {
+// openFrontWithSilentDirectory returns a front whose directory knows the client "first", and the
+// Redis of the directory, which answers nothing until its Resume is called.
+func openFrontWithSilentDirectory(t *testing.T) (*Front, *redistest.Server) {
+	t.Helper()
 	redis := redistest.Start(t)
 	f := openFront(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+
 		"directory: {}\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
 	ask(t, f, request("/", "x-user", "first"))
 	redis.Pause()
+	return f, redis
+}
+
+// TestUnknownClientsAreReadTogether tests that made-up names do not keep the goroutines that ask
+// the store busy with one read of the directory each: requests of other clients would wait for all
+// these reads.
+func TestUnknownClientsAreReadTogether(t *testing.T) {
+	f, redis := openFrontWithSilentDirectory(t)
 	const clients = 8 * askersMax
 	before := f.store.directory.Figures().Reads.Load()
 	var bells []*bell
@@ -85,11 +93,7 @@ func TestUnknownClientsAreReadTogether(t *testing.T) {
 // TestABatchWaitsOnceForTheDirectory tests that all unknown clients of a batch wait for the
 // directory until the same instant, and that none of them is admitted without its record.
 func TestABatchWaitsOnceForTheDirectory(t *testing.T) {
-	redis := redistest.Start(t)
-	f := openFront(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 5/31d}]\n"+
-		"directory: {}\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
-	ask(t, f, request("/", "x-user", "first"))
-	redis.Pause()
+	f, redis := openFrontWithSilentDirectory(t)
 	defer redis.Resume()
 	for _, user := range []string{"ann", "bob"} {
 		s, later := f.NewStream(), newBell()

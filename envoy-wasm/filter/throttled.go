@@ -41,9 +41,9 @@ func (s *Stream) awaitLoan() {
 // both calls together, the time for which a bridge may be silent. The method returns false if the
 // request cannot wait.
 //
-// If the client disconnects in the meantime, the call continues, because Envoy cannot cancel it.
-// The bridge does not notice this, so the request keeps its place in the queue and is charged at
-// its turn.
+// If the client disconnects while the request waits, the call continues, because Envoy cannot
+// cancel it. The bridge is not told that the client has left. So the request keeps its place in the
+// queue, and is charged at its turn.
 func (s *Stream) enqueueAlone(patience counter.Micros) bool {
 	f := s.f
 	if f.calls.seconds >= throttleQueueMax {

@@ -77,9 +77,10 @@ func (e *Enforcer) Lacks(plan *core.Plan, checks []counter.Check) bool {
 	return e.loans != nil && regionstore.Lacks(checks, plan.Results())
 }
 
-// WouldWait reports whether a request would wait for a loan now, for fronts in which another call
-// waits. The argument taken reports whether the store has denied the request. If the store was not
-// called, the request would wait behind older ones.
+// WouldWait reports whether AwaitLoan would make a request wait. A front that cannot wait in the
+// present call can then answer that the request needs a call of its own. The argument taken reports
+// whether the store was called and denied the request. If taken is false, the request has to wait
+// only if older requests wait for its counters.
 func (e *Enforcer) WouldWait(plan *core.Plan, checks []counter.Check, taken bool) bool {
 	return e.loans != nil && e.loans.WouldWait(checks, plan.Results(), taken)
 }

@@ -19,8 +19,8 @@ import (
 const loanWait = time.Duration(wire.LoanWait) * time.Microsecond
 
 // The method postpones reports whether the request of a question would wait for a loan, in a call
-// of its own. The argument taken reports whether the store has denied it. If the store was not
-// called, it would wait behind older requests.
+// of its own. The argument taken reports whether the store was called and denied the request. If
+// taken is false, the request has to wait only if older requests wait for its counters.
 func (q *question) postpones(taken bool) bool {
 	return q.loans && (q.item.Kind == wire.KindAsk || q.item.Kind == wire.KindLease) && len(q.throttled) == 0 &&
 		q.bridge.enforcer.WouldWait(&q.plan, q.plan.Checks(), taken) && !q.plan.Unchecked()

@@ -36,7 +36,8 @@ type lendingBridge struct {
 	begin  time.Time
 }
 
-// withRegion runs a story in which the client 192.0.2.1 has used its two units.
+// withRegion runs a test in a region that has two units for each client. The client 192.0.2.1 has
+// used both.
 func withRegion(t *testing.T, story func(*lendingBridge)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

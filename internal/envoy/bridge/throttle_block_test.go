@@ -64,8 +64,8 @@ func (q *queuingBridge) of(credential string) wire.Item {
 	return item
 }
 
-// The method wait asks a question that waits. The method returns a function that returns the answer
-// and the time of the answer.
+// The method wait asks a question that waits. The returned function waits for the answer, and
+// returns it with the time that it took.
 func (q *queuingBridge) wait(credential string) func() (a wire.Answer, after time.Duration) {
 	item := q.of(credential)
 	item.Kind = wire.KindWait

@@ -34,7 +34,8 @@ type lendingService struct {
 	region *loantest.Region
 }
 
-// withRegion runs a story in which the client 192.0.2.1 has used its two units.
+// withRegion runs a test in a region that has two units for each client. The client 192.0.2.1 has
+// used both.
 func withRegion(t *testing.T, story func(*lendingService)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,15 +61,15 @@ func withRegion(t *testing.T, story func(*lendingService)) {
 	})
 }
 
-// sentAnswer is the answer to a request, and when it came.
+// sentAnswer is the answer to a request, and the time until it arrived.
 type sentAnswer struct {
 	code  pb.RateLimitResponse_Code
 	err   error
 	after time.Duration
 }
 
-// The method send sends a request for which Envoy has the given time; 0 means no deadline. The
-// method returns a function that returns the answer.
+// The method send sends a request whose deadline at Envoy is after the time left; 0 means no
+// deadline. The returned function waits for the answer.
 func (l *lendingService) send(ctx context.Context, left time.Duration) func() sentAnswer {
 	begin, end := time.Now(), make(chan sentAnswer, 1)
 	cancel := func() {}

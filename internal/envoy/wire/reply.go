@@ -23,8 +23,9 @@ const (
 	// the item does not fit the policy, or its receipt is not from this bridge
 	StatusInvalid
 	StatusBusy // the bridge is overloaded
-	// The request lacks units that other regions might lend, and was not charged. The filter asks
-	// again, in a call of its own: see [LoansHeader].
+	// The request lacks units that other regions might lend, and was not charged. The filter
+	// repeats the question in a separate call, which waits for the units. A bridge sends this
+	// status only to a filter that has announced [LoansHeader].
 	StatusLoan
 )
 

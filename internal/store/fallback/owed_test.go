@@ -213,7 +213,7 @@ func (u *unsteady) Take(ctx context.Context, checks []counter.Check, results []c
 	return u.Store.Take(ctx, checks, results)
 }
 
-// The type batching is a store that counts how often it is called.
+// The type batching is a store that answers batches, and counts how often it is called.
 type batching struct {
 	*shared
 	calls int

@@ -66,7 +66,8 @@ func lacking(checks []counter.Check, results []counter.Result) (first *counter.C
 	return first
 }
 
-// WouldWait reports whether a request would wait in [Store.Await] at this moment.
+// WouldWait reports whether [Store.Await], called now with the same arguments, would make the
+// request wait.
 func (s *Store) WouldWait(checks []counter.Check, results []counter.Result, taken bool) bool {
 	c := s.waitsFor(checks, results, taken)
 	return c != nil && s.lines.hasPlace(c)
