@@ -195,7 +195,7 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 	header := w.ResponseWriter.Header()
 	s.later = header
 	if s.begun && (w.failed || s.ctx.Err() != nil && (err != nil || panics)) {
-		s.cut = s.tap == nil || s.tap.Cut() // without a tap it waits for trailers
+		s.cut = s.tap == nil || s.tap.Cut() // without a tap, the settlement waits for trailers
 	}
 	switch {
 	case s.begun:

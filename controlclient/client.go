@@ -34,7 +34,7 @@ type Options struct {
 	// TokenSource returns the token for a call, in place of Token. A program whose token expires
 	// soon sets it.
 	TokenSource func(context.Context) (string, error)
-	// HTTP makes the calls. If it is nil, they have no deadline but that of their context, and
+	// HTTP makes the calls. If HTTP is nil, calls have no deadline but that of their context, and
 	// redirects are errors.
 	HTTP *http.Client
 }
@@ -66,8 +66,8 @@ type ETag string
 
 // Condition is the condition of a write. The zero value is none.
 type Condition struct {
-	// Match is the ETag of the revision that was read. If there is another one by now, the write
-	// changes nothing and is answered 412.
+	// Match is the ETag of the revision that was read. If the record has another revision by now,
+	// the write changes nothing and is answered 412.
 	Match ETag
 	// Absent requires that there is no record yet.
 	Absent bool

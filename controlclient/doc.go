@@ -4,11 +4,11 @@
 //
 // # Promise
 //
-// It has a method for each operation of the API, with typed parameters, bodies and answers. They
-// are generated from the OpenAPI document of the API, docs/reference/control.openapi.json, and a
-// test compares them. The names of methods are the operations' identifiers: list-clients is
-// [Client.ListClients]. A method for pages, such as ListClients, has one beside it that reads all
-// of them, such as [Client.AllClients].
+// The package has a method for each operation of the API, with typed parameters, bodies and
+// answers. The methods are generated from the OpenAPI document of the API,
+// docs/reference/control.openapi.json, and a test compares them with it. The names of methods are
+// the operations' identifiers: list-clients is [Client.ListClients]. A method for pages, such as
+// ListClients, has one beside it that reads all of them, such as [Client.AllClients].
 //
 // An answer of status 400 or above is an [Error], with the places, values and remedies that the
 // control plane reports. An answer is read up to 16 MiB. A method makes one call and repeats

@@ -36,7 +36,8 @@ func (e *Error) Error() string {
 	return text
 }
 
-// detailBytesMax bounds the part of an answer in an error that is no problem document.
+// detailBytesMax bounds the part of an answer that an error contains if the answer is no problem
+// document.
 const detailBytesMax = 300
 
 // newError returns the error in an answer.

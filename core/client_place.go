@@ -21,8 +21,8 @@ const PlacesAll = 10_000
 //
 // The client is the user, if the policy finds one, and otherwise the client that the policy
 // identifies. So all API keys of a user have one place. A request without a client has the place of
-// its address. A request without an address has the last place, which no share of less than the
-// whole contains.
+// its address. A request without an address has the last place, which belongs to no share smaller
+// than the whole.
 //
 // If the owner of an API key has to be read first, Unresolved names the key. The place is then
 // final only after the key was read.
@@ -46,7 +46,7 @@ func PlaceOf(who *policy.Identity, salt *[16]byte) int32 {
 	return placeOf(appendPlaced(append([]byte(nil), salt[:]...), who), salt)
 }
 
-// appendPlaced appends the text by which a client has its place. It appends nothing for a request
+// appendPlaced appends the text that determines a client's place. It appends nothing for a request
 // without a client.
 func appendPlaced(dst []byte, who *policy.Identity) []byte {
 	switch {

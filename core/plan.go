@@ -412,7 +412,7 @@ type CredentialUse struct {
 	Method  int // the index in the policy's identify
 	State   policy.CredentialState
 	// Identity is the verifier's result for a valid credential, without a tenant or tier from
-	// another source. It is nil for any other credential.
+	// another source. Identity is nil for any other credential.
 	Identity *policy.Identity
 	// Unchecked reports that the verifier had no time for the credential. The credential's state is
 	// unknown, and must not be cached.

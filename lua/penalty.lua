@@ -77,9 +77,9 @@ local function penalty_records()
   end
 
   -- The function suppress removes from fresh the violations that are already stored and whose wait
-  -- has not ended. The table fresh is indexed by ID, and pending is its number of entries. It
-  -- starts with the newest, because that is where the violations of a client that is denied
-  -- repeatedly are.
+  -- has not ended. The table fresh is indexed by ID, and pending is its number of entries. The
+  -- function starts with the newest, where the violations of a client that is denied repeatedly
+  -- are.
   local function suppress(s, now, fresh, pending)
     local first, size, horizon = 0, 4, now - s.window
     while pending > 0 do

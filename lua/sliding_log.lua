@@ -38,8 +38,8 @@ local function sliding_log()
   end
 
   -- The function walk calls visit with each mark, beginning with the oldest or the newest, until
-  -- visit returns true. It reads the marks in growing chunks: most decisions need one mark, a long
-  -- wait many.
+  -- visit returns true. The function walk reads the marks in growing chunks, because most decisions
+  -- need one mark, and a long wait needs many.
   local function walk(s, newest_first, visit)
     local first, size = 0, 2
     while true do
@@ -174,7 +174,7 @@ local function sliding_log()
   end
 
   -- join replaces the mark before the newest if the memory is full, so that the log does not grow.
-  -- Its units expire later for that, and can no longer be refunded.
+  -- The units of the replaced mark then expire later, and can no longer be refunded.
   local function join(s)
     local text = format('%d', s.previous_at)
     call('ZREMRANGEBYSCORE', s.key, text, text)

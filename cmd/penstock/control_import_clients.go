@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The columns of a table of clients. The ignored ones contain what clients have used.
+// The columns of a table of clients. The ignored columns contain what clients have used.
 var (
 	clientColumns  = []string{"user_id", "tier", "custom_limit_per_hour", "custom_limit_per_day", "custom_burst_size", "is_blocked", "block_reason", "blocked_until"}
 	ignoredColumns = []string{
@@ -123,7 +123,7 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 			return nil, fmt.Errorf("%s %.40q is no whole number: write 500, or leave it empty", column.name, text)
 		}
 		limits = append(limits, text+"/"+column.window+burst)
-		burst = "" // it is that of the shortest window
+		burst = "" // the burst is that of the shortest window
 	}
 	if burst != "" {
 		return nil, fmt.Errorf("custom_burst_size %.40q goes with custom_limit_per_hour or _per_day", row["custom_burst_size"])

@@ -263,8 +263,8 @@ func (a *asked) Peer() netip.Addr    { return a.peer }
 func (a *asked) Remote() netip.Addr  { return a.remote }
 func (a *asked) Now() counter.Micros { return a.now }
 
-// Path returns the path as a proxy receives it: an escape remains, and a character that must be
-// escaped is.
+// Path returns the path as a proxy receives it: escapes remain, and characters that must be escaped
+// are escaped.
 func (a *asked) Path() string {
 	decoded, err := url.PathUnescape(a.path)
 	if err != nil { // a percent sign that begins no escape stands for itself

@@ -34,7 +34,7 @@ func (q *question) assert(cmd *cobra.Command, d *policyfile.Document, a *asked) 
 	}
 	verifiers, err := q.assertIn(cmd, p, client, a)
 	if err != nil {
-		_ = closer.Close() // nothing was written to it
+		_ = closer.Close() // nothing was written to the store
 		return nil, nil, err
 	}
 	return verifiers, closer, nil

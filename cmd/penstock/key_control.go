@@ -32,8 +32,9 @@ func (c *controlClient) applyKey(ctx context.Context, edit directory.KeyEdit) (*
 	body := struct {
 		directory.KeyEdit
 		Action directory.KeyAction `json:"action,omitempty"`
-		Name   *struct{}           `json:"name,omitempty"`  // it is in the path or in the record
-		Actor  *struct{}           `json:"actor,omitempty"` // the token names the actor
+		// the name is in the path or in the record
+		Name  *struct{} `json:"name,omitempty"`
+		Actor *struct{} `json:"actor,omitempty"` // the token names the actor
 	}{KeyEdit: edit}
 	if edit.Action != directory.KeyCreate {
 		body.Action = edit.Action

@@ -103,7 +103,8 @@ func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) er
 			return w.end()
 		}
 		query.Set("after", page.Next)
-		query.Set("month", page.Month) // also if the month ends between two pages
+		// so that the month stays the same if it ends between two pages
+		query.Set("month", page.Month)
 	}
 }
 

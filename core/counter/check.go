@@ -54,8 +54,8 @@ type Check struct {
 	WholeLimit *Limit
 	Op         Op
 	// Shadow marks a check whose denial does not deny the call (action log_only, or one of several
-	// limits with quota). The check is evaluated independently of the others. Shadow is charged if
-	// it passes and the call is admitted.
+	// limits with quota). The check is evaluated independently of the others. A shadow check is
+	// charged if it passes and the call is admitted.
 	Shadow bool
 	// Lease reports whether the rule allows units of this limit to be charged in advance and used
 	// later (lease: auto). Stores ignore it: a charge in advance is an OpUpTo with an Age.
@@ -152,9 +152,9 @@ type Result struct {
 	// answer. Local is also set if the store admitted the call, but this process denied it because
 	// of units that the process had admitted on its own before. Under on_error: local the process
 	// enforces its share of the limit; otherwise it enforces the whole limit. Only Denied and Wait
-	// are then set. If the check is Refundable and the call was admitted, Granted is set too, and
-	// so is Receipt, to a negative number, if the units can be refunded. Such a receipt is valid
-	// only in this process.
+	// are then set. If the check is Refundable and the call was admitted, Granted is set too. If
+	// the units can be refunded, Receipt is set to a negative number. Such a receipt is valid only
+	// in this process.
 	Local bool
 	// Violations is used for a check of a penalty: it is the number of violations remembered after
 	// this call. Violations is 0 for an OpTake in an admitted call, which does not read the

@@ -127,8 +127,8 @@ func (l *Limit) reduce() error {
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
-		// At this point the burst is less than the count, because of a larger burst one tick would
-		// refill a smaller part. So refill is more than 1,600.
+		// At this point the burst is less than the count: one tick would refill a smaller part of a
+		// larger burst. So refill is more than 1,600.
 		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
 		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}
@@ -186,10 +186,10 @@ func (l *Limit) Capacity() int64 { return l.burst }
 // tick. The three numbers are 0 for the other algorithms.
 func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, l.refill, l.tick }
 
-// TTL returns how long after a write a store must keep the counter: two windows, one for a sliding
-// log, and twice the fill time for a token bucket. A bucket in debt must be kept until the instant
-// from [Limit.Fresh] if that is later. For a calendar window TTL is approximate: the counter is
-// kept until the boundary after the next.
+// TTL returns how long after a write a store must keep the counter. The TTL is two windows; for a
+// sliding log it is one window, and for a token bucket twice the fill time. A bucket in debt must
+// be kept until the instant from [Limit.Fresh] if that is later. For a calendar window TTL is
+// approximate: the counter is kept until the boundary after the next.
 func (l *Limit) TTL() Micros {
 	switch l.algorithm {
 	case SlidingLog:

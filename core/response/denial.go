@@ -30,10 +30,10 @@ func GRPCType(asked string) string {
 	return GRPCContentType(asked)
 }
 
-// Deny makes r the response to a denied request, with the given fields about its limits, whose
-// memory it shares. Deny reuses the memory of Headers and Body. If the request is gRPC and Envoy
-// does not convert the response, grpcType is the content type of the response, which Envoy would
-// omit from a response without a body. Otherwise grpcType is "".
+// Deny makes r the response to a denied request, with the given fields about its limits. The
+// response shares the memory of the fields. Deny reuses the memory of Headers and Body. If the
+// request is gRPC and Envoy does not convert the response, grpcType is the content type of the
+// response, which Envoy would omit from a response without a body. Otherwise grpcType is "".
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {

@@ -124,7 +124,7 @@ func penstockWoken(s *C.stream) (verdict C.int) {
 	return reply(s, t, t.Woken())
 }
 
-// penstockAnnounce has the store asked about the requests of one turn of a worker.
+// penstockAnnounce makes goroutines ask the store about the requests of one turn of a worker.
 //
 //export penstockAnnounce
 func penstockAnnounce(id C.uint64_t) {

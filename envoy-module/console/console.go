@@ -107,7 +107,7 @@ func (c *Console) settle() error {
 			return nil
 		}
 		if s.address == own.address {
-			c.stop() // it opens the address again with other settings
+			c.stop() // settle then opens the address again with other settings
 		}
 	}
 	opened, err := c.open(own.checkedSettings)

@@ -21,5 +21,6 @@
 //
 // # When not to use it
 //
-// In programs with one configuration, such as the bridge, which serve package operator themselves.
+// Do not use the package in programs with one configuration, such as the bridge, which serve
+// package operator themselves.
 package console

@@ -17,8 +17,8 @@ import (
 const (
 	// waitingMax is the number of requests in the queue. Further ones are denied as overload.
 	waitingMax = 8192
-	// crowdedFrom is the number of requests in the queue from which on no source may have more than
-	// sourceMax of them, so that one client cannot fill the queue.
+	// Once the queue has crowdedFrom requests, no source may have more than sourceMax of them, so
+	// that one client cannot fill the queue.
 	crowdedFrom = waitingMax / 4
 	sourceMax   = waitingMax / 8
 	// sourceCounts is the number of counts of sources. Several sources can share one.
@@ -49,12 +49,12 @@ var (
 	errAway   = fmt.Errorf("%w: the store has not ended a call in time", counter.ErrUnavailable)
 )
 
-// lateDeadline is how long a request may wait after it was taken from the queue, by the timeout of
-// the store. Every store ends a call earlier, by the bounds in packages redisstore and leasestore.
-// The deadline applies only if a store has a bug and exceeds its bounds. The time in the queue does
-// not count, because a client can prolong it. After the deadline, on_error decides only if the
-// store is known to be away. Otherwise the request is denied as in an overload, because clients may
-// have caused the delay.
+// lateDeadline returns how long a request may wait after it was taken from the queue, given the
+// timeout of the store. Every store ends a call earlier, by the bounds in packages redisstore and
+// leasestore. The deadline applies only if a store has a bug and exceeds its bounds. The time in
+// the queue does not count, because a client can prolong it. After the deadline, on_error decides
+// only if the store is known to be away. Otherwise the request is denied as in an overload, because
+// clients may have caused the delay.
 func lateDeadline(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
@@ -251,13 +251,13 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// The method overdue removes the requests from the list that have waited for too long: in the
+// The method overdue removes from the list the requests that have waited for too long: in the
 // queue, or for the store. The method schedules the next call of watch if requests still wait.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := a.waiting.first; s != nil && s.taken && now.Sub(s.takenAt) > a.late; s = a.waiting.first {
-		s.holds.Add(1) // its goroutine uses it, too
+		s.holds.Add(1) // the request's goroutine still uses it
 		a.waiting.remove(s)
 		late = append(late, s)
 	}

@@ -82,7 +82,7 @@ func (b *batch) begin(i int, s *Stream) {
 		b.asker.unlist(s)
 		b.end(i, s.conclude(nil))
 	case len(s.plan.Throttled()) > 0:
-		b.asker.unlist(s) // its queue bounds how long it waits
+		b.asker.unlist(s) // the throttle queue bounds the wait
 		b.streams[i] = nil
 		go s.queueUp()
 	case b.asker.enforcer.Behind(s.plan.Checks()):

@@ -108,7 +108,8 @@ func (c *candidate) current() *live.Version {
 	return now
 }
 
-// The type pair holds what a version of the policy and a version of the candidate read together.
+// The type pair holds what a version of the policy and one of the candidate together read of a
+// request.
 type pair struct {
 	version, candidate *live.Version
 	reads              *exchange.Reads

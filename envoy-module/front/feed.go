@@ -17,8 +17,8 @@ import (
 )
 
 // Control names a control plane that is told what happened on this node: the events that policies
-// report, and what each client used. What it cannot take yet waits in a folder. No request waits
-// for it.
+// report, and what each client used. Batches that the control plane cannot take yet wait in a
+// folder. No request waits for the control plane.
 type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`

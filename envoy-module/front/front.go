@@ -117,7 +117,8 @@ func (f *Front) openPolicy() (err error) {
 	}
 	if err != nil {
 		err = errors.Join(err, f.policy.Close())
-		f.process.metrics.Policies.Hide(f) // after the last edit, which would show it again
+		// after the policy's last edit, which would show it again
+		f.process.metrics.Policies.Hide(f)
 	}
 	return err
 }
@@ -164,8 +165,8 @@ func readsOf(v *live.Version) *exchange.Reads { return v.Front.(*exchange.Reads)
 // Denies reports whether on_error of the policy denies requests that cannot be decided by rules.
 func (f *Front) Denies() bool { return f.policy.Current().Ruleset.OnError() == counter.OnErrorDeny }
 
-// Reload loads the policy file now, and that of the shadow policy. Reload returns why one is
-// rejected.
+// Reload loads the policy file now, and that of the shadow policy. Reload returns the reasons if a
+// file is rejected.
 func (f *Front) Reload() error {
 	var problems []error
 	for _, p := range f.policies() {
@@ -177,8 +178,8 @@ func (f *Front) Reload() error {
 // Front returns the front of a request.
 func (s *Stream) Front() *Front { return s.front }
 
-// Announce has the store asked about the requests that wait since the last call. See
-// [Waker.Announces].
+// Announce makes goroutines ask the store about the requests that have begun to wait since the last
+// call. See [Waker.Announces].
 func (f *Front) Announce() { f.store.asker.announce() }
 
 // enter notes that a request waits.

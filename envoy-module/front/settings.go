@@ -64,9 +64,9 @@ type Settings struct {
 	// skip_xff_append. Default: true.
 	XFFAppended *bool `json:"xff_appended,omitempty"`
 
-	// The soft limit of the memory of Go in Envoy's process, such as 512MiB. Near it, garbage is
-	// collected more often. The greatest limit of all filters applies. Default: GOMEMLIMIT, or
-	// 1GiB.
+	// The soft limit of the memory of Go in Envoy's process, such as 512MiB. Near the limit,
+	// garbage is collected more often. The greatest limit of all filters applies. Default:
+	// GOMEMLIMIT, or 1GiB.
 	MemoryLimit string `json:"memory_limit,omitempty"`
 
 	// words are a policy that is written in place of a policy file.
@@ -96,7 +96,8 @@ func ReadSettings(text []byte) (*Settings, error) {
 }
 
 // ReadRouteSettings decodes the configuration of a route, which replaces that of the filter there.
-// It names its store, because a store in memory by default would share no counter with the filter.
+// Such a configuration must name its store, because a store in memory by default would share no
+// counter with the filter.
 func ReadRouteSettings(text []byte) (*Settings, error) {
 	s, err := ReadSettings(text)
 	if err == nil && s.Store == nil {

@@ -23,7 +23,7 @@ type Settling struct {
 	response exchange.Settling
 	front    *Front
 	checks   []counter.Check
-	client   enforce.Client // whose use is corrected as its charges are
+	client   enforce.Client // its usage is corrected together with its charges
 	holds    atomic.Int32   // the hooks and the store's queue of settlements
 
 	head      bool           // the response has no body to read, see exchange.HasNoBody
@@ -68,7 +68,7 @@ func (s *Stream) expect() {
 // Settling returns the settlement that the response needs, nil if it needs none. Settling then
 // belongs to the caller.
 func (s *Stream) Settling() *Settling {
-	if s.late { // the goroutine may be writing it, and ends it
+	if s.late { // the request's goroutine may be writing the settlement, and ends it
 		return nil
 	}
 	t := s.settling

@@ -63,7 +63,7 @@ type Stream struct {
 	wait      throttle.Wait
 	waker     Waker
 	ctx       context.Context    // of a wait for a throttle rule
-	cancel    context.CancelFunc // ends that wait; nil without one
+	cancel    context.CancelFunc // ends the wait of ctx; nil without one
 	holds     atomic.Int32       // the hooks, the goroutine and the watch that use the stream
 	state     atomic.Uint32      // while it waits
 	unknown   bool               // its client was not known when it began to wait
@@ -170,8 +170,8 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	s.addTo(&s.plan)
 	switch {
 	case len(s.plan.Unresolved()) > 0:
-		// Learn reads all unknown clients together. If the goroutines that ask the store read them,
-		// each would wait for one client after the other.
+		// Learn reads all unknown clients together. If the goroutines that ask the store read the
+		// clients, each would wait for one client after the other.
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:

@@ -115,7 +115,7 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 	}
 	f.lease(r, got, ok, sent)
 	if got != nil && got.Status == wire.StatusLoan && r.gate != nil {
-		r.gate.room = counter.CountMax // those behind it are to wait in the bridge too
+		r.gate.room = counter.CountMax // the requests behind this one will wait in the bridge too
 	}
 	switch {
 	case s == nil && !r.extra && !ok:

@@ -181,7 +181,7 @@ func (a *askingData) wantUnits(now counter.Micros) {
 	}
 }
 
-// cancelWants cancels the wants of a request that makes no call.
+// cancelWants drops the wanted units of a request that makes no call.
 func (a *askingData) cancelWants() {
 	clearWants(a.wants)
 	a.wants = nil

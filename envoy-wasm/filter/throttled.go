@@ -25,8 +25,8 @@ func (s *Stream) enqueueThrottled() bool {
 	return s.enqueueAlone(patience)
 }
 
-// The method awaitLoan makes a request wait that lacks units which other regions might lend. If it
-// cannot wait, it is denied.
+// The method awaitLoan makes a request wait because it lacks units that other regions might lend.
+// If it cannot wait, it is denied.
 //
 //go:noinline
 func (s *Stream) awaitLoan() {

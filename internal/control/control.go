@@ -85,7 +85,7 @@ type Options struct {
 	Archive *archive.Bucket
 	// People verifies the tokens of people; nil if there is no issuer for them.
 	People api.People
-	// Webhooks calls the receivers of thresholds of usage; nil if the process tells none.
+	// nil if the process calls none
 	Webhooks *notify.Caller
 }
 
@@ -176,7 +176,8 @@ func (p *process) byClient(ctx context.Context, policy string) error {
 	return nil
 }
 
-// server returns the server of the API. It gives a caller without a valid token little time.
+// server returns the server of the API. The server gives a caller without a valid token little
+// time.
 func (p *process) server(handler http.Handler) *http.Server {
 	return &http.Server{Handler: handler, ConnContext: listen.WithConn, TLSConfig: p.TLS, ReadHeaderTimeout: listen.FirstCallTime / 2,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,

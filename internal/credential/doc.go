@@ -44,6 +44,6 @@
 //
 // Do not use it for authorization. This package determines the client to count. The package does
 // not check scopes, roles or grants. (The control plane authorizes people by a tier that ChooseTier
-// takes from their groups.) It does not check for revocation either: a token is valid until it
-// expires.
+// takes from their groups.) The package does not check for revocation either: a token is valid
+// until it expires.
 package credential

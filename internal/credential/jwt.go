@@ -66,8 +66,8 @@ type JWTOptions struct {
 	// NoExpiry accepts tokens without the claim exp. Such a token is valid until its key is
 	// removed.
 	NoExpiry bool
-	// LifeMax is the greatest time between the verification of a token and its expiry. A token
-	// beyond it is invalid. 0 means that there is no bound.
+	// LifeMax is the greatest time between the verification of a token and its expiry. A token that
+	// expires later is invalid. 0 means that there is no bound.
 	LifeMax time.Duration
 	// Refresh is the time between two fetches of JWKSURL or IssuerURL, 1 s to a day. 0 means 5
 	// minutes.

@@ -106,7 +106,7 @@ func (w *watchedFile) check(now time.Time) {
 	switch {
 	case err != nil:
 		reloads.refused.Add(1)
-		w.missing = false // this prevents back from logging it
+		w.missing = false // so that logReturn does not log that the file is back
 		w.notices.failing("an edit of a file is rejected, its previous content stays in force: "+cut(err.Error()), "file", w.path)
 	case changed:
 		reloads.accepted.Add(1)

@@ -117,7 +117,8 @@ func Open(o Options) (*Directory, error) {
 	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.readNetworks(d.ctx) // otherwise a blocked network would be served until they are read
+	// without this, a blocked network would be served until look reads the networks
+	d.readNetworks(d.ctx)
 	survive.Go(&d.running, d.logger, d.look)
 	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.rereadClient, d.missed) })
 	return d, nil
@@ -424,7 +425,9 @@ func (d *Directory) isWhole(ctx context.Context) (whole, ok bool) {
 		}
 		return false, true
 	default:
-		d.missed() // this is so even if there was no generation before, because a control plane may have written all records since then
+		// there may have been no generation before, because a control plane may have written all
+		// records since then
+		d.missed()
 		d.generation = generation
 	}
 	d.lost = false

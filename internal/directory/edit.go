@@ -125,7 +125,7 @@ type Change struct {
 const ControlledPrefix = "control-"
 
 // ControlledKeysPrefix begins the generation of a directory whose control plane has the API keys as
-// well. One of an earlier release has clients only.
+// well. A control plane of an earlier release has clients only.
 const ControlledKeysPrefix = ControlledPrefix + "keys-"
 
 // swapsMax is the number of times an edit is tried while others change the same record.

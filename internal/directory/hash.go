@@ -26,7 +26,8 @@ func (k *hashKey) of(name policy.ClientName) uint64 {
 // The method sum returns the hash of a text. The method multiplies its words like wyhash does.
 func (k *hashKey) sum(text string, h uint64) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
-	h ^= uint64(len(b)) * 0x9E3779B97F4A7C15 // otherwise this would equal a difference in the last byte
+	// without this, a length could have the same effect as a difference in the last byte
+	h ^= uint64(len(b)) * 0x9E3779B97F4A7C15
 	for ; len(b) > 16; b = b[16:] {
 		h = fold(binary.LittleEndian.Uint64(b)^k.word, binary.LittleEndian.Uint64(b[8:])^h)
 	}

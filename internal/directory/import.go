@@ -40,8 +40,8 @@ type Import struct {
 	Check bool `json:"check,omitempty"`
 	// With Replace, records replace other records of the same client or key.
 	Replace bool `json:"replace,omitempty"`
-	// Last is set in the last part. If the source has lost its records, they have no force for
-	// clients that a process remembers, until the last part is written.
+	// Last is set in the last part. If the source has lost its records, imported records have no
+	// force for clients that a process remembers until the last part is written.
 	Last  bool   `json:"last,omitempty"`
 	Lines []Line `json:"lines"`
 }

@@ -20,7 +20,7 @@ const (
 	// listBytesMax bounds the text of the records on a page. Further records are listed by name
 	// only.
 	listBytesMax = 2 << 20
-	// listNameBytesMax bounds a name in a list. No client has a longer one.
+	// listNameBytesMax bounds a name in a list. No client has a longer name.
 	listNameBytesMax = 1024
 	// lookMax is how many keys a source examines in one call, and looksMax is the maximum number of
 	// calls for a page. So a page can be empty although more records follow.

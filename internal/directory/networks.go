@@ -124,7 +124,7 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 	texts, err := d.source.Networks(ctx)
 	if errors.Is(err, ErrGarbled) {
 		d.countUnreadable(KindNetwork, err)
-		return true // otherwise the history would not be read either
+		return true // the source has answered, so the history is read too
 	}
 	if err != nil {
 		return false

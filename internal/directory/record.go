@@ -121,9 +121,9 @@ func checkText(name, value string, most int) error {
 	return nil
 }
 
-// checkWritten does what [checkText] does, for a text that is written now. checkWritten also denies
-// the control characters from U+0080 to U+009F, which some terminals obey. Existing records that
-// contain such characters are still read.
+// checkWritten does what [checkText] does, for a text that is written now. checkWritten also
+// rejects the control characters from U+0080 to U+009F, which some terminals obey. Existing records
+// that contain such characters are still read.
 func checkWritten(name, value string, most int) error {
 	if err := checkText(name, value, most); err != nil {
 		return err
@@ -225,13 +225,13 @@ func hasEnded(until, now time.Time) bool {
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // the instant at which it changes by itself; never if it does not
-	client policy.ClientRecord  // that of record, beside it
+	client policy.ClientRecord  // a copy of that of record, stored beside it
 }
 
 // The constant never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// The variable nothing is what is in force for every client without a record.
+// The variable nothing stands for a client without a record, for which no setting is in force.
 var nothing = &effective{until: never}
 
 // The method at returns the part of the record that is in force at an instant, and until when. The

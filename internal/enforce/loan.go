@@ -41,8 +41,8 @@ type Times struct {
 	Last time.Time // when the calls of the store after the wait must be answered
 }
 
-// TakeOrWait is Take for a request that waits like one of AskOrWait. The context first is that of
-// the call of the store before a wait.
+// TakeOrWait is Take for a request that waits like one of AskOrWait. The context first is for the
+// store call before a wait.
 func (e *Enforcer) TakeOrWait(ctx, first context.Context, t Times, checks []counter.Check, results []counter.Result) (gone bool, err error) {
 	behind := e.Behind(checks)
 	if !behind {
@@ -59,8 +59,8 @@ func (e *Enforcer) TakeOrWait(ctx, first context.Context, t Times, checks []coun
 	return e.await(ctx, last, t.Wait, checks, results, !behind)
 }
 
-// MayAwait reports whether a request may have to wait for a loan. The checks of a request whose
-// client is not read yet are not known, so such a request may.
+// MayAwait reports whether a request may have to wait for a loan. The checks of a request are
+// unknown until its client has been read, so such a request may have to wait.
 func (e *Enforcer) MayAwait(plan *core.Plan) bool {
 	return e.loans != nil && (len(plan.Unresolved()) > 0 ||
 		slices.ContainsFunc(plan.Checks(), func(c counter.Check) bool { return c.WholeLimit != nil }))
@@ -92,7 +92,7 @@ func (e *Enforcer) AwaitLoan(ctx context.Context, plan *core.Plan, checks []coun
 	return decide(plan, gone, err), gone, err
 }
 
-// The method await waits for a loan. Calls of the store have the context taking.
+// The method await waits for a loan. Store calls after a wait have the context taking.
 func (e *Enforcer) await(ctx, taking context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool) (gone bool, err error) {
 	end, err := e.loans.Await(ctx, until, checks, results, taken, func() error { return e.Take(taking, checks, results) })
 	if end != regionstore.EndNone {

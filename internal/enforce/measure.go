@@ -94,8 +94,8 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 	})
 }
 
-// measureDenials counts n denials that another process decided, and further ones, in number
-// dropped, whose clients that process has not kept.
+// measureDenials counts n denials that another process decided. The argument dropped is the number
+// of further denials, whose clients that process has not kept.
 func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	if !e.meter.On() {
 		return

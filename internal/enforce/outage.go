@@ -15,9 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// outageQuiet is the time after the last request that was decided without the store, after which an
-// outage is over. So an outage of one of several servers is logged as one outage, although other
-// requests are answered.
+// An outage is over when no request was decided without the store for outageQuiet. So an outage of
+// one of several servers is logged as one outage, although other requests are answered.
 const outageQuiet = 2 * time.Second
 
 // Outages logs outages of the store, and periods in which more requests wait for it than it can
@@ -44,7 +43,7 @@ type outage struct {
 
 	admitted, local, denied atomic.Int64 // requests decided without the store
 
-	mu    sync.Mutex // it guards began and changes of under
+	mu    sync.Mutex // guards began and changes of under
 	began time.Time
 }
 

@@ -115,8 +115,8 @@ func countUnread(answer string) int64 {
 	return a.Unread
 }
 
-// isUnreadable reports whether no later try can succeed, because the batch itself is not as the
-// control plane expects.
+// isUnreadable reports whether the control plane rejects the batch itself, so that no later try can
+// succeed.
 func isUnreadable(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }

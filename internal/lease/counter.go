@@ -220,8 +220,8 @@ func (c *Counter) Held(now counter.Micros) (units int64) {
 
 // setLimit changes the counter's limit. Units charged under the old limit are refunded, and its
 // denials are forgotten. A client that alternates between two tiers would return its whole lease on
-// every request, so after a second change within one second, each request with a different limit
-// makes its own call.
+// every request. So after a second change of the limit within one second, each request with a
+// different limit makes its own call.
 func (c *Counter) setLimit(now counter.Micros, l *counter.Limit) {
 	if c.count != 0 && now-c.changed < counter.Second {
 		c.steadyFrom = now + counter.Second

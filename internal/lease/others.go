@@ -34,7 +34,7 @@ func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64
 		return
 	}
 	wait := min(r.Wait, DenialMax)
-	if r.LeasedIn > 0 { // returning units take as long to travel as answers
+	if r.LeasedIn > 0 { // refunded units take as long to arrive as answers
 		wait = min(wait, r.LeasedIn+now-sent)
 	}
 	c.deniedCost, c.deniedUntil, c.passesAt = cost, sent+wait, addSpan(sent, r.Wait)

@@ -12,7 +12,7 @@ import (
 // Candidate is a policy that decides the requests of a share of the clients in place of another.
 type Candidate struct {
 	Policy
-	// Decides reports whether it decides the requests of a client.
+	// Decides reports whether the candidate decides the requests of a client.
 	Decides func(who *policy.Identity) bool
 	counts  fleet.Candidate
 }
@@ -47,9 +47,9 @@ func withCandidates(policies []Policy) (all []Policy) {
 	return all
 }
 
-// The method deciding returns the policy whose counters of a client an operation visits: the one
-// that decides the client's requests. These are both the policy in force and its candidate if that
-// cannot be known, or if counters are reset.
+// The method deciding returns the policies whose counters an operation on a client visits: usually
+// only the policy that decides the client's requests. If that policy cannot be known, or if
+// counters are reset, they are both the policy in force and its candidate.
 func (p *Policy) deciding(c *Client, op counter.Op) []*Policy {
 	if p.Candidate == nil {
 		return []*Policy{p}

@@ -64,8 +64,8 @@ func (c *Client) String() string { return c.who.Kind + ":" + c.who.ID }
 
 var _ policy.Attributes = (*Client)(nil)
 
-// Path returns "/". It and the methods below form a minimal request, for rules that count by other
-// properties.
+// Path returns "/". Path and the methods below form a minimal request, for rules that count by
+// other properties.
 func (c *Client) Path() string { return "/" }
 
 // Method returns GET.

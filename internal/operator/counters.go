@@ -23,8 +23,8 @@ import (
 type Desk struct {
 	// Store holds the counters.
 	Store counter.Store
-	// Policies returns the policies in force. Nil means that they are unknown: the desk then serves
-	// only the directory.
+	// Policies returns the policies in force. Nil means that the policies are unknown: the desk
+	// then serves only the directory.
 	Policies func() []Policy
 	// Directory has the clients' records. Nil means that there is no directory.
 	Directory *directory.Directory

@@ -69,7 +69,7 @@ func (m *Message) Has(node string) bool {
 
 // ForClients returns the candidate that decides the requests of a share of the clients, or nil. The
 // salt depends only on the policy and on the revision. So a client that is in a share is in every
-// greater share of the same revision, and other clients are the first for another revision.
+// greater share of the same revision, and another revision begins with other clients.
 func (m *Message) ForClients() *policyfile.Candidate {
 	c := m.Candidate
 	if c == nil || !c.Clients {

@@ -34,7 +34,8 @@ func NewBounds() *Bounds { return &Bounds{seed: maphash.MakeSeed()} }
 // Enter counts a request from an address. If the request is beyond a bound, busy reports whether
 // there are too many at once, and ok is false. Otherwise [Bounds.Leave] must follow.
 func (b *Bounds) Enter(addr netip.Addr, now time.Time) (ok, busy bool) {
-	if !b.admits(addr, now) { // first, so that one address occupies no places of others
+	// this comes first, so that one address cannot occupy the places of others
+	if !b.admits(addr, now) {
 		return false, false
 	}
 	if b.under.Add(1) > UnderMax {

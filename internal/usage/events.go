@@ -90,7 +90,8 @@ func (e *eventReader) isData() bool {
 	return name == "data" || !e.later && name == byteOrderMark+"data"
 }
 
-// beginData begins a data line. If the event had one before, the new line continues its document.
+// beginData begins a data line. If the event already has a data line, the new line continues its
+// document.
 func (e *eventReader) beginData() {
 	if e.begun {
 		e.data([]byte{'\n'})

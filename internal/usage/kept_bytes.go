@@ -31,7 +31,7 @@ func (k *keptShare) grow(bytes int) bool {
 	return allBytes.Add(more) <= allBytesMax
 }
 
-// The method end gives the part back.
+// The method end returns the part to allBytes.
 func (k *keptShare) end() {
 	allBytes.Add(-int64(*k))
 	*k = 0

@@ -13,7 +13,7 @@ import (
 )
 
 // Bounds of a list of clients. A list of ListedMax entries with one client each takes about 30 MB.
-// A lookup in it takes as long as in a short one.
+// A lookup in such a list takes as long as in a short one.
 const (
 	ListedMax         = 100_000 // bound of the entries, and of the clients in all of them together
 	ListedReasonBytes = 256     // reasons are logged

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Bounds of credentials. A credential beyond them is malformed, not absent, so that padding cannot
-// hide a second credential.
+// Bounds of credentials. A credential beyond these bounds is malformed, not absent, so that padding
+// cannot hide a second credential.
 const (
 	CredentialBytesMax = 8 << 10 // bytes of one credential; a token with many claims has about 4 KiB
 	carrierPairsMax    = 1000    // cookies or query parameters of a request, each of which is examined

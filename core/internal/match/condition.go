@@ -254,7 +254,7 @@ func (c *Condition) Endpoints() []string {
 }
 
 // EndpointIndex returns the index in Endpoints of the path pattern that matches the request, -1 if
-// none does. EndpointIndex compares at most as many patterns as the argument most states.
+// none does. The argument most bounds the number of patterns that EndpointIndex compares.
 func (c *Condition) EndpointIndex(r *Request, most int) int {
 	if len(c.Patterns) == 1 {
 		return 0

@@ -5,8 +5,8 @@
 // # Promise
 //
 // A [Request] is read once, in each way that known servers read a path, a host or an address. A
-// [Matcher] returns the conditions that a test of each one would find, and takes no more time for
-// many rules than for few.
+// [Matcher] returns the same conditions as a test of each one would, in a time that hardly grows
+// with the number of rules.
 //
 // # Price
 //

@@ -26,8 +26,8 @@ import (
 //     it into an escape.
 //
 // A trailing slash is kept, including one that results from "/." or "/..". The pattern determines
-// whether it matters. The result is at most one byte longer than the input, and normalizing it
-// again does not change it.
+// whether that slash matters. The result is at most one byte longer than the input, and normalizing
+// it again does not change it.
 //
 // The work is linear in the path's length, and bounded: a path beyond policy.PathBytesMax,
 // PathPiecesMax or readingBytesMax is not read.

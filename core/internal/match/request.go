@@ -137,9 +137,9 @@ func (r *Request) readWithoutDots(sent string, possible readingSet) {
 	r.readDecoded(r.resolveDots(sent, 0)[1:], possible)
 }
 
-// readForwarded adds the readings of servers that receive the path from another proxy, which has
-// resolved its dot segments. If the resolved path begins with a backslash, such a server reads a
-// host there.
+// readForwarded adds the readings of servers behind another proxy that has already resolved the dot
+// segments of the path. If the resolved path begins with a backslash, such a server reads a host
+// there.
 func (r *Request) readForwarded() {
 	for i := range r.Readings {
 		path := r.Readings[i].path

@@ -21,7 +21,7 @@ func ValidJSON(text string) bool {
 }
 
 // jsonText is the rest of a JSON text. Each method consumes the element that it is named after,
-// including the white space after it. It reports whether the element was present.
+// including the white space after it. The result reports whether the element was present.
 type jsonText struct{ rest string }
 
 //go:noinline

@@ -12,8 +12,8 @@
 // served at a time, half of them batches of nodes.
 //
 // A token is verified before the body is read. A caller without a valid token takes no turn from
-// those with one: a token that was not seen before is verified in a queue of its own, in which each
-// address has a part of the places and a budget of invalid tokens.
+// those with one: a token that was not seen before is verified in a separate queue. In that queue,
+// each address has a part of the places and a budget of invalid tokens.
 //
 // /healthz reports that the process is alive. /readyz reports whether the schema, the database and
 // Redis are usable.

@@ -52,7 +52,7 @@ type gate struct {
 	waiting int
 }
 
-// failures are what callers of an address cost without a valid token.
+// The type failures limits the callers of an address that have shown no valid token.
 type failures struct {
 	waiting int
 	full    time.Time // when the address may show failuresMax invalid tokens again
@@ -101,7 +101,7 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 
 func isBatch(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/batches/") }
 
-// turn takes a turn, and for a batch, one of those of batches.
+// turn takes a turn, and for a batch also one of the turns of batches.
 func (g *gate) turn(batch bool) (leave func(), no *refusal) {
 	if batch {
 		select {
@@ -142,7 +142,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 		return
 	}
 	if len(g.known) >= knownMax {
-		clear(g.known) // valid ones wait for a check once more
+		clear(g.known) // valid tokens wait for a check once more
 	}
 	g.known[hash] = struct{}{}
 }

@@ -9,10 +9,11 @@
 // minute, hour and day over all clients, in the same transaction. So the sums of all levels agree,
 // even if a batch comes late.
 //
-// No line of a batch makes others be lost. A line that no node would send is left out and counted.
-// A text or a number that does not fit into a row is changed, and its line is counted. A time more
-// than a minute ahead, or more than 30 days ago, is moved to that bound and counted: a node whose
-// clock is wrong loses nothing. Each number of a row stops at ±2^56, so no sum overflows.
+// An invalid line of a batch does not affect the other lines. A line that no node would send is
+// left out and counted. A text or a number that does not fit into a row is changed, and its line is
+// counted. A time more than a minute ahead, or more than 30 days ago, is moved to that bound and
+// counted: a node whose clock is wrong loses nothing. Each number of a row stops at ±2^56, so no
+// sum overflows.
 //
 // A batch with more than [feed.LinesMax] lines or [feed.TextBytesMax] bytes, and one of which no
 // line can be read, is an [Unreadable] and changes nothing.

@@ -53,8 +53,8 @@ type stranger struct {
 	Returning bool // it has usage of the day before
 }
 
-// take returns the clients for which there is no place, of those that come first. giveBack returns
-// the places of the others.
+// take takes places for the clients in their order, and returns the clients for which there is
+// none. giveBack returns the places that were taken.
 func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, giveBack func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -66,8 +66,7 @@ type Unpublished struct {
 	Since   time.Time `json:"since"`
 }
 
-// Unpublished returns the next n entries after a name. What is in Redis of them is the last valid
-// state.
+// Unpublished returns the next n entries after a name. Redis has their last valid state.
 func (l *Ledger) Unpublished(ctx context.Context, after policy.ClientName, n int) ([]Unpublished, error) {
 	rows, err := l.Pool.Query(ctx, "SELECT kind, id, problem, since FROM unpublished WHERE (kind, id) > ($1, $2) ORDER BY kind, id LIMIT $3", after.Kind, after.ID, n)
 	if err != nil {
@@ -117,8 +116,8 @@ func SetUnpublished(ctx context.Context, c *pgx.Conn, name policy.ClientName, pr
 // touchedMax is how many clients and keys one call of AdoptEdits takes.
 const touchedMax = 500
 
-// takeTouched removes and returns what was changed by SQL. What a transaction of an operator has
-// locked stays for the next call: to wait for it would delay all writers, and could deadlock.
+// takeTouched removes and returns what was changed by SQL. Entries that an operator's transaction
+// has locked stay for the next call: waiting for them would delay all writers, and could deadlock.
 const takeTouched = `WITH o AS MATERIALIZED (SELECT DISTINCT kind, id FROM touched ORDER BY kind, id LIMIT $1),
 	c AS MATERIALIZED (SELECT c.kind, c.id FROM clients c JOIN o USING (kind, id) FOR NO KEY UPDATE OF c SKIP LOCKED),
 	h AS MATERIALIZED (SELECT decode(id, 'hex') AS hash, id FROM o WHERE kind = $2 AND id ~ '^([0-9a-f]{2})+$'),
@@ -169,8 +168,8 @@ const (
 	byHandReason = "its rows were changed by SQL"
 )
 
-// adoptClient adds a change for a client whose rows were changed by SQL. What cannot be named has
-// no change: it is never published.
+// adoptClient adds a change for a client whose rows were changed by SQL. A client or key that
+// cannot be named gets no change, because it is never published.
 func (w *writeTx) adoptClient(ctx context.Context, by Actor, name policy.ClientName) error {
 	subject := name.String()
 	if parsed, err := Name(subject); err != nil || parsed != name {

@@ -36,7 +36,8 @@ type Publication struct {
 	// A publication has a share of the nodes or one of the clients, never both.
 	ClientShare Parts `json:"client_share_percent,omitempty" doc:"of the clients on all nodes, for the step share"`
 	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"a greater share of denials by the candidate withdraws it"`
-	// PromoteAfterSeconds is 0 for a candidate that stays one until somebody takes the next step.
+	// PromoteAfterSeconds is 0 for a candidate that stays one until an operator takes the next
+	// step.
 	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty" doc:"the candidate is published to all by itself when it has been observed for so long within its bound"`
 }
 

@@ -11,8 +11,8 @@ import (
 type Publish struct {
 	Step     Step
 	Revision int64 // 0 stands for the latest; ignored by StepWithdraw
-	// Share is one of the nodes, and ClientShare one of the clients. StepShare needs one of them.
-	// DenialsMax applies only to StepShare, and 0 means no bound.
+	// Share is a share of the nodes, and ClientShare a share of the clients. StepShare needs one of
+	// them. DenialsMax applies only to StepShare, and 0 means no bound.
 	Share, ClientShare, DenialsMax Parts
 	// PromoteAfterSeconds, if not 0, publishes the candidate to all by itself: see [Promotion]. It
 	// applies only to StepShare, and needs a DenialsMax.

@@ -142,9 +142,9 @@ func (l *lockedPublisher) fillRows(ctx context.Context) (count int, err error) {
 	return count, l.Source.FillNetworks(ctx, networks)
 }
 
-// fillPage writes the records of the next clients, and puts those of networks into networks. What
-// has rows that are not valid keeps its present record. After each page, it pauses for as long as
-// the writing took, so that checks are not delayed.
+// fillPage writes the records of the next clients, and puts those of networks into networks. A
+// client whose rows are not valid keeps its present record. After each page, it pauses for as long
+// as the writing took, so that checks are not delayed.
 func (l *lockedPublisher) fillPage(ctx context.Context, after policy.ClientName, networks, present map[string][]byte) ([]ledger.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
 	defer cancel()

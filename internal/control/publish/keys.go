@@ -54,7 +54,8 @@ func (l *lockedPublisher) settleKeys(ctx context.Context, keys []directory.KeyNa
 	swaps := make([]directory.Swap, 0, len(keys))
 	for i, key := range keys {
 		entry, want, problem := entryOf(names[i]), []byte(nil), ""
-		old, _ := directory.ParseKeyRecord(present[i]) // nil if there is none, or if it has no force
+		// nil if there is none, or if it is not valid
+		old, _ := directory.ParseKeyRecord(present[i])
 		switch row := rows[key.Hash]; {
 		case row != nil:
 			want, entry.Name, problem = row.Record.Text(), row.Record.Client, row.Problem()

@@ -129,7 +129,7 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 			}
 		}
 		for granularity, before := range map[string]time.Time{"minute": now.Add(-keep.Minutes), "hour": now.Add(-keep.Hours),
-			"day": month(now.Add(-keep.Days), 0)} { // days go with the months of usage
+			"day": month(now.Add(-keep.Days), 0)} { // days are kept as long as the months of usage
 			for _, table := range []string{"rate_limit_metrics", "rate_limit_latencies"} {
 				if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE granularity = $1 AND at < $2", granularity, before); err != nil {
 					return err

@@ -16,9 +16,9 @@
 // like any other. See [Share].
 //
 // A candidate that is to be promoted is published to all when each region that serves the policy
-// has observed it for its time: see [ledger.Promotion]. What the nodes have reported is stored, so
-// any process continues after another. Of several processes, one publishes the candidate, because
-// the others find a later generation.
+// has observed it for its time: see [ledger.Promotion]. The reports of the nodes are stored, so any
+// process can continue where another one has stopped. Of several processes, one publishes the
+// candidate, because the others find a later generation.
 //
 // # Price
 //

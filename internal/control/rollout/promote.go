@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// saveEveryMicros is how often the totals of nodes are stored that change with each request.
+	// The totals of nodes change with each request, so they are stored only every saveEveryMicros.
 	saveEveryMicros = 10e6
 	// savedBytesMax bounds the totals that are stored. Beyond it, a process that goes on counts the
 	// requests from the first reports that it reads.
@@ -38,7 +38,7 @@ func (c *count) UnmarshalJSON(text []byte) error {
 }
 
 // The method trialOf returns what the nodes have reported about the candidate of a policy. After a
-// start of the process, it is what the processes before have stored.
+// start of the process, the result is what earlier processes have stored.
 func (r *Rollout) trialOf(ctx context.Context, p *ledger.Policy) (*trial, error) {
 	if t := r.nodes[p.Policy]; t != nil && t.generation == p.Generation {
 		return t, nil
@@ -80,8 +80,8 @@ func (r *Rollout) observe(ctx context.Context, p *ledger.Policy, t *trial, readi
 			o.Serves = o.Serves || one.Name == p.Policy && one.Published != ""
 		}
 	}
-	// The first totals of a node are stored at once. Those of a share of the clients contain sums,
-	// so earlier ones are as good.
+	// The first totals of a node are stored at once. The totals of a share of the clients contain
+	// sums, so older ones are as good.
 	save := t.unsaved && (p.ClientShare == 0 || reading.NowMicros-t.savedMicros >= saveEveryMicros)
 	if save {
 		saved := savedTrial{First: t.first, Last: t.last, Sums: t.sums}

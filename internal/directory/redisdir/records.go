@@ -36,7 +36,8 @@ func (s *Source) Records(ctx context.Context, of directory.Range) (directory.Par
 	return directory.Part{}, fmt.Errorf("%w: %.100q; write the place at which the previous page ended", directory.ErrPlace, of.After)
 }
 
-// networksAfter returns the records of networks after one, in the order of their text.
+// networksAfter returns the records of the networks after the given one, in the order of their
+// text.
 func (s *Source) networksAfter(ctx context.Context, after string, of directory.Range) (p directory.Part, err error) {
 	all, err := s.Networks(ctx)
 	if err != nil {

@@ -40,10 +40,10 @@ type Options struct {
 	// Open and each edit call the functions below, never concurrently. Each function may be nil. An
 	// error from one of the first three rejects the version.
 
-	// Complete sets fields that the source leaves to the front, such as the name. It is called for
-	// the document and for its candidate.
+	// Complete sets fields that the source leaves to the front, such as the name. Complete is
+	// called for the document and for its candidate.
 	Complete func(*policyfile.Document) error
-	// Prepare sets the version's Front. It is called for the candidate first.
+	// Prepare sets the version's Front. Prepare is called for the candidate first.
 	Prepare func(*Version) error
 	// Admit is called last. It can record the version, which is in force once Admit returns nil.
 	Admit func(next *Version) error

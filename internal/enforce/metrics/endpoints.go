@@ -66,8 +66,8 @@ func (c *Endpoints) Count(plan *core.Plan) {
 	}
 }
 
-// place returns the place in the labels of a rule's path pattern that the request matched. The
-// outcome i of the plan is of a rule that has a path.
+// The method place returns the index of the path pattern that the request matched, among the labels
+// of its rule. Outcome i of the plan belongs to a rule that has a path.
 func (c *Endpoints) place(plan *core.Plan, i int) int {
 	if at := plan.EndpointOf(i); at >= 0 {
 		return at

@@ -162,7 +162,7 @@ type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
 
-// The method inc adds one. The function first looks the counter up.
+// The method inc adds one. The method calls first to look up the counter when it first counts.
 func (l *lazy) inc(first func() prometheus.Counter) {
 	counter := l.counter.Load()
 	if counter == nil {

@@ -16,7 +16,7 @@
 // throttle rules. Wait takes units in order of arrival, and takes none for a request that has left.
 // A request under several rules is in the queue of the counter for which it has to wait longest, so
 // the requests behind it wait for that counter too. At its turn it takes its units. But if an older
-// request waits in the queue of another of its counters, it first moves to that queue.
+// request waits in the queue of another of its counters, the request first moves to that queue.
 //
 // Requests under several rules are not guaranteed to be admitted in order. If another counter
 // denies such a request at its turn, the request moves to that counter's queue. A request that

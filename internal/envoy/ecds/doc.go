@@ -20,5 +20,5 @@
 //
 // The package is not needed where a control plane already configures Envoy, because a filter that
 // is configured without a policy fetches it from the bridge. Only the state-of-the-world stream is
-// served, which Envoy uses for api_type: GRPC; delta streams and REST are not.
+// served, which Envoy uses for api_type: GRPC. Delta streams and REST are not served.
 package ecds

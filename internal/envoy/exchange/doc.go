@@ -6,14 +6,14 @@
 // # Promise
 //
 // [Request] holds the values that a policy reads of a request, from the list of its headers, and
-// [Settling] what a settlement needs of a response. What answers a denied request is in package
-// response.
+// [Settling] what a settlement needs of a response. Package response makes the answer to a denied
+// request.
 //
 // # Price
 //
 // Reading a request costs a look-up in a map for each of its headers. A request allocates nothing,
-// unless a header that the policy reads has several lines. [Request.Own] reuses its memory. The
-// filter is 5 KB larger than with its own code.
+// unless a header that the policy reads has several lines. [Request.Own] reuses its memory. With
+// this package, the filter is 5 KB larger than with code of its own.
 //
 // # When not to use it
 //

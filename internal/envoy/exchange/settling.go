@@ -19,7 +19,7 @@ type Settling struct {
 	status  int
 	headers []wire.Field // the headers read so far that can contain costs
 	texts   []byte       // the texts of headers
-	tap     *usage.Tap   // it reads the body; nil if the body contains no cost
+	tap     *usage.Tap   // reads the body; nil if the body contains no cost
 	awaits  bool         // whether a header can still come in the trailers
 	unread  bool         // whether the body contains a cost but cannot be read
 	cut     bool         // whether the response was truncated

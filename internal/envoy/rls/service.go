@@ -40,10 +40,10 @@ const (
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
-// other at the gate of their counter. So many requests of a burst are under way at once, and each
-// takes a few KB. If there are more than the service can decide in about 200 ms, Envoy times out
-// and admits them. So further requests are answered OVER_LIMIT, because after an error Envoy would
-// admit them too.
+// other at the gate of their counter. Therefore many requests of a burst are under way at once, and
+// each takes a few KB. If there are more than the service can decide in about 200 ms, Envoy times
+// out and admits them. So further requests are answered OVER_LIMIT, because after an error Envoy
+// would admit them too.
 const RequestsMaxDefault = 1 << 12
 
 // Options configures [New].
@@ -379,8 +379,8 @@ func (s *Service) decide(ctx, until context.Context, c *call, clients *directory
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
 }
 
-// The method report records past usage in the store, whatever was decided. The instant last
-// replaces the end of ctx if that is over, because the request has waited.
+// The method report records past usage in the store, whatever was decided. If ctx has ended because
+// the request has waited, the store must answer by the instant last instead.
 func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
 	if !asked {
 		return

@@ -73,7 +73,7 @@ func (g *generator) walk(keys []string, entries []*entry) {
 		r.group, r.name, r.priority = group, g.nameOf(r), i
 		if r.group == "" && r.limit.unlimited {
 			g.groups++
-			r.group = "g" + strconv.Itoa(g.groups) // what allows needs one
+			r.group = "g" + strconv.Itoa(g.groups) // an allow rule needs a group
 		}
 	}
 	g.rules = append(g.rules, rules...)

@@ -71,7 +71,8 @@ func (e *entry) hasCounters() bool { return e.value == "" || e.wild() && !e.shar
 // maskedAddress is the key of Envoy's action for networks.
 const maskedAddress = "masked_remote_address"
 
-// The method rejects returns what the source cannot express of an entry; "" if it expresses it.
+// The method rejects returns what the source cannot express of an entry; "" if it can express the
+// entry.
 func (s source) rejects(e *entry) (why, remedy string) {
 	stars := strings.Count(e.value, "*")
 	inside := stars > 1 || stars == 1 && !strings.HasSuffix(e.value, "*")

@@ -36,8 +36,8 @@ const (
 // ContentType is the media type of calls and replies.
 const ContentType = "application/x-penstock"
 
-// Limits of a call. The filter makes another call rather than exceed them; the bridge rejects a
-// call that does.
+// Limits of a call. The filter makes another call rather than exceed these bounds, and the bridge
+// rejects a call that exceeds them.
 const (
 	ItemsMax = 256 // questions and settlements in one call
 	// bytes of a call; a question is at most 64 KiB if the request's headers are
@@ -64,9 +64,9 @@ const (
 	KindFetch  // take units in advance, for the plan of a request that was decided
 	KindRefund // units that were taken and not used
 	// KindDenied reports denials that the filter decided without asking, for a bridge that wants
-	// them: see [DenialsHeader]. The one entry of Units has the check that denied, or -1, as Check,
-	// the number of denials of the request's client as Cost, and the number of other denials that
-	// are not reported as Max.
+	// them: see [DenialsHeader]. Units has one entry: Check is the check that denied, or -1; Cost
+	// is the number of denials of the request's client; Max is the number of further denials, which
+	// are not reported.
 	KindDenied
 )
 
@@ -85,7 +85,7 @@ type Item struct {
 	Kind   Kind
 	Ask    Ask
 	Settle Settle
-	Units  []Units // of KindLease, and of KindFetch and KindDenied: exactly one for those
+	Units  []Units // of KindLease; for KindFetch and KindDenied, exactly one
 	Refund Refund
 }
 

@@ -77,13 +77,14 @@ func (t times) metric(family *dto.MetricFamily) []byte {
 
 // number returns a NumberDataPoint.
 func (t times) number(m *dto.Metric) []byte {
-	value := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // it has one of them
+	// a metric has one of the three
+	value := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
 	point := appendFixed(t.head(m, pointAttributes), pointDouble, math.Float64bits(value))
 	return point
 }
 
-// histogram returns a HistogramDataPoint. The histogram's buckets exclude those below, unlike
-// Prometheus'.
+// histogram returns a HistogramDataPoint. Unlike in Prometheus, a bucket does not include the
+// buckets below it.
 func (t times) histogram(m *dto.Metric) []byte {
 	h := m.GetHistogram()
 	point := appendFixed(t.head(m, histogramAttributes), histogramCount, h.GetSampleCount())

@@ -133,8 +133,8 @@ func restartedCounters(before, after *policyfile.Document, was, is map[string]*p
 	return list
 }
 
-// The function isZoneMoved reports whether calendar windows begin at other times, by another time
-// zone.
+// The function isZoneMoved reports whether another time zone makes calendar windows begin at other
+// times.
 func isZoneMoved(before, after *policyfile.Document) bool {
 	return cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
 }

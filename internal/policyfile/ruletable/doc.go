@@ -7,8 +7,8 @@
 //
 // A table is CSV with a header, as PostgreSQL's COPY … WITH (FORMAT csv, HEADER) writes it. The
 // table's columns say which of three forms it has. A column or a value that is not known is an
-// error with its line. What cannot be carried over is a note. The rules are checked as those of any
-// policy.
+// error with its line. Settings that cannot be carried over are reported as notes. The rules are
+// checked as those of any policy.
 //
 // # When not to use it
 //

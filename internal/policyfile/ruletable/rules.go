@@ -15,10 +15,11 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// priorityDefault is that of a row without one, and priorityMax bounds those of a table.
+// priorityDefault is the priority of a row without one, and priorityMax bounds the priorities of a
+// table.
 const priorityDefault, priorityMax = 100, 1_000_000_000
 
-// Options says what a table does not.
+// Options holds the settings that a table does not contain.
 type Options struct {
 	// First lets only the first rule of a request count, by priority. Otherwise all that match
 	// count.

@@ -10,10 +10,10 @@
 //	rl1:~policy:{~policy}:NAME    the signed text; see package published
 //	rl1:~policies                 the names of policies that were published
 //
-// A [Source] follows one policy. It learns of a change from the channel, or from a look every 30
-// seconds, give or take a fifth. It accepts only texts that a trusted key has signed, and none that
-// is older than its own. Each text whose policy comes into force is kept in a file. The next start
-// uses the file if Redis does not answer, or has an older text.
+// A [Source] follows one policy. A Source learns of a change from the channel, or from a look every
+// 30 seconds, give or take a fifth. A Source accepts only texts that a trusted key has signed, and
+// none that is older than its own. Each text whose policy comes into force is kept in a file. The
+// next start uses the file if Redis does not answer, or has an older text.
 //
 // # Price
 //

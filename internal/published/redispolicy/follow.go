@@ -104,7 +104,7 @@ func (f *follower) look(always bool) error {
 	case found != nil:
 		tell = always || s.said != sha256.Sum256(found.text)
 		if s.remember(found); err != nil && s.o.Trial {
-			tell = false // the source of the policy in force reports it
+			tell = false // the source of the policy in force reports the error
 		}
 	}
 	s.mu.Unlock()

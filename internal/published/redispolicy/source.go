@@ -43,10 +43,11 @@ type Options struct {
 	// "" stands for the name of the host.
 	Node string
 	// ByClient reports whether the front enforces a candidate for a share of the clients. A front
-	// that does not enforces the policy in force for all clients, and logs a warning.
+	// that cannot do so uses the policy in force for all clients, and logs a warning.
 	ByClient bool
 	// Trial makes a source of the candidate that nodes compare with the policy in force. While
-	// there is no candidate, the source has a policy that is not enabled. It keeps no file.
+	// there is no candidate, the source has a policy that is not enabled. Such a source keeps no
+	// file.
 	Trial  bool
 	Logger *slog.Logger
 
@@ -77,7 +78,7 @@ var (
 	_ live.Keeper = (*Source)(nil)
 )
 
-// New returns a source. It reads nothing yet.
+// New returns a source. New does not read the policy yet.
 func New(o Options) (*Source, error) {
 	switch {
 	case o.Policy == "":

@@ -13,9 +13,9 @@ import (
 // one. It is safe for concurrent use.
 //
 // A further charge that the shared store has certainly not executed is kept as a debt, and its
-// result is [counter.Result.Local]. It is also counted in memory, so the next request that this
-// process decides takes the real cost into account. A refund of a charge that this process made
-// reduces the debt. If the debt has already been charged in the shared store, the refund goes
+// result is [counter.Result.Local]. The charge is also counted in memory, so the next request that
+// this process decides takes the real cost into account. A refund of a charge that this process
+// made reduces the debt. If the debt has already been charged in the shared store, the refund goes
 // there.
 type Corrections struct{ store *Store }
 
@@ -34,8 +34,8 @@ func (c Corrections) Take(ctx context.Context, checks []counter.Check, results [
 	return c.finish(ctx, c.store.inner.Take(ctx, checks, results), checks, results)
 }
 
-// The method finish completes a call. If the store did not execute it because it has no memory for
-// one of its counters, the others are corrected one by one.
+// The method finish completes a call. If the store did not execute the call because it has no
+// memory for one of its counters, the others are corrected one by one.
 func (c Corrections) finish(ctx context.Context, err error, checks []counter.Check, results []counter.Result) error {
 	if len(checks) == 1 || fullOf(err) == nil {
 		return c.store.oweForced(err, checks, results)
@@ -83,8 +83,8 @@ func refundsLocal(checks []counter.Check) bool {
 // negative receipt, or a charge with an unknown outcome, which has no receipt.
 func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
-// refundLocal makes the refunds of charges that this process made. It returns the checks that
-// remain for the shared store.
+// refundLocal makes the refunds of charges that this process made. refundLocal returns the checks
+// that remain for the shared store.
 func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
@@ -124,7 +124,7 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 }
 
 // oweForced counts the further charges of a failed call in memory, and owes those that the shared
-// store has certainly not executed. It returns nil if all of them are owed.
+// store has certainly not executed. oweForced returns nil if all of them are owed.
 func (s *Store) oweForced(err error, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fallback limits requests in this process while the shared store does not answer. It
-// applies to rules with on_error: allow and on_error: local.
+// Package fallback limits requests in this process while the shared store does not answer. The
+// package applies to rules with on_error: allow and on_error: local.
 //
 // # Promise
 //
@@ -13,12 +13,12 @@
 // rule of a request has on_error: deny, the call fails regardless of the other rules.
 //
 // This process admits no more than the limit in a window, however late the store answers. From the
-// first request that this process decides for a counter, it keeps a tally: it counts its own
-// admissions and those of the store together, in memory. If the tally exceeds the
-// limit, a request that the store admits is denied, because this process admitted units of which
-// the store had no record. The tally lasts until the units of the last request that this process
-// decided have expired. If the store has room even for those units, for example after a reset by
-// another process, its answer is used. The package tallies up to 65,536 counters.
+// first request that this process decides for a counter, the process keeps a tally in memory, which
+// counts its own admissions and those of the store together. If the tally exceeds the limit, a
+// request that the store admits is denied, because this process admitted units of which the store
+// had no record. The tally lasts until the units of the last request that this process decided have
+// expired. If the store has room even for those units, for example after a reset by another
+// process, its answer is used. The package tallies up to 65,536 counters.
 //
 // When the store answers again, the first request for a counter charges to it the units that this
 // process admitted in the meantime, before the store decides. So an outage gives a client no second

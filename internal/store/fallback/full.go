@@ -41,8 +41,8 @@ type halves struct {
 	asked bool         // whether next is sent in this round
 }
 
-// The method divide divides the call. It returns false if the error names no further counter of it,
-// or if none is known.
+// The method divide divides the call. The method returns false if the error names no further
+// counter of the call, or if no counter of the call is known.
 func (h *halves) divide(full fullError) bool {
 	checks := h.call.Checks
 	h.fresh, h.known = append(h.fresh[:0], checks...), append(h.known[:0], checks...)
@@ -97,7 +97,8 @@ func (s *Store) takeHalves(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// takeRound calls the store once for all calls. It returns the calls that have another new counter.
+// takeRound calls the store once for all calls. takeRound returns the calls that have another new
+// counter.
 func (s *Store) takeRound(ctx context.Context, all []*halves) (again []*halves) {
 	sent := make([]counter.Call, 0, len(all))
 	for _, h := range all {
@@ -131,8 +132,8 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// beginHalves counts the new counters of a call. It returns true if the store must count the known
-// ones: the call can be divided, and the new counters admit it.
+// beginHalves counts the new counters of a call. beginHalves returns true if the store must count
+// the known ones: the call can be divided, and the new counters admit it.
 func (s *Store) beginHalves(h *halves) bool {
 	call := h.call
 	full := fullOf(call.Err)

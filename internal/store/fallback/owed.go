@@ -128,10 +128,11 @@ func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	o.kept.Add(-1)
 }
 
-// The method displace makes room in a shard. It examines a few entries and removes those whose
-// window has ended, or the one with the fewest units if there are none: so made-up clients, with a
-// unit each, do not displace the debt of a client that would otherwise get its limit again. It
-// returns the units that it removed, and whether there is room. The caller holds the lock.
+// The method displace makes room in a shard. The method examines a few entries and removes those
+// whose window has ended. If there are none, it removes the entry with the fewest units. So made-up
+// clients, with a unit each, do not displace the debt of a client that would otherwise get its
+// limit again. The method returns the units that it removed, and whether there is room. The caller
+// holds the lock.
 func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, room bool) {
 	const glances = 16
 	var least *debt

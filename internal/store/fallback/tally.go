@@ -39,9 +39,9 @@ type tallyShard struct {
 // The type tally is the tally of one counter. Its count is in the local store.
 type tally struct {
 	until time.Time // when the units of the last request that this process decided expire
-	// doubt is the number of units that the store might not have charged: those that this process
-	// admitted for calls with an unknown outcome, and those of calls that it is deciding at the
-	// moment.
+	// doubt is the number of units that the store might not have charged. These are the units that
+	// this process admitted for calls with an unknown outcome, and the units of calls that it is
+	// deciding at the moment.
 	doubt int64
 }
 
@@ -120,10 +120,10 @@ func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
 }
 
-// dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
-// over, or the one with the fewest units in doubt if there are none: so made-up clients, with a
-// unit each, do not displace the tally of a client that would otherwise get its limit again. The
-// caller holds the lock.
+// dropTally makes room in a full shard. The method examines a few tallies and drops those whose
+// time is over. If there are none, it drops the tally with the fewest units in doubt. So made-up
+// clients, with a unit each, do not displace the tally of a client that would otherwise get its
+// limit again. The caller holds the lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
 	before, least, looked := len(sh.byKey), "", 0
@@ -160,7 +160,8 @@ func (s *Store) findTally(c *counter.Check) (t tally, found bool) {
 	return *kept, true
 }
 
-// endTally ends a tally. If onlyLate is true, it ends the tally only if its time is over.
+// endTally ends a tally. If onlyLate is true, findTally drops the tally only if the tally's time is
+// over.
 func (s *Store) endTally(key []byte, onlyLate bool) {
 	sh := s.tallyShard(key)
 	sh.mu.Lock()
@@ -199,7 +200,7 @@ func spanOf(l *counter.Limit) time.Duration {
 	case l.Algorithm() == counter.TokenBucket:
 		span *= float64(l.Capacity()) / float64(l.Count())
 	case l.Calendar() != 0:
-		span *= 2 // because the length of the window is only typical
+		span *= 2 // because the window's actual length can be greater
 	}
 	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
 }
@@ -263,7 +264,8 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 	return local, false
 }
 
-// The method agree completes a call that the tallies admit. It returns false if they deny it.
+// The method agree completes a call that the tallies admit. The method returns false if they deny
+// it.
 func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
 		return false
@@ -283,9 +285,9 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 }
 
 // The method insist handles a call that the tallies denied although the store admitted it. If all
-// of its limits have room according to the store's reports, it counts the call and returns true;
-// otherwise it returns false. It counts the units before it examines the limits, so that a request
-// that this process decides at the same time is taken into account.
+// limits of the call have room according to the store's reports, the method counts the call and
+// returns true; otherwise it returns false. The units are counted before the limits are examined,
+// so that a request that this process decides at the same time is taken into account.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
 	for k, i := range t.parts {

@@ -48,13 +48,13 @@ type attempt struct {
 	atOnce  bool // whether the attempt must neither wait nor call the inner store
 
 	deadline  time.Time
-	wait      *waiter // set while the attempt waits in the queue of check at
+	wait      *waiter // set while the attempt waits in the queue of checks[at]
 	at        int
-	recording *part // the call serves to record the denial by this part
+	recording *part // the call is made to record the denial by this part
 
 	asked   []counter.Check // the checks for the inner store
 	answers []counter.Result
-	from    []int // the index in checks of each of these
+	from    []int // the index in checks of each element of asked
 }
 
 // The method reset prepares the attempt for a call.

@@ -64,7 +64,7 @@ func (a *attempt) settle(ctx context.Context, sent counter.Micros, err error) {
 	s := a.store
 	if err == nil {
 		s.noteAnswer(sent)
-		s.learnUses(sent, a.asked, a.answers) // this comes before the units are used
+		s.learnUses(sent, a.asked, a.answers) // before the granted units are used
 	}
 	for k, i := range a.from {
 		switch {

@@ -74,8 +74,8 @@ func newCounters(most int) *counters {
 
 func (c *counters) of(id identity) *shard { return &c.shards[id[1]%shardCount] }
 
-// The method hold returns the counter of a check, adding it if there is room, otherwise nil. The
-// caller holds the lock.
+// The method hold returns the counter of a check. If the counter is not held, it is added, or hold
+// returns nil because there is no room. The caller holds the lock.
 func (sh *shard) hold(id identity, c *counter.Check, most int) *heldCounter {
 	h := sh.byID[id]
 	if h == nil {

@@ -257,10 +257,10 @@ func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 	r.Denied = c.Cost > 0 || c.Penalty != nil
 }
 
-// waitOf returns how long a cost had to wait when the answer was given. For a cost greater than the
-// denied one, it is exact for fixed windows, and exact to a tick for token buckets. For other
-// algorithms, the wait is a lower bound: a client that returns then is denied again with the rest
-// of the wait.
+// waitOf returns how long a cost had to wait when the answer was given. For a greater cost than the
+// denied one, the result is exact for fixed windows, and exact to a tick for token buckets. For
+// other algorithms, the wait is a lower bound: a client that returns then is denied again with the
+// rest of the wait.
 func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	switch {
 	case c.Penalty != nil || cost == a.cost:
@@ -311,8 +311,8 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 			a.guard = d.guardOf(checks, results, i)
 		}
 		s, mu := d.lock(a.identity)
-		// an answer to an earlier call might be older than the change after which answers were
-		// forgotten
+		// an answer to a call that was sent earlier might not include the change that made the set
+		// forget its answers
 		if s.forgot < sent {
 			s.put(&a, received)
 		}

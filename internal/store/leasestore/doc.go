@@ -19,14 +19,14 @@
 // is about to make, so requests cannot deadlock.
 //
 // No request waits longer than Options.Timeout. After that it fails. The error is
-// [counter.ErrOverloaded] if the store has answered a call that was sent later than the one for
-// which the request waits, or any call in the second half of the wait. Otherwise the error is
+// [counter.ErrOverloaded] if the store works: it has answered a call that was sent after the one
+// for which the request waits, or any call in the second half of the wait. Otherwise the error is
 // [counter.ErrUnavailable]. If the call fails, the requests that wait for it fail too, except those
 // that held units can admit. So waiting requests do not call a failed store again. A call is
 // overdue if it takes four times as long as usual, and at least a tenth of the timeout. Then one of
-// the waiting requests makes another call for all of them. So a call that hangs makes only the
-// request that made it fail, and rarely any other. If the store takes more than a third of the
-// timeout to answer, no request waits for another request's call.
+// the waiting requests makes another call for all of them. So if a call hangs, usually only the
+// request that made it fails. If the store takes more than a third of the timeout to answer, no
+// request waits for another request's call.
 //
 // A unit counts from when it is reserved, just as the store counts a unit when it decides. The
 // request is admitted after the rest of its checks have been answered, at most one call later.
@@ -43,9 +43,10 @@
 // the same or a smaller cost, by a limit with the same numbers, and its wait is not over. The
 // answer equals that of the store: At + Wait and At + Reset remain the same instants. A denial is
 // forgotten early if its wait might have become shorter. A reset or refund through this store takes
-// effect at once. Leased units take effect at the time by which, according to the store, they are
-// used or refunded. Changes by other processes take effect within a second of the call
-// ([DenialMax]). A penalty in force is remembered in the same way.
+// effect at once. For units that another process has leased, the store reports when they will be
+// used or refunded, and the denial is forgotten at that time. Changes by other processes take
+// effect within a second of the call ([DenialMax]). A penalty in force is remembered in the same
+// way.
 //
 // All denials by one limit during one wait are, by definition, one violation. The store records it
 // with the first denial and does not need to see the others. A denial is remembered only if its
@@ -66,16 +67,17 @@
 //
 // # Price
 //
-// A denial from memory takes about 100 ns and a held unit 130 ns, without allocation: for each
-// check, a hash of the key and a table lookup. Both tables are bounded. When a table is full, the
-// denial that ends first, or a counter without held units, is dropped. That only costs a call.
+// A denial from memory takes about 100 ns, and an admission from held units 130 ns. Neither
+// allocates: each check costs a hash of the key and a table lookup. Both tables are bounded. When a
+// table is full, the denial that ends first, or a counter without held units, is dropped. That only
+// costs a call.
 //
 // If held units cover all limits of a request, this package assumes for 200 ms ([AbsenceMax]) that
 // its client has no penalty. After half of that time it checks for a penalty in the background. So
 // a penalty that another process has imposed can take up to that time to apply in this process.
 // Each call that is made for another reason checks the penalty too. In a call denied from memory, a
-// check that does not deny reports the store's last answer, at most a second old, or an unused
-// counter.
+// check that does not deny gets the store's last answer, which is at most a second old, or the
+// answer of an unused counter.
 //
 // A refund of a leased unit of a token bucket is credited like any other, at the instant of its
 // lease.

@@ -12,12 +12,12 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// A gate bounds the calls that are under way for one counter. A client that sends thousands of
-// requests at once can have at most as many of them admitted as its limit has units left. So
-// sending more calls than that number plus one would be useless. The other requests wait in this
-// process. When a call is denied, they are denied from memory. When a call is admitted, as many
-// further requests are sent as there are units. So a burst of any size costs about as many calls as
-// the limit admits requests, and requests of other clients do not queue behind it.
+// A gate bounds the calls that are under way for one counter. Of thousands of requests that a
+// client sends at once, at most as many can be admitted as its limit has units left. So sending
+// more calls than that number plus one would be useless. The other requests wait in this process.
+// When a call is denied, they are denied from memory. When a call is admitted, as many further
+// requests are sent as there are units. So a burst of any size costs about as many calls as the
+// limit admits requests, and requests of other clients do not queue behind it.
 
 // Bounds of the gates.
 const (
@@ -32,8 +32,8 @@ const (
 	// gateWaitMax bounds how long a request waits for its turn. The store answers during all of
 	// that time, because a failed call ends the wait of every request behind it.
 	gateWaitMax = counter.Second
-	// gateMissesMax is how many waiting requests in a row the last denial may fail to deny. After
-	// that many, the remaining requests are sent to the store one by one.
+	// gateMissesMax bounds how many waiting requests in a row are not covered by the last denial.
+	// After that many, the remaining requests are sent to the store one by one.
 	gateMissesMax = 4
 )
 
@@ -244,8 +244,8 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	p.shard.close(g)
 }
 
-// The method fail makes the requests fail that are not denied from memory. The method returns the
-// remaining requests, of which there are none.
+// The method fail fails those requests that cannot be denied from memory. The method returns nil,
+// because no request remains.
 func (s *Store) fail(list *queued, failure error) *queued {
 	failure = notSentError{failure}
 	for list != nil {
@@ -260,8 +260,8 @@ func (s *Store) fail(list *queued, failure error) *queued {
 	return nil
 }
 
-// The method deny denies the requests that remembered answers deny. The method returns the others
-// in order.
+// The method deny decides those requests that can be denied from memory. The method returns the
+// others in order.
 func (s *Store) deny(list *queued) *queued {
 	var left, end *queued
 	for misses := 0; list != nil && misses < gateMissesMax; {

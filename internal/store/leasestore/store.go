@@ -211,8 +211,8 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 }
 
 // denyFromMemory answers a call from memory if a remembered denial denies it. If mayLook is true,
-// it returns false for some calls, so that they go to the store. One call renews a remembered
-// denial early, and a few calls ask about checks without a remembered answer.
+// denyFromMemory returns false for some calls, so that they go to the store. One call renews a
+// remembered denial early, and a few calls ask about checks without a remembered answer.
 func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result, mayLook bool) bool {
 	if s.denials == nil {
 		return false
@@ -244,7 +244,7 @@ func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result,
 }
 
 // The method learn remembers the answer to a call that was denied. Even if the call failed, the
-// method drops the answers that it has outdated.
+// method drops the answers that the call has made out of date.
 func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) {
 	switch {
 	case k == settles:

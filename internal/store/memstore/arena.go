@@ -20,8 +20,8 @@ import (
 // reused for a page of any record size. So clients that change the length of their keys do not make
 // the store grow.
 type arena struct {
-	// the memory of the pages; nil for vacant pages It is separate from their descriptions, so that
-	// a lookup in a large store reads few cache lines.
+	// the memory of the pages; nil for vacant pages. The memory is separate from the descriptions
+	// of the pages, so that a lookup in a large store reads few cache lines.
 	data  []*[pageBytes]byte
 	pages []page
 	// for each size class, one plus the number of the first page with a free record, or 0 if there

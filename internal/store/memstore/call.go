@@ -9,8 +9,8 @@ import (
 )
 
 // The type call holds the state of one call of Take. Locks are always taken in the same order:
-// shards ascending, then overflow. The places and slots of the checks are arguments of its methods,
-// so that they remain on the stack of Take.
+// shards ascending, then overflow. The places and slots of the checks are arguments of the methods
+// of call, so that they remain on the stack of Take.
 type call struct {
 	store    *Store
 	checks   []counter.Check
@@ -79,7 +79,7 @@ func (c *call) runLocked(places []place, slots []counter.Slot) error {
 }
 
 // The method answer decides the call. The shards are locked. If the clock is outside the boundaries
-// of a calendar window, it returns an error and changes nothing.
+// of a calendar window, answer returns an error and changes nothing.
 func (c *call) answer(places []place, slots []counter.Slot) error {
 	s := c.store
 	defer func() {

@@ -109,7 +109,7 @@ func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	return 0, false
 }
 
-// The method put adds a record. The caller must have called room before.
+// The method put adds a record. The caller must have called makeRoom before.
 func (s *segment) put(hash uint64, r ref) {
 	for g := homeGroup(hash); ; g = next(g) {
 		grp := &s.groups[g]

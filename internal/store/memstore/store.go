@@ -38,8 +38,8 @@ const (
 	// could be empty, and a newcomer there could not replace any counter.
 	shardFill = 64
 
-	// backwards is how long a store with Options.Now keeps counters that equal new ones, while
-	// there is room. So no counters are lost if the wall clock goes forward by an hour and back.
+	// backwards is how long a store with Options.Now keeps fresh counters while there is room. So
+	// no counters are lost if the wall clock goes forward by an hour and back.
 	backwards = 2 * counter.Hour
 )
 
@@ -51,7 +51,7 @@ type Options struct {
 	// BytesMax is the maximum number of bytes for counters; see Price in the package documentation.
 	// If BytesMax is 0, the bound is 256 bytes for each of CountersMax counters, but at least
 	// BytesMaxDefault. Any other value must be at least BytesMaxLeast. Existing counters can grow
-	// beyond it.
+	// beyond the bound.
 	BytesMax int64
 	// Now is the store's clock. Now must be safe for concurrent use. Nil means the wall clock at
 	// New plus the time since then on the monotonic clock, which does not go back. That clock is
@@ -74,7 +74,8 @@ type Store struct {
 	overflow  overflow
 	alarm     alarm
 
-	// every newcomer writes held, so it has its own cache line; the fields above are only read
+	// every new counter changes held, so held has its own cache line; the fields above are only
+	// read
 	_     [64]byte
 	held  atomic.Int64
 	bytes atomic.Int64 // the bytes of all shards, as of their last call of addBytes
@@ -140,10 +141,11 @@ var _ counter.Store = (*Store)(nil)
 // a small stack.
 const smallCall = 4
 
-// Take implements [counter.Store]. If ctx is done, it charges nothing and the error wraps
-// [counter.ErrUnavailable] and the context's error; otherwise it waits only for locks of other
+// Take implements [counter.Store]. If ctx is done, Take charges nothing, and the error wraps
+// [counter.ErrUnavailable] and the context's error. Otherwise Take waits only for locks of other
 // calls. A key longer than [KeyMax] is an error that wraps [counter.ErrInvalid]. If the clock is
-// outside the boundaries of a calendar window, the error wraps [counter.ErrStale].
+// outside the boundaries of a calendar window, the boundaries are stale: the error wraps
+// [counter.ErrStale], and the call has changed nothing.
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err
@@ -157,7 +159,6 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 		return fmt.Errorf("%w: %w", counter.ErrUnavailable, err)
 	}
 	err := s.answer(checks, results[:len(checks)])
-	// The boundaries are stale, and the call has changed nothing.
 	if err != nil && s.clock != nil && s.clock.follow() {
 		err = s.answer(checks, results[:len(checks)])
 	}

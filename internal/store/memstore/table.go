@@ -20,7 +20,7 @@ type table struct {
 	dips       map[ref]dips            // the dips of the buckets with refundable charges
 	held       int
 	bytes      int64        // the number of bytes that the table takes
-	bytesAdded int64        // the part of bytes that the store's sum contains
+	bytesAdded int64        // the part of bytes that is included in the store's sum
 	seed       maphash.Seed // the seed, which differs per process, so that a client cannot choose keys that collide
 	mask       uint64       // all ones, except in tests that make keys collide
 }
@@ -53,8 +53,8 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	return r, true
 }
 
-// The method growth returns how many bytes the table grows by for one more record with a key of
-// this length, apart from the split of a segment.
+// The method growth returns the number of bytes that one more record with a key of this length adds
+// to the table, not counting the split of a segment.
 func (t *table) growth(keyLength int) int64 {
 	if c, _ := class(keyLength); t.roomy[c] != 0 {
 		return 0
@@ -148,7 +148,7 @@ func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 	t.setState(r, &s.State, aux, fresh, side)
 }
 
-// The function keep puts an item into a map, or deletes it.
+// The function keep stores an item in a map, or deletes the item of the record if there is none.
 func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	switch {
 	case !there:
@@ -223,7 +223,7 @@ func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared [
 	return forgotten
 }
 
-// The method spares reports whether the record is one of spared, the places of a call.
+// The method spares reports whether the record belongs to one of spared, the places of a call.
 func (t *table) spares(spared []place, r ref) bool {
 	for i := range spared {
 		if spared[i].table == t && spared[i].ref == r {

@@ -46,7 +46,7 @@ type Options struct {
 	// Master is the sentinels' name for the master; "" if they watch only one.
 	Master string
 	// Timeout is the store's timeout for a call; 0 is its default. The doctor compares its
-	// measurements with it.
+	// measurements with this timeout.
 	Timeout time.Duration
 }
 

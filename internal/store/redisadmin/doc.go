@@ -9,6 +9,6 @@
 // of a cluster, or any sentinel. The package changes nothing, except for a temporary counter with
 // which the doctor tests the script.
 //
-// It takes a connection and several round trips per server. Do not use it while a request waits: it
-// does not respect a request's deadline, and calls share nothing.
+// An inspection takes a connection and several round trips per server. Do not use the package while
+// a request waits: an inspection does not respect a request's deadline, and calls share nothing.
 package redisadmin

@@ -40,8 +40,8 @@ func (c *Counter) Print(out io.Writer) error {
 	return err
 }
 
-// Inspect describes the counter of a key. Inspect changes nothing. If check is not nil, it also
-// evaluates the limiter's check of that key.
+// Inspect describes the counter of a key. Inspect changes nothing. If check is not nil, Inspect
+// also evaluates the limiter's check of that key.
 func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Check) (*Counter, error) {
 	named, err := parseKey(key)
 	if err != nil {

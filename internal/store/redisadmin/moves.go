@@ -16,8 +16,10 @@ import (
 // The type move is a set of slots that move from one master to another. Each of the two masters
 // reports its own side. An aborted move can remain on only one of them.
 type move struct {
-	from, to       string // ids
-	giving, taking bool   // the server from reports a migration, and the server to an import
+	from, to string // ids
+	// giving: the server from reports that it gives the slots; taking: the server to reports that
+	// it takes them
+	giving, taking bool
 	slots          []Slots
 }
 

@@ -8,7 +8,7 @@
 //
 // A restore ([Restore]) finds any altered or missing byte before it writes anything. A restore
 // merges each counter, in one atomic step, with what has been counted meanwhile. The greater use
-// wins, so no client is given anything back. A restore that was interrupted can be repeated.
+// wins, so no client gets used units back. A restore that was interrupted can be repeated.
 //
 // A backup and a restore use bounded memory: they hold some hundred counters at once.
 package redisbackup

@@ -1,4 +1,4 @@
--- merge writes counters of a backup into Redis. Each is merged with the counter that is there: the
+-- merge writes counters of a backup into Redis. Each is merged with the counter that Redis has: the
 -- greater use wins. take.lua documents what counters hold.
 --
 --  KEYS     for each record its key; a sliding log has two: the log and its sum
@@ -58,8 +58,8 @@ local function expire(key, ttl)
   end
 end
 
--- moved returns what a window says about the window that begins at the instant at: its units and
--- those of the window before.
+-- moved returns, from the state of a window, the units of the window that begins at the instant at,
+-- and those of the window before it.
 local function moved(s, at, kind, length)
   if s.at == at then
     return s.used, s.aux
@@ -78,9 +78,9 @@ local function merge_windows(old, new, kind, length)
   return { at = at, used = math.max(used, new_used), aux = math.max(aux, new_aux), leased = math.max(old.leased, new.leased), rest = '' }
 end
 
--- merge_buckets does not know the rate of the bucket. It lets the greater lack begin at the later
--- instant, so that the bucket is fuller than neither by any rate. Charges before it are not
--- refundable any more. gap is by how much the lack of the backup begins later, in milliseconds.
+-- merge_buckets does not know the rate of the bucket. The merged bucket lacks the greater number of
+-- units at the later instant, so at no rate is it fuller than either bucket. Charges before that
+-- instant can no longer be refunded. gap is by how many milliseconds the backup's instant is later.
 local function merge_buckets(old, new)
   local used = new.used
   if new.aux ~= old.aux then
@@ -123,7 +123,7 @@ local function merge_text(key, kind, length, ttl, value)
   return RAISED
 end
 
--- merge_log adds marks. A mark that is there keeps the greater number of units.
+-- merge_log adds marks. A mark that Redis has keeps the greater number of units.
 local function merge_log(key, sum_key, length, ttl, value)
   local present, sum, more, alive = call('EXISTS', key) == 1, call('GET', sum_key), 0, false
   if present and sum and not match(sum, '^%d+$') then

@@ -15,11 +15,11 @@ const (
 	receiptRule = "~receipt"
 	// numberMax is the greatest number in a counter.
 	numberMax = 1 << 53
-	// unitEnd is the first number of parts that no token of a bucket has.
+	// Every token of a bucket has fewer parts than unitEnd.
 	unitEnd = 1 << 42
 )
 
-// kind is what a key holds. The script has the same letters.
+// kind is the kind of data that a key holds. The script has the same letters.
 type kind byte
 
 const (
@@ -125,7 +125,8 @@ func (m meaning) isValid(value string) bool {
 	return len(numbers) == 3 || len(numbers) == 4
 }
 
-// eachMember reports whether each member of a set has so many decimals.
+// eachMember reports whether each member of a set has the wanted number of decimals, separated by
+// the separator.
 func eachMember(value, separator string, want int) bool {
 	for member := range strings.SplitSeq(value, " ") {
 		if numbers, ok := decimals(member, separator); !ok || len(numbers) != want || numbers[1] < 1 {

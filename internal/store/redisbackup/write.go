@@ -191,7 +191,7 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, m
 	return nil
 }
 
-// add writes a record. first is whether it is the first of its key.
+// The argument first reports whether the record is the first of its key.
 func (b *backup) add(r *record, first bool) error {
 	if !r.isValid(r.value) {
 		b.noteWrong(r.key)

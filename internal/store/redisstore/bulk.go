@@ -38,8 +38,9 @@ func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) e
 	})
 }
 
-// Keys calls each for the keys of all servers that match a pattern, some hundreds at a time, until
-// it returns an error. A key that is written meanwhile may be missing, or be returned twice.
+// Keys calls each with those keys of all servers that match a pattern, some hundreds at a time.
+// Keys stops when each returns an error. A key that is written meanwhile may be missing, or be
+// returned twice.
 func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []string) error) error {
 	servers := s.nodes()
 	if len(servers) == 0 {

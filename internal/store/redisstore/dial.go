@@ -36,7 +36,7 @@ type lazyConn struct {
 	timeout time.Duration
 	// how long a reply may take if the deadline has already passed when the request is written
 	patience time.Duration
-	bound    bound       // it checks the replies; only Read uses it
+	bound    bound       // checks the replies; only Read uses this field
 	asked    atomic.Bool // whether something was written since bound was reset
 	reading  readDeadline
 	writing  atomic.Int64 // the deadline of Write in Unix nanoseconds; 0 if there is none
@@ -44,7 +44,7 @@ type lazyConn struct {
 
 	mu            sync.Mutex
 	writeDeadline time.Time
-	cancel        context.CancelFunc // it cancels the current dial
+	cancel        context.CancelFunc // cancels the current dial
 	closed        bool
 }
 
@@ -200,7 +200,7 @@ func (c *lazyConn) connect() (*net.Conn, error) {
 	return &conn, nil
 }
 
-// dialBy dials until a deadline, which passes like that of a Read.
+// dialBy dials until a deadline, which is measured like that of a Read.
 func (c *lazyConn) dialBy(ctx context.Context, deadline time.Time) (net.Conn, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(readLateMax))
 	defer cancel()

@@ -6,11 +6,11 @@
 // # Guarantees
 //
 // One call of [Store.Take] is one atomic step in Redis and one round trip, however many checks it
-// carries. Redis should answer within the timeout, measured from when the call is sent. A later
-// answer still decides the call, for [Store.Patience]; a busy process can wait up to half a second
-// longer. Before that, the call can wait in the queue for up
-// to a second while Redis keeps answering. A burst of calls is therefore not mistaken for an
-// outage, but fails as an overload ([counter.ErrOverloaded]).
+// carries. Redis should answer within the timeout, measured from when the call is sent. An answer
+// that arrives later, but within [Store.Patience], still decides the call; a busy process can wait
+// up to half a second longer. Before the call is sent, it can wait in the queue for up to a second
+// while Redis keeps answering. A burst of calls is therefore not mistaken for an outage, but fails
+// as an overload ([counter.ErrOverloaded]).
 //
 // Each charge is executed at most once. The store resends a call only after an error reply that
 // proves that the call was not executed: NOSCRIPT, and, in a cluster or after a failover, MOVED,

@@ -34,7 +34,7 @@ type breakerReporter struct {
 
 type tally struct {
 	total  atomic.Uint64
-	logged atomic.Uint64 // the number of failures in total that have been logged
+	logged atomic.Uint64 // the total number of failures that have been logged
 	due    atomic.Int64  // the time before which nothing is logged, in nanoseconds since start
 }
 

@@ -21,9 +21,9 @@ const (
 	// were missed while Redis was busy.
 	announceEvery = 2 * time.Second
 	missingAfter  = 10 * time.Second
-	// unseenMax is the longest gap between two answers for which Redis is assumed to have been
-	// available in between. A longer gap means that a turn was missed, possibly because this
-	// process was not running.
+	// unseenMax is the longest gap between two answers during which Redis is assumed to have been
+	// available. A longer gap means that a turn was missed, possibly because this process was not
+	// running.
 	unseenMax = 2 * announceEvery
 	// nodesKey is a sorted set of the nodes by the time of their latest announcement. No rule's key
 	// has this form.

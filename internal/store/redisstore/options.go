@@ -36,8 +36,8 @@ const (
 	// LanesMax bounds the connections of one store.
 	LanesMax = 64
 
-	// A late answer still decides its call for patienceTimeouts timeouts, at most patienceMax, and
-	// always for the timeout.
+	// An answer within the timeout always decides its call. So does a later one within
+	// patienceTimeouts timeouts and patienceMax.
 	patienceTimeouts = 10
 	patienceMax      = 500 * time.Millisecond
 
@@ -98,8 +98,8 @@ type Options struct {
 	// counts as down. Until then, late answers are waited for; see [Store.Patience].
 	Timeout time.Duration
 	// QueueMax is the greatest number of calls that may wait to be sent to one server; further
-	// calls fail at once. In a cluster all calls of one caller to a server count as one, up to 128
-	// calls of TakeAll. If QueueMax is 0, the number is QueueMaxDefault.
+	// calls fail at once. In a cluster, up to 128 calls that one TakeAll makes to a server count as
+	// one. If QueueMax is 0, the number is QueueMaxDefault.
 	QueueMax int
 	// Lanes is the greatest number of batches under way at once, each on its own connection. If
 	// Lanes is 0, the number is LanesDefault.

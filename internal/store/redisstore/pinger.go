@@ -19,9 +19,9 @@ import (
 // A batch can take longer than the timeout although the server works: the requests of one client
 // can keep the server or the machine busy. So a timeout alone is no evidence against the server.
 // Such a timeout counts for the circuit breaker only if a PING is not answered within the timeout
-// either, or if the server has answered no batch for silentMax. A PING without an answer for the
-// patience of a batch opens the breaker at once, so that a server that hangs delays each call only
-// once.
+// either, or if the server has answered no batch for silentMax. A PING that is not answered within
+// the patience of a batch opens the breaker at once, so that a server that hangs delays each call
+// only once.
 //
 // The connection needs no credentials, because an error reply also shows that the server works.
 type pinger struct {
@@ -126,10 +126,10 @@ func (n *node) answersPing() bool {
 	return false
 }
 
-// answeredLate waits for the answer to a PING until shortly before the patience of the batch has
-// passed whose reply is late, so that the breaker opens before the next batch is sent. Like a
-// [readDeadline], answeredLate divides the time into intervals. It waits for at least
-// answerTurnsMin of them, because this process can be late.
+// answeredLate waits for a late answer to a PING. It stops shortly before the patience of the late
+// batch ends, so that the breaker opens before the next batch is sent. Like a [readDeadline],
+// answeredLate divides the time into intervals. The wait lasts for at least answerTurnsMin of them,
+// because this process can be late.
 func (p *pinger) answeredLate(n *node, asked time.Duration) (answered bool, err error) {
 	settings := &n.store.settings
 	until := asked + max(settings.patience-2*settings.timeout, 2*settings.timeout)

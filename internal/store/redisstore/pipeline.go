@@ -155,9 +155,9 @@ func (l *lane) batchOne(first *call) {
 }
 
 // batch sends the first calls (at most batchMax, nil entries skipped) together with waiting calls,
-// and answers them. A late answer decides its calls as well, up to the patience of the store. The
-// time that a call waited in the queue, or a caller's short deadline, is no failure of the server.
-// A caller leaves when its own deadline passes, and its call then has no answer.
+// and answers them. A late answer decides its calls as well, up to the patience of the store. A
+// long wait in the queue, or a caller's short deadline, is not a failure of the server. A caller
+// leaves when its own deadline passes, and its call then has no answer.
 func (l *lane) batch(first []*call) {
 	n, now := l.node, time.Now()
 	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.patience)

@@ -44,8 +44,8 @@ type node struct {
 	// when the latest answered batch was sent, in nanoseconds since the store was created
 	lastAnswered atomic.Int64
 	repliedAt    atomic.Int64 // when a reply to a batch last arrived, by the same clock
-	// when the first batch that has timed out since the last answer was sent; by the same clock; 0
-	// if none has timed out
+	// the sending time of the first batch that timed out since the last answer, by the same clock;
+	// 0 if none has timed out
 	firstTimeout atomic.Int64
 	lastTimeout  atomic.Int64 // when the latest of those batches timed out, by the same clock
 	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
@@ -305,9 +305,9 @@ func (n *node) answered(sent time.Duration) {
 }
 
 // noteTimeout records that a batch timed out after the given time. noteTimeout reports whether the
-// server has answered a batch that was sent later, or both a PING in the meantime and some batch
-// recently, which shows that the server works. For starvedMax a late answer to a PING, or the
-// lateness of this process itself, is an excuse as well.
+// server works: it has answered a batch that was sent later, or it has answered a PING in the
+// meantime and some batch recently. For starvedMax a late answer to a PING, or the lateness of this
+// process itself, is an excuse as well.
 func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
 	if lastAnswered > int64(sent) {

@@ -12,7 +12,8 @@ import (
 )
 
 // This file reads and writes plain values in addition to the counters, on the servers of their
-// keys. It does not affect the circuit breakers, and does not call a server whose breaker is open.
+// keys. The functions of this file do not affect the circuit breakers, and do not call a server
+// whose breaker is open.
 
 // ValueBytesMax is the length of the longest value that can be read. A longer reply ends its
 // connection.

@@ -10,8 +10,8 @@
 //
 // # Price
 //
-// Decoders are large and are reused. They take a few hundred KB for each body that is decompressed
-// at the same time, and add a megabyte to the binary.
+// Decoders are large and are reused. The decoders take a few hundred KB for each body that is
+// decompressed at the same time, and add a megabyte to the binary.
 //
 // # When not to use it
 //
