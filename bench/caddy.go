@@ -103,9 +103,9 @@ func caddyCompared(o options, s *section) error {
 	cheaper := of(exact.seen.seen, redisUsed) / of(leased.seen.seen, redisUsed)
 	above := of(three.seen.seen, totalCPU) - of(base.seen.seen, totalCPU)
 	s.targets(
-		fmt.Sprintf("Leased, a request of the hot client costs %+.1f µs beside memory, Redis' share included (%s).", beyond, against(beyond <= 3, "within 3 µs")),
-		fmt.Sprintf("Leases need %s × fewer calls of Redis (%s).", thousands(cheaper), against(cheaper >= 50, "50 ×")),
-		fmt.Sprintf("Three rules in memory cost %+.1f µs beside the handler (%s).", above, against(above <= 3, "3 µs")))
+		fmt.Sprintf("With leases, a request of the busy client costs %+.1f µs compared with memory, including Redis (%s).", beyond, against(beyond <= 3, "within 3 µs")),
+		fmt.Sprintf("Leases need %s × fewer Redis calls (%s).", thousands(cheaper), against(cheaper >= 50, "50 ×")),
+		fmt.Sprintf("Three rules in memory cost %+.1f µs more than the handler (%s).", above, against(above <= 3, "3 µs")))
 	return nil
 }
 

@@ -43,7 +43,7 @@ func localCompared(o options, s *section) error {
 	if err := compare(o, all, callers); err != nil {
 		return err
 	}
-	s.table("", "requests/s", "beside no limiter", "p50 µs", "CPU µs/request", "beyond no limiter", "admitted of 1,000 allowed: one node", "three nodes")
+	s.table("", "requests/s", "relative to no limiter", "p50 µs", "CPU µs/request", "more than no limiter", "admitted of 1,000 allowed: one node", "three nodes")
 	var base *contender
 	for _, c := range all {
 		if c.unasked {
