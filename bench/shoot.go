@@ -78,7 +78,7 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// The method run keeps the number of requests under way at under for a while.
+// The method run keeps a number of requests, the argument under, under way for a while.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
 		if err := s.ask(s.head); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// The constant patience is the timeout of stores. It is long because with 64 busy callers an answer
-// can remain unread for a while.
+// The constant patience is the timeout of stores. The timeout is long because with 64 busy callers
+// an answer can remain unread for a while.
 const patience = 10 * time.Second
 
 // The type decide makes one decision; caller and turn select the client.

@@ -113,7 +113,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		fillFromApp(d, &h.app.PolicyWords)
 		err = errors.Join(err, h.openPolicy(d))
 	}
-	h.app.sites.add(h.Site, h.policies)
+	h.app.sites.addPolicies(h.Site, h.policies)
 	h.warnOfAccessLog(server)
 	return err
 }

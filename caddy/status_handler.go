@@ -85,7 +85,7 @@ type sitePolicies struct {
 	of map[string][]*live.Policy
 }
 
-func (b *sitePolicies) add(site string, policies []*live.Policy) {
+func (b *sitePolicies) addPolicies(site string, policies []*live.Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.of == nil {

@@ -107,7 +107,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 }
 
 // TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
-// denied at its turn, and takes no unit: a later client of the same limit takes it.
+// denied at its turn and takes no unit. The unit goes to a later client of the same limit.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	runQueued(t, throttleConfig("10s", 10, ""), func(q *queueTest) {
 		memory := new(directory.Memory)

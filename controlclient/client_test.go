@@ -63,8 +63,8 @@ func TestAnswersThatAreNotOfAControlPlane(t *testing.T) {
 	}
 }
 
-// TestPagesEnd tests that a control plane that names a page as the one after itself ends a loop,
-// and that a loop may end early.
+// TestPagesEnd tests that a loop over pages ends if a page names itself as the next one, and that a
+// loop may end early.
 func TestPagesEnd(t *testing.T) {
 	t.Parallel()
 	c := respond(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"tiers":[{"tier":"a"}],"next":"a"}`) })

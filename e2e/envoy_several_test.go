@@ -28,8 +28,7 @@ var severalCluster = strings.NewReplacer(
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}",
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}, {endpoint: {address: {pipe: {path: SOCKET-2}}}}").Replace(bridgeCluster)
 
-// testOtherBridge: one of two bridges shuts down or is killed, and the other one decides.
-// testOtherBridge also decides while one bridge has not yet read an edit of the policy.
+// The other bridge also decides while one bridge has not yet read an edit of the policy.
 func (s *site) testOtherBridge(t *testing.T, word string) {
 	text, err := os.ReadFile("../docs/guides/envoy.md")
 	if err != nil || !strings.Contains(string(text), healthChecked) {

@@ -98,8 +98,8 @@ func TestEnvoyTroubles(t *testing.T) {
 	}
 }
 
-// tryTroubles starts an Envoy and tests the troubles one after the other. Some filters are
-// configured with a policy; The variable held has these policies, by on_error mode.
+// tryTroubles starts an Envoy and tests the troubles one after the other. The variable held has the
+// policies with which some filters are configured, by on_error mode.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {

@@ -258,9 +258,9 @@ func TestModuleClientsSeeTheirLimits(t *testing.T) {
 	eventually.Until(t, patience, "limits cannot be read without Redis", func() bool { return s.get(t, "/limits").status == http.StatusServiceUnavailable })
 }
 
-// TestModuleTriesAPolicyOut: a candidate that is stricter for one path, looser for another, reads a
-// header that the policy in force does not read, and charges by the response, changes no answer,
-// and its decisions are counted.
+// TestModuleTriesAPolicyOut: a candidate changes no answer, and its decisions are counted. The
+// candidate is stricter for one path and looser for another, reads a header that the policy in
+// force does not read, and charges by the response.
 func TestModuleTriesAPolicyOut(t *testing.T) {
 	t.Parallel()
 	const policy = `name: shop

@@ -96,7 +96,8 @@ func TestModuleSignals(t *testing.T) {
 }
 
 // TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under
-// load, and its address for operators. No request fails, and what the first one held goes back.
+// load, and its address for operators. No request fails, and the units that the first one held are
+// returned.
 func TestModuleHotRestart(t *testing.T) {
 	t.Parallel()
 	redis, operators := redistest.Start(t), freeport.Address(t)

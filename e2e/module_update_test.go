@@ -124,8 +124,8 @@ func (e *envoy) endBy(t testing.TB, signal syscall.Signal) {
 	})
 }
 
-// TestModuleClosesInTheBackground tests that Envoy does not wait while configurations end whose
-// units cannot go back, because Redis hangs: their ends would take it a second each.
+// TestModuleClosesInTheBackground tests that Envoy does not wait for the end of configurations
+// whose units cannot be returned because Redis hangs. Each end would take a second.
 func TestModuleClosesInTheBackground(t *testing.T) {
 	t.Parallel()
 	const count, most = 20, 15 * time.Second
@@ -159,8 +159,8 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 }
 
 // TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
-// decided by the configuration with which they began, although it is replaced meanwhile: alone, by
-// ECDS, or with its listener, by LDS. Later requests are decided by the new one.
+// decided by the configuration with which they began. That configuration is replaced meanwhile:
+// alone, by ECDS, or with its listener, by LDS. Later requests are decided by the new one.
 func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -21,9 +21,9 @@ import (
 const sticking = `{name: sticking, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua,
         default_source_code: {inline_string: "function envoy_on_request(h) if h:headers():get('x-stuck') then io.open('PIPE'):close() end end"}}}`
 
-// TestModuleWithAStuckWorker tests that requests of another worker are decided while a worker is
-// stuck in the hook that continues a request, that those of the stuck worker are answered when it
-// goes on, and that each request is charged once.
+// TestModuleWithAStuckWorker tests a worker that is stuck in the hook that continues a request.
+// Requests of another worker are decided meanwhile, those of the stuck worker are answered when it
+// goes on, and each request is charged once.
 func TestModuleWithAStuckWorker(t *testing.T) {
 	t.Parallel()
 	const clients, further = 32, 10

@@ -196,8 +196,8 @@ func (l *lending) checkBurst(region, address, user string, scrape func() string)
 // TestRegionsLend: with across: lease, a client gets the whole limit in one region, although it has
 // only the smallest part, and nothing more anywhere. The requests of a burst wait for that, in
 // Caddy, at Envoy's filter and at the rate limit service. The regions are 200 ms apart. If the
-// regions are cut off from each other, each region admits its part. An agent that is killed takes
-// nothing with it but units under way.
+// regions are cut off from each other, each region admits its part. If an agent is killed, only
+// units under way are lost.
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
 	l := startLending(t)

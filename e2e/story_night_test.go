@@ -18,7 +18,7 @@ import (
 type alertStory struct {
 	*story
 	monitor *monitor
-	users   int // who have sent requests
+	users   int // the users that have sent requests
 }
 
 // TestTheStoryOfTheNight: requests are denied, and an operator finds out which rule denies whom and
@@ -55,7 +55,7 @@ func (n *alertStory) alerts() []string {
 func (n *alertStory) awaitAlerts(load func(), wanted ...string) {
 	n.t.Helper()
 	n.monitor.awaitAlerts(load, slices.Clone(wanted)...)
-	n.tell("# alerts: %s", strings.Join(n.alerts(), ", "))
+	n.log("# alerts: %s", strings.Join(n.alerts(), ", "))
 }
 
 // event waits for an event of the bridge, and writes it to the transcript.
@@ -75,7 +75,7 @@ func (n *alertStory) event(kind, part string) (e eventLine) {
 	if err := json.Unmarshal([]byte(found), &e); err != nil {
 		n.t.Fatalf("%q: %v", found, err)
 	}
-	n.tell("# an event of the bridge\n%s", found)
+	n.log("# an event of the bridge\n%s", found)
 	return e
 }
 
@@ -95,7 +95,7 @@ func (n *alertStory) visit() {
 }
 
 func (n *alertStory) aClientIsTheCause() {
-	n.tell("429s rise. No alert fires. Who is it?")
+	n.log("429s rise. No alert fires. Who is it?")
 	n.exhaust("/api/orders", "mallory")
 	for range 20 {
 		n.send("mallory")
@@ -114,11 +114,11 @@ func (n *alertStory) aClientIsTheCause() {
 	if fired := n.alerts(); len(fired) > 0 {
 		n.t.Errorf("these alerts fire: %q", fired)
 	}
-	n.tell("# alerts: none. It is a client.\n")
+	n.log("# alerts: none. It is a client.\n")
 }
 
 func (n *alertStory) thePolicyIsTheCause() {
-	n.tell("A new policy does not arrive at one node.")
+	n.log("A new policy does not arrive at one node.")
 	n.files[1].edit(strings.Replace(storyPolicy, "5/week", "5/weak", 1))
 	n.awaitAlerts(func() {}, "PenstockPolicyRefused")
 	if nodes := n.run("caddy-2", "nodes"); !strings.Contains(nodes, "degraded") || !strings.Contains(nodes, "the last edit of the policy") {
@@ -128,14 +128,14 @@ func (n *alertStory) thePolicyIsTheCause() {
 	if len(refused) == 0 || !strings.Contains(refused[0].Error, "5/weak") {
 		n.t.Fatalf("the log of caddy-2 reports %+v", refused)
 	}
-	n.tell("# the log of caddy-2\n%s: %s", refused[0].Msg, refused[0].Error)
+	n.log("# the log of caddy-2\n%s: %s", refused[0].Msg, refused[0].Error)
 	n.files[1].edit(storyPolicy)
 	eventually.Until(n.t, patience, "the alert ends", func() bool { pass(scrapePause); return len(n.alerts()) == 0 })
-	n.tell("# It is the policy: the file is corrected, and the alert has ended.\n")
+	n.log("# It is the policy: the file is corrected, and the alert has ended.\n")
 }
 
 func (n *alertStory) theStoreIsTheCause() {
-	n.tell("Redis does not run.")
+	n.log("Redis does not run.")
 	n.redis.Kill()
 	n.awaitAlerts(n.visit, "PenstockRedisDown", "PenstockDegraded")
 	if e := n.event("degraded", `"state":"began"`); e.Reason == "" {
@@ -144,7 +144,7 @@ func (n *alertStory) theStoreIsTheCause() {
 	if nodes := n.run("caddy-1", "nodes", "--this-node"); !strings.Contains(nodes, "degraded") || !strings.Contains(nodes, "does not answer") {
 		n.t.Errorf("nodes prints %s", nodes)
 	}
-	n.tell("Redis is started again.")
+	n.log("Redis is started again.")
 	n.redis.Restart()
 	if e := n.event("degraded", `"state":"ended"`); e.Count == 0 || e.Seconds <= 0 {
 		n.t.Errorf("the event of the end is %+v", e)

@@ -26,7 +26,7 @@ func TestTheStoryOfSupport(t *testing.T) {
 	s.exhaust("/export", "ann")
 	s.exhaust("/api/orders", "mallory")
 
-	s.tell("ann: \"We get 429.\"")
+	s.log("ann: \"We get 429.\"")
 	eventually.Until(t, patience, "the bridge knows the last denials", func() bool {
 		return strings.Contains(penstock(t, append([]string{"usage", ann}, s.targets["bridge"]...)...).out, "rule export")
 	})
@@ -43,12 +43,12 @@ func TestTheStoryOfSupport(t *testing.T) {
 		}
 	}
 
-	s.tell("\nUntil Friday she may do more.")
+	s.log("\nUntil Friday she may do more.")
 	s.change("/api/orders", "ann", 200, "caddy-1", "client", "set-limit", ann, "api", "500/week", "--until", nextFriday(time.Now()),
 		"--reason", "ticket 4711: an import", "--actor", "eve")
-	s.tell("\nThis month she gets 5,000 exports more.")
+	s.log("\nThis month she gets 5,000 exports more.")
 	s.change("/export", "ann", 200, "bridge", "client", "grant", ann, "export", "5000", "--reason", "ticket 4711", "--actor", "eve")
-	s.tell("\nHer neighbour mallory is blocked for an hour.")
+	s.log("\nHer neighbour mallory is blocked for an hour.")
 	s.change("/api/orders", "mallory", 403, "caddy-2", "client", "block", mallory, "--for", "1h", "--reason", "a scraper", "--actor", "eve")
 	for _, front := range s.fronts {
 		if a := s.ask(front, "/api/orders", "ann"); a.status != 200 {
@@ -56,7 +56,7 @@ func TestTheStoryOfSupport(t *testing.T) {
 		}
 	}
 
-	s.tell("\nBoth, as any node prints them now:")
+	s.log("\nBoth, as any node prints them now:")
 	told = strings.Join(strings.Fields(s.run("caddy-2", "usage", ann)), " ")
 	for _, part := range []string{"shop api 500/week this client's record", "shop export 10/month + 5000 granted", "ticket 4711: an import"} {
 		if !strings.Contains(told, part) {

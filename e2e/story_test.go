@@ -79,8 +79,8 @@ func (s *story) startEnvoy() {
 	s.fronts = append(s.fronts, storyFront{"envoy with the filter", filter.address}, storyFront{"envoy with the module", native.address})
 }
 
-// The method tell adds a paragraph to the transcript.
-func (s *story) tell(format string, args ...any) {
+// The method log adds a paragraph to the transcript.
+func (s *story) log(format string, args ...any) {
 	text := strings.NewReplacer(s.names...).Replace(fmt.Sprintf(format, args...))
 	s.told.WriteString(strings.TrimRight(text, "\n") + "\n")
 }
@@ -109,7 +109,7 @@ func (s *story) runTimed(target string, args ...string) (out string, ended time.
 		line += " " + arg
 	}
 	out = result.mustSucceed(s.t)
-	s.tell("%s\n%s", line, out)
+	s.log("%s\n%s", line, out)
 	return out, ended
 }
 
@@ -132,7 +132,7 @@ const (
 )
 
 // The method change runs a command, and waits until every front answers a user with a status, and
-// keeps doing so. The method writes to the transcript since when.
+// keeps doing so. The method writes to the transcript when that began.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.runTimed(target, args...)
@@ -162,7 +162,7 @@ func (s *story) change(path, user string, status int, target string, args ...str
 		}
 		since = append(since, fmt.Sprintf("%s %d ms", front.name, held[i].Milliseconds()))
 	}
-	s.tell("# %s for %s: %d, after the end of the command at %s\n", user, path, status, strings.Join(since, ", "))
+	s.log("# %s for %s: %d, after the end of the command at %s\n", user, path, status, strings.Join(since, ", "))
 }
 
 // The method exhaust sends requests of a user until every front answers 429.

@@ -17,8 +17,8 @@ rules: [{name: slow, limit: 1/8s burst 1, action: throttle, throttle: {max_delay
 `
 
 // TestABlockReachesThoseThatWait tests, in Caddy and behind Envoy, that a request whose client is
-// blocked while it waits is denied at its turn. On a machine that is too busy to block the client
-// before that, it tries again with another client.
+// blocked while it waits is denied at its turn. If the machine is too busy to block the client
+// before that, the test tries again with another client.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, throttledDirectoryPolicy)

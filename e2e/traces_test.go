@@ -167,7 +167,7 @@ func TestModuleTraces(t *testing.T) {
 }
 
 // TestModuleSendsMetrics: the native module sends its metrics by OTLP to the collector that its
-// configuration names. An update with another collector sends them there.
+// configuration names. After an update that names another collector, the metrics are sent there.
 func TestModuleSendsMetrics(t *testing.T) {
 	t.Parallel()
 	first, second := otlptest.Start(t), otlptest.Start(t)

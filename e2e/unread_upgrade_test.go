@@ -41,9 +41,9 @@ const (
 	tunnelHead = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n"
 )
 
-// TestUpgradesCostUnread: a client that upgrades the connection where the cost is in the body of
-// the response chooses that the cost is not read, so it is charged the maximum cost, in every
-// front. The same holds for a tunnel through Envoy.
+// TestUpgradesCostUnread: if a client upgrades the connection, a cost in the body of the response
+// cannot be read. So the client is charged the maximum cost, in every front. The same holds for a
+// tunnel through Envoy.
 func TestUpgradesCostUnread(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(serveEcho)

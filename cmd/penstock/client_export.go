@@ -44,8 +44,8 @@ const exportVersion = 1
 // them.
 type seenNames map[[16]byte]int32
 
-// The method add adds a name, and returns the line that already contains the name, or 0.
-func (s seenNames) add(name string, line int) (before int) {
+// addName adds a name, and returns the line that already contains the name, or 0.
+func (s seenNames) addName(name string, line int) (before int) {
 	sum := sha256.Sum256([]byte(name))
 	short := [16]byte(sum[:16])
 	if at, twice := s[short]; twice {
@@ -155,7 +155,7 @@ func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 		}
 	}
 	text := record.Text()
-	if text == nil || e.seen.add(one.Client, 1) != 0 {
+	if text == nil || e.seen.addName(one.Client, 1) != 0 {
 		return nil
 	}
 	e.counts.Clients++

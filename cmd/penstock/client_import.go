@@ -177,7 +177,7 @@ func (in *importing) readLine(ctx context.Context, line int, text []byte) error 
 	if in.counts.Keys++; one.Key == "" {
 		in.counts.Keys, in.counts.Clients = in.counts.Keys-1, in.counts.Clients+1
 	}
-	if before := in.seen.add(one.Name(), line); before > 0 {
+	if before := in.seen.addName(one.Name(), line); before > 0 {
 		in.problem(line, fmt.Sprintf("%s is in line %d as well; keep one of them", one.Name(), before))
 		return nil
 	}

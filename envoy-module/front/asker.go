@@ -101,9 +101,9 @@ func (a *asker) awaitStart(start func(context.Context)) {
 	start(ctx)
 }
 
-// The method add adds a request to the queue. The method returns false if the queue has no room for
-// it. announced reports whether announce is called later.
-func (a *asker) add(s *Stream, announced bool) bool {
+// The method enqueue adds a request to the queue. The method returns false if the queue has no room
+// for it. announced reports whether announce is called later.
+func (a *asker) enqueue(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	source := &a.sources[s.from]

@@ -145,8 +145,9 @@ func awaitTaken(t testing.TB, a *asker, s *Stream) (takenAt time.Time) {
 	return takenAt
 }
 
-// TestTheQueueIsNoDelayOfTheStore tests that a request is not given up because it was in the queue
-// for long. A client can prolong the queue, and on_error would let the request through.
+// TestTheQueueIsNoDelayOfTheStore tests that a request is not given up merely because it was in the
+// queue for a long time. A client can prolong the queue, and on_error would let the request
+// through.
 func TestTheQueueIsNoDelayOfTheStore(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, wideConfig("allow", redis))

@@ -194,7 +194,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()
 	waker.Waits()
-	if s.front.store.asker.add(s, waker.Announces()) {
+	if s.front.store.asker.enqueue(s, waker.Announces()) {
 		return Wait
 	}
 	waker.Unwaits()

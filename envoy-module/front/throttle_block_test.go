@@ -12,7 +12,7 @@ import (
 )
 
 // TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
-// denied at its turn, and takes no unit: the request behind it takes it.
+// denied at its turn and takes no unit. The unit goes to the request behind it.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFront(t, "name: shop\ndirectory: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: slow, per: [], "+

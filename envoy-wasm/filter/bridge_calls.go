@@ -122,7 +122,7 @@ func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.reques
 func (f *Filter) Flush() {
 	defer f.guard()
 	f.beginResuming()
-	// this comes before woken is set to false, since questions added here need no further Flush
+	// woken is still true, because questions that are added here need no further Flush
 	f.decideArrivals()
 	f.calls.woken = false
 	f.moveQueues()

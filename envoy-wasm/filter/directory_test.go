@@ -88,7 +88,7 @@ func (p *patronFilter) wantAsked(path, user string, a wire.Answer) int {
 	return p.wantAskedFor(path, user, 0, a)
 }
 
-// wantAskedFor is like asks, with an answer that arrives after a while.
+// wantAskedFor is like wantAsked, with an answer that arrives after a while.
 func (p *patronFilter) wantAskedFor(path, user string, while counter.Micros, a wire.Answer) int {
 	p.t.Helper()
 	id := p.ask(path, user)

@@ -36,7 +36,7 @@ func sendLacking(t *testing.T, e *fakeEnvoy, f *Filter, id uint32) (*Stream, mad
 func TestARequestThatLacksUnits(t *testing.T) {
 	for name, c := range map[string]struct {
 		reply   Reply
-		status  uint32 // 0 if it goes on
+		status  uint32 // 0 if the request continues
 		counted string
 	}{
 		"admitted":    {replyWith(admittedWith(3)), 0, "delayed"},

@@ -99,12 +99,12 @@ func (f *fetcher) run(ctx context.Context) {
 		switch {
 		case err == nil:
 			retry = f.pace.retryMin
-			f.notices.mended("the key set can be fetched again", "url", redact(f.url))
+			f.notices.logRecovery("the key set can be fetched again", "url", redact(f.url))
 		case errors.As(err, &panicked):
 			f.notices.panicked("loading a key set panicked, the last one stays in force", err, "url", redact(f.url))
 			pause, retry = min(retry, f.refresh), min(2*retry, f.refresh)
 		case ctx.Err() == nil:
-			f.notices.failing("the key set cannot be fetched, the last one stays: "+cut(err.Error()), "url", redact(f.url))
+			f.notices.logFailure("the key set cannot be fetched, the last one stays: "+cut(err.Error()), "url", redact(f.url))
 			pause, retry = min(retry, f.refresh), min(2*retry, f.refresh)
 		}
 		if !f.wait(ctx, pause-rand.N(pause/jitterPart+1)) {

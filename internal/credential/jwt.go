@@ -396,6 +396,6 @@ func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.C
 // The method reject logs why a signed token is rejected, because either the issuer or
 // the configuration must be changed.
 func (j *JWT) reject(why error) policy.CredentialState {
-	j.refused.sometimes("a signed token is rejected: " + cut(why.Error()))
+	j.refused.logSometimes("a signed token is rejected: " + cut(why.Error()))
 	return policy.CredentialInvalid
 }

@@ -54,7 +54,7 @@ func readKeys(name string, format policyfile.Format, data []byte) (*keyTable, er
 	r := &keyReader{hashes: map[[32]byte]string{}, owners: map[string]*owner{},
 		table: keyTable{byHash: map[[32]byte]*Key{}, byName: map[string][]*Key{}, byUser: map[string][]*Key{}}}
 	if len(bytes.TrimSpace(data)) == 0 {
-		r.add(policy.Problem{Path: "keys", Place: name, Why: "is missing: the file is empty", Remedy: "write keys: [] if there are none"})
+		r.addProblem(policy.Problem{Path: "keys", Place: name, Why: "is missing: the file is empty", Remedy: "write keys: [] if there are none"})
 		return nil, r.problems
 	}
 	tree, err := syntax.Tree(name, format, data)
@@ -62,10 +62,10 @@ func readKeys(name string, format policyfile.Format, data []byte) (*keyTable, er
 		return nil, withoutKeys(err, data)
 	}
 	if tree == nil || tree.Kind != syntax.KindMap {
-		r.add(policy.Problem{Path: "keys", Place: name, Why: "is missing", Remedy: "write a list under the word keys"})
+		r.addProblem(policy.Problem{Path: "keys", Place: name, Why: "is missing", Remedy: "write a list under the word keys"})
 		return nil, r.problems
 	}
-	list := r.only(tree, "", "keys")["keys"]
+	list := r.allowOnly(tree, "", "keys")["keys"]
 	switch {
 	case list == nil:
 		r.at(tree, "keys", "", "is missing", "write keys: [] if there are none")
@@ -82,7 +82,7 @@ func readKeys(name string, format policyfile.Format, data []byte) (*keyTable, er
 	return &r.table, nil
 }
 
-func (r *keyReader) add(p policy.Problem) {
+func (r *keyReader) addProblem(p policy.Problem) {
 	if len(r.problems) < keyProblemsMax {
 		p.Path, p.Value, p.Why = cut(valueOr(p.Path, "file")), cut(p.Value), cut(p.Why)
 		r.problems = append(r.problems, p)
@@ -119,12 +119,12 @@ func withoutWords(text string, data []byte) string {
 }
 
 func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
-	r.add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
+	r.addProblem(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
-// The method only accepts a map with no fields but words, and returns its values by field. The
-// method reports unknown fields and fields listed twice.
-func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
+// allowOnly accepts a map with no fields but words, and returns its values by field. The method
+// reports unknown fields and fields listed twice.
+func (r *keyReader) allowOnly(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {
 		at := strings.TrimPrefix(path+"."+entry.Key, ".")
@@ -133,10 +133,10 @@ func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[strin
 			if len(entry.Key) >= KeyBytesMin { // because it might be a key
 				at = path
 			}
-			r.add(policy.Problem{Path: at, Place: entry.Place, Why: "is an unknown field",
+			r.addProblem(policy.Problem{Path: at, Place: entry.Place, Why: "is an unknown field",
 				Remedy: "write one of " + strings.Join(words, ", ")})
 		case values[entry.Key] != nil:
-			r.add(policy.Problem{Path: at, Place: entry.Place, Why: "is listed twice", Remedy: "keep one of them"})
+			r.addProblem(policy.Problem{Path: at, Place: entry.Place, Why: "is listed twice", Remedy: "keep one of them"})
 		default:
 			values[entry.Key] = entry.Value
 		}
@@ -150,7 +150,7 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 		r.at(n, path, "", "is no entry", "write id and hash: penstock hash-key makes an entry")
 		return
 	}
-	values := r.only(n, path, "id", "hash", "user", "tenant", "tier", "limits", "expires", "not_before", "revoked", "inactive",
+	values := r.allowOnly(n, path, "id", "hash", "user", "tenant", "tier", "limits", "expires", "not_before", "revoked", "inactive",
 		"reason")
 	get := func(word string) (*syntax.Node, string) { return values[word], path + "." + word }
 	k := &Key{}
@@ -173,7 +173,7 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 	if values["id"] == nil {
 		r.at(n, path+".id", "", "is missing", "write a name for the key, which logs and rules may show")
 	}
-	o := r.own(k, n, values, path)
+	o := r.ownerOf(k, n, values, path)
 	r.hash(values["hash"], n, path+".hash", k, o)
 	r.table.byName[k.Identity.ID] = append(r.table.byName[k.Identity.ID], k)
 	if k.Identity.User != "" {
@@ -181,10 +181,10 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 	}
 }
 
-// The method own sets the owner of an entry and returns it. Several entries with one name are one
-// client whose key is being replaced. A later entry has the owner of the first one, and can omit
-// the owner's fields. If a later entry defines another owner, this is a problem.
-func (r *keyReader) own(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
+// ownerOf sets the owner of an entry and returns it. Several entries with one name are one client
+// whose key is being replaced. A later entry has the owner of the first one, and can omit the
+// owner's fields. If a later entry defines another owner, this is a problem.
+func (r *keyReader) ownerOf(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
 	id := &k.Identity
 	first := r.owners[id.ID]
 	if first == nil {
@@ -324,7 +324,7 @@ func (r *keyReader) limits(n *syntax.Node, path string) *policy.Overrides {
 	for _, entry := range n.Entries {
 		at := path + "." + entry.Key
 		if _, twice := sets[entry.Key]; twice {
-			r.add(policy.Problem{Path: at, Place: entry.Place, Why: "is listed twice", Remedy: "keep one of them"})
+			r.addProblem(policy.Problem{Path: at, Place: entry.Place, Why: "is listed twice", Remedy: "keep one of them"})
 			continue
 		}
 		sets[entry.Key] = r.limitSet(entry.Value, at)

@@ -17,9 +17,9 @@ type notices struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	last   string    // the last text that failing has logged
-	due    time.Time // the time until which sometimes logs nothing
-	hidden int       // the number of events since sometimes last wrote a line
+	last   string    // the last text that logFailure has logged
+	due    time.Time // the time until which logSometimes logs nothing
+	hidden int       // the number of events since logSometimes last wrote a line
 }
 
 // newNotices returns notices for a logger. A nil logger discards them.
@@ -30,9 +30,9 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// The method sometimes logs an event caused by a request. The method writes at most one line per
+// logSometimes logs an event caused by a request. The method writes at most one line per
 // noticeEvery, with the number of events that were not logged.
-func (n *notices) sometimes(text string) {
+func (n *notices) logSometimes(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
@@ -44,8 +44,8 @@ func (n *notices) sometimes(text string) {
 	n.due, n.hidden = now.Add(noticeEvery), 0
 }
 
-// The method failing logs a lasting failure once, and again when the text changes.
-func (n *notices) failing(text string, args ...any) {
+// logFailure logs a lasting failure once, and again when the text changes.
+func (n *notices) logFailure(text string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if text != n.last {
@@ -57,8 +57,8 @@ func (n *notices) failing(text string, args ...any) {
 // The method logEvent logs a single event.
 func (n *notices) logEvent(text string, args ...any) { n.logger.Warn(text, args...) }
 
-// The method mended logs the end of a failure that failing has logged.
-func (n *notices) mended(text string, args ...any) {
+// logRecovery logs the end of a failure that logFailure has logged.
+func (n *notices) logRecovery(text string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.last != "" {

@@ -35,5 +35,5 @@ func (n *notices) panicked(text string, err error, args ...any) {
 	if p, ok := errors.AsType[*policyfile.PanicError](err); ok {
 		args = append(args, "stack", string(p.Stack))
 	}
-	n.failing(text+": "+cut(err.Error()), args...)
+	n.logFailure(text+": "+cut(err.Error()), args...)
 }

@@ -87,7 +87,7 @@ func (w *watchedFile) look(now time.Time) {
 func (w *watchedFile) check(now time.Time) {
 	info, err := os.Stat(w.path)
 	if err != nil {
-		w.notices.failing("a file cannot be read, its previous content stays in force: " + cut(err.Error()))
+		w.notices.logFailure("a file cannot be read, its previous content stays in force: " + cut(err.Error()))
 		w.missing = true
 		return
 	}
@@ -107,10 +107,10 @@ func (w *watchedFile) check(now time.Time) {
 	case err != nil:
 		reloads.refused.Add(1)
 		w.missing = false // so that logReturn does not log that the file is back
-		w.notices.failing("an edit of a file is rejected, its previous content stays in force: "+cut(err.Error()), "file", w.path)
+		w.notices.logFailure("an edit of a file is rejected, its previous content stays in force: "+cut(err.Error()), "file", w.path)
 	case changed:
 		reloads.accepted.Add(1)
-		w.notices.mended("a file is in order again", "file", w.path)
+		w.notices.logRecovery("a file is in order again", "file", w.path)
 		w.notices.logger.Info("an edit of a file is in force", "file", w.path)
 		w.missing = false
 	default:
@@ -122,7 +122,7 @@ func (w *watchedFile) check(now time.Time) {
 func (w *watchedFile) logReturn() {
 	if w.missing {
 		w.missing = false
-		w.notices.mended("a file can be read again, unchanged", "file", w.path)
+		w.notices.logRecovery("a file can be read again, unchanged", "file", w.path)
 	}
 }
 

@@ -36,7 +36,7 @@ type batch struct {
 	done    chan struct{}  // a channel that is closed when the clients were read, or the read has failed
 }
 
-func (b *batch) has(name policy.ClientName) bool {
+func (b *batch) hasClient(name policy.ClientName) bool {
 	_, ok := b.names[name]
 	return ok
 }
@@ -102,7 +102,7 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 		case d.ctx.Err() != nil || !d.hasRoom(source):
 			return nil
 		default:
-			d.add(source, name)
+			d.addToBatch(source, name)
 			at = len(d.queue)
 		}
 		if at > last {
@@ -116,11 +116,11 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 // batch that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
-		if d.queue[i-1].has(name) {
+		if d.queue[i-1].hasClient(name) {
 			return i
 		}
 	}
-	if d.current != nil && d.current.has(name) {
+	if d.current != nil && d.current.hasClient(name) {
 		return 0
 	}
 	return -1
@@ -154,9 +154,9 @@ func (d *Directory) hasRoom(source uint32) bool {
 	return n*batchMax < waitingMax || len(d.queue[n-1].names) < batchMax
 }
 
-// The method add appends a client to the last batch, or to a new batch if the last one is full. The
+// addToBatch appends a client to the last batch, or to a new batch if the last one is full. The
 // caller holds the lock.
-func (d *Directory) add(source uint32, name policy.ClientName) {
+func (d *Directory) addToBatch(source uint32, name policy.ClientName) {
 	n := len(d.queue)
 	if n == 0 || len(d.queue[n-1].names) >= batchMax {
 		d.queue = append(d.queue, d.newBatch())

@@ -55,9 +55,9 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// The method is reports whether the entry belongs to a name. The method does not wait for the first
-// cache line to read a short identifier in the second.
-func (e *entry) is(name policy.ClientName) bool {
+// hasName reports whether the entry belongs to a name. The method does not wait for the first cache
+// line to read a short identifier in the second.
+func (e *entry) hasName(name policy.ClientName) bool {
 	n := len(name.ID)
 	if n > idInline {
 		return e.name == name
@@ -120,7 +120,7 @@ func (c *cache) find(name policy.ClientName) *entry {
 	hash := c.key.of(name)
 	s := c.shard(hash)
 	e := s.find(hash)
-	if e == nil || !e.is(name) {
+	if e == nil || !e.hasName(name) {
 		if e = s.findLocked(hash, name); e == nil {
 			return nil
 		}
@@ -144,7 +144,7 @@ func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	s.mu.Lock()
 	e := s.find(hash)
 	s.mu.Unlock()
-	if e == nil || !e.is(name) {
+	if e == nil || !e.hasName(name) {
 		return nil
 	}
 	return e
@@ -171,7 +171,7 @@ func (c *cache) put(e *entry) {
 		e.place = s.evict()
 		s.ring[e.place] = e
 	}
-	s.add(e)
+	s.insert(e)
 }
 
 // The method find returns the entry of a hash, or nil.
@@ -182,9 +182,9 @@ func (s *shard) find(hash uint64) *entry {
 	return nil
 }
 
-// The method add adds an entry that is already in the ring to the table, or to a larger table. The
-// caller holds the lock.
-func (s *shard) add(e *entry) {
+// The method insert adds an entry that is already in the ring to the table, or to a larger table.
+// The caller holds the lock.
+func (s *shard) insert(e *entry) {
 	t := s.table.Load()
 	switch {
 	case t == nil:

@@ -334,7 +334,7 @@ func (d *Directory) refresh(e *entry) {
 	switch {
 	case d.place(e.name) > 0:
 	case d.ctx.Err() == nil && d.hasRoom(0):
-		d.add(0, e.name)
+		d.addToBatch(0, e.name)
 	default:
 		e.refreshing.Store(false)
 	}
@@ -352,7 +352,7 @@ func (d *Directory) rereadClient(name policy.ClientName) {
 	defer d.mu.Unlock()
 	known := d.peek(name) != nil || d.place(name) == 0
 	if known && d.place(name) <= 0 && d.ctx.Err() == nil {
-		d.add(0, name) // the bounds do not apply here, because operators make few changes, and the client is remembered
+		d.addToBatch(0, name) // the bounds do not apply here, because operators make few changes, and the client is remembered
 	}
 }
 

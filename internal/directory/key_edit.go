@@ -231,7 +231,7 @@ func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 			return 0, err
 		}
 	}
-	return 1, e.add(ctx, edit, edit.Record, keys, edit.String())
+	return 1, e.addKey(ctx, edit, edit.Record, keys, edit.String())
 }
 
 // The method known reports whether a key to import already has this record. If the key has another
@@ -256,9 +256,9 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 	return true, err
 }
 
-// The method add writes the record of a new key and adds it to its name. If another edit changes
-// the name meanwhile, the method deletes the record.
-func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys []StoredKey, action string) error {
+// addKey writes the record of a new key and adds it to its name. If another edit changes the name
+// meanwhile, the method deletes the record.
+func (e *Editor) addKey(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys []StoredKey, action string) error {
 	if len(keys) >= KeysOfNameMax {
 		return newEditError("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
 	}
@@ -323,7 +323,7 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 			}
 		}
 	}
-	if err := e.add(ctx, edit, &next, keys, edit.String()); err != nil {
+	if err := e.addKey(ctx, edit, &next, keys, edit.String()); err != nil {
 		return 0, err
 	}
 	changed, err = e.changeKeys(ctx, edit, keys)

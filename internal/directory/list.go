@@ -65,7 +65,7 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 			return nil, err
 		}
 		before := len(page.Clients)
-		if page.add(&part, &query, now, &room); len(page.Clients) > query.Most && before > 0 {
+		if page.addPart(&part, &query, now, &room); len(page.Clients) > query.Most && before > 0 {
 			page.Clients = page.Clients[:before] // in this case the next page begins with this part
 			break
 		}
@@ -102,8 +102,8 @@ func (q *ListQuery) wants(r *Record, now time.Time) bool {
 	return !q.Blocked || r != nil && r.Block != nil && !hasEnded(r.Block.Until, now)
 }
 
-// The method add adds the clients of a part that the query selects. Their records reduce room.
-func (l *Listing) add(part *Part, query *ListQuery, now time.Time, room *int) {
+// addPart adds the clients of a part that the query selects. Their records reduce room.
+func (l *Listing) addPart(part *Part, query *ListQuery, now time.Time, room *int) {
 	for i, name := range part.Names {
 		if part.Texts[i] == nil {
 			continue // removed meanwhile

@@ -146,7 +146,7 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 			d.countUnreadable(KindNetwork, err)
 			continue
 		}
-		all.add(prefix, newNetwork(prefix, parsed, now))
+		all.addNetwork(prefix, newNetwork(prefix, parsed, now))
 	}
 	d.networks.Store(all)
 	return true
@@ -154,7 +154,7 @@ func (d *Directory) readNetworks(ctx context.Context) bool {
 
 func (n *networks) empty() bool { return len(n.four.entries)+len(n.six.entries) == 0 }
 
-func (n *networks) add(p netip.Prefix, e *network) {
+func (n *networks) addNetwork(p netip.Prefix, e *network) {
 	table := &n.six
 	if p.Addr().Is4() {
 		table = &n.four

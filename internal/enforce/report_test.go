@@ -147,8 +147,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRulesReportOnTheirOwn: the setting events of a rule replaces that of its policy, and fields
-// that they omit are those of the policy.
+// TestRulesReportOnTheirOwn: the setting events of a rule replaces that of its policy, field by
+// field. A field that the rule omits has the value in the policy.
 func TestRulesReportOnTheirOwn(t *testing.T) {
 	const api, other = "{name: api, match: {path: /api/*}, limit: 5/1m, events: ", "}, {name: other, match: {path: /other}, limit: 5/1m}]}"
 	for name, c := range map[string]struct{ policy, want string }{

@@ -108,7 +108,7 @@ func (l *Log) Add(k *Key, d *Details, n uint64) {
 			t = l.table.Load()
 		}
 	}
-	if !t.add(k, d, n, l.options.Now()) {
+	if !t.addEvent(k, d, n, l.options.Now()) {
 		l.beyond.Add(n)
 	}
 	l.arm()
@@ -175,11 +175,11 @@ func (l *Log) pending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.table.Load()
-	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.untold()
+	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.hasUnreported()
 }
 
-// The method untold reports whether there are dropped decisions that no event has reported.
-func (l *Log) untold() bool {
+// hasUnreported reports whether there are dropped decisions that no event has reported.
+func (l *Log) hasUnreported() bool {
 	if !l.writing.TryLock() {
 		return true
 	}
@@ -213,7 +213,7 @@ func (l *Log) flush() {
 	for i := range all {
 		all[i].Region = l.Region()
 	}
-	l.recent.add(all)
+	l.recent.addEvents(all)
 	l.mu.Lock()
 	all = append(all, l.notes...)
 	l.notes = nil
@@ -240,7 +240,7 @@ func (l *Log) remember(all []Event) {
 			Count: beyond - l.shown})
 		l.shown = beyond
 	}
-	l.tail.add(all)
+	l.tail.addEvents(all)
 }
 
 // byTime compares events by time, then by node and client.

@@ -32,8 +32,8 @@ type denials struct {
 	last   []Event // the denials, with the newest last
 }
 
-// The method add remembers the denials among the events.
-func (r *recentDenials) add(all []Event) {
+// addEvents remembers the denials among the events.
+func (r *recentDenials) addEvents(all []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range all {

@@ -124,9 +124,9 @@ func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// The method add adds n decisions to the event of equal decisions, or makes a new event. The method
+// addEvent adds n decisions to the event of equal decisions, or makes a new event. The method
 // reports false if there is no room.
-func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
+func (t *table) addEvent(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
 	s.mu.Lock()
@@ -155,16 +155,16 @@ func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	for slot = int(h % pageSlots); p.slots[slot] != 0; slot = (slot + 1) % pageSlots {
 		i := int(p.slots[slot]) - 1
-		if p.hashes[i] == h && p.entries[i].is(k) {
+		if p.hashes[i] == h && p.entries[i].hasKey(k) {
 			return &p.entries[i], slot
 		}
 	}
 	return nil, slot
 }
 
-// The method is reports whether the entry belongs to a key. Names that were cut are distinguished
-// by their length and the hash.
-func (e *entry) is(k *Key) bool {
+// hasKey reports whether the entry belongs to a key. Names that were cut are distinguished by their
+// length and the hash.
+func (e *entry) hasKey(k *Key) bool {
 	name := k.Client[:min(len(k.Client), partBytesMax)]
 	return e.whole == len(k.Client) && e.decision == k.Decision && e.rule == k.Rule && e.version == k.Version &&
 		e.policy == k.Policy && string(e.text[e.ends[0]:e.ends[1]]) == name &&

@@ -19,8 +19,8 @@ type tail struct {
 	next uint64  // the number of the next event
 }
 
-// The method add remembers events.
-func (t *tail) add(all []Event) {
+// addEvents remembers events.
+func (t *tail) addEvents(all []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range all {

@@ -106,7 +106,7 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	maps.DeleteFunc(places, func(id string, _ uint64) bool { return !slices.Contains(ids, id) }) // the node has left
 	if own != nil {
 		if ids = ids[1:]; own.sources.Events != nil {
-			page.add(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
+			page.addEvents(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
 		}
 	}
 	if err := page.addOthers(ctx, store, ids, places, &q.Filter); err != nil {
@@ -126,7 +126,7 @@ func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQue
 	if own == nil || own.sources.Events == nil {
 		return nil, why
 	}
-	page.add(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
+	page.addEvents(own.eventsText(places[own.id], []events.Filter{q.Filter}), places, &q.Filter)
 	page.Problem, page.After = why.Error(), formatPlaces(places)
 	return page, nil
 }
@@ -141,8 +141,8 @@ func In(store *redisstore.Store) FollowFunc {
 	}
 }
 
-// The method add adds the events of a node after its place, and moves the place.
-func (p *EventPage) add(t *eventsText, places map[string]uint64, f *events.Filter) {
+// addEvents adds the events of a node after its place, and moves the place.
+func (p *EventPage) addEvents(t *eventsText, places map[string]uint64, f *events.Filter) {
 	from, known := places[t.ID]
 	if known && from < t.From {
 		p.Missed += t.From - from
@@ -187,7 +187,7 @@ func (p *EventPage) addText(id string, text []byte, places map[string]uint64, f 
 	case !slices.Contains(t.Filters, *f) && !slices.Contains(t.Filters, events.Filter{}):
 		p.Awaited++ // the text has been written for other readers
 	default:
-		p.add(t, places, f)
+		p.addEvents(t, places, f)
 	}
 }
 

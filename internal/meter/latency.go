@@ -74,10 +74,10 @@ func (m *Meter) CountLatency(k *LatencyKey, micros int64, denied bool) {
 	if denied {
 		kind = 1
 	}
-	m.latencies.add(k, BucketOf(micros), kind, 1)
+	m.latencies.addDecisions(k, BucketOf(micros), kind, 1)
 }
 
-func (l *latencies) add(k *LatencyKey, bucket, kind int, n uint64) {
+func (l *latencies) addDecisions(k *LatencyKey, bucket, kind int, n uint64) {
 	l.mu.RLock()
 	h := l.of[*k]
 	if h != nil {
@@ -128,7 +128,7 @@ func (m *Meter) ReturnLatencies(rows []LatencyRow) {
 		for _, c := range rows[i].Counts {
 			for kind, n := range []uint64{c.Admitted, c.Denied} {
 				if n > 0 {
-					m.latencies.add(&rows[i].LatencyKey, c.Bucket, kind, n)
+					m.latencies.addDecisions(&rows[i].LatencyKey, c.Bucket, kind, n)
 				}
 			}
 		}

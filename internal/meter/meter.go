@@ -104,11 +104,11 @@ func (m *Meter) On() bool { return m != nil && m.users.Load() > 0 }
 // Count adds to the sum of a key.
 func (m *Meter) Count(k *Key, add Sum) {
 	if m.On() {
-		m.add(k, add)
+		m.addSum(k, add)
 	}
 }
 
-func (m *Meter) add(k *Key, add Sum) {
+func (m *Meter) addSum(k *Key, add Sum) {
 	s := &m.shards[maphash.String(m.seed, k.Client)%shardCount]
 	own := *k
 	own.Known = false
@@ -121,7 +121,7 @@ func (m *Meter) add(k *Key, add Sum) {
 	if room := m.room(k.Known); k.Client != "" && room.Add(1) > KeysMax {
 		room.Add(-1)
 		s.mu.Unlock()
-		m.add(&Key{Policy: k.Policy, Rule: k.Rule}, add)
+		m.addSum(&Key{Policy: k.Policy, Rule: k.Rule}, add)
 		return
 	}
 	if s.sums == nil {
@@ -162,6 +162,6 @@ func (m *Meter) Take() (rows []Row) {
 // Return adds rows of Take back to the meter, if they could not be stored elsewhere.
 func (m *Meter) Return(rows []Row) {
 	for i := range rows {
-		m.add(&rows[i].Key, rows[i].Sum)
+		m.addSum(&rows[i].Key, rows[i].Sum)
 	}
 }

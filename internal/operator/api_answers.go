@@ -31,9 +31,9 @@ func readQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// The method only rejects parameters that the route does not have. A misspelled parameter would
-// otherwise widen the selection, because an omitted policy means all policies.
-func (r *request) only(words ...string) error {
+// allowOnly rejects parameters that the route does not have. A misspelled parameter would otherwise
+// widen the selection, because an omitted policy means all policies.
+func (r *request) allowOnly(words ...string) error {
 	for word, values := range r.query {
 		if !slices.Contains(words, word) {
 			return badRequest(fmt.Errorf("%q is not a parameter of %s; the parameters are %q", shorten(word), Prefix+r.route.Name, words))
@@ -60,7 +60,7 @@ func (r *request) number(most int) (n int, err error) {
 // readClient parses the client=KIND:ID parameter, the optional identity parameters and the
 // selection of counters.
 func (r *request) readClient() (*Client, Selection, error) {
-	if err := r.only("client", "policy", "rule", "host", "tier", "tenant", "user"); err != nil {
+	if err := r.allowOnly("client", "policy", "rule", "host", "tier", "tenant", "user"); err != nil {
 		return nil, Selection{}, err
 	}
 	client, err := Parse(Words{Client: r.query.Get("client"), User: r.query.Get("user"), Tier: r.query.Get("tier"),
@@ -92,7 +92,7 @@ type policyInForce struct {
 }
 
 func (a *API) listRules(r *request) (any, error) {
-	if err := r.only(); err != nil {
+	if err := r.allowOnly(); err != nil {
 		return nil, err
 	}
 	if a.Desk.Policies == nil {
@@ -129,7 +129,7 @@ func withoutSecrets(d *policyfile.Document) *policyfile.Document {
 }
 
 func (a *API) reload(r *request) (any, error) {
-	if err := r.only(); err != nil {
+	if err := r.allowOnly(); err != nil {
 		return nil, err
 	}
 	if a.Reload == nil {
@@ -152,7 +152,7 @@ func editError(err error) error {
 
 // editClient makes the edit in the request's body.
 func (a *API) editClient(r *request) (any, error) {
-	if err := r.only(); err != nil {
+	if err := r.allowOnly(); err != nil {
 		return nil, err
 	}
 	var edit directory.Edit
@@ -188,7 +188,7 @@ func (r *request) readEdit(edit any) error {
 // editKeys makes the edit of API keys in the request's body. The body contains the hash of a key,
 // never the key itself.
 func (a *API) editKeys(r *request) (any, error) {
-	if err := r.only(); err != nil {
+	if err := r.allowOnly(); err != nil {
 		return nil, err
 	}
 	var edit directory.KeyEdit
@@ -201,7 +201,7 @@ func (a *API) editKeys(r *request) (any, error) {
 
 // importRecords writes the records in the request's body.
 func (a *API) importRecords(r *request) (any, error) {
-	if err := r.only(); err != nil {
+	if err := r.allowOnly(); err != nil {
 		return nil, err
 	}
 	var in directory.Import
@@ -213,7 +213,7 @@ func (a *API) importRecords(r *request) (any, error) {
 
 // showKeys returns the API keys of a name, or a page of all or of those of a client.
 func (a *API) showKeys(r *request) (any, error) {
-	if err := r.only("name", "client", "after", "n"); err != nil {
+	if err := r.allowOnly("name", "client", "after", "n"); err != nil {
 		return nil, err
 	}
 	n, err := r.number(directory.KeyPageMax)
@@ -225,7 +225,7 @@ func (a *API) showKeys(r *request) (any, error) {
 
 // showRecord returns a client's record and its latest changes.
 func (a *API) showRecord(r *request) (any, error) {
-	if err := r.only("client", "n"); err != nil {
+	if err := r.allowOnly("client", "n"); err != nil {
 		return nil, err
 	}
 	n, err := r.number(directory.HistoryMax)
@@ -237,7 +237,7 @@ func (a *API) showRecord(r *request) (any, error) {
 
 // listRecords returns a page of the records of clients.
 func (a *API) listRecords(r *request) (any, error) {
-	if err := r.only("kind", "blocked", "after", "n"); err != nil {
+	if err := r.allowOnly("kind", "blocked", "after", "n"); err != nil {
 		return nil, err
 	}
 	n, err := r.number(directory.ListMax)

@@ -67,7 +67,7 @@ func (a *API) checkScope(scope string) error {
 }
 
 func (a *API) listNodes(r *request) (any, error) {
-	if err := r.only("scope"); err != nil {
+	if err := r.allowOnly("scope"); err != nil {
 		return nil, err
 	}
 	found, err := a.reading(r.ctx, r.query.Get("scope"))
@@ -78,7 +78,7 @@ func (a *API) listNodes(r *request) (any, error) {
 }
 
 func (a *API) listTop(r *request) (any, error) {
-	if err := r.only("n", "scope"); err != nil {
+	if err := r.allowOnly("n", "scope"); err != nil {
 		return nil, err
 	}
 	n, err := r.number(topMax)
@@ -107,7 +107,7 @@ const ruleBytesMax = 512
 
 // listEvents returns the latest events of all nodes, or of this one.
 func (a *API) listEvents(r *request) (any, error) {
-	if err := r.only("client", "rule", "after", "wait", "scope"); err != nil {
+	if err := r.allowOnly("client", "rule", "after", "wait", "scope"); err != nil {
 		return nil, err
 	}
 	scope := r.query.Get("scope")

@@ -18,7 +18,7 @@ type route struct {
 	folders map[string]bool // these real folders
 }
 
-func (r *route) has(name string) bool { return r.names[name] }
+func (r *route) watches(name string) bool { return r.names[name] }
 
 // routeTo follows every symbolic link on the path to a file: a link to the file, a link to its
 // folder, or a link in the target of either. routeTo stops at the first part that does not exist.
@@ -42,7 +42,7 @@ func routeTo(path string) route {
 		target, err := os.Readlink(at)
 		if err != nil { // not a link, or it does not exist
 			if len(rest) == 0 {
-				r.add(real, at)
+				r.watchName(real, at)
 			}
 			real = at
 			continue
@@ -50,7 +50,7 @@ func routeTo(path string) route {
 		if links++; links > linksMax {
 			return r
 		}
-		r.add(real, at)
+		r.watchName(real, at)
 		if filepath.IsAbs(target) {
 			volume = filepath.VolumeName(target)
 			real, target = volume+string(filepath.Separator), target[len(volume):]
@@ -60,7 +60,7 @@ func routeTo(path string) route {
 	return r
 }
 
-func (r *route) add(folder, name string) { r.folders[folder], r.names[name] = true, true }
+func (r *route) watchName(folder, name string) { r.folders[folder], r.names[name] = true, true }
 
 // The function splitPath splits a path, without empty parts and dots.
 func splitPath(path string) (names []string) {

@@ -143,7 +143,7 @@ func (w *Watcher) run() {
 			return
 		case event := <-events:
 			// an event of a watched folder itself: it was moved or removed
-			if !w.route.has(event.Name) && !w.route.folders[event.Name] {
+			if !w.route.watches(event.Name) && !w.route.folders[event.Name] {
 				continue
 			}
 			now := time.Now()

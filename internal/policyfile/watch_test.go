@@ -308,7 +308,7 @@ func TestRouteOfACircle(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
 	link(t, path, path)
-	if r := routeTo(path); !r.has(path) || len(r.folders) != 1 {
+	if r := routeTo(path); !r.watches(path) || len(r.folders) != 1 {
 		t.Errorf("routeTo = %+v, want the link and its folder", r)
 	}
 }

@@ -108,14 +108,13 @@ func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error
 		if err := l.Store.Take(context.Background(), checks, p.Results()); err != nil {
 			return err
 		}
-		a.add(p, before)
+		a.addPage(p, before)
 	}
 	return nil
 }
 
-// The method add adds the results of one page under one policy. The policy's limits start at index
-// before.
-func (a *Answer) add(p *core.Plan, before int) {
+// addPage adds the results of one page under one policy. The policy's limits start at index before.
+func (a *Answer) addPage(p *core.Plan, before int) {
 	for i := range p.Checks() {
 		counter, result := p.Counter(i), &p.Results()[i]
 		switch {

@@ -34,7 +34,7 @@ func TestStatusDistinguishesLimitsOfOneName(t *testing.T) {
 	var plan core.Plan
 	var answer Answer
 	for range plan.AllCountersOf(rs, policy.Identity{Kind: "user", ID: "u", Overrides: own}, &request.Attributes{MethodText: http.MethodGet, PathText: "/"}) {
-		answer.add(&plan, 0)
+		answer.addPage(&plan, 0)
 	}
 	if n := len(answer.Limits); n != 3 {
 		t.Errorf("%d limits of 3: %+v", n, answer.Limits)

@@ -221,7 +221,7 @@ func (a *API) identify(ctx context.Context, remote, authorization string) (by re
 		}
 		return by, &refusal{http.StatusUnauthorized, text}
 	case err != nil:
-		return by, &refusal{http.StatusServiceUnavailable, a.away(err)}
+		return by, &refusal{http.StatusServiceUnavailable, a.databaseMessage(err)}
 	}
 	return requester{ledger.Actor{Name: token.Name, Origin: host}, token.Role}, nil
 }
@@ -230,8 +230,8 @@ func describeDenial(has, needed ledger.Role) string {
 	return "this needs a token of the role " + string(needed) + ", and the token has the role " + string(has)
 }
 
-// away logs an error of the database, and returns the message for the caller.
-func (a *API) away(err error) string {
+// databaseMessage logs an error of the database, and returns the message for the caller.
+func (a *API) databaseMessage(err error) string {
 	a.logger.Warn("the database does not answer", "error", err)
 	return "the database does not answer; proxies continue with the records that they have; try again"
 }
@@ -265,5 +265,5 @@ func (a *API) problem(err error) error {
 	case errors.Is(err, ledger.ErrChanged):
 		return huma.Error412PreconditionFailed(err.Error())
 	}
-	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(a.away(err)), http.Header{"Retry-After": {"1"}})
+	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(a.databaseMessage(err)), http.Header{"Retry-After": {"1"}})
 }

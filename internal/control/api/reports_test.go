@@ -75,8 +75,8 @@ func (s *served) walkReports() {
 	}
 }
 
-// checkRegions checks that usage, events and latencies can be told by region, and that a client is
-// forgotten in each.
+// checkRegions checks that usage, events and latencies can be distinguished by region, and that a
+// client is forgotten in each.
 func (s *served) checkRegions() {
 	s.t.Helper()
 	const key = `{"client":"user:5","policy":"shop","rule":"far","tier":"",`

@@ -39,8 +39,8 @@ type Totals struct {
 	Sums []*big.Int `json:"sums"` // in the order of the relation's sums
 }
 
-// The method add adds the measures of a row, or other totals.
-func (t *Totals) add(rows int64, measures ...*big.Int) {
+// addRows adds the measures of a row, or other totals.
+func (t *Totals) addRows(rows int64, measures ...*big.Int) {
 	t.Rows += rows
 	for i, n := range measures {
 		if i == len(t.Sums) {
@@ -103,7 +103,7 @@ type summary struct {
 
 func newSummary() *summary { return &summary{digest: sha256.New()} }
 
-func (s *summary) add(targets []any, measures []int64) (size int) {
+func (s *summary) addRow(targets []any, measures []int64) (size int) {
 	s.totals.Rows++
 	for i, n := range measures {
 		if i == len(s.totals.Sums) {
@@ -183,7 +183,7 @@ func (filesOf[R]) scan(rows pgx.Rows, page *[]R, s *summary) (size int, err erro
 			return 0, err
 		}
 		r.normalize()
-		size += s.add(targets, r.measures())
+		size += s.addRow(targets, r.measures())
 		*page = append(*page, one)
 	}
 	return size, rows.Err()
@@ -213,7 +213,7 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 		for i := range page[:n] {
 			r := any(&page[i]).(row)
 			r.normalize()
-			s.add(r.targets(), r.measures())
+			s.addRow(r.targets(), r.measures())
 			if each != nil {
 				if err := each(r.values()); err != nil {
 					return nil, err

@@ -46,7 +46,7 @@ func TestFilesOfEarlierReleasesAreRead(t *testing.T) {
 	w, written := parquet.NewGenericWriter[earlierEvent](&file), newSummary()
 	for i := range 3 {
 		e := earlierEvent{Time: time.UnixMicro(1_700_000_000_000_000).UTC(), Event: int64(i), Kind: "denied", Node: "n1", Seconds: 2, Share: 1, Count: int64(1 + i)}
-		written.add(e.targets(), []int64{e.Count})
+		written.addRow(e.targets(), []int64{e.Count})
 		if _, err := w.Write([]earlierEvent{e}); err != nil {
 			t.Fatal(err)
 		}
@@ -68,8 +68,8 @@ func TestFilesOfEarlierReleasesAreRead(t *testing.T) {
 	}
 	one, other := newSummary(), newSummary()
 	with := event{Region: "eu"}
-	one.add(with.targets(), nil)
-	other.add(new(event).targets(), nil)
+	one.addRow(with.targets(), nil)
+	other.addRow(new(event).targets(), nil)
 	if bytes.Equal(one.digest.Sum(nil), other.digest.Sum(nil)) {
 		t.Error("the digest does not depend on the region")
 	}

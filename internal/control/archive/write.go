@@ -27,7 +27,7 @@ func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 	total := new(Totals)
 	for _, o := range s.objects {
 		last = o.Last
-		total.add(o.Totals.Rows, o.Totals.Sums...)
+		total.addRows(o.Totals.Rows, o.Totals.Sums...)
 	}
 	for number := len(s.objects) + 1; ; number++ {
 		a.at("object")
@@ -43,7 +43,7 @@ func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 			return err
 		}
 		last = o.Last
-		total.add(o.Totals.Rows, o.Totals.Sums...)
+		total.addRows(o.Totals.Rows, o.Totals.Sums...)
 		a.Logger.Info("an object of the archive is written", "key", o.Key, "rows", o.Totals.Rows, "bytes", o.Bytes)
 	}
 	a.at("written")
@@ -147,7 +147,7 @@ func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
 		if err := a.readObject(ctx, m, o, nil); err != nil {
 			return err
 		}
-		total.add(o.Totals.Rows, o.Totals.Sums...)
+		total.addRows(o.Totals.Rows, o.Totals.Sums...)
 	}
 	if !total.equal(&s.totals) {
 		return &Wrong{m.folder(), fmt.Errorf("the objects have %v, and the month has %v", total, &s.totals)}

@@ -70,7 +70,7 @@ func Read(body []byte, compressed bool) (*Content, error) {
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return nil, &Unreadable{Line: n, Text: err.Error()}
 		}
-		c.add(n, text, err)
+		c.addLine(n, text, err)
 	}
 }
 
@@ -89,8 +89,8 @@ func nextLine(from *bufio.Reader) (text []byte, err error) {
 	return bytes.TrimSuffix(text, []byte("\n")), err
 }
 
-// add reads the line with a number.
-func (c *Content) add(number int, text []byte, err error) {
+// addLine reads the line with a number.
+func (c *Content) addLine(number int, text []byte, err error) {
 	line, altered := feed.Line{}, false
 	if err == nil {
 		line, altered, err = readLine(text)

@@ -62,8 +62,8 @@ func (p *Publisher) Trouble() string {
 	return ""
 }
 
-// said logs the first error of an interruption, and the end of the interruption.
-func (p *Publisher) said(err error) {
+// logTrouble logs the first error of an interruption, and the end of the interruption.
+func (p *Publisher) logTrouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -85,7 +85,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.said(err)
+		p.logTrouble(err)
 		pause(ctx, jitter(standbyEvery))
 	}
 }
@@ -115,7 +115,7 @@ func (p *Publisher) session(ctx context.Context) error {
 			return err
 		}
 		if !got {
-			p.said(nil)
+			p.logTrouble(nil)
 			pause(ctx, jitter(standbyEvery))
 		}
 	}
@@ -140,7 +140,7 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 		if ctx.Err() != nil || c.IsClosed() {
 			return err
 		}
-		p.said(err)
+		p.logTrouble(err)
 		if err := l.record(ctx, p.Trouble()); err != nil {
 			return err
 		}

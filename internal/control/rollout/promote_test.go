@@ -101,9 +101,9 @@ func (c *candidacy) policy() *ledger.Policy {
 	return p
 }
 
-// The method reads lets a process read the reports at a second. The nodes last reported at
-// reported; total is the number of requests of each that the candidate has decided, and denied of
-// them were denied. Without nodes, only one with the policy in force reports.
+// The method reads lets a process read the reports at a second. Each node sent its last report at
+// reported. By then the candidate had decided total requests of the node, of which denied were
+// denied. Without nodes, only one with the policy in force reports.
 func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, denied uint64) {
 	c.t.Helper()
 	const epoch = 1_795_000_000
@@ -190,7 +190,7 @@ func TestACandidateIsPromoted(t *testing.T) {
 			c := newCandidacy(t, clients, "eu", "us", "asia")
 			c.observed(0, `no process of the control plane reads the reports of the region "asia"`)
 			asia, eu, us := c.process("asia"), c.process("eu"), c.process("us")
-			// No node of asia enforces the policy, so its region has no say.
+			// No node of asia enforces the policy, so its region does not count.
 			if err := asia.weigh(t.Context(), c.policy(), &fleet.Reading{NowMicros: 1}); err != nil {
 				t.Fatal(err)
 			}

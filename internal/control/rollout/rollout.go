@@ -81,7 +81,7 @@ func (r *Rollout) Run(ctx context.Context) {
 	r.written, r.nodes, r.invalid = map[string]int64{}, map[string]*trial{}, map[string]string{}
 	for ctx.Err() == nil {
 		if err := r.follow(ctx); ctx.Err() == nil {
-			r.said(err)
+			r.logTrouble(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -90,8 +90,8 @@ func (r *Rollout) Run(ctx context.Context) {
 	}
 }
 
-// said logs the beginning and the end of trouble.
-func (r *Rollout) said(err error) {
+// logTrouble logs the beginning and the end of trouble.
+func (r *Rollout) logTrouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -122,7 +122,7 @@ func (r *Rollout) follow(ctx context.Context) error {
 			look = time.Now().Add(lookEvery)
 		}
 		if err := r.round(ctx, due); ctx.Err() == nil {
-			r.said(err)
+			r.logTrouble(err)
 		}
 		waiting, cancel := context.WithDeadline(ctx, look)
 		_, err := c.WaitForNotification(waiting)
@@ -222,7 +222,7 @@ func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte)
 			return fmt.Errorf("generation %d is in Redis, and %d in this database: the database was restored from a backup; publish the policy anew",
 				m.Generation, p.Generation)
 		}
-		return r.has(ctx, p.Policy, p.Generation)
+		return r.noteWritten(ctx, p.Policy, p.Generation)
 	}
 	// The rows may be at a later generation by now.
 	latest, now, candidate, err := r.valid(ctx, p.Policy)
@@ -240,13 +240,13 @@ func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte)
 	if swapped { // otherwise another process has written it, and the next look shows it
 		r.Logger.Info("a policy is published", "region", r.Region, "policy", p.Policy, "generation", latest.Generation, "revision", latest.Revision,
 			"candidate", latest.Candidate)
-		return r.has(ctx, p.Policy, latest.Generation)
+		return r.noteWritten(ctx, p.Policy, latest.Generation)
 	}
 	return nil
 }
 
-// has remembers that Redis has a publication, and records it in the database.
-func (r *Rollout) has(ctx context.Context, policy string, generation int64) error {
+// noteWritten remembers that Redis has a publication, and records it in the database.
+func (r *Rollout) noteWritten(ctx context.Context, policy string, generation int64) error {
 	if r.written[policy] == generation {
 		return nil
 	}

@@ -103,8 +103,8 @@ func TestRedisHasWhatTheRowsSay(t *testing.T) {
 	}
 }
 
-// changedByHand puts a revision of a policy in force by SQL, with a limit that is none. It waits
-// until that is reported.
+// changedByHand puts a revision of a policy in force by SQL, with a limit that is not valid. It
+// waits until that is reported.
 func changedByHand(t *testing.T, l *ledger.Ledger, d *policyfile.Document) {
 	t.Helper()
 	next := &policyfile.Document{Name: d.Name, Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{"4/1m"}}}}

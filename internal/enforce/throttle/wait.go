@@ -67,9 +67,9 @@ func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled)
 	return plan.Checks()
 }
 
-// The method waits reports whether the request has to wait, given the store's first answer. If the
-// request does not have to wait, the decision is final.
-func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
+// mustWait reports whether the request has to wait, given the store's first answer. If the request
+// does not have to wait, the decision is final.
+func (w *Wait) mustWait(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
 	switch {
 	case !first.Denied():
 		return first, true, w.looked
@@ -102,7 +102,7 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 	switch {
 	case answered:
 		var waits bool
-		if d, _, waits = w.waits(d, w.asker); !waits {
+		if d, _, waits = w.mustWait(d, w.asker); !waits {
 			return d, EndNone
 		}
 	case !w.Unanswered(&d):
@@ -119,7 +119,7 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 // store's answer to the checks of First. The result answered is false if the store was called again
 // and did not answer.
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
-	d, answered, waits := w.waits(first, asker)
+	d, answered, waits := w.mustWait(first, asker)
 	if waits && !d.Denied() { // there is room, but older requests wait for that room
 		d = w.delay()
 	}

@@ -108,7 +108,7 @@ func (s *shard) decay(age int64) {
 func (s *shard) countDenial(h uint64, policy, client string) {
 	least := 0
 	for i := range s.used {
-		if s.hashes[i] == h && s.names[i].is(policy, client) {
+		if s.hashes[i] == h && s.names[i].equals(policy, client) {
 			s.counts[i] += one
 			return
 		}
@@ -128,7 +128,7 @@ func (s *shard) countDenial(h uint64, policy, client string) {
 	s.names[least].set(policy, client)
 }
 
-func (n *name) is(policy, client string) bool {
+func (n *name) equals(policy, client string) bool {
 	if n.totalBytes != len(policy)+len(client) || n.policyBytes != min(len(policy), NameBytesMax) {
 		return false
 	}

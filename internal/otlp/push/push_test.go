@@ -71,8 +71,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestATroubledCollector tests that a collector that answers an error, a redirect or without an end
-// is named in the log once, and that the reports go on.
+// TestATroubledCollector tests that a collector is named in the log once if it answers with an
+// error, a redirect or an endless body, and that the reports go on.
 func TestATroubledCollector(t *testing.T) {
 	asked := make(chan *http.Request, 100)
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect is followed") }))

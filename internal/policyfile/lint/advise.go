@@ -322,7 +322,7 @@ func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 
 // The function anyMissing reports whether at least one of the counters is missing from others.
 func anyMissing(counters, others []shape) bool {
-	return slices.ContainsFunc(counters, func(c shape) bool { return !has(others, c) })
+	return slices.ContainsFunc(counters, func(c shape) bool { return !containsCounter(others, c) })
 }
 
 // checkTimezone warns, once, of calendar windows in a policy without a time zone.

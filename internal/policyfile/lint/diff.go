@@ -192,7 +192,7 @@ func restartedInRule(old, rule *policyfile.Rule, zoneMoved bool) (list []string)
 		for _, counter := range countersOf(limitsOf(rule, tier)) {
 			line := ""
 			switch {
-			case !has(had, counter):
+			case !containsCounter(had, counter):
 				line = ": its window or algorithm is new"
 			case counter.calendar && zoneMoved:
 				line = ": its windows begin at other times, by the new time zone"
@@ -237,8 +237,8 @@ type shape struct {
 	calendar  bool
 }
 
-// The function has reports whether a counter is among others.
-func has(counters []shape, one shape) bool {
+// containsCounter reports whether a counter is among others.
+func containsCounter(counters []shape, one shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return c.key == one.key })
 }
 

@@ -90,8 +90,8 @@ func TestTablesBecomeRules(t *testing.T) {
 	}
 }
 
-// TestTablesThatAreNot tests that what is not known is an error with its line, and that all errors
-// are shown.
+// TestTablesThatAreNot tests that an unknown column or value is an error with its line, and that
+// all errors are shown.
 func TestTablesThatAreNot(t *testing.T) {
 	t.Parallel()
 	for table, wants := range map[string][]string{
@@ -159,8 +159,8 @@ func TestWhatATableMeans(t *testing.T) {
 	}
 }
 
-// FuzzImport tests that no table makes the import fail but by an error, and that what it returns
-// can be checked.
+// FuzzImport tests that no table makes the import panic, and that the rules that it returns can be
+// checked.
 func FuzzImport(f *testing.F) {
 	f.Add("limit_count,window_seconds,plan_tiers,refill_rate,algorithm\n5,60,\"{a,\"\"b\"\"}\",0.1,token_bucket\n", true)
 	f.Add("rule_name,requests_per_day,burst_size\nx,9223372036854775807,-1\n", false)

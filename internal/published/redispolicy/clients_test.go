@@ -215,8 +215,8 @@ func steps(t *testing.T, lease string) {
 	}
 }
 
-// TestAFrontThatCannotFollow tests that a front which cannot decide by the client has the policy in
-// force, and says so once.
+// TestAFrontThatCannotFollow tests that a front which cannot decide by the client enforces the
+// policy in force, and logs that once.
 func TestAFrontThatCannotFollow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -66,8 +66,8 @@ func (h *halves) divide(full fullError) bool {
 	return found && known
 }
 
-// The method stands reports whether this process may count all new counters.
-func (h *halves) stands() bool {
+// canCount reports whether this process may count all new counters.
+func (h *halves) canCount() bool {
 	for i := range h.fresh {
 		if c := &h.fresh[i]; h.isNew[i] && (c.Op > counter.OpUpTo || !counts(c)) {
 			return false
@@ -137,7 +137,7 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 func (s *Store) beginHalves(h *halves) bool {
 	call := h.call
 	full := fullOf(call.Err)
-	if full == nil || !h.divide(full) || !h.stands() {
+	if full == nil || !h.divide(full) || !h.canCount() {
 		return false
 	}
 	s.startTallies(h.fresh)

@@ -77,9 +77,9 @@ func (o *owed) shard(key []byte) *owedShard {
 	return &o.shards[maphash.Bytes(o.seed, key)%owedShards]
 }
 
-// The method add adds units to a counter's debt. It reports whether there was room for the debt. If
-// it displaced another debt for that, it returns that counter and its units.
-func (o *owed) add(key []byte, now time.Time, u due) (displaced string, units int64, added bool) {
+// addUnits adds units to a counter's debt. It reports whether there was room for the debt. If it
+// displaced another debt for that, it returns that counter and its units.
+func (o *owed) addUnits(key []byte, now time.Time, u due) (displaced string, units int64, added bool) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -101,12 +101,12 @@ func (o *owed) add(key []byte, now time.Time, u due) (displaced string, units in
 		sh.debts[string(key)] = d
 		o.kept.Add(1)
 	}
-	d.add(o, u)
+	d.addUnits(o, u)
 	return displaced, units, true
 }
 
-// The method add adds units to the debt. The caller holds the lock.
-func (d *debt) add(o *owed, u due) {
+// addUnits adds units to the debt. The caller holds the lock.
+func (d *debt) addUnits(o *owed, u due) {
 	if d.units == 0 {
 		if d.owing = u.receipt; !d.settling {
 			o.count.Add(1)
@@ -301,7 +301,7 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 // The method addDebt adds units to a counter's debt, and reports whether it did. The units of a
 // debt that it displaced are in doubt again, because the store is not going to charge them.
 func (s *Store) addDebt(key []byte, now time.Time, u due) bool {
-	displaced, units, added := s.owed.add(key, now, u)
+	displaced, units, added := s.owed.addUnits(key, now, u)
 	if units > 0 {
 		s.addDoubt([]byte(displaced), units)
 	}

@@ -137,7 +137,7 @@ func (a *attempt) take(i int) lease.Verdict {
 			return lease.Deny
 		}
 		if !a.atOnce {
-			a.own(p, now, c)
+			a.claimCall(p, now, c)
 		}
 	case lease.Wait:
 		if a.atOnce || a.owned > 0 || !a.hasTime() {
@@ -161,9 +161,9 @@ func (a *attempt) remembered(i int) bool {
 	return denies
 }
 
-// The method own makes the attempt's call the only call for the check's counter, unless another
-// call is under way.
-func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
+// claimCall makes the attempt's call the only call for the check's counter, unless another call is
+// under way.
+func (a *attempt) claimCall(p *part, now counter.Micros, c *counter.Check) {
 	if asking, ok := p.held.ask(now, c.Limit, c.Cost); ok {
 		p.role, p.asking = asks, asking
 		a.owned++
@@ -178,11 +178,11 @@ func (a *attempt) hasTime() bool {
 	if !a.deadline.IsZero() {
 		left = time.Until(a.deadline)
 	}
-	return 3*a.store.away() <= left
+	return 3*a.store.responseTime() <= left
 }
 
-// The method away returns the recent response time of the inner store.
-func (s *Store) away() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
+// responseTime returns the recent response time of the inner store.
+func (s *Store) responseTime() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
 
 // noteAnswer records the answer to a call and how long it took. A longer time takes effect at once,
 // and a shorter one gradually.

@@ -42,7 +42,7 @@ func (h *heldCounter) ask(now counter.Micros, l *counter.Limit, cost int64) (lea
 // The method overdue returns the time until the call under way is overdue. The caller holds the
 // lock.
 func (s *Store) overdue(h *heldCounter) time.Duration {
-	span := max(s.timeout/overduePart, overdueAfter*s.away()) << h.tries
+	span := max(s.timeout/overduePart, overdueAfter*s.responseTime()) << h.tries
 	return span - time.Duration(s.now()-h.asked)*time.Microsecond
 }
 
@@ -69,7 +69,7 @@ func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 		return 0, true
 	case more > 0:
 		return more, false
-	case time.Until(w.deadline) < s.away(), s.away() == 0 && h.tries > 0:
+	case time.Until(w.deadline) < s.responseTime(), s.responseTime() == 0 && h.tries > 0:
 		// There is no time left, or the store's response time is unknown and a second call has
 		// already been made.
 		return math.MaxInt64, false

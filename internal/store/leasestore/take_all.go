@@ -24,7 +24,7 @@ type batch struct {
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	b := s.batches.Get().(*batch)
 	for i := range calls {
-		b.add(ctx, s, calls, i)
+		b.addCall(ctx, s, calls, i)
 	}
 	s.askTogether(ctx, b)
 	for j := range b.calls {
@@ -45,9 +45,9 @@ func (s *Store) askTogether(ctx context.Context, b *batch) {
 	}
 }
 
-// The method add answers a call from memory or from held units, makes it wait in a goroutine, or
-// adds it to the batch.
-func (b *batch) add(ctx context.Context, s *Store, calls []counter.Call, i int) {
+// addCall answers a call from memory or from held units, makes it wait in a goroutine, or adds it
+// to the batch.
+func (b *batch) addCall(ctx context.Context, s *Store, calls []counter.Call, i int) {
 	c := &calls[i]
 	if c.Err = counter.ValidateChecks(c.Checks, c.Results); c.Err != nil {
 		return

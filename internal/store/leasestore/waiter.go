@@ -89,7 +89,7 @@ func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 			w.result.Receipt = units.Receipt
 		case alone && h.first != nil:
 			w.verdict = 0
-		case failure == nil && time.Until(w.deadline) < s.away():
+		case failure == nil && time.Until(w.deadline) < s.responseTime():
 			// The answer would come too late, and the units that it grants for others would be
 			// lost.
 			w.err = s.late(h)

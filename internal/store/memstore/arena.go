@@ -95,9 +95,9 @@ func (a *arena) bytes(r ref) []byte {
 	return a.data[r>>offsetBits][uint(r)<<3&(pageBytes-1):]
 }
 
-// The method add creates a record with the key and the zero State, which is always fresh. The
-// method fails if no page number is left.
-func (a *arena) add(key []byte) (ref, bool) {
+// addRecord creates a record with the key and the zero State, which is always fresh. The method
+// fails if no page number is left.
+func (a *arena) addRecord(key []byte) (ref, bool) {
 	c, size := class(len(key))
 	if a.roomy[c] == 0 && !a.open(c, size) {
 		return 0, false
@@ -216,8 +216,8 @@ func (a *arena) key(r ref) []byte {
 	return b[keyOffset : keyOffset+n]
 }
 
-// The method has reports whether the record has the key.
-func (a *arena) has(r ref, key []byte) bool { return string(a.key(r)) == string(key) }
+// hasKey reports whether the record has the key.
+func (a *arena) hasKey(r ref, key []byte) bool { return string(a.key(r)) == string(key) }
 
 // freshAt returns the instant at which the record becomes fresh.
 func (a *arena) freshAt(r ref) counter.Micros {

@@ -69,7 +69,7 @@ func (c *call) runLocked(places []place, slots []counter.Slot) error {
 	}
 	var set shardSet
 	for i := range places {
-		set.add(s.shardOf(places[i].hash))
+		set.include(s.shardOf(places[i].hash))
 	}
 	s.lock(&set)
 	defer s.unlock(&set)

@@ -98,7 +98,7 @@ func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 		tags := grp.word()
 		for m := matchTag(tags, tag); m != 0; m &= m - 1 {
 			i := bits.TrailingZeros64(m) / 8
-			if grp.tags[i] == tag && a.has(grp.refs[i], key) {
+			if grp.tags[i] == tag && a.hasKey(grp.refs[i], key) {
 				return grp.refs[i], true
 			}
 		}

@@ -227,7 +227,7 @@ func (s *Store) reserve() bool {
 // shardSet is a set of shard numbers.
 type shardSet [shardsMax / 64]uint64
 
-func (set *shardSet) add(shard int) { set[shard/64] |= 1 << (shard % 64) }
+func (set *shardSet) include(shard int) { set[shard/64] |= 1 << (shard % 64) }
 
 // The method lock takes the locks of a set of shards in ascending order, so that two calls cannot
 // wait for each other.

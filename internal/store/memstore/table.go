@@ -44,7 +44,7 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 		return 0, false
 	}
 	t.bytes += t.growth(len(key))
-	r, ok := t.add(key)
+	r, ok := t.addRecord(key)
 	if !ok {
 		return 0, false
 	}

@@ -26,7 +26,7 @@ type Counter struct {
 	Wrong bool        // whether the counter cannot be read, so that it neither allows nor denies requests
 }
 
-func (c *Counter) add(what, format string, args ...any) {
+func (c *Counter) addLine(what, format string, args ...any) {
 	c.Lines = append(c.Lines, [2]string{what, fmt.Sprintf(format, args...)})
 }
 
@@ -53,25 +53,25 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Che
 		return nil, err
 	}
 	c := &Counter{}
-	c.add("key", "%s", named.key)
-	c.add("policy", "%s", cmp.Or(named.namespace, "(no name)"))
+	c.addLine("key", "%s", named.key)
+	c.addLine("policy", "%s", cmp.Or(named.namespace, "(no name)"))
 	if named.rule == penaltyRule {
-		c.add("penalty", "of %s", named.whose)
+		c.addLine("penalty", "of %s", named.whose)
 	} else {
-		c.add("rule", "%s, a %s of %s", named.rule, strings.ReplaceAll(named.limit.Algorithm().String(), "_", " "), named.limit.WindowLabel())
-		c.add("counts", "%s", named.whose)
+		c.addLine("rule", "%s, a %s of %s", named.rule, strings.ReplaceAll(named.limit.Algorithm().String(), "_", " "), named.limit.WindowLabel())
+		c.addLine("counts", "%s", named.whose)
 		if named.shard >= 0 {
-			c.add("shard", "%d, counted from 0: one of several counters that share the limit", named.shard)
+			c.addLine("shard", "%d, counted from 0: one of several counters that share the limit", named.shard)
 		}
 	}
 	switch d.Mode {
 	case ModeCluster, ModeRing:
-		c.add("slot", "%d, at %s", slot, n.Addr)
+		c.addLine("slot", "%d, at %s", slot, n.Addr)
 	default:
-		c.add("slot", "%d, were it a cluster; at %s", slot, n.Addr)
+		c.addLine("slot", "%d, were it a cluster; at %s", slot, n.Addr)
 	}
 	if m := d.moving(slot); m != nil {
-		c.add("moving", "%s", d.moveText(m))
+		c.addLine("moving", "%s", d.moveText(m))
 	}
 	r := &reading{ctx: ctx, n: n, key: named.key, now: time.Now()}
 	if at, err := n.send(ctx, "time").Slice(); err == nil && len(at) == 2 {
@@ -84,8 +84,8 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Che
 	switch {
 	case errors.As(err, &bad):
 		c.Wrong = true
-		c.add("wrong", "%s: every request that counts here has no answer, and on_error decides", bad.why)
-		c.add("do", "%s", n.cli(append([]string{"DEL"}, named.keys()...)...))
+		c.addLine("wrong", "%s: every request that counts here has no answer, and on_error decides", bad.why)
+		c.addLine("do", "%s", n.cli(append([]string{"DEL"}, named.keys()...)...))
 		return c, nil
 	case err != nil:
 		return nil, n.explain(err)
@@ -184,7 +184,7 @@ func (r *reading) describe(c *Counter, named *parsedKey) error {
 	}
 	// The line is omitted if the user may not run PTTL.
 	if left, err := r.command("pttl", named.key).Int64(); err == nil && left > 0 {
-		c.add("expires", "in %s", span(time.Duration(left)*time.Millisecond))
+		c.addLine("expires", "in %s", span(time.Duration(left)*time.Millisecond))
 	}
 	return nil
 }
@@ -196,10 +196,10 @@ func (r *reading) counter(c *Counter, l *counter.Limit) error {
 	case err != nil:
 		return err
 	case text == "":
-		c.add("holds", "nothing: it is as good as unused")
+		c.addLine("holds", "nothing: it is as good as unused")
 		return nil
 	}
-	c.add("stored", "%s", strconv.Quote(text))
+	c.addLine("stored", "%s", strconv.Quote(text))
 	numbers, ok := decimals(text)
 	dips := max(0, len(numbers)-4)
 	if !ok || len(numbers) < 3 || l.Algorithm() == counter.TokenBucket && numbers[2] < 1 ||
@@ -210,9 +210,9 @@ func (r *reading) counter(c *Counter, l *counter.Limit) error {
 	at, used, aux := instant(numbers[0]), numbers[1], numbers[2]
 	switch {
 	case l.Algorithm() == counter.TokenBucket:
-		c.add("holds", "a bucket that lacked %s of its tokens at %s", fraction(used, aux), r.when(at))
+		c.addLine("holds", "a bucket that lacked %s of its tokens at %s", fraction(used, aux), r.when(at))
 	case l.Calendar() != 0:
-		c.add("holds", "%s used in the %s that began at %s", plural(int(used), "unit"), l.Calendar(), r.when(at))
+		c.addLine("holds", "%s used in the %s that began at %s", plural(int(used), "unit"), l.Calendar(), r.when(at))
 	default:
 		r.window(c, l, at, used, aux)
 	}
@@ -221,10 +221,10 @@ func (r *reading) counter(c *Counter, l *counter.Limit) error {
 		for i := 5; i < len(numbers); i += 2 {
 			least = min(least, numbers[i])
 		}
-		c.add("refunds", "charges may come back; at least %s of its tokens were missing since %s", fraction(least, aux), r.when(instant(numbers[4])))
+		c.addLine("refunds", "charges may come back; at least %s of its tokens were missing since %s", fraction(least, aux), r.when(instant(numbers[4])))
 	}
 	if len(numbers) >= 4 && instant(numbers[3]).After(r.now) {
-		c.add("leased", "units may be out until %s, taken in advance by nodes that decide without asking", r.when(instant(numbers[3])))
+		c.addLine("leased", "units may be out until %s, taken in advance by nodes that decide without asking", r.when(instant(numbers[3])))
 	}
 	return nil
 }
@@ -233,14 +233,14 @@ func (r *reading) counter(c *Counter, l *counter.Limit) error {
 func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, before int64) {
 	window := time.Duration(l.Window()) * time.Microsecond
 	ends, sliding := at.Add(window), l.Algorithm() == counter.SlidingWindow
-	c.add("holds", "%s used in the window that began at %s and ends at %s", plural(int(used), "unit"), r.when(at), r.when(ends))
+	c.addLine("holds", "%s used in the window that began at %s and ends at %s", plural(int(used), "unit"), r.when(at), r.when(ends))
 	switch {
 	case !r.now.Before(ends.Add(window)), !sliding && !r.now.Before(ends):
-		c.add("", "that is over, and counts no more")
+		c.addLine("", "that is over, and counts no more")
 	case !r.now.Before(ends):
-		c.add("", "that is over, and weighs %d in the one that follows it", weighPrevious(used, ends.Add(window).Sub(r.now), window))
+		c.addLine("", "that is over, and weighs %d in the one that follows it", weighPrevious(used, ends.Add(window).Sub(r.now), window))
 	case sliding:
-		c.add("", "%d in the one before, which weigh %d now", before, weighPrevious(before, min(window, ends.Sub(r.now)), window))
+		c.addLine("", "%d in the one before, which weigh %d now", before, weighPrevious(before, min(window, ends.Sub(r.now)), window))
 	}
 }
 
@@ -263,7 +263,7 @@ func (r *reading) log(c *Counter, window counter.Micros) error {
 		return err
 	}
 	if marks == 0 {
-		c.add("holds", "nothing: it is as good as unused")
+		c.addLine("holds", "nothing: it is as good as unused")
 		return nil
 	}
 	oldest, err := r.member(0, 2)
@@ -280,10 +280,10 @@ func (r *reading) log(c *Counter, window counter.Micros) error {
 	} else if sum != "" {
 		return &corruptError{"there must be a decimal in the companion key, which ends in :n"}
 	}
-	c.add("holds", "%s, charged at %s", units, plural(int(marks), "instant"))
-	c.add("", "the oldest, %d, at %s; it leaves at %s", oldest[1], r.when(instant(oldest[0])),
+	c.addLine("holds", "%s, charged at %s", units, plural(int(marks), "instant"))
+	c.addLine("", "the oldest, %d, at %s; it leaves at %s", oldest[1], r.when(instant(oldest[0])),
 		r.when(instant(oldest[0]+int64(window))))
-	c.add("", "the newest, %d, at %s", newest[1], r.when(instant(newest[0])))
+	c.addLine("", "the newest, %d, at %s", newest[1], r.when(instant(newest[0])))
 	return nil
 }
 
@@ -311,25 +311,25 @@ func (r *reading) penalty(c *Counter) error {
 	numbers, ok := decimals(text)
 	switch {
 	case text == "":
-		c.add("penalty", "none is in force")
+		c.addLine("penalty", "none is in force")
 	case !ok || len(numbers) != 1:
 		return &corruptError{"there must be a decimal in the companion key, which ends in :until"}
 	case instant(numbers[0]).After(r.now):
-		c.add("penalty", "in force until %s: every request is denied", r.when(instant(numbers[0])))
+		c.addLine("penalty", "in force until %s: every request is denied", r.when(instant(numbers[0])))
 	default:
-		c.add("penalty", "over since %s", r.when(instant(numbers[0])))
+		c.addLine("penalty", "over since %s", r.when(instant(numbers[0])))
 	}
 	violations, err := r.command("zcount", r.key, "-inf", "+inf").Int64()
 	if err != nil {
 		return err
 	}
-	c.add("violations", "%d", violations)
+	c.addLine("violations", "%d", violations)
 	if violations > 0 {
 		newest, err := r.member(-1, 3)
 		if err != nil {
 			return err
 		}
-		c.add("", "the newest at %s, of a limit whose wait ends at %s", r.when(instant(newest[0])), r.when(instant(newest[1])))
+		c.addLine("", "the newest at %s, of a limit whose wait ends at %s", r.when(instant(newest[0])), r.when(instant(newest[1])))
 	}
 	return nil
 }
@@ -346,14 +346,14 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 		err = redisstore.ToolAsk(ctx, r.n.client, []counter.Check{peek}, result)
 	}
 	if _, asks := redis.IsAskError(err); asks || redis.HasErrorPrefix(err, "TRYAGAIN") {
-		c.add("limit", "%s: unknown while the slot moves: %v", check.Limit, err)
+		c.addLine("limit", "%s: unknown while the slot moves: %v", check.Limit, err)
 		return nil
 	}
 	if err != nil {
 		return r.n.explain(err)
 	}
 	if check.Penalty != nil {
-		c.add("imposed", "from %s in %s on, for %s at most", plural(int(check.Penalty.Threshold), "violation"),
+		c.addLine("imposed", "from %s in %s on, for %s at most", plural(int(check.Penalty.Threshold), "violation"),
 			time.Duration(check.Penalty.Window)*time.Microsecond, time.Duration(check.Penalty.Longest())*time.Microsecond)
 		return nil
 	}
@@ -364,7 +364,7 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 	if check.UnshardedLimit != nil {
 		text += fmt.Sprintf("; all shards together have %s", check.UnshardedLimit)
 	}
-	c.add("limit", "%s: %s", check.Limit, text)
+	c.addLine("limit", "%s: %s", check.Limit, text)
 	return nil
 }
 

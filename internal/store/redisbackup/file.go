@@ -38,7 +38,7 @@ func newWriter(to io.Writer, now time.Time) *writer {
 	return w
 }
 
-func (w *writer) add(r *record) error {
+func (w *writer) addRecord(r *record) error {
 	w.line = r.append(w.line[:0])
 	if len(w.line) > lineBytesMax {
 		return fmt.Errorf("the counter %.100q has %d bytes, and a line has at most %d: delete it", r.key, len(w.line), lineBytesMax)

@@ -77,7 +77,7 @@ func Restore(ctx context.Context, servers *redisadmin.Deployment, file io.ReadSe
 			return r.restored, n.Explain(err)
 		}
 	}
-	if err := read(file, func(one *record) error { return r.add(ctx, one) }); err != nil {
+	if err := read(file, func(one *record) error { return r.queueRecord(ctx, one) }); err != nil {
 		return r.restored, err
 	}
 	for n, q := range r.queues {
@@ -104,8 +104,8 @@ type queue struct {
 	outcome outcome
 }
 
-// add queues a record for the server of its key.
-func (r *restore) add(ctx context.Context, one *record) error {
+// queueRecord queues a record for the server of its key.
+func (r *restore) queueRecord(ctx context.Context, one *record) error {
 	n, err := r.servers.Serving(one.key)
 	if err != nil {
 		return err

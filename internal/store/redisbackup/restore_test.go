@@ -180,7 +180,7 @@ func newBackup(t *testing.T, records ...record) *bytes.Reader {
 	var file bytes.Buffer
 	to := newWriter(&file, time.Now())
 	for i := range records {
-		if err := to.add(&records[i]); err != nil {
+		if err := to.addRecord(&records[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -156,7 +156,7 @@ func (b *backup) writeKey(ctx context.Context, client *redis.Client, r *keyReadi
 	case r.m.kind.set():
 		return b.set(ctx, client, r, members, expiry(now, left))
 	default:
-		return b.add(&record{meaning: r.m, key: r.key, expires: expiry(now, left), value: value}, true)
+		return b.addRecord(&record{meaning: r.m, key: r.key, expires: expiry(now, left), value: value}, true)
 	}
 }
 
@@ -173,7 +173,7 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, m
 	first := true
 	for len(members) > 0 {
 		n := min(len(members), membersPerRecord)
-		if err := b.add(&record{meaning: r.m, key: r.key, expires: expires, value: strings.Join(members[:n], " ")}, first); err != nil {
+		if err := b.addRecord(&record{meaning: r.m, key: r.key, expires: expires, value: strings.Join(members[:n], " ")}, first); err != nil {
 			return err
 		}
 		last := members[n-1]
@@ -191,8 +191,8 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, m
 	return nil
 }
 
-// The argument first reports whether the record is the first of its key.
-func (b *backup) add(r *record, first bool) error {
+// addRecord writes a record. The argument first reports whether it is the first record of its key.
+func (b *backup) addRecord(r *record, first bool) error {
 	if !r.isValid(r.value) {
 		b.noteWrong(r.key)
 		return nil
@@ -200,7 +200,7 @@ func (b *backup) add(r *record, first bool) error {
 	if first {
 		b.written.Counters++
 	}
-	return b.file.add(r)
+	return b.file.addRecord(r)
 }
 
 func (b *backup) noteWrong(key string) {

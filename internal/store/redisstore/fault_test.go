@@ -28,7 +28,7 @@ type traffic struct {
 	callers int
 	limit   *counter.Limit
 	checks  func(caller int) []counter.Check
-	strict  bool // whether it is unknown after every failure if a check was charged
+	strict  bool // whether every failure leaves open whether a check was charged
 	// pace is the pause between two calls of one caller, so that several servers on one machine are
 	// not starved.
 	pace time.Duration

@@ -102,7 +102,7 @@ func (c *nodeCounter) turn(now time.Time) {
 	}
 	unbroken := before == n && epoch == c.epoch && now.Sub(c.at) <= unseenMax
 	c.asked, c.epoch, c.at = n, epoch, now
-	c.store.nodeCount.Store(c.estimate.add(now, all, unbroken))
+	c.store.nodeCount.Store(c.estimate.addReading(now, all, unbroken))
 }
 
 // The method announce announces a node and returns the number of nodes. The method uses only
@@ -156,9 +156,9 @@ type nodeReading struct {
 	nodes int64
 }
 
-// The method add adds a reading and returns the estimate. The argument unbroken reports whether
-// Redis was available since the previous reading.
-func (h *nodeEstimate) add(now time.Time, nodes int64, unbroken bool) int64 {
+// addReading adds a reading and returns the estimate. The argument unbroken reports whether Redis
+// was available since the previous reading.
+func (h *nodeEstimate) addReading(now time.Time, nodes int64, unbroken bool) int64 {
 	if !unbroken && len(h.readings) > 0 {
 		h.readings = h.readings[:1]
 		h.readings[0].at = now

@@ -203,7 +203,7 @@ func TestHeadcount(t *testing.T) {
 		var h nodeEstimate
 		start := time.Now()
 		for _, step := range story {
-			got := h.add(start.Add(time.Duration(step.second)*time.Second), step.nodes, step.unbroken)
+			got := h.addReading(start.Add(time.Duration(step.second)*time.Second), step.nodes, step.unbroken)
 			if got != step.want || len(h.readings) > 4 {
 				t.Errorf("%s: after %d s %d nodes are believed in, want %d", name, step.second, got, step.want)
 			}

@@ -226,12 +226,12 @@ func (l *lane) admit(c *call, now time.Time) {
 			// The trial might have begun after the batch, so its epoch applies.
 			l.epoch, l.trial = n.breaker.epoch.Load(), true
 		}
-		l.add(c)
+		l.appendCall(c)
 	}
 }
 
-// The method add appends a call to the pipeline.
-func (l *lane) add(c *call) {
+// appendCall appends a call to the pipeline.
+func (l *lane) appendCall(c *call) {
 	l.calls = append(l.calls, c)
 	if c.asking {
 		l.commands = append(l.commands, redis.NewStatusCmd(l.node.ctx, "asking"))
@@ -348,7 +348,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 			l.finish(c, errNotAsked) // the call was not executed, because the server did not have the script
 			continue
 		}
-		l.add(c)
+		l.appendCall(c)
 	}
 	whole := l.exec(ctx)
 	for _, c := range l.calls {

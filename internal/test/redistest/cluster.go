@@ -59,16 +59,16 @@ func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluste
 	}
 	for i, node := range c.Nodes {
 		node.await()
-		c.ids = append(c.ids, node.said("cluster", "myid"))
+		c.ids = append(c.ids, node.replyText("cluster", "myid"))
 		if i < mastersOfCluster {
 			// With equal epochs, masters that meet would resolve the conflicts one after the other.
-			node.said("cluster", "set-config-epoch", i+1)
-			node.said("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
+			node.replyText("cluster", "set-config-epoch", i+1)
+			node.replyText("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
 		}
 	}
 	c.meet()
 	for i, replica := range c.Nodes[mastersOfCluster:] {
-		replica.said("cluster", "replicate", c.ids[i])
+		replica.replyText("cluster", "replicate", c.ids[i])
 	}
 	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), MaxRedirects: -1, DisableIdentity: true})
 	t.Cleanup(func() { _ = c.client.Close() })
@@ -81,19 +81,19 @@ func (c *Cluster) meet() {
 	for i, node := range c.Nodes {
 		for _, other := range c.Nodes[i+1:] {
 			host, port, _ := strings.Cut(other.Addr, ":")
-			node.said("cluster", "meet", host, port)
+			node.replyText("cluster", "meet", host, port)
 		}
 	}
 	for _, node := range c.Nodes {
 		eventually.Until(c.t, patience, node.Addr+" knows the others", func() bool {
-			known := node.said("cluster", "nodes")
+			known := node.replyText("cluster", "nodes")
 			return strings.Count(known, "\n") == len(c.Nodes) && !strings.Contains(known, "handshake")
 		})
 	}
 }
 
-// The method said returns the server's reply to a command as text.
-func (s *Server) said(args ...any) string {
+// replyText returns the server's reply to a command as text.
+func (s *Server) replyText(args ...any) string {
 	s.t.Helper()
 	reply, err := s.client.Do(context.Background(), args...).Result()
 	if err != nil {
@@ -170,7 +170,7 @@ type member struct {
 // The method known returns the cluster's members according to a node.
 func (s *Server) known() (members []member) {
 	s.t.Helper()
-	for line := range strings.Lines(s.said("cluster", "nodes")) {
+	for line := range strings.Lines(s.replyText("cluster", "nodes")) {
 		words := strings.Fields(line) // id address flags master ping pong epoch link slots…
 		m := member{id: words[0], masterID: words[3], master: strings.Contains(words[2], "master"), down: strings.Contains(words[2], "fail")}
 		for _, text := range words[8:] {
@@ -191,7 +191,7 @@ func (s *Server) known() (members []member) {
 // Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
-	return int(parseWhole(c.t, c.running()[0].said("cluster", "keyslot", key)))
+	return int(parseWhole(c.t, c.running()[0].replyText("cluster", "keyslot", key)))
 }
 
 // Master returns the node that serves a slot, according to the first node that answers.
@@ -266,7 +266,7 @@ func (c *Cluster) AwaitFailover(slot int, from *Server) {
 func (c *Cluster) Failover(master *Server) {
 	c.t.Helper()
 	replica := c.Replica(master)
-	replica.said("cluster", "failover")
+	replica.replyText("cluster", "failover")
 	eventually.Until(c.t, patience, replica.Addr+" is a master", func() bool { return field(replica.info("replication"), "role") == "master" })
 	c.AwaitOrder()
 }
@@ -284,7 +284,7 @@ func (c *Cluster) ForgetItself(master *Server) {
 	master.Restart()
 	eventually.Until(c.t, patience, "the others have lost "+master.Addr, func() bool {
 		for _, node := range c.Nodes {
-			if node != master && !strings.Contains(node.said("cluster", "nodes"), id+" :0@0 master,noaddr") {
+			if node != master && !strings.Contains(node.replyText("cluster", "nodes"), id+" :0@0 master,noaddr") {
 				return false
 			}
 		}
@@ -298,8 +298,8 @@ func (c *Cluster) ForgetItself(master *Server) {
 func (c *Cluster) BeginMove(slot int, to *Server) {
 	c.t.Helper()
 	from := c.Master(slot)
-	to.said("cluster", "setslot", slot, "importing", c.id(from))
-	from.said("cluster", "setslot", slot, "migrating", c.id(to))
+	to.replyText("cluster", "setslot", slot, "importing", c.id(from))
+	from.replyText("cluster", "setslot", slot, "migrating", c.id(to))
 }
 
 // MoveKeys moves up to n keys of a slot whose move has begun, and returns how many it moved.
@@ -312,7 +312,7 @@ func (c *Cluster) MoveKeys(slot int, to *Server, n int) int {
 	}
 	host, port, _ := strings.Cut(to.Addr, ":")
 	for _, key := range keys {
-		from.said("migrate", host, port, key, 0, int(patience.Milliseconds()))
+		from.replyText("migrate", host, port, key, 0, int(patience.Milliseconds()))
 	}
 	return len(keys)
 }
@@ -322,7 +322,7 @@ func (c *Cluster) MoveKeys(slot int, to *Server, n int) int {
 func (c *Cluster) EndMove(slot int, to *Server) {
 	c.t.Helper()
 	for _, node := range []*Server{to, c.Master(slot)} {
-		node.said("cluster", "setslot", slot, "node", c.id(to))
+		node.replyText("cluster", "setslot", slot, "node", c.id(to))
 	}
 	c.AwaitOrder()
 }

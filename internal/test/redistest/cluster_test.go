@@ -29,7 +29,7 @@ func TestCluster(t *testing.T) {
 		if from == to {
 			to = c.Nodes[2]
 		}
-		from.said("mset", "{k1}a", 1, "{k1}b", 1)
+		from.replyText("mset", "{k1}a", 1, "{k1}b", 1)
 		c.BeginMove(slot, to)
 		if moved := c.MoveKeys(slot, to, 1); moved != 1 {
 			t.Errorf("moved %d keys, want 1", moved)
@@ -41,7 +41,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("a key that is not there: %v, want ASK", err)
 		}
 		c.MoveSlot(slot, to) // the load continues during the move
-		if c.Master(slot) != to || to.said("get", "{k1}b") != "1" {
+		if c.Master(slot) != to || to.replyText("get", "{k1}b") != "1" {
 			t.Errorf("slot %d did not move to %s with its keys", slot, to.Addr)
 		}
 		if err := from.Client().Get(ctx, "{k1}a").Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED") {
@@ -66,7 +66,7 @@ func TestCluster(t *testing.T) {
 		t.Logf("replaced after %v", time.Since(begun).Round(time.Millisecond))
 		from.Restart()
 		c.AwaitOrder()
-		if got := c.Replica(c.Master(slot)); got != from || from.said("dbsize") == "0" {
+		if got := c.Replica(c.Master(slot)); got != from || from.replyText("dbsize") == "0" {
 			t.Errorf("%s is not the replica of its successor", from.Addr)
 		}
 	})
@@ -80,13 +80,13 @@ func TestSentinel(t *testing.T) {
 	if first != s.Servers[0] || len(s.Addrs()) != 3 {
 		t.Errorf("the master is %s, the sentinels %v", first.Addr, s.Addrs())
 	}
-	first.said("set", "k", 1)
-	first.said("wait", 1, patience.Milliseconds()) // unreplicated data would be lost
+	first.replyText("set", "k", 1)
+	first.replyText("wait", 1, patience.Milliseconds()) // unreplicated data would be lost
 	begun = time.Now()
 	s.Failover()
 	t.Logf("in order after a failover of %v", time.Since(begun).Round(time.Millisecond))
 	second := s.Master()
-	if second == first || second.said("get", "k") != "1" {
+	if second == first || second.replyText("get", "k") != "1" {
 		t.Errorf("after the failover %s is the master", second.Addr)
 	}
 	if err := first.Client().Set(context.Background(), "k", 2, 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "READONLY") {

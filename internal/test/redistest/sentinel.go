@@ -251,7 +251,7 @@ func (s *Sentinel) Failover() {
 		}
 		if time.Since(ordered) > orderAgain {
 			ordered = time.Now()
-			// one may be under way
+			// a failover may be under way
 			_ = s.running()[0].client.Do(context.Background(), "sentinel", "failover", s.Name).Err()
 		}
 		return false

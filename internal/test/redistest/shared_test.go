@@ -18,10 +18,10 @@ func TestSharedServers(t *testing.T) {
 		use    func(s *Server)
 		handed bool
 	}{
-		{name: "left as it was", handed: true, use: func(s *Server) { s.said("set", "k", "v"); s.said("script", "load", "return 1") }},
-		{name: "settings changed", use: func(s *Server) { s.said("config", "set", "maxmemory", "1mb") }},
-		{name: "a user more", use: func(s *Server) { s.said("acl", "setuser", "other", "on", "nopass") }},
-		{name: "a replica of nothing", use: func(s *Server) { s.said("replicaof", "127.0.0.1", "1") }},
+		{name: "left as it was", handed: true, use: func(s *Server) { s.replyText("set", "k", "v"); s.replyText("script", "load", "return 1") }},
+		{name: "settings changed", use: func(s *Server) { s.replyText("config", "set", "maxmemory", "1mb") }},
+		{name: "a user more", use: func(s *Server) { s.replyText("acl", "setuser", "other", "on", "nopass") }},
+		{name: "a replica of nothing", use: func(s *Server) { s.replyText("replicaof", "127.0.0.1", "1") }},
 		{name: "paused", use: func(s *Server) { s.Pause(); s.Resume() }},
 		{name: "killed", use: func(s *Server) { s.Kill() }},
 		{name: "restarted", use: func(s *Server) { s.Restart() }},

@@ -61,7 +61,7 @@ func askLeasedIn(e *examiner) {
 		says("a microsecond before its end", e.takeOne(look(key, l, 1)), 1)
 		e.setClock(2 * corecounter.Second)
 		says("its end", e.takeOne(take(key, l, 1)), 0)
-		// A lease taken at the end of a window is still out in the next.
+		// Units that were leased at the end of a window are still leased in the next one.
 		e.setClock(corecounter.Minute - corecounter.Second)
 		e.takeOne(asLeased(upTo(key, l, 1, 0, 9, 1000), 5*corecounter.Second))
 		e.setClock(corecounter.Minute + corecounter.Second)

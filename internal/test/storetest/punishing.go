@@ -325,7 +325,7 @@ func askReset(e *examiner) {
 		if !isZero(keptSlot(c, e.holds(e, &c), e.now)) {
 			e.Fatalf("%s: of a forgotten counter there is kept %+v", a, e.holds(e, &c))
 		}
-		// A debt, the window before, and a denial in the same call.
+		// The call has a debt, counts the window before, and has a denial.
 		e.takeOne(force(key, l, 20))
 		e.setClock(90 * corecounter.Second)
 		r = e.take(reset(key, l), take("never", l, 11))[0]

@@ -45,7 +45,7 @@ type charge struct {
 const (
 	trafficCounters = 12  // counters in use at a time
 	trafficLife     = 250 // number of calls for which they are used
-	trafficChecks   = 8   // at most in one call
+	trafficChecks   = 8   // the maximum in one call
 	trafficCharges  = 6   // kept for each counter, to be refunded
 	trafficSpan     = 60 * 365 * corecounter.Day
 )

@@ -13,7 +13,7 @@ import (
 const (
 	trafficCalendars = 4  // how many of trafficCounters have calendar windows
 	trafficPenalties = 3  // in use at a time, besides the counters
-	penaltiesMax     = 2  // at most in one call
+	penaltiesMax     = 2  // the maximum in one call
 	violationsKnown  = 12 // number of violation IDs, so that two counters rarely share one
 )
 
