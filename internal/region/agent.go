@@ -270,8 +270,9 @@ func (a *Agent) gift(now counter.Micros, m Message) int64 {
 	return max(m.Need, int64(part*float64(spare)))
 }
 
-// nothingFor returns how long this region expects to have no units to give. In a fixed window units
-// come back only by refunds until it ends, so a question every twentieth of it is enough.
+// nothingFor returns how long this region expects to have no units to give. In a fixed window,
+// units become available before its end only by refunds, so a question every twentieth of the
+// window is enough.
 func (a *Agent) nothingFor() counter.Micros {
 	window := a.Share.whole.Window()
 	most := max(counter.Second, 5*a.RoundTrip, window/20)

@@ -84,7 +84,7 @@ func (q *queuingBridge) wait(credential string) func() (a wire.Answer, after tim
 }
 
 // TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
-// denied at its turn and takes no unit, so that the next request takes it.
+// denied at its turn and takes no unit. The unit goes to the next request.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	withQueue(t, func(q *queuingBridge) {
 		bob, ann := q.wait("bob"), q.wait("ann")

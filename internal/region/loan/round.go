@@ -149,7 +149,7 @@ func (a *Agent) publish(ctx context.Context, answer *regionstore.Answer) {
 	}
 }
 
-// The method refuse informs the proxies that nothing comes of a question.
+// The method refuse informs the proxies that a question brings no units.
 func (a *Agent) refuse(ctx context.Context, q *Question, ids []string) {
 	a.publish(ctx, &regionstore.Answer{Key: q.Key, Done: ids})
 }

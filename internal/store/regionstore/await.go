@@ -89,8 +89,8 @@ func (s *Store) waitsFor(checks []counter.Check, results []counter.Result, taken
 // request is admitted, or lacks units that no other region can lend. Its error is that of the last
 // call of take. The caller has called take, unless [Store.Behind] has returned true.
 //
-// The wait ends at the instant until, if that is not zero and comes before the end of the second.
-// If ctx ends, take is not called.
+// The wait ends at until, if until is not zero and comes before the end of the second. If ctx ends,
+// take is not called.
 func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
 	c := s.waitsFor(checks, results, taken)
 	if c == nil && !taken {
