@@ -20,17 +20,21 @@ func TestFailuresRunOnceMore(t *testing.T) {
 		fmt.Fprintf(&many, "--- FAIL: Test%c (0s)\n", 'A'+i)
 	}
 	const one, two, pkg = "--- FAIL: TestOne (0.00s)\n", "--- FAIL: TestTwo (0.00s)\n", "FAIL\texample.com/p\t1s\n"
+	const sub = "    --- FAIL: TestTwo/a.b (0.00s)\n        --- FAIL: TestTwo/a.b/c (0.00s)\n    --- FAIL: TestTwo/d (0.00s)\n"
+	const both = `\^\(TestOne\|TestTwo\)\$`
 	for _, test := range []struct {
-		name, output, left string
+		name, output string
+		left, last   string // the patterns of the first and of the last repetition
 	}{
-		{"one", one + pkg, `\^\(TestOne\)\$`},
-		{"two", two + "    --- FAIL: TestTwo/sub (0.00s)\n" + one + pkg, `\^\(TestOne\|TestTwo\)\$`},
-		{"too many", many.String() + pkg, ""},
-		{"race", "WARNING: DATA RACE\n" + one + pkg, ""},
-		{"panic", one + "panic: test timed out after 1s\n" + pkg, ""},
-		{"build", one + pkg + "FAIL\texample.com/q [build failed]\n", ""},
-		{"outside a test", one + pkg + "FAIL\texample.com/q\t1s\n", ""},
-		{"no test", pkg, ""},
+		{"one", one + pkg, `\^\(TestOne\)\$`, `\^\(TestOne\)\$`},
+		{"two", two + "    --- FAIL: TestTwo/sub (0.00s)\n" + one + pkg, both, both},
+		{"subtests", two + sub + pkg, `\^\(TestTwo\)\$/\^\(a\\.b\|d\)\$`, `\^\(TestTwo\)\$`},
+		{"too many", many.String() + pkg, "", ""},
+		{"race", "WARNING: DATA RACE\n" + one + pkg, "", ""},
+		{"panic", one + "panic: test timed out after 1s\n" + pkg, "", ""},
+		{"build", one + pkg + "FAIL\texample.com/q [build failed]\n", "", ""},
+		{"outside a test", one + pkg + "FAIL\texample.com/q\t1s\n", "", ""},
+		{"no test", pkg, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +49,8 @@ func TestFailuresRunOnceMore(t *testing.T) {
 				t.Errorf("fails: %v\n%s", failed, output)
 			}
 			left, _ := os.ReadFile(list) // absent if nothing is left
-			if want := fake + ` -skip \^\(TestA/b/c\)\$ -run ` + test.left + " example.com/p \n"; test.left != "" && string(left) != want || test.left == "" && len(left) > 0 {
+			command1, command2 := fake+` -skip \^\(TestA/b/c\)\$ -run `+test.left+" example.com/p ", fake+` -skip \^\(TestA/b/c\)\$ -run `+test.last+" example.com/p "
+			if want := command1 + "\t" + command2 + "\n"; test.left != "" && string(left) != want || test.left == "" && len(left) > 0 {
 				t.Errorf("leaves %q, want %q", left, want)
 			}
 			if test.left != "" && !strings.Contains(string(output), "note: "+strings.SplitN(test.output, "\n", 2)[0]) {

@@ -5,7 +5,8 @@
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
 # file, up to twenty failing tests do not fail the command. Instead, the command, restricted to these
 # tests and their packages, is added to the file, and `gotest.sh again` repeats it when nothing else
-# runs, and after another failure once more. A test that fails three times has failed. The output of
+# runs, and after another failure once more. If only subtests failed, it first repeats these alone,
+# and the last time their whole tests. A test that fails three times has failed. The output of
 # each failure is printed even if the test passes later, because it may show a rare mistake. Data
 # races, panics, and tests that hang fail at once.
 set -uo pipefail
@@ -28,9 +29,36 @@ first() {
 	local packages
 	mapfile -t packages < <(sed -nE 's,^FAIL[[:space:]]+([^[:space:]]+/[^[:space:]]+).*,\1,p' "$log" | sort -u)
 	[ ${#packages[@]} -le ${#failed[@]} ] || return "$status"
-	only "^($(IFS='|'; echo "${failed[*]}"))\$" "${packages[*]}" "$@" >>"$AGAIN"
+	local whole
+	whole="^($(IFS='|'; echo "${failed[*]}"))\$"
+	{
+		only "$whole$(subtests "$log")" "${packages[*]}" "$@"
+		only "$whole" "${packages[*]}" "$@"
+	} | paste -s >>"$AGAIN"
 	sed 's/^/note: /' "$log" | grep -vE '^note: (ok|\?) ' | tail -n 400
 	echo "note: failed beside other tests, and runs once more: ${failed[*]}"
+}
+
+# subtests LOG prints the rest of a pattern for the subtests that failed: at each level, the names of
+# the failed subtests, as far as all failed tests have a failed subtest there.
+subtests() {
+	sed -nE 's/^ *--- FAIL: ([^ ]+) \(.*/\1/p' "$1" | awk -F/ '
+		{ names[NR] = $0 }
+		END {
+			for (level = 1; ; level++) {
+				list = ""
+				for (i = 1; i <= NR; i++) {
+					parts = split(names[i], part, "/")
+					deeper = 0
+					for (j = 1; j <= NR; j++) deeper += index(names[j], names[i] "/") == 1
+					if (parts <= level && !deeper) exit
+					if (parts <= level || seen[level, part[level + 1]]++) continue
+					gsub(/[][().*+?^$|{}\\]/, "\\\\&", part[level + 1])
+					list = list (list == "" ? "" : "|") part[level + 1]
+				}
+				printf "/^(%s)$", list
+			}
+		}'
 }
 
 # only PATTERN PACKAGES COMMAND... prints the command with PATTERN in place of its own -run, and with
@@ -51,14 +79,14 @@ only() {
 	echo
 }
 
-# again repeats each command of the file AGAIN, at most twice.
+# again repeats each command of the file AGAIN. If it fails, the one after the tab runs.
 again() {
-	local command log status=0
+	local command whole log status=0
 	[ -s "${AGAIN:?}" ] || return 0
 	log=$(mktemp)
 	# shellcheck disable=SC2064 # the name is expanded now, while it is known
 	trap "rm -f '$log'" EXIT
-	while IFS= read -r command; do
+	while IFS=$'\t' read -r command whole; do
 		echo "note: again: $command"
 		bash -c "$command" </dev/null 2>&1 | tee "$log" && continue
 		if grep -qE '^panic: |DATA RACE|\[(build|setup) failed\]' "$log"; then
@@ -66,8 +94,8 @@ again() {
 			continue
 		fi
 		sed 's/^/note: /' "$log"
-		echo "note: failed alone, and runs a last time: $command"
-		bash -c "$command" </dev/null || status=1
+		echo "note: failed alone, and runs a last time: ${whole:=$command}"
+		bash -c "$whole" </dev/null || status=1
 	done <"$AGAIN"
 	return "$status"
 }
