@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/test/racescale"
 )
 
 // slimLibrary holds, for each function of core/slim that replaces one of the standard library, a
@@ -52,12 +54,14 @@ var slimLibrary = map[string]struct{ imports, body string }{
 // functions of core/slim use them.
 var slimParts = []string{"NewError", "LowerByte", "UpperByte", "Digits", "IsDigit", "Unescape", "IsHex", "HexValue"}
 
-// shortPriceMax is the price in KB from which -short leaves a function out.
-const shortPriceMax = 8
+// lowPriceMax is the price in KB from which only make exam measures a function: it is far from
+// saving nothing.
+const lowPriceMax = 8
 
 // TestSlimIsWorthItsPrice builds the filter with the library's function in place of each function
 // of core/slim. The filter must then be larger, by the price in the function's comment. Each build
-// takes about a second, so -short measures only the functions that are closest to saving nothing.
+// compiles core again, so except in make exam only the functions are measured that are closest to
+// saving nothing.
 func TestSlimIsWorthItsPrice(t *testing.T) {
 	ours := len(buildFilter(t, "-s -w"))
 	functions := slimFunctions(t)
@@ -67,7 +71,7 @@ func TestSlimIsWorthItsPrice(t *testing.T) {
 			t.Errorf("core/slim has no %s any more", name)
 			continue
 		}
-		if comment := f.decl.Doc.Text(); testing.Short() && statedPrice(comment) >= shortPriceMax {
+		if comment := f.decl.Doc.Text(); os.Getenv(racescale.ExamVariable) == "" && statedPrice(comment) >= lowPriceMax {
 			continue
 		}
 		t.Run(name, func(t *testing.T) { comparePrice(t, f.decl.Doc.Text(), ours, f.path, f.withLibrary()) })
