@@ -27,7 +27,8 @@ import (
 
 // TestHalfSentCallsDelayNoOthers: 700 calls over each version of HTTP do not arrive completely, and
 // on as many other connections the header does not end. The bridge answers at most 8 calls at once.
-// Complete calls are answered throughout, and the others are ended at their time limit.
+// Complete calls are answered throughout, and the others are ended at their time limit. If the
+// machine is so busy that the time limit of a reply passes too, the call ends without an answer.
 func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	const half = 700
 	t.Setenv("BUCKET_SIZE", "1000000")
@@ -45,8 +46,13 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 			body, rest := io.Pipe()
 			defer rest.Close()
 			go func() { _, _ = rest.Write([]byte("{")) }()
+			begun := time.Now()
 			response, err := two.Post("http://"+r.address+"/v1/check", "application/json", body)
-			if err != nil {
+			switch {
+			case err != nil && time.Since(begun) >= bridge.ReplyTime:
+				ended[1].Add(1)
+				return
+			case err != nil:
 				t.Error(err)
 				return
 			}
@@ -83,7 +89,8 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// sendHalf sends a text over its own connection, and counts it when the answer begins with want.
+// sendHalf sends a text over its own connection, and counts it when the answer begins with want, or
+// when the connection ends without an answer after the time limit of a reply.
 func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64) {
 	connection, err := net.Dial("tcp", r.address)
 	if err != nil {
@@ -91,11 +98,12 @@ func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64)
 		return
 	}
 	defer connection.Close()
+	begun := time.Now()
 	if _, err := io.WriteString(connection, text); err != nil {
 		t.Error(err)
 	}
 	said, err := io.ReadAll(connection)
-	if err == nil && strings.HasPrefix(string(said), want) {
+	if err == nil && strings.HasPrefix(string(said), want) || len(said) == 0 && time.Since(begun) >= bridge.ReplyTime {
 		ended.Add(1)
 	}
 }

@@ -282,13 +282,15 @@ func TestFetchAll(t *testing.T) {
 		requests[i] = directory.Unknown{Source: uint32(i), Names: []policy.ClientName{{Kind: "user", ID: fmt.Sprint("u", i)}, {Kind: "tenant", ID: "t"}}}
 	}
 	d.FetchAll(t.Context(), requests)
+	// Find reads stale records again, which all are if the directory begins to follow its source now.
+	reads, names := source.reads.Load(), source.names.Load()
 	for i := range requests {
 		r, ok := d.Find("user", fmt.Sprint("u", i), now())
 		if blocked := r != nil && r.Blocked; !ok || requests[i].Overload || blocked != (i == 7) {
 			t.Errorf("client %d: %+v, %v, overload %v", i, r, ok, requests[i].Overload)
 		}
 	}
-	if reads, names := source.reads.Load(), source.names.Load(); reads != 1 || names != 65 {
+	if reads != 1 || names != 65 {
 		t.Errorf("%d reads of %d clients", reads, names)
 	}
 }
@@ -431,9 +433,8 @@ func TestABusySourceIsNotAway(t *testing.T) {
 	if d.Fetch(t.Context(), 0, ann) || !d.Works() {
 		t.Errorf("the client counts as one without a record; the source works: %v", d.Works())
 	}
-	if !d.Fetch(t.Context(), 0, ann) {
-		t.Error("the client is not read afterwards")
-	}
+	// On a busy machine, Fetch may return before the late reads have ended, and then again with them.
+	eventually.Until(t, 20*time.Second, "the client is read", func() bool { return d.Fetch(t.Context(), 0, ann) })
 	if r, ok := d.Find("user", "ann", now()); !ok || !r.Blocked || d.Figures().Undirected.Load() != 0 {
 		t.Errorf("the blocked client: %+v, %v, %d undirected", r, ok, d.Figures().Undirected.Load())
 	}
