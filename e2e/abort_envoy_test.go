@@ -18,7 +18,7 @@ func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
 	t.Parallel()
 	seen := newAbortUpstream()
 	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, request_timeout: 1s, delayed_close_timeout: 0.01s"}
-	startEnvoy(t, wasm(t), seen, s)
+	useEnvoy(t, seen, s)
 	s.startBridge(t, abortPolicy)
 	var ways []abort
 	for _, way := range aborts {

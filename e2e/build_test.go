@@ -45,6 +45,7 @@ func runIn(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built = dir
+	defer stopSharedEnvoys()
 	return m.Run()
 }
 

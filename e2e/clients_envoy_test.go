@@ -89,7 +89,7 @@ func TestDirectoryBehindEnvoy(t *testing.T) {
 		directed[i] = newDirectedEnvoy(t, story.service, "x-user", http.StatusForbidden)
 		sites = append(sites, directed[i].site)
 	}
-	startEnvoy(t, wasm(t), nil, sites...)
+	useEnvoy(t, nil, sites...)
 	for i, story := range stories {
 		directed[i].start(t, directedEnvoyPolicy, "warm")
 		t.Run(story.name, func(t *testing.T) {

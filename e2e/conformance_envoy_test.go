@@ -49,7 +49,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 		f.sites[s.Place] = &site{set: "deadline: 5s\n"}
 		sites, reported = append(sites, f.sites[s.Place]), append(reported, s)
 	}
-	e := startEnvoy(t, wasm(t), conformance.Upstream(), sites...)
+	e := useEnvoy(t, conformance.Upstream(), sites...)
 	set := conformance.Setting{Now: time.Now(), KeySetURL: conformance.ServeKeySet(t),
 		Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}
 	for _, s := range reported {

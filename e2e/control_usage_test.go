@@ -274,7 +274,7 @@ func TestABridgeTellsAControlPlane(t *testing.T) {
 	database, redis := pgtest.Start(t), redistest.Start(t)
 	control := startControl(t, database.URL(), redis.URL(), "")
 	token, one := control.nodeToken(), new(site)
-	e := startEnvoy(t, wasm(t), nil, one)
+	e := useEnvoy(t, nil, one)
 	b := newBridge(t, "name: shop\nevents: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: api, limit: 5/31d}]\n",
 		"--redis", redis.URL(), "--control", "http://"+control.address, "--control-token-file", token, "--spool", filepath.Join(t.TempDir(), "spool"))
 	b.listen = one.bridge

@@ -38,7 +38,7 @@ rules: [{name: all, limit: 2/31d, tiers: {premium: 3/31d}}]
 func TestEnvoyClaims(t *testing.T) {
 	t.Parallel()
 	s := &site{filter: authenticatedFilter, set: longDeadline + "\non_error: deny"}
-	startEnvoy(t, wasm(t), nil, s)
+	useEnvoy(t, nil, s)
 	s.startBridge(t, claimsPolicy)
 	alice := claimsToken(t, claimsKey, jwt.MapClaims{"sub": "alice", "org": map[string]any{"tier": "premium"}})
 	bob := claimsToken(t, claimsKey, jwt.MapClaims{"sub": "bob"})

@@ -25,7 +25,7 @@ func TestLeasesAcrossFronts(t *testing.T) {
 	var addresses []string
 	var caddies []*process
 	for _, s := range sites {
-		startEnvoy(t, wasm(t), nil, s)
+		useEnvoy(t, nil, s)
 		s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
 		addresses = append(addresses, s.address)
 		file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -90,7 +90,7 @@ func TestOverTheLimitInTheFilter(t *testing.T) {
 	t.Parallel()
 	const asked, limit = 3_000, 20
 	one := &site{set: "on_error: deny\ndeadline: 10s"}
-	startEnvoy(t, wasm(t), nil, one)
+	useEnvoy(t, nil, one)
 	one.startBridge(t, "name: shop\non_error: deny\nrules: [{name: all, limit: 20/31d fixed_window}]\n")
 	var got tally
 	startLoadOn(one.address, 8, &got, times(asked)).Wait()
@@ -110,7 +110,7 @@ func TestBridgeKilledWithUnitsOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	one := &site{set: "on_error: deny\ndeadline: 2s"}
-	startEnvoy(t, wasm(t), nil, one)
+	useEnvoy(t, nil, one)
 	b := one.startBridge(t, strings.NewReplacer("LEASE", "auto", "20000", "6000").Replace(hotPolicy), "--redis", redis.URL(), "--redis-timeout", "5s")
 	var got tally
 	stop := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 
 // unknownClientsDefault is the number of clients that TestEnvoyMemoryIsFlat invents; "make
 // envoy-memory" uses a million.
-const unknownClientsDefault = 80_000
+const unknownClientsDefault = 40_000
 
 const unknownClientsPolicy = `name: shop
 trusted_hops: 1

@@ -23,8 +23,7 @@ func TestNeverOverAcrossFronts(t *testing.T) {
 	one, two := &site{set: "on_error: deny\ndeadline: 10s"}, &site{set: "on_error: deny\ndeadline: 10s"}
 	var starting sync.WaitGroup
 	for _, s := range []*site{one, two} {
-		filter := wasm(t)
-		starting.Go(func() { startEnvoy(t, filter, nil, s) })
+		starting.Go(func() { useEnvoy(t, nil, s) })
 	}
 	for range 2 {
 		file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))

@@ -116,7 +116,7 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 		f.edit(samePolicy)
 	}
 	s := &site{set: longDeadline}
-	e := startEnvoy(t, wasm(t), http.HandlerFunc(serveOwnLimit), s)
+	e := useEnvoy(t, http.HandlerFunc(serveOwnLimit), s)
 	b := newBridge(t, "", "--redis", redistest.Start(t).URL(), "--redis-timeout", "5s")
 	b.listen = s.bridge
 	besideKeys(b.policy)

@@ -47,16 +47,14 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := guideBlock(t, "- match: { path: /limits }")
-	toSite := func(i int) string {
-		return strings.Replace(route, `"cluster":"penstock"`, fmt.Sprintf(`"cluster":"bridge-%d"`, i), 1) + ","
-	}
-	guarded := strings.Replace(toSite(1), `"request_headers_to_add":[`,
+	toBridge := strings.Replace(route, `"cluster":"penstock"`, `"cluster":"BRIDGE"`, 1) + ","
+	guarded := strings.Replace(toBridge, `"request_headers_to_add":[`,
 		`"request_headers_to_add":[{"header":{"key":"x-penstock-token","value":"`+token+`"},"append_action":"OVERWRITE_IF_EXISTS_OR_ADD"},`, 1)
-	if guarded == toSite(1) || toSite(0) == route+"," {
+	if guarded == toBridge || toBridge == route+"," {
 		t.Fatalf("the guide's route has another form: %s", route)
 	}
-	sites := []*site{{set: longDeadline, routes: toSite(0)}, {set: longDeadline + "\ntoken: " + token, routes: guarded}}
-	startEnvoy(t, wasm(t), nil, sites...)
+	sites := []*site{{set: longDeadline, routes: toBridge}, {set: longDeadline + "\ntoken: " + token, routes: guarded}}
+	useEnvoy(t, nil, sites...)
 	for i, s := range sites {
 		args := []string{"--redis", redistest.Start(t).URL(), "--redis-timeout", "5s"}
 		if i == 1 {

@@ -41,7 +41,7 @@ type site struct {
 	// object passes the configuration as JSON, as Istio does with a pluginConfig, instead of lines.
 	object bool
 	// cluster is the bridge's cluster in YAML, with NAME for its name and SOCKET for the bridge's
-	// socket; "" is bridgeCluster.
+	// socket; "" is bridgeCluster. Other clusters may follow, each after a newline and "  - ".
 	cluster string
 	// The field named is the cluster that the filter calls; "" means the bridge's cluster.
 	named string
@@ -55,7 +55,8 @@ type site struct {
 	direct bool
 	// manager has further settings of the connection manager; "" is use_remote_address.
 	manager string
-	// routes has further routes, before the one for everything; each ends in a comma.
+	// routes has further routes, before the one for everything; each ends in a comma. In them,
+	// BRIDGE stands for the bridge's cluster.
 	routes string
 	// two makes Envoy speak HTTP/2 to the upstream.
 	two bool
@@ -109,11 +110,13 @@ const upstreamCluster = `{name: upstream, type: STATIC, connect_timeout: 1s,
 // envoy is a running Envoy.
 type envoy struct {
 	*server
-	admin string
+	admin  string
+	before map[string]int // the filter's counters when the test began to use a shared Envoy
 }
 
 // startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with handler
-// upstream; nil answers 200 and "ok". The argument wasm is the path of the filter.
+// upstream; nil answers 200 and "ok". The argument wasm is the path of the filter. The process is a
+// new one.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)
@@ -158,13 +161,21 @@ func envoyCommand(t testing.TB, file string, args ...string) *exec.Cmd {
 		"--disable-hot-restart", "--log-level", "warning"}, args...)...)
 }
 
+// The method configuration returns the whole configuration of an Envoy with the sites.
 func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site) string {
 	t.Helper()
-	var text strings.Builder
-	text.WriteString("node: {id: test, cluster: test}\nadmin: {address: {socket_address: {address: 127.0.0.1, port_value: " +
-		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
+	listeners, clusters := e.configure(t, "site", wasm, upstream, sites)
+	return "node: {id: test, cluster: test}\nadmin: {address: {socket_address: {address: 127.0.0.1, port_value: " + portOf(e.admin) +
+		"}}}\nstatic_resources:\n  listeners:\n  - " + strings.Join(listeners, "\n  - ") + "\n  clusters:\n  - " +
+		strings.Join(clusters, "\n  - ") + "\n"
+}
+
+// The method configure gives the sites names that begin with prefix, and addresses. It returns
+// their listeners and clusters.
+func (e *envoy) configure(t testing.TB, prefix, wasm, upstream string, sites []*site) (listeners, clusters []string) {
+	t.Helper()
 	for i, s := range sites {
-		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), freeport.Address(t), socket(t)
+		s.envoy, s.name, s.address, s.bridge = e, prefix+"-"+strconv.Itoa(i), freeport.Address(t), socket(t)
 		action := "route: {cluster: " + upstreamOf(s.two) + ", timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}, " +
 			"rate_limits: [{actions: [{remote_address: {}}, {request_headers: {header_name: \":path\", descriptor_key: path}}]}]}"
 		if s.direct {
@@ -172,21 +183,22 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		}
 		filter := strings.Replace(either(s.filter, wasmFilter), "WASM_CONFIG", wasmConfig, 1)
 		filter = strings.NewReplacer("SETTINGS", s.settings(), "WASM_FILE", wasm, "RPC_CLUSTER", s.bridgeName()+"-grpc").Replace(filter)
-		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ACTION", action,
-			"FILTER", filter, "MANAGER", either(s.manager, "use_remote_address: true"), "ROUTES", s.routes).Replace(listener) + "\n")
+		listeners = append(listeners, strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ACTION", action, "FILTER", filter,
+			"MANAGER", either(s.manager, "use_remote_address: true"), "ROUTES", strings.ReplaceAll(s.routes, "BRIDGE", s.bridgeName())).Replace(listener))
 	}
-	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")
-	text.WriteString("  - " + strings.NewReplacer("PORT", portOf(upstream), "name: upstream", "name: upstream-2", "http_protocol_options: {enable_trailers: true}",
-		"http2_protocol_options: {}").Replace(upstreamCluster) + "\n")
+	clusters = append(clusters, strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)),
+		strings.NewReplacer("PORT", portOf(upstream), "name: upstream", "name: upstream-2", "http_protocol_options: {enable_trailers: true}",
+			"http2_protocol_options: {}").Replace(upstreamCluster))
 	for _, s := range sites {
-		text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName(), "SOCKET", s.bridge).
-			Replace(either(s.cluster, bridgeCluster)) + "\n")
+		own := strings.NewReplacer("NAME", s.bridgeName(), "SOCKET", s.bridge).Replace(either(s.cluster, bridgeCluster))
+		clusters = append(clusters, strings.Split(own, "\n  - ")...)
 		if s.filter != "" {
 			s.grpc = socket(t)
-			text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).Replace(either(s.rpcCluster, http2Cluster)) + "\n")
+			clusters = append(clusters, strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).
+				Replace(either(s.rpcCluster, http2Cluster)))
 		}
 	}
-	return text.String()
+	return listeners, clusters
 }
 
 // upstreamOf returns the cluster of the server behind the sites.
@@ -257,9 +269,6 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 	t.Cleanup(func() { _ = s.Close() })
 	return l.Addr().String()
 }
-
-// counter returns a counter of the filter. The method counts for all sites of an Envoy.
-func (e *envoy) counter(name string) int { return e.stat("wasmcustom." + name) }
 
 // The method stat returns one of Envoy's statistics, or 0 if it does not exist.
 func (e *envoy) stat(name string) int {
@@ -395,7 +404,7 @@ func (b *bridge) runAt(t testing.TB, network, address string) {
 type server struct {
 	t       testing.TB
 	command *exec.Cmd
-	log     eventually.Journal
+	log     *eventually.Journal
 	done    chan struct{} // closed when the process has ended
 }
 
@@ -404,8 +413,8 @@ const dataRace = "WARNING: DATA RACE"
 
 func startServer(t testing.TB, command *exec.Cmd) *server {
 	t.Helper()
-	s := &server{t: t, command: command, done: make(chan struct{})}
-	command.Stdout, command.Stderr = &s.log, &s.log
+	s := &server{t: t, command: command, log: new(eventually.Journal), done: make(chan struct{})}
+	command.Stdout, command.Stderr = s.log, s.log
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 			sites = append(sites, &s)
 		}
 	}
-	startEnvoy(t, wasm(t), http.HandlerFunc(serveRedirects), sites...)
+	useEnvoy(t, http.HandlerFunc(serveRedirects), sites...)
 	for _, trouble := range group {
 		for _, word := range words(trouble.only) {
 			s := sites[0]
@@ -148,7 +148,7 @@ func renamedPolicy(policy string) string {
 }
 
 // compactPolicy returns a policy as a bridge sends it, in base64.
-func compactPolicy(t *testing.T, policy string) string {
+func compactPolicy(t testing.TB, policy string) string {
 	t.Helper()
 	b := newBridge(t, policy)
 	b.run(t)

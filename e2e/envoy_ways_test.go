@@ -62,7 +62,7 @@ func TestEnvoyWays(t *testing.T) {
 		ways[i].site.set += "\n" + longDeadline + "\non_error: deny"
 		sites = append(sites, &ways[i].site)
 	}
-	startEnvoy(t, wasm(t), http.HandlerFunc(serveEcho), sites...)
+	useEnvoy(t, http.HandlerFunc(serveEcho), sites...)
 	for i, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			s := sites[i]

@@ -19,7 +19,7 @@ rules:
 func TestEnvoyAttributesAreBytes(t *testing.T) {
 	t.Parallel()
 	s := &site{set: longDeadline + "\non_error: deny"}
-	startEnvoy(t, wasm(t), nil, s)
+	useEnvoy(t, nil, s)
 	s.startBridge(t, attrPolicy)
 	for _, agent := range []string{"BadBot/1.0", "BadBot/1.0\tx", "BadBot/1.0 \xff", "BadBot/\xc3\x28\x80",
 		"BadBot\tx", "BadBot\x80\x81"} { // two values have 8 bytes, like numbers

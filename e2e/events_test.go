@@ -165,7 +165,7 @@ func TestEnvoyReportsDenials(t *testing.T) {
 	const policy = "name: shop\nevents: {}\nrules: [{name: api, match: {path: /api/*}, limit: 5/31d}, {name: closed, match: {path: /closed}, action: block}]\n"
 	redis, file := redistest.Start(t), filepath.Join(t.TempDir(), "events.ndjson")
 	filter, service, full := new(site), &site{filter: builtInFilter}, new(site)
-	e := startEnvoy(t, wasm(t), nil, filter, service, full)
+	e := useEnvoy(t, nil, filter, service, full)
 	b := newBridge(t, policy, "--rls-listen", "unix:"+service.grpc, "--token", bridgeToken, "--events", file+".rls")
 	b.listen = service.bridge
 	b.run(t)

@@ -31,7 +31,7 @@ func faultLimit() int {
 	if *allFaults {
 		return 3000
 	}
-	return 1500
+	return 750
 }
 
 var faultPaths = []string{allowPath, denyPath}

@@ -14,14 +14,14 @@ import (
 
 func attackedFilter(t *testing.T, keys []*signer) *attackedFront {
 	s := &site{direct: true, set: "deadline: 1s"}
-	startEnvoy(t, wasm(t), nil, s)
+	useEnvoy(t, nil, s)
 	b := s.startBridge(t, strings.ReplaceAll(garbagePolicy, "URL", servesKeysOnce(t, keys...)), "--redis", redistest.Start(t).URL(), "--redis-timeout", "1s")
 	return &attackedFront{name: "Envoy", kinds: len(forgeries), address: s.address, keys: keys, scrape: b.scrape}
 }
 
 func attackedService(t *testing.T, keys []*signer) *attackedFront {
 	s := &site{filter: garbageRLS, routes: tokenDescriptor}
-	startEnvoy(t, wasm(t), nil, s)
+	useEnvoy(t, nil, s)
 	b := newBridge(t, strings.ReplaceAll(garbagePolicy, "URL", servesKeysOnce(t, keys...)), "--rls-listen", "unix:"+s.grpc, "--token", bridgeToken,
 		"--redis", redistest.Start(t).URL(), "--redis-timeout", "1s")
 	b.listen = s.bridge

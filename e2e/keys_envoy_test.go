@@ -23,7 +23,7 @@ rules:
 func TestKeysBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	filtered, served := newDirectedEnvoy(t, false, "x-api-key", http.StatusUnauthorized), newDirectedEnvoy(t, true, "x-api-key", 0)
-	startEnvoy(t, wasm(t), nil, filtered.site, served.site)
+	useEnvoy(t, nil, filtered.site, served.site)
 	for name, d := range map[string]*directedEnvoy{"filter": filtered, "service": served} {
 		warm := d.key(t, "create", "--client", "api_key:warm").Key
 		d.start(t, keyedEnvoyPolicy, warm)

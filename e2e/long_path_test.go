@@ -116,7 +116,7 @@ func TestLongPathsInEnvoy(t *testing.T) {
 	t.Parallel()
 	s := &site{set: longDeadline}
 	byDefault := &site{}
-	startEnvoy(t, wasm(t), nil, s, byDefault)
+	useEnvoy(t, nil, s, byDefault)
 	s.startBridge(t, longPolicy)
 	byDefault.startBridge(t, longPolicy)
 	checkLongPaths(t, s.address, 58<<10)

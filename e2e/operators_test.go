@@ -44,7 +44,7 @@ func startAllFronts(t *testing.T, policy string) *allFronts {
 	f.file = newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	f.file.edit(policy)
 	f.caddy = startCaddy(t, directed, "PENSTOCK_REDIS="+f.redis.URL(), "POLICY="+f.file.path)
-	startEnvoy(t, wasm(t), nil, f.site)
+	useEnvoy(t, nil, f.site)
 	admin, token := freeport.Address(t), filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(operatorsToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -154,7 +154,7 @@ func (l *lending) cut(cut bool) {
 func (l *lending) startEnvoy(region string) (filter, service *site, bridge *bridge) {
 	l.t.Helper()
 	filter, service = &site{set: "on_error: deny\ndeadline: 10s"}, &site{filter: garbageRLS, routes: userRoute}
-	startEnvoy(l.t, wasm(l.t), nil, filter, service)
+	useEnvoy(l.t, nil, filter, service)
 	bridge = filter.startBridge(l.t, lendingPolicy, "--region", region, "--redis", l.redis[region].URL(), "--redis-timeout", "5s",
 		"--rls-listen", "unix:"+service.grpc)
 	eventually.Until(l.t, patience, "Envoy has reached the service", func() bool {

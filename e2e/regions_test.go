@@ -53,9 +53,9 @@ func TestRegionsAddUp(t *testing.T) {
 	for _, region := range []string{"us", "eu", "ap"} {
 		redis[region] = redistest.Start(t)
 	}
-	library, binary := module(t), wasm(t)
+	library := module(t)
 	var starting sync.WaitGroup
-	starting.Go(func() { startEnvoy(t, binary, nil, filter, service) })
+	starting.Go(func() { useEnvoy(t, nil, filter, service) })
 	_, native := startModule(t, library, nil, regionalPolicy+"region: ap\n"+inRedis(redis["ap"]))
 	caddy := startRegionalCaddy(t, "us", regionalPolicy, redis["us"])
 	starting.Wait()

@@ -27,7 +27,7 @@ rules:
 	candidate.edit(strings.NewReplacer("name: shop\n", "", "6/31d", "4/31d", "2/31d", "1000/31d").Replace(policy))
 	filter := &site{set: relaxedDeadline}
 	service := &site{filter: builtInFilter, routes: strings.ReplaceAll(headerRoute, "FIELD", "x-user")}
-	startEnvoy(t, wasm(t), nil, filter, service)
+	useEnvoy(t, nil, filter, service)
 	for _, s := range []*site{filter, service} {
 		args := []string{"--redis", redistest.Start(t).URL(), "--redis-timeout", "5s", "--shadow-policy", candidate.path}
 		if s == service {

@@ -93,7 +93,7 @@ func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 		"upgrade_configs: [{upgrade_type: CONNECT}]",
 		cluster: bridgeCluster + "\n  - " + clusterAt("node", startNode(t, nodeProgram)) + "\n  - " + clusterAt("nginx", startNginx(t, nginxConfiguration)),
 		routes:  routesBy("node") + routesBy("nginx") + "{match: {connect_matcher: {}}, route: {cluster: upstream}},"}
-	startEnvoy(t, wasm(t), http.HandlerFunc(goSays), s)
+	useEnvoy(t, http.HandlerFunc(goSays), s)
 	s.startBridge(t, targetsPolicy)
 	upstreams := []string{"go", "node", "nginx"}
 	t.Run("HTTP/1.1", func(t *testing.T) { sendEveryTarget(t, upstreams, http1To(s.address, "1.1")) })

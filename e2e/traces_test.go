@@ -118,7 +118,7 @@ func TestTracesOfEnvoy(t *testing.T) {
 	}
 	collectors := [2]*otlptest.Receiver{otlptest.Start(t), otlptest.Start(t)}
 	filter, service := newTracingSite(collectors[0], "filter", handingOver+",\n      "+wasmFilter), newTracingSite(collectors[1], "service", builtInFilter)
-	startEnvoy(t, wasm(t), nil, filter, service)
+	useEnvoy(t, nil, filter, service)
 	t.Run("filter", func(t *testing.T) {
 		filter.sendsTraces(t, collectors[0], "OTEL_EXPORTER_OTLP_ENDPOINT="+collectors[0].HTTP)
 	})

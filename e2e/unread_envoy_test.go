@@ -24,7 +24,7 @@ func TestUnreadCostsInEnvoy(t *testing.T) {
 	t.Parallel()
 	stream := "data: {\"usage\":{\"total_tokens\":3}}\n\n"
 	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1"}
-	startEnvoy(t, wasm(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	useEnvoy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/encoded" {
 			respondsWith(usageJSON(6, "5000"), "Content-Encoding", r.Header.Get("Accept-Encoding"))(w, r)
 			return

@@ -50,7 +50,7 @@ func TestUpgradesCostUnread(t *testing.T) {
 	m := &meteredSite{redis: redistest.Start(t)}
 	text := strings.Replace(unreadPolicy, "rules:", "trusted_hops: 1\nrules:", 1)
 	filter := &site{manager: upgrading + ", xff_num_trusted_hops: 1", routes: tunnelling}
-	startEnvoy(t, wasm(t), upstream, filter)
+	useEnvoy(t, upstream, filter)
 	filter.startBridge(t, unreadPolicy, "--redis", m.redis.URL(), "--redis-timeout", "5s")
 	policy := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	policy.edit(text)

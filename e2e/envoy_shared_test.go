@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+)
+
+// An Envoy compiles the filter for 7 seconds of processor time when it starts, and keeps the result
+// while a listener has the filter. So an Envoy of useEnvoy is used by one test after the other, each
+// with its own listeners and clusters. It has one listener of its own, which keeps the filter.
+type sharedEnvoy struct {
+	server *server
+	admin  string
+	folder string // of the files with the listeners and clusters
+	users  int    // the number of tests that have used it
+}
+
+// The unused shared Envoys. More than idleEnvoysMax of them would only occupy memory.
+var (
+	idleEnvoys   []*sharedEnvoy
+	idleEnvoysMu sync.Mutex
+)
+
+const idleEnvoysMax = 4
+
+// dynamicEnvoy is the configuration of a shared Envoy.
+const dynamicEnvoy = `node: {id: test, cluster: test}
+admin: {address: {socket_address: {address: 127.0.0.1, port_value: ADMIN}}}
+dynamic_resources:
+  lds_config: {resource_api_version: V3, path_config_source: {path: FOLDER/listeners.yaml, watched_directory: {path: FOLDER}}}
+  cds_config: {resource_api_version: V3, path_config_source: {path: FOLDER/clusters.yaml, watched_directory: {path: FOLDER}}}
+static_resources:
+  listeners:
+  - LISTENER
+  clusters:
+  - CLUSTER
+`
+
+// useEnvoy does what startEnvoy does, but the process may have been used by other tests before, and
+// has the filter that users load. No other test uses it until this one ends. Its address and names
+// are new, and the method counter counts from 0. A test that stops the process, reads its log or
+// measures its memory uses startEnvoy.
+func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
+	t.Helper()
+	shared := idleEnvoy()
+	if shared == nil {
+		shared = newSharedEnvoy(t)
+	}
+	shared.users++
+	// The server belongs to the test, because its methods fail the test.
+	e := &envoy{admin: shared.admin, server: &server{t: t, command: shared.server.command, log: shared.server.log, done: shared.server.done}}
+	t.Cleanup(func() { shared.release(t, e) })
+	begun := len(e.log.String())
+	e.awaitListeners("draining", 0)
+	e.before = e.filterCounters()
+	listeners, clusters := e.configure(t, fmt.Sprintf("site-%d", shared.users), wasm(t), startUpstream(t, upstream), sites)
+	e.update(shared, "clusters.yaml", "cluster_manager.cds.", "envoy.config.cluster.v3.Cluster", clusters)
+	e.update(shared, "listeners.yaml", "listener_manager.lds.", "envoy.config.listener.v3.Listener", listeners)
+	e.awaitListeners("active", len(sites)+1)
+	for _, s := range sites {
+		eventually.Until(t, envoyPatience, "Envoy listens at "+s.address, func() bool {
+			connection, err := net.Dial("tcp", s.address)
+			if err != nil {
+				return false
+			}
+			connection.Close()
+			return true
+		})
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the shared envoy said:\n%s", e.log.String()[begun:])
+		}
+	})
+	return e
+}
+
+// idleEnvoy takes an unused Envoy, or returns nil if there is none.
+func idleEnvoy() *sharedEnvoy {
+	idleEnvoysMu.Lock()
+	defer idleEnvoysMu.Unlock()
+	last := len(idleEnvoys) - 1
+	if last < 0 {
+		return nil
+	}
+	e := idleEnvoys[last]
+	idleEnvoys = idleEnvoys[:last]
+	return e
+}
+
+// newSharedEnvoy starts an Envoy that has compiled the filter and has no site yet.
+func newSharedEnvoy(t testing.TB) *sharedEnvoy {
+	t.Helper()
+	folder, err := os.MkdirTemp(built, "envoy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := &sharedEnvoy{folder: folder, admin: freeport.Address(t)}
+	e := &envoy{admin: shared.admin}
+	// A filter with a policy does not poll the bridge, which does not exist.
+	listeners, clusters := e.configure(t, "keep", wasm(t), "127.0.0.1:1", []*site{{direct: true, set: "policy: " + compactPolicy(t, onError("allow"))}})
+	config := strings.NewReplacer("ADMIN", portOf(e.admin), "FOLDER", folder, "LISTENER", listeners[0], "CLUSTER", clusters[2]).Replace(dynamicEnvoy)
+	for name, text := range map[string]string{"envoy.yaml": config, "listeners.yaml": resources(0, "", nil), "clusters.yaml": resources(0, "", nil)} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := envoyCommand(t, filepath.Join(folder, "envoy.yaml"), "--drain-time-s", "1", "--drain-strategy", "immediate")
+	e.server = &server{t: t, command: command, log: new(eventually.Journal), done: make(chan struct{})}
+	command.Stdout, command.Stderr = e.log, e.log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shared.server = e.server
+	go func() { _ = command.Wait(); close(shared.server.done) }()
+	e.awaitReady(t)
+	eventually.Until(t, envoyPatience, "each thread has the filter", func() bool { return e.counter("penstock.policy_loaded") >= envoyVMs })
+	return shared
+}
+
+// release removes the sites of a test that has ended. A failed test may leave the process in any
+// state, so the process ends with it.
+func (shared *sharedEnvoy) release(t testing.TB, e *envoy) {
+	if t.Failed() {
+		shared.stop()
+		return
+	}
+	e.update(shared, "listeners.yaml", "listener_manager.lds.", "", nil)
+	idleEnvoysMu.Lock()
+	defer idleEnvoysMu.Unlock()
+	if len(idleEnvoys) >= idleEnvoysMax {
+		shared.stop()
+		return
+	}
+	idleEnvoys = append(idleEnvoys, shared)
+}
+
+// The method stop ends the process.
+func (shared *sharedEnvoy) stop() {
+	shared.server.signal(syscall.SIGTERM)
+	select {
+	case <-shared.server.done:
+	case <-time.After(10 * time.Second):
+		_ = shared.server.command.Process.Kill()
+		<-shared.server.done
+	}
+}
+
+// stopSharedEnvoys ends all shared Envoys. No test may run.
+func stopSharedEnvoys() {
+	for e := idleEnvoy(); e != nil; e = idleEnvoy() {
+		e.stop()
+	}
+}
+
+// The method update replaces a file of resources, and waits until Envoy has read it.
+func (e *envoy) update(shared *sharedEnvoy, file, stats, kind string, all []string) {
+	e.t.Helper()
+	accepted, rejected := e.stat(stats+"update_success"), e.stat(stats+"update_rejected")
+	next := filepath.Join(shared.folder, "next")
+	err := os.WriteFile(next, []byte(resources(accepted+1, kind, all)), 0o600)
+	if err == nil {
+		err = os.Rename(next, filepath.Join(shared.folder, file))
+	}
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	eventually.Until(e.t, envoyPatience, "Envoy has read "+file, func() bool {
+		e.mustRun()
+		if e.stat(stats+"update_rejected") > rejected {
+			e.t.Fatalf("envoy rejects %s:\n%s", file, e.tail())
+		}
+		return e.stat(stats+"update_success") > accepted
+	})
+}
+
+// The function resources returns a file of resources of a type.
+func resources(version int, kind string, all []string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "version_info: \"%d\"\nresources:", version)
+	if len(all) == 0 {
+		text.WriteString(" []")
+	}
+	for _, one := range all {
+		text.WriteString("\n- {\"@type\": type.googleapis.com/" + kind + ", " + strings.TrimPrefix(strings.TrimSpace(one), "{"))
+	}
+	return text.String() + "\n"
+}
+
+// awaitListeners waits until so many listeners are in the state.
+func (e *envoy) awaitListeners(state string, n int) {
+	e.t.Helper()
+	eventually.Until(e.t, envoyPatience, strconv.Itoa(n)+" listeners are "+state, func() bool {
+		e.mustRun()
+		return e.stat("listener_manager.total_listeners_"+state) == n
+	})
+}
+
+// filterCounters returns the counters of the filter.
+func (e *envoy) filterCounters() map[string]int {
+	e.t.Helper()
+	all := map[string]int{}
+	for line := range strings.Lines(e.read("/stats?filter=^wasmcustom[.]")) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if n, err := strconv.Atoi(text); err == nil {
+			all[name] = n
+		}
+	}
+	return all
+}
+
+// counter returns a counter of the filter, since the test uses the Envoy. The method counts for all
+// sites.
+func (e *envoy) counter(name string) int {
+	e.t.Helper()
+	name = "wasmcustom." + name
+	return e.stat(name) - e.before[name]
+}
