@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
@@ -193,7 +194,7 @@ func TestLateAnswers(t *testing.T) {
 			for _, leased := range []bool{false, true} {
 				for _, nodes := range []int{1, 2} {
 					t.Run(fmt.Sprintf("%s, on_error %v, leased %t, %d nodes", text, onError, leased, nodes), func(t *testing.T) {
-						for range 6 {
+						for range racescale.Fewer(6) {
 							number := random.Uint64()
 							synctest.Test(t, func(t *testing.T) {
 								check := counter.Check{Limit: limittest.New(t, text), Lease: leased, OnError: onError}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
@@ -46,7 +47,7 @@ func TestTheBooksBalance(t *testing.T) {
 				}
 				nodes := []*Store{f.node(Options{}), f.node(Options{}), f.node(Options{CountersMax: 1})}
 				var all sync.WaitGroup
-				for i := range 9_000 {
+				for i := range max(3_000, racescale.Fewer(9_000)) {
 					s, checks := nodes[i%3], request(random, counters)
 					if random.IntN(4) > 0 {
 						all.Go(func() { _ = books.ask(s, checks...) })

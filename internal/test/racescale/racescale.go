@@ -6,7 +6,7 @@
 //
 // The package is for random tests with a single goroutine, which still prove their promise with
 // fewer steps, and for tests that fill memory. The race detector finds nothing in them. Tests with
-// several goroutines run in full.
+// several goroutines take at least a quarter of their steps there.
 package racescale
 
 import (
