@@ -20,8 +20,8 @@ import (
 )
 
 // An Envoy compiles the filter for 7 seconds of processor time when it starts, and keeps the result
-// while a listener has the filter. So an Envoy of useEnvoy is used by one test after the other, each
-// with its own listeners and clusters. It has one listener of its own, which keeps the filter.
+// while a listener has the filter. So an Envoy of useEnvoy is used by one test after the other,
+// each with its own listeners and clusters. It has one listener of its own, which keeps the filter.
 type sharedEnvoy struct {
 	server *server
 	admin  string
