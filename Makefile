@@ -22,16 +22,17 @@ FRONT ?= filter
 SHARES := "sync"|"sync/atomic"|^[[:space:]]*go [a-z]|\.Go.func
 RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd envoy-module | xargs -rn1 dirname | sort -u | \
 	grep -v '^internal/test/' | sed 's,^,./,')
-RACE_IN_CORE = $(shell grep -rlE --include='*_test.go' '$(SHARES)' core | xargs -r grep -hoE '^func Test[A-Za-z0-9_]+' | \
-	sed 's/func //' | paste -sd '|')
-# Those of RACE whose tests do the same under the race detector with -short: they neither take fewer
-# steps there nor count allocations. In make test, they run there only.
+SHARES_IN_CORE = grep -rlE --include='*_test.go' '$(SHARES)' core
+RACE_IN_CORE = $(shell $(SHARES_IN_CORE) | xargs -r grep -hoE '^func Test[A-Za-z0-9_]+' | sed 's/func //' | paste -sd '|')
+# Most tests of RACE do the same under the race detector with -short, and make test runs them there
+# only. The others take fewer steps there, or count allocations. internal/test/differs names them,
+# and they also run without the race detector.
 DIFFERS := racescale|testing\.Short|AllocsPerRun|go:build.*race|storetest\.(Run|Random|Oracle)
-RACE_SUFFICES = $(shell for d in $(RACE); do grep -qsE '$(DIFFERS)' $$d/*_test.go || echo $$d; done)
-# Commands that list all packages except e2e, and those of them that make test runs without the race
-# detector, too.
+RACE_DIFFERS = $(shell for d in $(RACE); do ! grep -qsE '$(DIFFERS)' $$d/*_test.go || echo $$d; done)
+DIFFERING = $(shell $(GO) run ./internal/test/differs '$(DIFFERS)' $(RACE_DIFFERS))
+# Commands that list all packages except e2e, and those of them that are not in RACE.
 UNIT = $(GO) list ./... | grep -v '/e2e$$'
-REST = $(UNIT) | grep -vE '/($(subst $(eval) ,|,$(RACE_SUFFICES:./%=%)))$$'
+REST = $(UNIT) | grep -vE '/($(subst $(eval) ,|,$(RACE:./%=%)))$$'
 # Tests of e2e that make check runs: the first example of the README, a limit shared by two nodes,
 # and the conformance corpus on both fronts.
 CHECK_STORIES := TestOneLine|TestNeverOverAcrossNodes|TestConformanceOfCaddy|TestConformanceOfEnvoy
@@ -138,13 +139,14 @@ unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and
 	$(TEST) $(WIDE) $$($(UNIT))
 
 .PHONY: unit-rest
-unit-rest: $(if $(READY),,setup) ## the packages of unit whose tests do more than under the race detector
+unit-rest: $(if $(READY),,setup) ## the tests of unit that race does not run, or with fewer steps
 	$(TEST) $(WIDE) $$($(REST))
+	$(TEST) $(WIDE) -run '^($(DIFFERING))$$' $(RACE_DIFFERS)
 
 .PHONY: race
 race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
 	$(TEST) -race -short $(RACE_WIDE) $(RACE)
-	$(TEST) -race -short $(RACE_WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+	$(TEST) -race -short $(RACE_WIDE) -run '^($(RACE_IN_CORE))$$' $$($(SHARES_IN_CORE) | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 # Stories of the native module that share memory between workers and goroutines in every way.
 RACE_STORIES := TestModule|TestModuleLeases|TestModuleNeverOver|TestModuleUpdates|TestModuleClientsLeave|TestModuleWorkers|TestModuleServesOperatorsOnce
@@ -168,6 +170,7 @@ race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of th
 .PHONY: check-unit
 check-unit: $(if $(READY),,setup) ## unit-rest with random walks of a twentieth of their length
 	$(GO) test -short $(WIDE) $$($(REST))
+	$(GO) test -short $(WIDE) -run '^($(DIFFERING))$$' $(RACE_DIFFERS)
 
 .PHONY: check-e2e
 check-e2e: $(if $(READY),,setup build) ## the tests of e2e that check runs

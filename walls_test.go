@@ -168,6 +168,7 @@ var imports = map[string][]string{
 	"internal/test/certtest":   {},
 	"internal/test/benchpair":  {},
 	"internal/test/racescale":  {},
+	"internal/test/differs":    {},
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow", "internal/enforce/throttle",

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command differs prints the tests of packages that do less under the race detector, joined by "|".
+// Its arguments are a pattern and the folders of the packages.
+//
+// A test is printed if its source matches the pattern, or if it uses a function, variable or
+// constant of the package's tests that is found in the same way. Names are compared without types,
+// so a test may be printed needlessly, but none is missing. In a file whose build constraint
+// matches, all tests are printed.
+//
+//	go run ./internal/test/differs AllocsPerRun ./caddy
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+func main() {
+	names, err := find(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "differs:", err)
+		os.Exit(1)
+	}
+	fmt.Println(strings.Join(names, "|"))
+}
+
+func find(args []string) (names []string, err error) {
+	if len(args) == 0 {
+		return nil, errors.New("the first argument is a pattern, the others are folders")
+	}
+	pattern, err := regexp.Compile(args[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range args[1:] {
+		found, err := differing(pattern, folder)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// declaration is a declaration of a package's tests.
+type declaration struct {
+	names []string // what it declares
+	uses  map[string]bool
+}
+
+// The function differing returns the tests of one package.
+func differing(pattern *regexp.Regexp, folder string) (tests []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	var others []declaration
+	found := map[string]bool{}
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, source, 0)
+		if err != nil {
+			return nil, err
+		}
+		offset := func(p token.Pos) int { return files.Position(p).Offset }
+		whole := pattern.Match(source[:offset(file.Package)])
+		for _, node := range declarations(file) {
+			d := newDeclaration(node)
+			if !whole && !pattern.Match(source[offset(node.Pos()):offset(node.End())]) {
+				others = append(others, d)
+				continue
+			}
+			for _, name := range d.names {
+				found[name] = true
+			}
+		}
+	}
+	addUsers(found, others)
+	for name := range found {
+		if strings.HasPrefix(name, "Test") {
+			tests = append(tests, name)
+		}
+	}
+	return tests, nil
+}
+
+// The function declarations returns the functions, variables and constants of a file.
+func declarations(file *ast.File) (nodes []ast.Node) {
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			nodes = append(nodes, d)
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if _, ok := s.(*ast.ValueSpec); ok {
+					nodes = append(nodes, s)
+				}
+			}
+		}
+	}
+	return nodes
+}
+
+func newDeclaration(node ast.Node) declaration {
+	d := declaration{uses: map[string]bool{}}
+	switch node := node.(type) {
+	case *ast.FuncDecl:
+		d.names = append(d.names, node.Name.Name)
+	case *ast.ValueSpec:
+		for _, name := range node.Names {
+			d.names = append(d.names, name.Name)
+		}
+	}
+	ast.Inspect(node, func(n ast.Node) bool {
+		if name, ok := n.(*ast.Ident); ok {
+			d.uses[name.Name] = true
+		}
+		return true
+	})
+	return d
+}
+
+// addUsers adds to found the names of the declarations that use a name in it, and of those that use
+// these.
+func addUsers(found map[string]bool, others []declaration) {
+	for more := true; more; {
+		more = false
+		for _, d := range others {
+			if found[d.names[0]] || !uses(d, found) {
+				continue
+			}
+			for _, name := range d.names {
+				found[name] = true
+			}
+			more = true
+		}
+	}
+}
+
+// The function uses reports whether a declaration uses one of the names.
+func uses(d declaration, names map[string]bool) bool {
+	for name := range d.uses {
+		if names[name] {
+			return true
+		}
+	}
+	return false
+}
