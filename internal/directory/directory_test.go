@@ -283,8 +283,7 @@ func TestFetchAll(t *testing.T) {
 		requests[i] = directory.Unknown{Source: uint32(i), Names: []policy.ClientName{{Kind: "user", ID: fmt.Sprint("u", i)}, {Kind: "tenant", ID: "t"}}}
 	}
 	d.FetchAll(t.Context(), requests)
-	// Find reads stale records again. All are stale if the directory now begins to follow its
-	// source.
+	// Find reads stale records again. All become stale when the directory begins to follow.
 	reads, names := source.reads.Load(), source.names.Load()
 	for i := range requests {
 		r, ok := d.Find("user", fmt.Sprint("u", i), now())
@@ -436,8 +435,7 @@ func TestABusySourceIsNotAway(t *testing.T) {
 	if d.Fetch(t.Context(), 0, ann) || !d.Works() {
 		t.Errorf("the client counts as one without a record; the source works: %v", d.Works())
 	}
-	// On a busy machine, Fetch may return before the late reads have ended, and then again with
-	// them.
+	// On a busy machine, Fetch may return before the late reads have ended.
 	eventually.Until(t, 20*time.Second, "the client is read", func() bool { return d.Fetch(t.Context(), 0, ann) })
 	if r, ok := d.Find("user", "ann", now()); !ok || !r.Blocked || d.Figures().Undirected.Load() != 0 {
 		t.Errorf("the blocked client: %+v, %v, %d undirected", r, ok, d.Figures().Undirected.Load())
