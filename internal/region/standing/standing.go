@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package standing describes which regions an operator has written off, and who may use their parts
+// of limits.
+//
+// # Promise
+//
+// In each aligned window, a region's part of a limit is used by the region itself or by its
+// steward, and never by both. The generation of an [Entry] alternates between the two: it grows
+// with each change, is even while the region uses its part, and odd while the steward does. Entries
+// are merged by taking the greater generation, so copies may arrive late, repeatedly and in any
+// order.
+//
+// Since separates the windows of two generations. Nobody uses the part in a window that began
+// before Since of its generation, and in a sliding window, nobody uses it while the window counts
+// what was used before Since.
+//
+//   - When a region is written off, the operator states that it uses nothing from Since on. If that
+//     is wrong, the regions together exceed a limit by at most the region's part, until the region
+//     hears of it.
+//   - When a region is taken back, Since is at least [Margin] later than all clocks at which the
+//     steward was informed. An agent lends the part of another region only if it has read its own
+//     Redis within [FreshTime], so it stops before Since.
+//
+// # Price
+//
+// A part cannot be used by anybody in the window of a change, nor in the next one if windows slide.
+//
+// # When not to use it
+//
+// For limits that regions do not lend each other: nobody can use the part of another region.
+package standing
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Key is the key of the state in the Redis of a region. It shares a server with the channels of the
+// agents.
+const Key = "rl1:~standing:{~loans}"
+
+// Margin is how much later than the present a change takes effect. FreshTime is how long an agent
+// may act as a steward by what it has read.
+const (
+	Margin    = counter.Minute
+	FreshTime = 10 * time.Second
+)
+
+// Bounds of a state.
+const (
+	regionsMax    = 64 // of the policy, and those that are no longer in it
+	nameBytesMax  = 32
+	stateBytesMax = 16 << 10
+	generationMax = 1 << 50
+)
+
+// ErrDamaged reports that a state in Redis cannot be read.
+var ErrDamaged = errors.New("the state of the regions is damaged")
+
+// Entry is who uses the part of a region. The zero Entry is that of a region that was never written
+// off.
+type Entry struct {
+	Generation uint64         `json:"generation"`
+	Since      counter.Micros `json:"since"`
+	Steward    string         `json:"steward,omitempty"` // the region that lends the part, if the generation is odd
+}
+
+// State is what the Redis of a region holds.
+type State struct {
+	Here    string           `json:"here"`  // the region
+	Names   []string         `json:"names"` // the regions of the policy
+	Entries map[string]Entry `json:"regions"`
+}
+
+// Parse returns the state of a value in Redis. An absent value is the zero State.
+func Parse(value []byte) (s State, err error) {
+	if value == nil {
+		return s, nil
+	}
+	if len(value) > stateBytesMax {
+		return State{}, fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(value))
+	}
+	if err := json.Unmarshal(value, &s); err != nil {
+		return State{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if !isName(s.Here) || slices.ContainsFunc(s.Names, func(name string) bool { return !isName(name) }) {
+		return State{}, fmt.Errorf("%w: it names no region", ErrDamaged)
+	}
+	if err := Check(s.Entries); err != nil {
+		return State{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return s, nil
+}
+
+// Check returns an error unless entries, which may come from another machine, are valid.
+func Check(entries map[string]Entry) error {
+	if len(entries) > regionsMax {
+		return fmt.Errorf("%d regions are more than %d", len(entries), regionsMax)
+	}
+	for name, e := range entries {
+		switch {
+		case !isName(name):
+			return fmt.Errorf("%q is not the name of a region", name)
+		case e.Generation < 1 || e.Generation > generationMax || e.Since < 0:
+			return fmt.Errorf("the generation %d of region %q since %d is out of bounds", e.Generation, name, e.Since)
+		case e.Forgotten() != (e.Steward != "") || e.Steward == name || e.Steward != "" && !isName(e.Steward):
+			return fmt.Errorf("the steward %q of region %q is not valid", e.Steward, name)
+		}
+	}
+	return nil
+}
+
+func isName(name string) bool {
+	return name != "" && len(name) <= nameBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// Merge adds the entries of a newer generation, and reports whether there were any.
+func (s *State) Merge(entries map[string]Entry) (changed bool) {
+	for name, e := range entries {
+		if own := s.Entries[name]; !e.newer(own) {
+			continue
+		}
+		if s.Entries == nil {
+			s.Entries = make(map[string]Entry)
+		}
+		s.Entries[name], changed = e, true
+	}
+	return changed
+}
+
+// newer reports whether an entry replaces another. Two operators can write the same generation at
+// the same time; then the order is the same everywhere.
+func (e Entry) newer(than Entry) bool {
+	switch {
+	case e.Generation != than.Generation:
+		return e.Generation > than.Generation
+	case e.Since != than.Since:
+		return e.Since > than.Since
+	default:
+		return e.Steward > than.Steward
+	}
+}
+
+// Clone returns a copy.
+func (s *State) Clone() State {
+	return State{Here: s.Here, Names: slices.Clone(s.Names), Entries: maps.Clone(s.Entries)}
+}
+
+// Text returns the value for Redis.
+func (s *State) Text() ([]byte, error) { return json.Marshal(s) }
+
+// Forgotten reports whether the region is written off.
+func (e Entry) Forgotten() bool { return e.Generation%2 == 1 }
+
+// Shuts reports whether the region itself must not use its part of a limit at a reading of its
+// clock.
+func (e Entry) Shuts(l *counter.Limit, b *counter.Bounds, at counter.Micros) bool {
+	return e.Generation > 0 && (e.Forgotten() || !e.settled(l, b, at))
+}
+
+// Lends reports whether a steward may lend the region's part at a reading of the steward's clock.
+func (e Entry) Lends(steward string, l *counter.Limit, b *counter.Bounds, at counter.Micros) bool {
+	return e.Forgotten() && e.Steward == steward && e.settled(l, b, at)
+}
+
+// settled reports whether all that a window counts was used at Since or later.
+func (e Entry) settled(l *counter.Limit, b *counter.Bounds, at counter.Micros) bool {
+	start, before, ok := windowsAt(l, b, at)
+	if l.Algorithm() == counter.SlidingWindow {
+		start = before
+	}
+	return ok && start >= e.Since
+}
+
+// windowsAt returns the beginnings of the window of an instant and of the window before.
+func windowsAt(l *counter.Limit, b *counter.Bounds, at counter.Micros) (start, before counter.Micros, ok bool) {
+	if l.Calendar() == 0 {
+		start = at - at%l.Window()
+		return start, start - l.Window(), true
+	}
+	for i := 2; b != nil && i >= 1; i-- {
+		if at >= b[i] {
+			return b[i], b[i-1], true
+		}
+	}
+	return 0, 0, false
+}
+
+// PartKey returns the key of the counter of what the steward has lent of a region's part. The
+// namespace is the beginning of the counter's key. A generation begins with unused counters.
+func PartKey(namespace string, key []byte, name string, generation uint64) []byte {
+	rest := strings.TrimPrefix(string(key), namespace)
+	return fmt.Appendf(nil, "%s~of-%s-%d:%s", namespace, name, generation, rest)
+}
