@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/region/standing"
 	"github.com/penstock/penstock/internal/store/fallback"
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -138,7 +139,8 @@ func agency(redis *redisstore.Store) regionstore.Agency {
 		},
 		Listen: func(ctx context.Context, begun func(), received func(message string)) error {
 			return redis.Listen(ctx, regionstore.ChannelKey, regionstore.AnswerChannel, begun, received)
-		}}
+		},
+		Standing: func(ctx context.Context) ([]byte, error) { return standing.Read(ctx, redis) }}
 }
 
 // Reachable returns the error that Redis reports, or nil. An in-memory store is always reachable.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/region/standing"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
@@ -38,10 +39,15 @@ const (
 type Policy struct {
 	Namespace string // the beginning of its keys
 	Here      policy.Division
+	Names     []string // its regions, sorted
 }
 
-// Options configures an agent. All fields are required.
+// Options configures an agent. All fields but Standing are required.
 type Options struct {
+	Name string // this region
+	// Standing is the Redis of this region, which holds what is known of regions that were written
+	// off. If it is nil, no region ever was.
+	Standing standing.Redis
 	// Store holds the counters of this region. It must not repeat calls.
 	Store counter.Store
 	// Listen calls received for each question that is published in this region, until ctx is done
@@ -69,6 +75,7 @@ type Agent struct {
 	counts    counts
 	lent      book
 	rounds    rounds
+	standings standings
 
 	holdMax, idleMax time.Duration
 }
@@ -132,6 +139,9 @@ func New(o Options) *Agent {
 
 // Run borrows units for this region until ctx is done.
 func (a *Agent) Run(ctx context.Context) {
+	if a.o.Standing != nil {
+		a.running.Go(func() { a.followStanding(ctx) })
+	}
 	for ctx.Err() == nil {
 		err := a.o.Listen(ctx, func() { a.listening.Store(true) }, func(message string) { a.hear(ctx, message) })
 		a.listening.Store(false)
@@ -210,7 +220,7 @@ func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	var units atomic.Int64
 	var asking sync.WaitGroup
-	for _, peer := range a.o.Peers {
+	for _, peer := range a.lenders() {
 		asking.Go(func() {
 			asked, cancel := context.WithTimeout(ctx, callTime)
 			defer cancel()
@@ -301,14 +311,18 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 
 // takeBack restores what another region returns of a loan of this agent, once.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
-	if err := a.lent.remove(a.hash(r.Question.Key), r.Loan); err != nil {
+	own := a.o.Policy()
+	lent, err := a.lendingOf(&own, &r.Question)
+	if err == nil {
+		err = a.lent.remove(a.hash(lent.q.Key), r.Loan)
+	}
+	if err != nil {
 		a.counts.failed.Add(1)
 		return Loan{}, err
 	}
-	own := a.o.Policy()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	units, err := Restore(ctx, a.o.Store, own.Here, own.Namespace, &r.Question, r.Loan)
+	units, err := Restore(ctx, a.o.Store, lent.here, own.Namespace, lent.q, r.Loan)
 	if err != nil {
 		a.counts.failed.Add(1)
 		return Loan{}, err
@@ -322,7 +336,14 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	own := a.o.Policy()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	l, err := Lend(ctx, a.o.Store, own.Here, own.Namespace, q)
+	var l Loan
+	from, err := a.lendingOf(&own, q)
+	if err == nil {
+		var allowed bool
+		if allowed, err = a.allowed(ctx, &own, &from); err == nil && allowed {
+			l, err = Lend(ctx, a.o.Store, from.here, own.Namespace, from.q)
+		}
+	}
 	if err != nil {
 		a.counts.failed.Add(1)
 		return Loan{}, err
@@ -330,7 +351,7 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	if l.Units > 0 {
 		a.counts.lent.Add(1)
 		a.counts.lentUnits.Add(uint64(l.Units))
-		l = a.lent.add(a.hash(q.Key), l, time.Now())
+		l = a.lent.add(a.hash(from.q.Key), l, time.Now())
 	}
 	l.Moving = a.rounds.has(q.Key)
 	return l, nil

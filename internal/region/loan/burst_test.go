@@ -4,6 +4,7 @@ package loan
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/region/standing"
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/store/regionstore"
@@ -26,12 +28,28 @@ const farTrip = 200 * time.Millisecond
 // patience is far longer than anything takes on a slow machine.
 const patience = 30 * time.Second
 
+// farNames are the names of the regions, sorted.
+var farNames = [3]string{"a", "b", "c"}
+
+// told returns how an agent exchanges the state of the regions with another.
+func told(other *Agent) func(ctx context.Context, m message) (message, error) {
+	return func(ctx context.Context, m message) (message, error) {
+		text, err := json.Marshal(m)
+		if err != nil {
+			return message{}, err
+		}
+		return other.answerTold(text)
+	}
+}
+
 // far is a region with a Redis, an agent, and a process that decides requests.
 type far struct {
 	agent *Agent
 	front *leasestore.Store
 	loans *regionstore.Store
 	part  counter.Limit
+	redis *redisstore.Store
+	own   *redistest.Server
 }
 
 // startFar starts regions with the shares of 50, 30 and 20. Each request may wait for a long time.
@@ -42,7 +60,8 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for i := range 3 {
 		d := policy.Division{Shares: [policy.RegionsMax]uint16{50, 30, 20}, Self: uint8(i)}
-		redis, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL(), Timeout: redisstore.TimeoutMax})
+		server := redistest.Start(t, "--appendonly", "no") // not shared, because one is killed
+		redis, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,9 +70,10 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 			n, _ := reply.(int64)
 			return n, err
 		}
-		f := new(far)
+		f := &far{redis: redis, own: server}
 		f.part, _ = d.Limit(limit)
 		f.loans = regionstore.New(redis, regionstore.Agency{WaitMax: patience,
+			Standing: func(ctx context.Context) ([]byte, error) { return standing.Read(ctx, redis) },
 			Publish: func(ctx context.Context, message []byte) (int64, error) {
 				return publish(ctx, regionstore.Channel, message)
 			},
@@ -64,7 +84,8 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 			t.Fatal(err)
 		}
 		f.loans.ForgetWith(f.front.Forget)
-		f.agent = New(Options{Store: redis, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: d} },
+		f.agent = New(Options{Name: farNames[i], Standing: redis, Store: redis,
+			Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: d, Names: farNames[:]} },
 			Logger: slog.New(slog.DiscardHandler),
 			Publish: func(ctx context.Context, message []byte) error {
 				_, err := publish(ctx, regionstore.AnswerChannel, message)
@@ -86,13 +107,16 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	for _, f := range regions {
 		for j, other := range regions {
 			if other != f {
-				f.agent.o.Peers = append(f.agent.o.Peers, &Peer{Name: fmt.Sprint(j), send: delayed(other.agent)})
+				f.agent.o.Peers = append(f.agent.o.Peers, &Peer{Name: farNames[j], send: delayed(other.agent), tell: told(other.agent)})
 			}
 		}
 		running.Go(func() { f.agent.Run(ctx) })
 	}
 	for _, f := range regions {
-		eventually.Until(t, patience, "the agents listen", f.agent.listening.Load)
+		eventually.Until(t, patience, "the agents listen, and have read the state of the regions", func() bool {
+			_, read := f.agent.entry("")
+			return f.agent.listening.Load() && !read.IsZero()
+		})
 	}
 	return regions
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,13 +28,14 @@ type returned struct {
 }
 
 // answerBytesMax bounds an answer of another region.
-const answerBytesMax = 4 << 10
+const answerBytesMax = 8 << 10
 
 // Peer is another region. Make one with [NewPeer].
 type Peer struct {
 	Name string
 	// send sends a message once, and returns the answer.
 	send  func(ctx context.Context, path string, message any) (Loan, error)
+	tell  func(ctx context.Context, m message) (message, error)
 	close func()
 
 	asked, failed, borrowed, units atomic.Uint64
@@ -54,7 +54,7 @@ func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 			PingTimeout: callTime}}
 	c := &caller{name: name, url: "https://" + at.Host, client: &http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	return &Peer{Name: name, send: c.send, close: c.client.CloseIdleConnections}, nil
+	return &Peer{Name: name, send: c.send, tell: c.tell, close: c.client.CloseIdleConnections}, nil
 }
 
 // Close closes idle connections.
@@ -104,30 +104,41 @@ type caller struct {
 }
 
 func (c *caller) send(ctx context.Context, path string, message any) (l Loan, err error) {
+	err = c.post(ctx, path, message, &l)
+	return l, err
+}
+
+func (c *caller) tell(ctx context.Context, m message) (answer message, err error) {
+	err = c.post(ctx, standingPath, m, &answer)
+	return answer, err
+}
+
+// The method post sends a message, and reads the answer.
+func (c *caller) post(ctx context.Context, path string, message, answer any) error {
 	body, err := json.Marshal(message)
 	if err != nil {
-		return Loan{}, err
+		return err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
-		return Loan{}, err
+		return err
 	}
 	request.GetBody = nil // the transport cannot repeat it
 	request.Header.Set("Content-Type", "application/json")
 	response, err := c.client.Do(request)
 	if err != nil {
-		return Loan{}, err
+		return err
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
 	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
 	if err != nil {
-		return Loan{}, err
+		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return Loan{}, fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
+		return fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
 	}
-	if err := json.Unmarshal(text, &l); err != nil {
-		return Loan{}, errors.New("the answer is not a loan")
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("the answer of region %s cannot be read", c.name)
 	}
-	return l, nil
+	return nil
 }

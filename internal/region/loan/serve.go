@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/region/standing"
 )
 
 // lendsMax bounds the questions of other regions that are answered at once. Further ones get 503.
@@ -25,7 +26,7 @@ const questionBytesMax = 8 << 10
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, lendsMax)
 	mux := http.NewServeMux()
-	serve := func(path string, answer func(ctx context.Context, text []byte) (Loan, error)) {
+	serve := func(path string, answer func(ctx context.Context, text []byte) (any, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, questionBytesMax))
 			if err != nil {
@@ -39,27 +40,28 @@ func (a *Agent) Handler() http.Handler {
 				http.Error(w, "too many questions", http.StatusServiceUnavailable)
 				return
 			}
-			serveLoan(r.Context(), w, text, answer)
+			serveAnswer(r.Context(), w, text, answer)
 		})
 	}
-	serve(loansPath, func(ctx context.Context, text []byte) (Loan, error) {
+	serve(loansPath, func(ctx context.Context, text []byte) (any, error) {
 		q := new(Question)
 		if err := json.Unmarshal(text, q); err != nil {
-			return Loan{}, err
+			return nil, err
 		}
 		return a.lend(ctx, q)
 	})
-	serve(returnsPath, func(ctx context.Context, text []byte) (Loan, error) {
+	serve(returnsPath, func(ctx context.Context, text []byte) (any, error) {
 		r := new(returned)
 		if err := json.Unmarshal(text, r); err != nil {
-			return Loan{}, err
+			return nil, err
 		}
 		return a.takeBack(ctx, r)
 	})
+	serve(standingPath, func(_ context.Context, text []byte) (any, error) { return a.answerTold(text) })
 	return mux
 }
 
-func serveLoan(ctx context.Context, w http.ResponseWriter, text []byte, answer func(ctx context.Context, text []byte) (Loan, error)) {
+func serveAnswer(ctx context.Context, w http.ResponseWriter, text []byte, answer func(ctx context.Context, text []byte) (any, error)) {
 	l, err := answer(ctx, text)
 	switch {
 	case errors.Is(err, errNothing):
@@ -84,6 +86,8 @@ type Status struct {
 	Lent      uint64       `json:"lent_units"`
 	Lost      uint64       `json:"lost_units"` // borrowed too late, or for another window
 	Peers     []PeerStatus `json:"peers"`
+	// Standing is who uses the parts of regions that were ever written off.
+	Standing map[string]standing.Entry `json:"standing,omitempty"`
 }
 
 // PeerStatus is what an agent knows about another region.
@@ -98,7 +102,7 @@ type PeerStatus struct {
 // Status returns the status of the agent of a region.
 func (a *Agent) Status(region string) Status {
 	s := Status{Region: region, Listening: a.listening.Load(), Questions: a.counts.questions.Load(),
-		Lent: a.counts.lentUnits.Load(), Lost: a.counts.lost.Load()}
+		Lent: a.counts.lentUnits.Load(), Lost: a.counts.lost.Load(), Standing: a.entries()}
 	for _, p := range a.o.Peers {
 		known := PeerStatus{Region: p.Name, Asked: p.asked.Load(), Failed: p.failed.Load(), Borrowed: p.units.Load()}
 		if at := p.answered.Load(); at != 0 {

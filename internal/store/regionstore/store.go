@@ -19,6 +19,10 @@
 // agents that heard the question have said that they are done with it: then no part of a loan can
 // arrive any more.
 //
+// If the region was written off, and while it must not use its parts of limits yet after it was
+// taken back, requests under limits with a [counter.Check.WholeLimit] are denied: see package
+// standing. The state is read before the first such request, and then every second.
+//
 // # Price
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
@@ -41,6 +45,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/region/standing"
 	"github.com/penstock/penstock/internal/survive"
 )
 
@@ -84,6 +89,8 @@ type Question struct {
 	// answer. Both are empty if no request waits.
 	Need int64  `json:"need,omitempty"`
 	ID   string `json:"id,omitempty"`
+	// Of is the region whose part is to be lent by its steward, after the region was written off.
+	Of string `json:"of,omitempty"`
 }
 
 // IDBytesMax is the greatest length of the ID of a question.
@@ -110,6 +117,9 @@ type Agency struct {
 	// Listen calls received for each message of the agents on [AnswerChannel], until ctx is done or
 	// the connection ends. It calls begun once it listens. If it is nil, no request waits.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
+	// Standing reads the value of [standing.Key], nil if there is none. If Standing is nil, the
+	// region is never written off.
+	Standing func(ctx context.Context) ([]byte, error)
 	// WaitMax bounds how long a request waits. If it is 0, the bound is a second.
 	WaitMax time.Duration
 }
@@ -127,7 +137,8 @@ type Store struct {
 	running sync.WaitGroup
 	lines   lines
 
-	unheard atomic.Bool // whether no agent received the last question, and a warning was logged
+	standings standings
+	unheard   atomic.Bool // whether no agent received the last question, and a warning was logged
 }
 
 // ticket is a question that is to be sent.
@@ -159,7 +170,16 @@ func (s *Store) Close() {
 
 // Take implements [counter.Store].
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
-	err := s.inner.Take(ctx, checks, results)
+	e, err := s.standing(ctx, checks)
+	if err != nil {
+		return err
+	}
+	if e != nil {
+		call := [1]counter.Call{{Checks: checks, Results: results}}
+		s.takeAll(ctx, e, call[:])
+		return call[0].Err
+	}
+	err = s.inner.Take(ctx, checks, results)
 	if err == nil {
 		s.look(checks, results)
 	}
@@ -168,11 +188,38 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 
 // TakeAll implements [counter.Batcher].
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
-	s.inner.TakeAll(ctx, calls)
+	var own *standing.Entry
 	for i := range calls {
-		if calls[i].Err == nil {
+		e, err := s.standing(ctx, calls[i].Checks)
+		if err != nil {
+			failAll(calls, err)
+			return
+		}
+		if e != nil {
+			own = e
+		}
+	}
+	s.takeAll(ctx, own, calls)
+}
+
+// The method takeAll answers calls. Own is the entry of this region, or nil if it was never written
+// off.
+func (s *Store) takeAll(ctx context.Context, own *standing.Entry, calls []counter.Call) {
+	if own != nil {
+		s.takeShut(ctx, own, calls)
+	} else {
+		s.inner.TakeAll(ctx, calls)
+	}
+	for i := range calls {
+		if calls[i].Err == nil && (own == nil || !own.Forgotten()) {
 			s.look(calls[i].Checks, calls[i].Results)
 		}
+	}
+}
+
+func failAll(calls []counter.Call, err error) {
+	for i := range calls {
+		calls[i].Err = err
 	}
 }
 

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/region/standing"
+)
+
+// standingPath is where a region is told who uses the parts of regions. The answer is what it knows
+// itself.
+const standingPath = "/v1/standing"
+
+// standingEvery is how often an agent reads the state of the regions, and tells the other regions.
+const standingEvery = time.Second
+
+// message is what agents tell each other about the regions.
+type message struct {
+	Entries map[string]standing.Entry `json:"regions"`
+}
+
+// standings is what an agent knows of who uses the parts of regions.
+type standings struct {
+	mu     sync.Mutex
+	state  standing.State
+	read   time.Time // when the Redis of this region was last read; the zero time before
+	failed bool      // a failure was logged
+}
+
+// The method followStanding reads and tells the state until ctx is done.
+func (a *Agent) followStanding(ctx context.Context) {
+	for ctx.Err() == nil {
+		a.refreshStanding(ctx)
+		var telling sync.WaitGroup
+		for _, p := range a.o.Peers {
+			if p.tell != nil {
+				telling.Go(func() { a.tell(ctx, p) })
+			}
+		}
+		telling.Wait()
+		select {
+		case <-ctx.Done():
+		case <-time.After(standingEvery):
+		}
+	}
+}
+
+// The method refreshStanding reads the state in Redis, and adds what other regions have told.
+func (a *Agent) refreshStanding(ctx context.Context) {
+	reading, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	names, known, begun := a.o.Policy().Names, a.entries(), time.Now()
+	s, err := standing.Update(reading, a.o.Standing, func(s *standing.State) {
+		s.Here, s.Names = a.o.Name, names
+		s.Merge(known)
+	})
+	k := &a.standings
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case err != nil && !k.failed && ctx.Err() == nil:
+		k.failed = true
+		a.o.Logger.Error("the state of the regions cannot be read or written, so the last one remains in force, and this agent lends no part of "+
+			"another region; if the value is damaged, delete the key, and the agent writes it anew", "key", standing.Key, "error", err)
+	case err == nil && k.failed:
+		k.failed = false
+		a.o.Logger.Info("the state of the regions can be read again")
+	}
+	if err == nil {
+		k.read = begun
+		a.mergeLocked(s.Entries)
+	}
+}
+
+// The method mergeLocked adds entries, and logs those that are new.
+func (a *Agent) mergeLocked(entries map[string]standing.Entry) {
+	for name, e := range entries {
+		if !a.standings.state.Merge(map[string]standing.Entry{name: e}) {
+			continue
+		}
+		if e.Forgotten() {
+			a.o.Logger.Warn("a region is written off", "region", name, "steward", e.Steward)
+		} else {
+			a.o.Logger.Info("a region is taken back", "region", name)
+		}
+	}
+}
+
+// The method entries returns a copy of all that is known.
+func (a *Agent) entries() map[string]standing.Entry {
+	a.standings.mu.Lock()
+	defer a.standings.mu.Unlock()
+	return maps.Clone(a.standings.state.Entries)
+}
+
+// The method entry returns who uses the part of a region, and when this region's Redis was read.
+func (a *Agent) entry(name string) (e standing.Entry, read time.Time) {
+	a.standings.mu.Lock()
+	defer a.standings.mu.Unlock()
+	return a.standings.state.Entries[name], a.standings.read
+}
+
+// The method tell exchanges the state with another region. An agent of an earlier release does not
+// know of it.
+func (a *Agent) tell(ctx context.Context, p *Peer) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if answer, err := p.tell(ctx, message{a.entries()}); err == nil {
+		_ = a.told(answer)
+	}
+}
+
+// The method told adds what another region knows.
+func (a *Agent) told(m message) error {
+	if err := standing.Check(m.Entries); err != nil {
+		return err
+	}
+	names := a.o.Policy().Names
+	maps.DeleteFunc(m.Entries, func(name string, _ standing.Entry) bool { return !slices.Contains(names, name) })
+	a.standings.mu.Lock()
+	defer a.standings.mu.Unlock()
+	a.mergeLocked(m.Entries)
+	return nil
+}
+
+// The method answerTold answers another region.
+func (a *Agent) answerTold(text []byte) (message, error) {
+	var m message
+	if err := json.Unmarshal(text, &m); err != nil {
+		return message{}, err
+	}
+	if err := a.told(m); err != nil {
+		return message{}, err
+	}
+	return message{a.entries()}, nil
+}
+
+// The method lenders returns the regions that can lend units: those that are not written off, and
+// for each of the others its steward, which lends its part.
+func (a *Agent) lenders() []*Peer {
+	entries, names := a.entries(), a.o.Policy().Names
+	all := make([]*Peer, 0, len(a.o.Peers)+len(entries))
+	for _, p := range a.o.Peers {
+		if !entries[p.Name].Forgotten() {
+			all = append(all, p)
+		}
+	}
+	for name, e := range entries {
+		switch at := slices.IndexFunc(a.o.Peers, func(p *Peer) bool { return p.Name == e.Steward }); {
+		case !e.Forgotten() || !slices.Contains(names, name):
+		case e.Steward == a.o.Name:
+			all = append(all, stewardOf(name, a.sendSelf))
+		case at >= 0:
+			all = append(all, stewardOf(name, a.o.Peers[at].send))
+		}
+	}
+	return all
+}
+
+// stewardOf returns a lender of a region's part. The function send reaches the region's steward.
+func stewardOf(name string, send func(ctx context.Context, path string, message any) (Loan, error)) *Peer {
+	return &Peer{Name: name, send: func(ctx context.Context, path string, message any) (Loan, error) {
+		switch m := message.(type) {
+		case *Question:
+			of := *m
+			of.Of = name
+			return send(ctx, path, &of)
+		case *returned:
+			of := *m
+			of.Question.Of = name
+			return send(ctx, path, &of)
+		}
+		return Loan{}, errors.New("unreachable: a message of another kind")
+	}}
+}
+
+// The method sendSelf answers a question of this region to itself as a steward.
+func (a *Agent) sendSelf(ctx context.Context, _ string, message any) (Loan, error) {
+	var l Loan
+	var err error
+	switch m := message.(type) {
+	case *Question:
+		l, err = a.lend(ctx, m)
+	case *returned:
+		l, err = a.takeBack(ctx, m)
+	}
+	if errors.Is(err, errNothing) {
+		return Loan{}, nil
+	}
+	return l, err
+}
+
+// A lending is whose part a region lends, and under which key.
+type lending struct {
+	here  policy.Division
+	entry standing.Entry
+	read  time.Time
+	q     *Question
+}
+
+// The method lendingOf returns what a question asks for.
+func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
+	if q.Of == "" {
+		l = lending{here: own.Here, q: q}
+		l.entry, l.read = a.entry(a.o.Name)
+		return l, nil
+	}
+	at := slices.Index(own.Names, q.Of)
+	if at < 0 || at >= policy.RegionsMax {
+		return lending{}, fmt.Errorf("%q is not a region of the policy", q.Of)
+	}
+	if _, err := check(q, own.Namespace); err != nil {
+		return lending{}, err
+	}
+	l.here = own.Here
+	l.here.Self = uint8(at)
+	l.entry, l.read = a.entry(q.Of)
+	part := *q
+	part.Key = standing.PartKey(own.Namespace, q.Key, q.Of, l.entry.Generation)
+	l.q = &part
+	return l, nil
+}
+
+// The method allowed reports whether this region may lend the part now.
+func (a *Agent) allowed(ctx context.Context, own *Policy, l *lending) (bool, error) {
+	switch {
+	case a.o.Standing == nil:
+		return l.q.Of == "", nil
+	case l.read.IsZero(), l.q.Of == "" && l.entry.Forgotten(), l.q.Of != "" && time.Since(l.read) > standing.FreshTime:
+		return false, nil
+	case l.q.Of == "" && l.entry.Generation == 0:
+		return true, nil
+	}
+	whole, err := check(l.q, own.Namespace)
+	if err != nil {
+		return false, err
+	}
+	part, ok := l.here.Limit(&whole)
+	if !ok {
+		return false, errNothing
+	}
+	looks, results := [1]counter.Check{{Key: l.q.Key, Limit: &part, Op: counter.OpLook, Bounds: l.q.Bounds}}, [1]counter.Result{}
+	if err := a.o.Store.Take(ctx, looks[:], results[:]); err != nil {
+		return false, err
+	}
+	if l.q.Of == "" {
+		return !l.entry.Shuts(&part, l.q.Bounds, results[0].At), nil
+	}
+	return l.entry.Lends(a.o.Name, &part, l.q.Bounds, results[0].At), nil
+}
