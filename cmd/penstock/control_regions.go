@@ -53,7 +53,7 @@ func (f *controlFlags) openRegions(logger *slog.Logger) (regions []control.Regio
 			return regions, fmt.Errorf("--region %s is given twice: keep one, with the Redis of its proxies", name)
 		}
 		seen[name] = true
-		store, err := f.openRegion(address, logger)
+		store, err := openRegionAt(f.redis, address, logger)
 		if err != nil {
 			return regions, fmt.Errorf("--region %s: %w", name, err)
 		}
@@ -68,10 +68,9 @@ func hideAddress(text string) string {
 	return name
 }
 
-// openRegion opens the Redis at an address. Users, passwords and certificates of the flags apply to
-// all regions.
-func (f *controlFlags) openRegion(address string, logger *slog.Logger) (store *redisstore.Store, err error) {
-	o := f.redis
+// openRegionAt opens the Redis at an address. Users, passwords and certificates of the flags apply
+// to all regions.
+func openRegionAt(o redisstore.Options, address string, logger *slog.Logger) (store *redisstore.Store, err error) {
 	if o.URL, err = fillIn(address); err != nil {
 		return nil, err
 	}

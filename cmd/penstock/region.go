@@ -96,7 +96,7 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	agent := loan.New(loan.Options{Store: store, Peers: peers, Logger: logger,
+	agent := loan.New(loan.Options{Name: f.name, Standing: store, Store: store, Peers: peers, Logger: logger,
 		Policy: func() loan.Policy { return *followed.current.Load() },
 		Publish: func(ctx context.Context, message []byte) error {
 			_, err := store.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.AnswerChannel, message)
@@ -244,7 +244,7 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		} else if !slices.Equal(names, followed.names) {
 			logger.Warn("the policy has other regions than at the start of the agent: start it again with their --peer", "regions", names)
 		}
-		followed.current.Store(&loan.Policy{Namespace: regionstore.KeyPrefix + d.Name + ":", Here: d.Division()})
+		followed.current.Store(&loan.Policy{Namespace: regionstore.KeyPrefix + d.Name + ":", Here: d.Division(), Names: d.RegionNames()})
 		return nil
 	}
 	var err error

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +25,7 @@ import (
 func newRegions() *cobra.Command {
 	var address string
 	var asJSON bool
-	cmd := &cobra.Command{Use: "regions", Short: "Show what the agent of a region borrowed and lent", Args: noArgs,
+	cmd := &cobra.Command{Use: "regions", Short: "Show what a region borrowed and lent, and write off a lost region", Args: noArgs,
 		Long: "Show what the agent of a region borrowed and lent since its start, and when each other region last answered.\n" +
 			"--agent is the --admin-listen of penstock region. The exit status is 1 if the agent does not answer.",
 		Example: "  penstock regions --agent 127.0.0.1:7444",
@@ -42,6 +44,7 @@ func newRegions() *cobra.Command {
 			}
 			return printRegions(cmd.OutOrStdout(), &status)
 		}}
+	cmd.AddCommand(newRegionsForget(), newRegionsRestore())
 	cmd.Flags().StringVar(&address, "agent", "", "the agent: `host:port`, or unix:PATH")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -81,6 +84,12 @@ func printRegions(out io.Writer, s *loan.Status) error {
 		heard = "does not hear its proxies: Redis does not answer"
 	}
 	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", quoteUnprintable(s.Region), heard, s.Lent, s.Questions, s.Lost)
+	for _, name := range slices.Sorted(maps.Keys(s.Standing)) {
+		if e := s.Standing[name]; e.Forgotten() {
+			fmt.Fprintf(out, "%s is written off since %s; %s lends its part.\n\n", quoteUnprintable(name),
+				time.UnixMicro(int64(e.Since)).UTC().Format(time.RFC3339), quoteUnprintable(e.Steward))
+		}
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "REGION\tASKED\tFAILED\tBORROWED\tANSWERED")
 	for i := range s.Peers {

@@ -20,8 +20,9 @@
 // Regions with different shares lend each other nothing. So while the shares change, no region
 // admits more than the larger of its parts before and after the change.
 //
-// If a region was written off, its steward lends the region's part as well, from counters of its own
-// for it. Package standing ensures that the two never use the part in the same window.
+// If a region was written off, another one, its steward, also lends the region's part, and has
+// counters of its own for that. Package standing ensures that the two never use the part in the
+// same window.
 //
 // An agent keeps nothing that must survive it: what is returned to one that was started since, or
 // to another agent of the region, is lost until its window ends. Two agents of a region ask for

@@ -277,10 +277,10 @@ func (w *losses) lose(lost *site, unaware bool) {
 	w.run(w.rng.IntN(steps))
 }
 
-// TestALostRegionIsNeverOver: a region is lost, written off, comes back and is taken back, in random
-// schedules. So may the steward be meanwhile. No limit is exceeded in an aligned window, and the
-// weighted sum of sliding windows exceeds it by less than a unit for each region and each counter of
-// a part.
+// TestALostRegionIsNeverOver: in random schedules, a region is lost, written off, comes back and is
+// taken back. So may the steward be meanwhile. No limit is exceeded in an aligned window, and the
+// weighted sum of sliding windows exceeds it by less than a unit for each counter. A region that
+// was written off has two of them.
 func TestALostRegionIsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	lent := 0

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// TestForgetARegion: a region is lost with its Redis and its agent. After penstock regions forget,
+// the two others together admit exactly the whole limit. The region comes back without its data,
+// hears of it, and admits nothing, also after penstock regions restore, until the next window.
+func TestForgetARegion(t *testing.T) {
+	t.Parallel()
+	l := startLending(t)
+	l.redis["us"].Kill()
+	l.agents["us"].kill()
+	l.names = []string{"eu", "ap"}
+	at := map[string]string{}
+	for name, redis := range l.redis {
+		at[name] = name + "=" + redis.URL()
+	}
+	since := time.Now().Add(-32 * 24 * time.Hour).UTC().Format(time.RFC3339) // no client was seen there since
+	forget := []string{"regions", "forget", "us", "--region", at["eu"], "--since", since}
+	penstock(t, forget...).mustFail(t, "--it-is-down")
+	forget = append(forget, "--it-is-down")
+	penstock(t, forget...).mustFail(t, "--region ap=")
+	forget = append(forget, "--region", at["ap"])
+	for _, line := range []string{"ap now knows: us is written off, ap lends", "ap knew already: us is written off, ap lends"} {
+		out := penstock(t, forget...).mustSucceed(t)
+		if !strings.Contains(out, line) || !strings.Contains(out, "at most its own part in addition") || strings.Count(out, "\n") != 3 {
+			t.Errorf("penstock regions forget prints\n%s", out)
+		}
+	}
+	for _, region := range l.names {
+		eventually.Until(t, patience, "the agent of "+region+" knows", func() bool {
+			return strings.Contains(penstock(t, "regions", "--agent", "unix:"+l.admin[region]).out, "us is written off")
+		})
+	}
+	l.admitAll("eu", "ann", 20)
+	l.admitAll("ap", "ann", 10)
+	l.checkNothingLeft("ann")
+
+	l.redis["us"].Restart()
+	l.startAgent("us")
+	site := l.sites["us"]
+	eventually.Until(t, patience, "us denies", func() bool {
+		a, err := ask(http.DefaultClient, "http://"+site.address+"/", "X-User", "bob")
+		return err == nil && a.status == http.StatusTooManyRequests
+	})
+	if l.take("us", "carol") {
+		t.Error("a region that was written off admits a request")
+	}
+	restore := []string{"regions", "restore", "us", "--region", at["us"]}
+	penstock(t, restore...).mustFail(t, "--region ap=")
+	restore = append(restore, "--region", at["ap"])
+	for _, word := range []string{"us now knows: us uses its part", "us knew already: us uses its part"} {
+		if out := penstock(t, restore...).mustSucceed(t); !strings.Contains(out, word) {
+			t.Errorf("penstock regions restore prints\n%s", out)
+		}
+	}
+	eventually.Until(t, patience, "eu hears of it", func() bool {
+		return !strings.Contains(penstock(t, "regions", "--agent", "unix:"+l.admin["eu"]).out, "written off")
+	})
+	l.names = slices.Insert(l.names, 0, "us")
+	if l.take("us", "dave") {
+		t.Error("a region that was taken back uses its part in a window in which another has lent it")
+	}
+}
