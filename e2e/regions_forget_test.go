@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -42,15 +43,22 @@ func TestForgetARegion(t *testing.T) {
 			return strings.Contains(penstock(t, "regions", "--agent", "unix:"+l.admin[region]).out, "us is written off")
 		})
 	}
-	l.admitAll("eu", "ann", 20)
+	admitted := 0
+	eventually.Until(t, patience, "ann gets 20 units in eu", func() bool {
+		if l.take("eu", "ann") {
+			admitted++
+		}
+		return admitted == 20
+	})
 	l.admitAll("ap", "ann", 10)
 	l.checkNothingLeft("ann")
 
 	l.redis["us"].Restart()
 	l.startAgent("us")
-	site := l.sites["us"]
-	eventually.Until(t, patience, "us denies", func() bool {
-		a, err := ask(http.DefaultClient, "http://"+site.address+"/", "X-User", "bob")
+	site, clients := l.sites["us"], 0
+	eventually.Until(t, patience, "us denies new clients", func() bool {
+		clients++
+		a, err := ask(http.DefaultClient, "http://"+site.address+"/", "X-User", fmt.Sprintf("bob-%d", clients))
 		return err == nil && a.status == http.StatusTooManyRequests
 	})
 	if l.take("us", "carol") {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,9 @@ Give the Redis of each remaining region with --region. One of them, the steward,
 begin a minute later, or after --since, because what the lost region has admitted before is not known. For limits with across: share, the
 part remains unused.
 
-Nobody can know from here whether the region is down. If it still runs, it admits at most its own part in addition, until its agent hears
-from another one that it is written off. Then it denies requests under such limits until penstock regions restore.`
+Nobody can know from here whether the region is down. If it still runs, it admits at most its own part in addition, and the parts that it
+lends as a steward, until its agent hears from another one that it is written off. Then it denies requests under such limits until penstock
+regions restore. Repeat the command with the Redis of the lost region, too, before its processes start again: then they know it at once.`
 
 const restoreHelp = `Take a region back that was written off. Its steward stops lending its part, and the region uses it in windows that begin a
 minute later. Until then it denies requests under limits with across: lease.
@@ -113,6 +115,7 @@ func (f *regionsChange) sinceWhen(now counter.Micros) (counter.Micros, error) {
 type reachedRegion struct {
 	name  string
 	redis *redisstore.Store
+	clock counter.Micros
 	state standing.State
 }
 
@@ -143,13 +146,13 @@ func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *stan
 	if err := change(&all, reached, now); err != nil {
 		return err
 	}
-	// A steward stops first, and begins last.
-	steward := before.Steward
-	slices.SortStableFunc(regions, func(a, b *reachedRegion) int { return order(a.name == steward) - order(b.name == steward) })
+	// Who used the part stops first, and who is to use it begins last.
+	last, first := cmp.Or(all.Entries[name].Steward, name), cmp.Or(before.Steward, name)
+	slices.SortStableFunc(regions, func(a, b *reachedRegion) int { return order(a.name, first, last) - order(b.name, first, last) })
 	out := cmd.OutOrStdout()
 	for _, r := range regions {
 		known := r.state.Entries[name] == all.Entries[name]
-		if _, err := standing.Update(ctx, r.redis, func(s *standing.State) {
+		if _, err := standing.Update(ctx, r.redis, r.clock+counter.Micros(changeTime.Microseconds()), func(s *standing.State) {
 			if s.Merge(all.Entries); s.Here == "" {
 				s.Here, s.Names = r.name, all.Names
 			}
@@ -164,9 +167,12 @@ func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *stan
 	return nil
 }
 
-func order(first bool) int {
-	if first {
+func order(name, first, last string) int {
+	switch name {
+	case first:
 		return 0
+	case last:
+		return 2
 	}
 	return 1
 }
@@ -215,7 +221,7 @@ func readRegions(ctx context.Context, regions []*reachedRegion) (all standing.St
 		if err != nil {
 			return all, 0, fmt.Errorf("the Redis of %s: %w", r.name, err)
 		}
-		now = max(now, at)
+		r.clock, now = at, max(now, at)
 		value, err := standing.Read(ctx, r.redis)
 		if err == nil {
 			r.state, err = standing.Parse(value)

@@ -344,6 +344,9 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 			l, err = Lend(ctx, a.o.Store, from.here, own.Namespace, from.q)
 		}
 	}
+	if l.Units > 0 && q.Of != "" && time.Since(from.read) > standing.FreshTime {
+		err = errStale
+	}
 	if err != nil {
 		a.counts.failed.Add(1)
 		return Loan{}, err

@@ -16,7 +16,7 @@ import (
 func write(t *testing.T, change func(s *standing.State) error, reached ...*far) {
 	t.Helper()
 	for _, f := range reached {
-		if _, err := standing.Update(t.Context(), f.redis, func(s *standing.State) {
+		if _, err := standing.Update(t.Context(), f.redis, 0, func(s *standing.State) {
 			if err := change(s); err != nil {
 				t.Error(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,10 @@ const standingPath = "/v1/standing"
 
 // standingEvery is how often an agent reads the state of the regions, and tells the other regions.
 const standingEvery = time.Second
+
+// errStale reports that an agent was stopped while it lent the part of another region. The region
+// may have been taken back meanwhile, so what was charged is lost until the window ends.
+var errStale = errors.New("the state of the regions was read too long ago")
 
 // message is what agents tell each other about the regions.
 type message struct {
@@ -60,7 +65,7 @@ func (a *Agent) refreshStanding(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	names, known, begun := a.o.Policy().Names, a.entries(), time.Now()
-	s, err := standing.Update(reading, a.o.Standing, func(s *standing.State) {
+	s, err := standing.Update(reading, a.o.Standing, 0, func(s *standing.State) {
 		s.Here, s.Names = a.o.Name, names
 		s.Merge(known)
 	})
@@ -78,14 +83,14 @@ func (a *Agent) refreshStanding(ctx context.Context) {
 	}
 	if err == nil {
 		k.read = begun
-		a.mergeLocked(s.Entries)
+		a.mergeLocked(names, s.Entries)
 	}
 }
 
-// The method mergeLocked adds entries, and logs those that are new.
-func (a *Agent) mergeLocked(entries map[string]standing.Entry) {
+// The method mergeLocked adds entries of the policy's regions, and logs those that are new.
+func (a *Agent) mergeLocked(names []string, entries map[string]standing.Entry) {
 	for name, e := range entries {
-		if !a.standings.state.Merge(map[string]standing.Entry{name: e}) {
+		if !slices.Contains(names, name) || !a.standings.state.Merge(map[string]standing.Entry{name: e}) {
 			continue
 		}
 		if e.Forgotten() {
@@ -126,10 +131,9 @@ func (a *Agent) told(m message) error {
 		return err
 	}
 	names := a.o.Policy().Names
-	maps.DeleteFunc(m.Entries, func(name string, _ standing.Entry) bool { return !slices.Contains(names, name) })
 	a.standings.mu.Lock()
 	defer a.standings.mu.Unlock()
-	a.mergeLocked(m.Entries)
+	a.mergeLocked(names, m.Entries)
 	return nil
 }
 
@@ -159,26 +163,26 @@ func (a *Agent) lenders() []*Peer {
 		switch at := slices.IndexFunc(a.o.Peers, func(p *Peer) bool { return p.Name == e.Steward }); {
 		case !e.Forgotten() || !slices.Contains(names, name):
 		case e.Steward == a.o.Name:
-			all = append(all, stewardOf(name, a.sendSelf))
+			all = append(all, stewardOf(name, &Peer{send: a.sendSelf}))
 		case at >= 0:
-			all = append(all, stewardOf(name, a.o.Peers[at].send))
+			all = append(all, stewardOf(name, a.o.Peers[at]))
 		}
 	}
 	return all
 }
 
-// stewardOf returns a lender of a region's part. The function send reaches the region's steward.
-func stewardOf(name string, send func(ctx context.Context, path string, message any) (Loan, error)) *Peer {
+// stewardOf returns a lender of a region's part. What is asked counts as asked of the steward.
+func stewardOf(name string, steward *Peer) *Peer {
 	return &Peer{Name: name, send: func(ctx context.Context, path string, message any) (Loan, error) {
 		switch m := message.(type) {
 		case *Question:
 			of := *m
 			of.Of = name
-			return send(ctx, path, &of)
+			return steward.ask(ctx, &of)
 		case *returned:
 			of := *m
 			of.Question.Of = name
-			return send(ctx, path, &of)
+			return steward.call(ctx, path, &of)
 		}
 		return Loan{}, errors.New("unreachable: a message of another kind")
 	}}
@@ -219,8 +223,11 @@ func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 	if at < 0 || at >= policy.RegionsMax {
 		return lending{}, fmt.Errorf("%q is not a region of the policy", q.Of)
 	}
-	if _, err := check(q, own.Namespace); err != nil {
+	switch _, err := check(q, own.Namespace); {
+	case err != nil:
 		return lending{}, err
+	case strings.HasPrefix(string(q.Key), own.Namespace+"~"):
+		return lending{}, errors.New("the key is that of a part that a steward lends")
 	}
 	l.here = own.Here
 	l.here.Self = uint8(at)

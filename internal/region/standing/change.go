@@ -32,11 +32,14 @@ func (s *State) Forget(name string, reached []string, since counter.Micros) erro
 	}
 	for _, lost := range names {
 		e := s.Entries[lost]
-		switch {
+		switch stewards := s.Entries[e.Steward]; {
 		case lost == name && !e.Forgotten():
 			s.set(lost, Entry{e.Generation + 1, max(since, e.Since), steward})
-		case e.Forgotten() && (e.Steward == name || lost == name && s.Entries[e.Steward].Forgotten()):
+		case e.Forgotten() && e.Steward == name:
 			s.set(lost, Entry{e.Generation + 2, max(since, e.Since), steward}) // what the steward has lent is not known
+		case lost == name && stewards.Forgotten():
+			// Two operators wrote both off at the same time. The steward has lent until it was lost.
+			s.set(lost, Entry{e.Generation + 2, max(since, e.Since, stewards.Since), steward})
 		}
 	}
 	return nil
@@ -46,8 +49,11 @@ func (s *State) Forget(name string, reached []string, since counter.Micros) erro
 // at least [Margin] later than the clocks of all regions. Its steward and the region itself must be
 // reached. Restore changes nothing if the region is not written off.
 func (s *State) Restore(name string, reached []string, since counter.Micros) error {
-	e := s.Entries[name]
-	if !e.Forgotten() {
+	e, known := s.Entries[name]
+	switch {
+	case !known && !slices.Contains(s.Names, name):
+		return fmt.Errorf("%q is none of the policy's regions, which are %q", name, s.Names)
+	case !e.Forgotten():
 		return nil
 	}
 	needed := []string{name}

@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/core/counter"
 )
 
 // Redis is the Redis of a region.
@@ -17,8 +20,11 @@ type Redis interface {
 }
 
 // replace sets a value if the present one is that of ARGV[1], and "" stands for an absent one. It
-// needs no rights beyond those of a user that counts.
-const replace = `if (redis.call('get', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+// does nothing after the second of ARGV[3], unless that is 0. It needs no rights beyond those of a
+// user that counts.
+const replace = `local last = tonumber(ARGV[3])
+if last > 0 and tonumber(redis.call('time')[1]) > last then return -1 end
+if (redis.call('get', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('set', KEYS[1], ARGV[2])
 return 1`
 
@@ -33,8 +39,10 @@ func Read(ctx context.Context, r Redis) ([]byte, error) {
 }
 
 // Update changes the state in Redis, and returns it. The function change works on what Redis holds,
-// and may be called again. The state is not written if it stays the same.
-func Update(ctx context.Context, r Redis, change func(s *State)) (State, error) {
+// and may be called again. The state is not written if it stays the same. If last is not 0, the
+// state is not written either when the clock of Redis has passed last: a command can reach Redis
+// long after its sender has given up.
+func Update(ctx context.Context, r Redis, last counter.Micros, change func(s *State)) (State, error) {
 	for range writesMax {
 		old, err := Read(ctx, r)
 		if err != nil {
@@ -45,6 +53,9 @@ func Update(ctx context.Context, r Redis, change func(s *State)) (State, error) 
 			return State{}, err
 		}
 		change(&s)
+		if err := Check(s.Entries); err != nil {
+			return State{}, err
+		}
 		text, err := s.Text()
 		if err != nil || bytes.Equal(text, old) {
 			return s, err
@@ -53,12 +64,15 @@ func Update(ctx context.Context, r Redis, change func(s *State)) (State, error) 
 		if err != nil {
 			return State{}, err
 		}
-		done, err := r.DoFor(ctx, Key, "EVALSHA", sha, 1, Key, old, text)
+		done, err := r.DoFor(ctx, Key, "EVALSHA", sha, 1, Key, old, text, int64(last/counter.Second))
 		if err != nil {
 			return State{}, err
 		}
-		if n, _ := done.(int64); n == 1 {
+		switch n, _ := done.(int64); n {
+		case 1:
 			return s, nil
+		case -1:
+			return State{}, fmt.Errorf("the state was not written: it came too late to the Redis, after %v", last)
 		}
 	}
 	return State{}, errors.New("the state of the regions is written by others all the time")

@@ -16,11 +16,12 @@
 // what was used before Since.
 //
 //   - When a region is written off, the operator states that it uses nothing from Since on. If that
-//     is wrong, the regions together exceed a limit by at most the region's part, until the region
-//     hears of it.
+//     is wrong, the regions together exceed a limit by at most the region's part and the parts that
+//     it lends as a steward, until the region hears of it.
 //   - When a region is taken back, Since is at least [Margin] later than all clocks at which the
 //     steward was informed. An agent lends the part of another region only if it has read its own
-//     Redis within [FreshTime], so it stops before Since.
+//     Redis within [FreshTime], so it stops before Since. If the operator's write arrives later,
+//     Redis refuses it.
 //
 // # Price
 //
@@ -122,10 +123,11 @@ func isName(name string) bool {
 	return name != "" && len(name) <= nameBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// Merge adds the entries of a newer generation, and reports whether there were any.
+// Merge adds the entries of a newer generation, and reports whether there were any. It adds no
+// region beyond those that a state may have.
 func (s *State) Merge(entries map[string]Entry) (changed bool) {
 	for name, e := range entries {
-		if own := s.Entries[name]; !e.newer(own) {
+		if own, known := s.Entries[name]; !e.newer(own) || !known && len(s.Entries) >= regionsMax {
 			continue
 		}
 		if s.Entries == nil {

@@ -4,6 +4,7 @@ package standing
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -73,6 +74,43 @@ func TestChanges(t *testing.T) {
 	}
 	if old := map[string]Entry{"eu": {3, 7, "us"}}; s.Merge(old) || s.Entries["eu"].Generation != 4 {
 		t.Errorf("an older generation replaced a newer one: %+v", s)
+	}
+}
+
+// TestTwoOperators: two operators write two regions off at the same time, and each makes the other's
+// region a steward. When one repeats it, another region becomes the steward, and it begins only
+// after both are lost.
+func TestTwoOperators(t *testing.T) {
+	names := []string{"ap", "eu", "us", "za"}
+	a, b := State{Here: "us", Names: names}, State{Here: "us", Names: names}
+	if err := errors.Join(a.Forget("ap", []string{"eu", "us", "za"}, 9), b.Forget("eu", []string{"ap", "us", "za"}, 5)); err != nil {
+		t.Fatal(err)
+	}
+	a.Merge(b.Entries)
+	if a.Entries["ap"].Steward != "eu" || a.Entries["eu"].Steward != "ap" {
+		t.Fatalf("%+v", a)
+	}
+	if err := a.Forget("eu", []string{"us", "za"}, 5); err != nil || a.Entries["eu"] != (Entry{3, 9, "us"}) || a.Entries["ap"] != (Entry{3, 9, "us"}) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if err := a.Restore("mars", names, 9); err == nil {
+		t.Error("a region that is not in the policy was taken back")
+	}
+}
+
+// TestBoundsOfAState: values from other machines add no more regions than a state may have, so that
+// it remains one that can be read.
+func TestBoundsOfAState(t *testing.T) {
+	s := State{Here: "us", Names: []string{"us"}}
+	for i := range 3 * regionsMax {
+		s.Merge(map[string]Entry{fmt.Sprintf("%032d", i): {1<<50 - 1, 1 << 60, strings.Repeat("z", nameBytesMax)}})
+	}
+	text, err := s.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parsed, err := Parse(text); err != nil || len(parsed.Entries) != regionsMax {
+		t.Errorf("%d regions, %v", len(parsed.Entries), err)
 	}
 }
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/region/standing"
+)
+
+// held is a store that takes its time to charge a counter, as if the process was stopped meanwhile.
+type held struct {
+	counter.Store
+	charge time.Duration
+}
+
+func (h *held) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if err := h.Store.Take(ctx, checks, results); err != nil {
+		return err
+	}
+	if checks[0].Op == counter.OpUpTo {
+		time.Sleep(h.charge)
+	}
+	return nil
+}
+
+// noRedis is a Redis for agents that do not run.
+type noRedis struct{ standing.Redis }
+
+// TestAStewardLendsByWhatItHasRead: a steward lends the part of a region that is written off if it
+// has read the state a short time ago, also when it has charged the counter. It lends no part that
+// is another's, and nothing by the key of a part.
+func TestAStewardLendsByWhatItHasRead(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		age, charge time.Duration
+		steward     string
+		of          string
+		key         string
+		units       int64
+		status      int
+	}{
+		{name: "at once", steward: "a", of: "b", units: 15, status: http.StatusOK},
+		{name: "read too long ago", age: standing.FreshTime + 1, steward: "a", of: "b", status: http.StatusOK},
+		{name: "stopped while it lends", charge: standing.FreshTime + 1, steward: "a", of: "b", status: http.StatusBadRequest},
+		{name: "not the steward", steward: "c", of: "b", status: http.StatusOK},
+		{name: "a region that is not written off", steward: "a", of: "c", status: http.StatusOK},
+		{name: "no region", steward: "a", of: "mars", status: http.StatusBadRequest},
+		{name: "the key of a part", steward: "a", of: "b", key: "rl1:n:~of-b-1:r:{c}", status: http.StatusBadRequest},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLender(t, "100/1h fixed_window", [policy.RegionsMax]uint16{50, 30, 20}, 0)
+				l.o.Name, l.o.Standing, l.o.Logger = "a", noRedis{}, slog.New(slog.DiscardHandler)
+				own := l.o.Policy()
+				own.Names = farNames[:]
+				l.o.Policy = func() Policy { return own }
+				l.o.Store = &held{l.o.Store, c.charge}
+				l.standings.state.Merge(map[string]standing.Entry{"b": {Generation: 1, Since: 1, Steward: c.steward}})
+				l.standings.read = time.Now()
+				time.Sleep(c.age)
+				q := Question{Key: l.key, Limit: l.whole.String(), Want: 100, Short: true, Shares: own.Here.Shares, Of: c.of}
+				if c.key != "" {
+					q.Key = []byte(c.key + counter.KeyTail(&l.whole))
+				}
+				text, err := json.Marshal(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if answer, status := l.post(loansPath, string(text)); status != c.status || answer.Units != c.units {
+					t.Errorf("%d units with status %d, want %d with %d", answer.Units, status, c.units, c.status)
+				}
+			})
+		})
+	}
+}
