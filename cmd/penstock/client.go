@@ -148,9 +148,15 @@ func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operat
 
 // The method show returns the command that prints a client's record.
 func (c *clientEdits) show() *cobra.Command {
-	return &cobra.Command{Use: "show CLIENT", Short: "Print a client's record in the directory", Args: cobra.ExactArgs(1),
-		Example: "  penstock client show user:u_42",
+	var inRegions []string
+	cmd := &cobra.Command{Use: "show CLIENT", Short: "Print a client's record in the directory", Args: cobra.ExactArgs(1),
+		Long: "Print a client's record in the directory. With --in-region for each region, also print where the units of its counters are.",
+		Example: "  penstock client show user:u_42\n" +
+			"  penstock client show user:u_42 --policy-file policy.yaml --in-region us=redis://redis.us:6379 --in-region eu=redis://redis.eu:6379",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(inRegions) > 0 {
+				return c.showUnits(cmd, args[0], inRegions)
+			}
 			entry, err := c.lookUp(cmd.Context(), args[0], 0)
 			if err != nil {
 				return err
@@ -165,6 +171,8 @@ func (c *clientEdits) show() *cobra.Command {
 				}
 			})
 		}}
+	cmd.Flags().StringArrayVar(&inRegions, "in-region", nil, "a region and its Redis, as `NAME=redis://host:6379`; once for each region")
+	return cmd
 }
 
 // history returns the command that prints the latest changes.

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/operator"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// regionUnits is what the Redis of a region has of a client.
+type regionUnits struct {
+	Region string          `json:"region"`
+	Report json.RawMessage `json:"report,omitempty"` // as penstock client prints it
+	Error  string          `json:"error,omitempty"`
+
+	err    error
+	report usageReport
+}
+
+// The method showUnits prints a client's record, and where the units of its counters are, from the
+// Redis of each region. It prints what it can if some do not answer, and returns an error then.
+func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []string) error {
+	if err := c.checkUnits(cmd.Flags(), client); err != nil {
+		return err
+	}
+	asked := make([]*regionUnits, len(inRegions))
+	targets := make([]directTarget, len(inRegions))
+	for i, text := range inRegions {
+		name, address, ok := strings.Cut(text, "=")
+		switch {
+		case !ok || !policyfile.IsRegion(name) || address == "":
+			return fmt.Errorf("--in-region %q is not NAME=redis://host:6379 with the name of a region, which has a-z, 0-9 and -", hideAddress(text))
+		case slices.ContainsFunc(asked[:i], func(r *regionUnits) bool { return r.Region == name }):
+			return fmt.Errorf("--in-region %s is given twice: keep one", name)
+		}
+		asked[i], targets[i] = &regionUnits{Region: name}, c.admin.direct
+		targets[i].redis.URL, targets[i].region = address, regionFlag(name)
+	}
+	var asking sync.WaitGroup
+	for i, r := range asked {
+		asking.Go(func() { r.ask(cmd.Context(), &targets[i], client) })
+	}
+	asking.Wait()
+	errs := make([]error, 0, len(asked))
+	failed := 0
+	for _, r := range asked {
+		if r.err != nil {
+			failed++
+		}
+		if nobody := new(nobodyError); errors.As(r.err, &nobody) {
+			return nobody
+		}
+		errs = append(errs, r.err)
+	}
+	if failed == len(asked) {
+		return errors.Join(errs...)
+	}
+	if err := c.print(cmd.OutOrStdout(), asked, func(w io.Writer) { writeUnits(w, client, asked) }); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+// The method checkUnits returns an error if flags are missing, or have no effect with --in-region.
+func (c *clientEdits) checkUnits(flags *pflag.FlagSet, client string) error {
+	for _, other := range []string{"admin", "bridge", "control", "redis", "redis-addrs", "redis-env", "region"} {
+		if flags.Changed(other) {
+			return fmt.Errorf("--in-region reads the Redis of each region, and --%s names another target: keep one", other)
+		}
+	}
+	if c.admin.direct.policy == "" || c.admin.direct.policy == "-" {
+		return errors.New("--in-region needs the policy, because Redis does not know which counters there are: add --policy-file FILE")
+	}
+	return directory.CheckUTF8("client", client)
+}
+
+// The method ask reads what a region has.
+func (r *regionUnits) ask(ctx context.Context, target *directTarget, client string) {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	var err error
+	if target.redis.URL, err = fillIn(target.redis.URL); err == nil {
+		r.Report, err = target.ask(ctx, http.MethodGet, "client", url.Values{"client": {client}}, http.NoBody)
+	}
+	if err == nil {
+		err = json.Unmarshal(r.Report, &r.report)
+	}
+	if err != nil {
+		r.err = fmt.Errorf("region %s: %w", r.Region, err)
+		r.Report, r.Error = nil, err.Error()
+	}
+}
+
+// unitsOf is a counter that each region has: the nth of a rule.
+type unitsOf struct {
+	policy, rule, whose string
+	nth                 int
+}
+
+// The function writeUnits prints the record, and a table of the counters in each region.
+func writeUnits(w io.Writer, client string, asked []*regionUnits) {
+	var record *directory.Record
+	for _, r := range asked {
+		if record == nil {
+			record = r.report.Record
+		}
+	}
+	writeRecord(w, client, record)
+	var order []unitsOf
+	counters := map[unitsOf]map[string]operator.Counter{}
+	for _, r := range asked {
+		seen := map[unitsOf]int{}
+		for _, c := range mergeShards(r.report.Counters) {
+			of := unitsOf{policy: c.Policy, rule: c.Rule, whose: c.Whose}
+			seen[of]++
+			if of.nth = seen[of]; counters[of] == nil {
+				order, counters[of] = append(order, of), map[string]operator.Counter{}
+			}
+			counters[of][r.Region] = c
+		}
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "POLICY\tRULE\tREGION\tPART\tUSED\tREMAINING")
+	for _, of := range order {
+		var used, remaining int64
+		for _, r := range asked {
+			if c, ok := counters[of][r.Region]; ok {
+				used, remaining = used+c.Used, remaining+c.Remaining
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", quoteUnprintable(c.Policy), quoteUnprintable(c.Rule), r.Region, quoteUnprintable(c.Limit),
+					c.Used, c.Remaining)
+			}
+		}
+		if len(counters[of]) > 1 {
+			fmt.Fprintf(table, "%s\t%s\ttogether\t\t%d\t%d\n", quoteUnprintable(of.policy), quoteUnprintable(of.rule), used, remaining)
+		}
+	}
+	_ = table.Flush() // the caller's writer reports errors later
+}
