@@ -38,7 +38,7 @@ func (s *State) Forget(name string, reached []string, since counter.Micros) erro
 		case e.Forgotten() && e.Steward == name:
 			s.set(lost, Entry{e.Generation + 2, max(since, e.Since), steward}) // what the steward has lent is not known
 		case lost == name && stewards.Forgotten():
-			// Two operators wrote both off at the same time. The steward has lent until it was lost.
+			// Two operators wrote both off at once. The steward has lent until it was lost.
 			s.set(lost, Entry{e.Generation + 2, max(since, e.Since, stewards.Since), steward})
 		}
 	}

@@ -77,9 +77,9 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestTwoOperators: two operators write two regions off at the same time, and each makes the other's
-// region a steward. When one repeats it, another region becomes the steward, and it begins only
-// after both are lost.
+// TestTwoOperators: two operators write two regions off at the same time, and each makes the
+// other's region a steward. When one repeats it, another region becomes the steward, and it begins
+// only after both are lost.
 func TestTwoOperators(t *testing.T) {
 	names := []string{"ap", "eu", "us", "za"}
 	a, b := State{Here: "us", Names: names}, State{Here: "us", Names: names}
