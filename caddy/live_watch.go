@@ -30,7 +30,7 @@ func (a *App) watch() error {
 // The method unwatch ends following the policy files, and removes the policies from the metrics.
 func (a *App) unwatch() {
 	for _, p := range a.files() {
-		_ = p.Unfollow() // Unfollow of a file returns no error
+		_ = p.Unfollow() // for a policy in a file, Unfollow returns no error
 	}
 	for _, p := range a.inForce() {
 		common.Policies.Hide(p)

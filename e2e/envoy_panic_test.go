@@ -41,7 +41,7 @@ rules:
   - {name: none, match: {path: /refused}, limit: 1/31d}
 `
 
-// checkStatus checks only the status of an answer by on_error.
+// checkStatus checks only the status of an answer that on_error has decided.
 func (s *site) checkStatus(t *testing.T, a answer, word string) {
 	t.Helper()
 	if want := map[string]int{"allow": http.StatusOK, "deny": http.StatusServiceUnavailable}[word]; a.status != want {

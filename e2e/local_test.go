@@ -44,7 +44,7 @@ func checkShares(t *testing.T, on *nodeGroup) {
 	}
 	eventually.Until(t, 20*time.Second, "Redis decides", decided)
 	both := on.awaitRegistered(t, 0)
-	on.awaitRegistered(t, both) // each node has counted the nodes since then, and so found both
+	on.awaitRegistered(t, both) // since then each node has counted both nodes
 	for _, l := range on.links {
 		l.cut()
 	}

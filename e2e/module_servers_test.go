@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sharedCaddyfile is a Caddy whose store is one of several servers, by its block.
+// sharedCaddyfile configures a Caddy over several Redis servers.
 const sharedCaddyfile = `{
 	admin ADMIN
 	penstock {

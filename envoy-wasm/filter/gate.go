@@ -43,10 +43,10 @@ type gates struct {
 	queues      int   // length of that list
 }
 
-// The method of returns the gate of the request's narrowest counter, and creates it if necessary.
+// gateOf returns the gate of the request's narrowest counter, and creates it if necessary.
 //
 //go:noinline
-func (l *gates) of(a *askingData) *gate {
+func (l *gates) gateOf(a *askingData) *gate {
 	c := &a.plan.Checks()[a.narrow]
 	g := l.byKey[string(c.Key)]
 	if g == nil {
@@ -102,7 +102,7 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	if a.narrow < 0 {
 		return false, false
 	}
-	g := l.of(a)
+	g := l.gateOf(a)
 	switch {
 	case (g.first == nil || g == from) && g.under < g.waveOf(a):
 		g.under++

@@ -117,7 +117,7 @@ func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
 
 // The method find returns the entry of a client, or nil, and counts the use.
 func (c *cache) find(name policy.ClientName) *entry {
-	hash := c.key.of(name)
+	hash := c.key.hashOf(name)
 	s := c.shard(hash)
 	e := s.find(hash)
 	if e == nil || !e.hasName(name) {
@@ -134,7 +134,7 @@ func (c *cache) find(name policy.ClientName) *entry {
 
 // The method peek returns the entry of a client, or nil.
 func (c *cache) peek(name policy.ClientName) *entry {
-	hash := c.key.of(name)
+	hash := c.key.hashOf(name)
 	return c.shard(hash).findLocked(hash, name)
 }
 
@@ -153,7 +153,7 @@ func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 // The method put stores an entry, in place of the client's previous one.
 func (c *cache) put(e *entry) {
 	e.keepName()
-	e.hash = c.key.of(e.name)
+	e.hash = c.key.hashOf(e.name)
 	s := c.shard(e.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()

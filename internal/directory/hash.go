@@ -18,8 +18,8 @@ type hashKey struct{ id, kind, word uint64 }
 
 func newHashKey() hashKey { return hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()} }
 
-// The method of returns the hash of a name, which is never 0.
-func (k *hashKey) of(name policy.ClientName) uint64 {
+// hashOf returns the hash of a name, which is never 0.
+func (k *hashKey) hashOf(name policy.ClientName) uint64 {
 	return k.sum(name.ID, k.id) ^ bits.RotateLeft64(k.sum(name.Kind, k.kind), 1) | 1<<63
 }
 

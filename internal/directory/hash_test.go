@@ -20,12 +20,12 @@ func TestHash(t *testing.T) {
 	key := newHashKey()
 	for n := range lengthMax {
 		id, differ, pairs := strings.Repeat("a", n), 0, 0
-		before := key.of(policy.ClientName{Kind: "user", ID: id})
+		before := key.hashOf(policy.ClientName{Kind: "user", ID: id})
 		for i := range n {
 			for bit := range 7 {
 				changed := []byte(id)
 				changed[i] ^= 1 << bit
-				differ += bits.OnesCount64(before ^ key.of(policy.ClientName{Kind: "user", ID: string(changed)}))
+				differ += bits.OnesCount64(before ^ key.hashOf(policy.ClientName{Kind: "user", ID: string(changed)}))
 				pairs++
 			}
 		}
@@ -37,7 +37,7 @@ func TestHash(t *testing.T) {
 	for i := range ids {
 		for _, name := range []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i)}, {Kind: "tenant", ID: fmt.Sprint(i)}, {Kind: "header.x-a", ID: fmt.Sprint("u_", i)},
 			{Kind: "header.x-b", ID: fmt.Sprint("u_", i)}, {Kind: "user", ID: strings.Repeat("a", i%100) + fmt.Sprint("-", i)}} {
-			hash := key.of(name)
+			hash := key.hashOf(name)
 			if other, there := seen[hash]; there {
 				t.Fatalf("%v and %s have the hash %x", name, other, hash)
 			}

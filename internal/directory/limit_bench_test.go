@@ -44,13 +44,13 @@ func measureLookUp(b *testing.B, form string, clients int) {
 			lock.RUnlock()
 			sum += e.hash
 		}},
-		{Name: "the hash", Call: func() { sum += c.key.of(name()) }},
+		{Name: "the hash", Call: func() { sum += c.key.hashOf(name()) }},
 		{Name: "the hash and the slot", Call: func() {
-			hash := c.key.of(name())
+			hash := c.key.hashOf(name())
 			sum += c.shard(hash).table.Load().place(hash).hash.Load()
 		}},
 		{Name: "the hash, the slot and the entry", Call: func() {
-			hash := c.key.of(name())
+			hash := c.key.hashOf(name())
 			sum += uint64(c.shard(hash).table.Load().place(hash).entry.Load().fresh)
 		}},
 		{Name: "a lookup", Call: func() { sum += c.find(name()).hash }},

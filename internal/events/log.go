@@ -312,5 +312,5 @@ func (l *Log) Recent(client string) []Event {
 	if l == nil {
 		return nil
 	}
-	return l.recent.of(client)
+	return l.recent.denialsOf(client)
 }

@@ -66,9 +66,9 @@ func (r *recentDenials) client(name string) *denials {
 	return d
 }
 
-// The method of returns the latest denials of a client, the newest first. For an
+// denialsOf returns the latest denials of a client, the newest first. For an
 // address, they include the denials of its prefix, because a policy may show only the prefix.
-func (r *recentDenials) of(client string) (all []Event) {
+func (r *recentDenials) denialsOf(client string) (all []Event) {
 	names := []string{client}
 	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {
 		if addr, err := netip.ParseAddr(id); err == nil {

@@ -97,7 +97,7 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The method open opens a feed to the taker. The next try follows soon after one that failed,
+// The method open opens a feed to the taker. A failed try is soon followed by the next one,
 // however long the feed has failed before.
 func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	k.t.Helper()

@@ -53,10 +53,11 @@ func examples(t *testing.T) (all []fencedBlock) {
 	return all
 }
 
-// TestEveryExampleIsRun: every example has a kind that some test runs. Policies are run here,
-// mistakes in TestReferenceMistakes, keys files in TestReferenceKeysFile, and Caddyfiles and the
-// output of penstock_status in TestReferenceCaddyfiles of package caddy. Terminal sessions,
-// configurations of Envoy ("yaml envoy") and plain text outside the policy reference are not run.
+// TestEveryExampleIsRun: every example has a kind that some test runs. This test runs policies.
+// TestReferenceMistakes runs mistakes, and TestReferenceKeysFile runs keys files. In package caddy,
+// TestReferenceCaddyfiles runs Caddyfiles and compares the output of penstock_status. Terminal
+// sessions, configurations of Envoy ("yaml envoy") and plain text outside the policy reference are
+// not run.
 func TestEveryExampleIsRun(t *testing.T) {
 	kinds := map[string]int{}
 	for _, example := range examples(t) {

@@ -44,7 +44,7 @@ type budget struct {
 // places are places that clients took.
 type places struct {
 	inMinute, inDay int // of new clients
-	returning       int // of clients with usage of the day before, in the day
+	returning       int // in the day, of clients with usage of the day before
 }
 
 // stranger is a client that has neither a record nor usage of the day.

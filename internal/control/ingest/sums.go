@@ -41,7 +41,7 @@ const sumMax = 1 << 56
 
 func bounded(n int64) int64 { return max(-sumMax, min(sumMax, n)) }
 
-// sums are the sums of a batch's usage, by the tables that have them.
+// sums are the sums of a batch's usage, one map for each table.
 type sums struct {
 	usage, regions, denials, metrics, minutes map[name]sum
 	latencies                                 map[latencyName]sum

@@ -47,14 +47,14 @@ func withQueue(t *testing.T, story func(*queuingBridge)) {
 				return directory.Open(directory.Options{Source: q.source, Timeout: redistestTimeout})
 			}
 		})
-		q.ask(q.of("ann"))
+		q.ask(q.questionOf("ann"))
 		q.begin = time.Now()
 		story(q)
 	})
 }
 
-// The method of returns a question of a user, or of an API key.
-func (q *queuingBridge) of(credential string) wire.Item {
+// questionOf returns a question of a user, or of an API key.
+func (q *queuingBridge) questionOf(credential string) wire.Item {
 	item := q.question("/", "192.0.2.1")
 	for i, name := range formOf(q.b.policy.Current()).inputs.Headers {
 		if (name == "X-Api-Key") == (credential == secret("acme")) {
@@ -67,7 +67,7 @@ func (q *queuingBridge) of(credential string) wire.Item {
 // The method wait asks a question that waits. The returned function waits for the answer, and
 // returns it with the time that it took.
 func (q *queuingBridge) wait(credential string) func() (a wire.Answer, after time.Duration) {
-	item := q.of(credential)
+	item := q.questionOf(credential)
 	item.Kind = wire.KindWait
 	var a wire.Answer
 	var after time.Duration

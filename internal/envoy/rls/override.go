@@ -53,9 +53,9 @@ func overrideOf(policy *core.Ruleset) override {
 	return override{name: policy.Name(), onError: policy.OnError(), headers: policy.Families()}
 }
 
-// The method of returns the ruleset of a limit: one fixed window in the policy's
+// rulesetOf returns the ruleset of a limit: one fixed window in the policy's
 // namespace, with a counter for all entries of the descriptor.
-func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescriptor_RateLimitOverride) (*core.Ruleset, error) {
+func (o *overrides) rulesetOf(policy *core.Ruleset, source *ratelimit.RateLimitDescriptor_RateLimitOverride) (*core.Ruleset, error) {
 	asked := overrideOf(policy)
 	asked.limited, asked.count, asked.unit, asked.several = true, int64(source.GetRequestsPerUnit()), source.GetUnit(), 1
 	if multiplier := source.GetUnitMultiplier(); multiplier != nil {

@@ -319,7 +319,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 		if source.GetLimit().GetRequestsPerUnit() == 0 {
 			return forbidden(request), nil
 		}
-		own, err := s.overrides.of(rs, source.GetLimit())
+		own, err := s.overrides.rulesetOf(rs, source.GetLimit())
 		if err != nil {
 			return nil, s.invalid(fmt.Errorf("descriptor %d: %w", i, err))
 		}

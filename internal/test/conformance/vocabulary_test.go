@@ -404,8 +404,8 @@ func TestCorpusIsLarge(t *testing.T) {
 	t.Logf("%d requests in %d stories, %d requests in sequences", asked, len(stories), inSequence)
 }
 
-// The function sequence reports whether the story settles, or consumes units as more than one
-// client. Then later answers depend on earlier requests.
+// The function sequence reports whether later answers of the story depend on earlier requests:
+// the story settles, or more than one of its clients consumes units.
 func sequence(s *Story) bool {
 	settled, consumed, clients, left := false, false, map[string]bool{}, map[string]int64{}
 	for i := range s.Exchanges {

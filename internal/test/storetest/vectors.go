@@ -59,7 +59,7 @@ func (s *Story) run(e *examiner, file string) {
 		}
 		for j := range results {
 			for _, w := range step.Want[j] {
-				if got := w.of(&results[j]); got != w.Value {
+				if got := w.numberIn(&results[j]); got != w.Value {
 					e.Fatalf("%s:%d: %s\ncheck %d: %s is %d, want %d; the answer is %+v", file, step.Line, step.Text, j+1, w.Field,
 						got, w.Value, results[j])
 				}
@@ -71,8 +71,8 @@ func (s *Story) run(e *examiner, file string) {
 	}
 }
 
-// The method of returns the number of an answer that the expectation names.
-func (w *Expectation) of(r *corecounter.Result) int64 {
+// numberIn returns the number of an answer that the expectation names.
+func (w *Expectation) numberIn(r *corecounter.Result) int64 {
 	switch w.Field {
 	case "refused":
 		if r.Denied {
