@@ -161,8 +161,8 @@ func whyOf(r Reply) Counter {
 	return CounterUnanswered
 }
 
-// bridgeAnswered reports whether a bridge answered. If Envoy cannot reach one, it answers 503 or
-// 504 itself.
+// bridgeAnswered reports whether a bridge answered. If Envoy cannot reach a bridge, it answers 503
+// or 504 itself.
 func (r *Reply) bridgeAnswered() bool {
 	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
 }

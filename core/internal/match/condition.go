@@ -201,7 +201,7 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 // a list. Matches compares elements because a header that is sent twice arrives as a list, and a
 // client must not evade a rule by sending a header twice. Quotes are not interpreted.
 func (h *headerCondition) Matches(value string) bool {
-	if TooLongList(value) { // the rule is then not enforced: see compares
+	if TooLongList(value) { // core denies such a request under rules that are enforced
 		return false
 	}
 	if h.matchesElement(value) {

@@ -184,7 +184,7 @@ func (m *Matcher) appendValue(dst []int32, t *valueTable, value string, mayBeLis
 	dst = m.appendList(dst, t.present, r)
 	switch {
 	case t.exact == nil && t.prefixes.entries == nil,
-		mayBeList && TooLongList(value), // the rule is then not enforced, see compares
+		mayBeList && TooLongList(value), // core denies it under rules that are enforced
 		!mayBeList && r.TooLong(value):
 		return dst
 	}

@@ -51,7 +51,7 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 		}
 	}
 	named := number(t, pool, "SELECT count(*) FROM client_usage WHERE client LIKE 'user:x%'")
-	if day := int64(names.dayPlaces(now.Add(3 * time.Minute))); named > day || named < day-2*feeds { // feeds that name a new client at once take a place each
+	if day := int64(names.dayPlaces(now.Add(3 * time.Minute))); named > day || named < day-2*feeds { // if several feeds name one new client at once, each takes a place
 		t.Errorf("%d made-up names have rows, want %d", named, day)
 	}
 	const all = 4 * feeds * batches

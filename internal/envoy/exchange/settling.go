@@ -49,14 +49,14 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	d.status = b.Status
 	d.learn(b.Headers)
 	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
-	d.awaits = bodied && !has(b.Headers, "content-length") && d.Awaits(d)
+	d.awaits = bodied && !hasHeader(b.Headers, "content-length") && d.Awaits(d)
 	if paths := d.Paths(); bodied && len(paths) > 0 {
 		tap := usage.New(paths, firstValue(b.Headers, "content-type"), firstValue(b.Headers, "content-encoding"), b.Inflater)
 		if d.unread = tap.Unread(); tap.Readable() {
 			d.tap = tap
 		}
 	}
-	if usage.Withheld(b.Head, b.Status, has(b.Headers, "content-range")) {
+	if usage.Withheld(b.Head, b.Status, hasHeader(b.Headers, "content-range")) {
 		d.unread = true // the failure does not concern a cost in a header
 	}
 	return d.tap == nil && !d.awaits
@@ -149,10 +149,10 @@ func (d *Settling) read(headers [][2]string, name string) (text string, found bo
 	return unsafe.String(unsafe.SliceData(d.texts[start:]), len(d.texts)-start), found
 }
 
-// has reports whether a header is present.
+// hasHeader reports whether a header is present.
 //
 //go:noinline
-func has(headers [][2]string, name string) bool {
+func hasHeader(headers [][2]string, name string) bool {
 	for i := range headers {
 		if headers[i][0] == name {
 			return true

@@ -222,7 +222,7 @@ func choices(t *testing.T) map[string][]string {
 		"Rule.missing":      firstCells(t, string(text), "missing"),
 		"Rule.on_error":     onError,
 		"Document.on_error": onError,
-		// the others have names
+		// without the dimensions that have a name, such as header:NAME
 		"Rule.per":                  firstCells(t, string(text), "per")[:9],
 		"Document.enforce":          {"all", "first"},
 		"Document.headers":          {"x-ratelimit", "ietf", "none"},
