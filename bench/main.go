@@ -27,6 +27,8 @@ type options struct {
 	workers int
 	quick   bool
 	images  string // the folder for charts
+	// The sizes of three measurements of the control plane; 0 means the usual ones.
+	customers, events, archived int
 }
 
 // comparison is what one name of -only runs.
@@ -58,6 +60,7 @@ var comparisons = []comparison{
 	{"growth-rules", growthOfRules, false},
 	{"growth-clients", growthOfClients, false},
 	{"growth-nodes", growthOfNodes, false},
+	{"control", controlMeasured, false},
 	{"rules", rulesLatency, true},
 	{"features", featureCost, true},
 	{"added", addedLatency, true},
@@ -74,6 +77,9 @@ func main() {
 	flag.DurationVar(&o.round, "round", time.Second, "length of one measurement")
 	flag.IntVar(&o.workers, "workers", 1, "Envoy's workers")
 	flag.BoolVar(&o.quick, "quick", false, "two rounds, only three nodes are asked what they let through, and fewer clients in Redis")
+	flag.IntVar(&o.customers, "customers", 0, "customers of the control plane; 10000000 is the size of the target")
+	flag.IntVar(&o.events, "events", 0, "events among which those of a customer are found; 100000000 is the size of the target")
+	flag.IntVar(&o.archived, "archived", 0, "events of the month that is archived; 10000000 is the size of the target")
 	flag.StringVar(&o.images, "images", "docs/images", "the folder of the charts")
 	file := flag.String("write", "docs/explanation/benchmarks.md", "the document to write into; \"\" only prints")
 	only := flag.String("only", "", "run what has a name that begins so: "+names())
@@ -109,6 +115,9 @@ func run(o options, only, file string) error {
 		o := o
 		if strings.HasPrefix(c.name, "growth-") { // these have many steps each
 			o = o.fewer()
+		}
+		if c.name == "control" { // it has sizes of its own
+			o.rounds = 0
 		}
 		s := &section{name: c.name}
 		s.say("%s", provenance(o))

@@ -14,6 +14,9 @@ fi
 go build -trimpath -ldflags '-s -w' -o .cache/bench/caddy ./bench/caddy
 go build -o .cache/bench/bench ./bench
 go build -trimpath -ldflags '-s -w' -o .cache/bench/penstock ./cmd/penstock
+case " $* " in
+*" -only control "*) exec .cache/bench/bench "$@" ;; # needs no rival
+esac
 GOOS=wasip1 GOARCH=wasm go build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/penstock.wasm ./envoy-wasm
 GOOS=wasip1 GOARCH=wasm go build -tags penstock_filter -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/vm.wasm ./bench/vm
 CGO_ENABLED=1 go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/modules/libpenstock.so ./envoy-module

@@ -45,13 +45,16 @@ func against(met bool, target string) string {
 }
 
 // The function provenance describes when, on which machine and at which commit a section was
-// measured.
+// measured, and in which rounds if there are any.
 func provenance(o options) string {
 	// "" outside of a checkout
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
-	return fmt.Sprintf("Seen on %s at commit `%s`: %s, %d cores, %s, load %s; medians of %d rounds of %v.\n\n",
-		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), processor(), runtime.NumCPU(), runtime.Version(),
-		loadAverage(), o.rounds, o.round)
+	rounds := ""
+	if o.rounds > 0 {
+		rounds = fmt.Sprintf("; medians of %d rounds of %v", o.rounds, o.round)
+	}
+	return fmt.Sprintf("Seen on %s at commit `%s`: %s, %d cores, %s, load %s%s.\n\n", time.Now().UTC().Format("2006-01-02"),
+		strings.TrimSpace(string(commit)), processor(), runtime.NumCPU(), runtime.Version(), loadAverage(), rounds)
 }
 
 // processor returns the processor's model name.

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/internal/control/localpg"
+)
+
+// controlNodes is the number of Caddys in which a change of the control plane must be in force.
+const controlNodes = 20
+
+// The type controlSizes has the sizes of the measurements of the control plane.
+type controlSizes struct {
+	writes    int           // changes of customers, one after the other
+	revisions int           // published policies, one after the other
+	cuts      int           // rounds of changes without Pub/Sub
+	customers int           // with a record
+	firsts    int           // customers that a node asks for the first time
+	before    time.Duration // of checks, before Redis is emptied
+	ingest    time.Duration // of batches
+	pairs     int           // of runs with and without events
+	run       time.Duration // of each of them
+	events    int           // rows of events, for queries
+	queries   int           // of each kind
+	archived  int           // rows of the month that is archived
+	rules     int           // of one revision
+}
+
+// The function sizesOf returns the sizes that the options name.
+func sizesOf(o options) controlSizes {
+	s := controlSizes{writes: 300, revisions: 40, cuts: 2, customers: 1_000_000, firsts: 5_000, before: 5 * time.Second, ingest: 30 * time.Second,
+		pairs: 10, run: 2 * time.Second, events: 5_000_000, queries: 300, archived: 2_000_000, rules: 10_000}
+	if o.quick {
+		s = controlSizes{writes: 30, revisions: 5, cuts: 1, customers: 20_000, firsts: 500, before: time.Second, ingest: 3 * time.Second,
+			pairs: 3, run: time.Second, events: 100_000, queries: 50, archived: 100_000, rules: 10_000}
+	}
+	for _, one := range []struct{ said, size *int }{{&o.customers, &s.customers}, {&o.events, &s.events}, {&o.archived, &s.archived}} {
+		if *one.said != 0 {
+			*one.size = *one.said
+		}
+	}
+	return s
+}
+
+// The type controlBench is what the measurements of the control plane share: the server of their
+// databases, and the table.
+type controlBench struct {
+	*bench
+	controlSizes
+	server    *localpg.Server
+	databases int
+	out       *section
+}
+
+// controlMeasured measures the targets of the control plane. A measurement that fails is a row
+// without a figure, and the others are made all the same.
+func controlMeasured(o options, s *section) error {
+	b, err := newBench(o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	c := &controlBench{bench: b, controlSizes: sizesOf(o), out: s}
+	if err := c.startPostgreSQL(); err != nil {
+		return err
+	}
+	s.table("what", "target", "measured", "size")
+	var problems []error
+	for _, m := range []struct {
+		what    string
+		measure func() error
+	}{
+		{"a change in force", c.inForce}, {"customers", c.manyCustomers}, {"ingest", c.ingested}, {"Caddy with events and usage", c.besideEvents},
+		{"queries of a customer", c.customerPage}, {"a month in the archive", c.monthArchived}, {"rules in one revision", c.rulesImported},
+	} {
+		began, started, closers := time.Now(), len(b.started), len(b.closers)
+		if err := m.measure(); err != nil {
+			s.row(m.what, "", "**not measured**: "+firstLine(err), "")
+			problems = append(problems, fmt.Errorf("%s: %w", m.what, err))
+		}
+		c.endTo(started, closers)
+		fmt.Fprintf(os.Stderr, "control: %s took %v\n", m.what, time.Since(began).Round(time.Second))
+	}
+	if err := errors.Join(problems...); err != nil {
+		fmt.Fprintf(os.Stderr, "control: %v\n", err)
+	}
+	return nil
+}
+
+// The method endTo stops the processes of a measurement, and closes what it opened.
+func (c *controlBench) endTo(started, closers int) {
+	for _, p := range slices.Backward(c.started[started:]) {
+		p.stop()
+	}
+	for _, end := range slices.Backward(c.closers[closers:]) {
+		end()
+	}
+	c.started, c.closers = c.started[:started], c.closers[:closers]
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.ReplaceAll(line, "|", "/")
+}
+
+// The method reached writes a row of the table.
+func (c *controlBench) reached(what, target string, met bool, measured, size string) {
+	if !met {
+		measured = "**missed**: " + measured
+	}
+	c.out.row(what, target, measured, size)
+	fmt.Fprintf(os.Stderr, "control: %s: %s (%s)\n", what, measured, size)
+}
+
+// The function spread returns the median, the 99th percentile and the longest of spans.
+func spread(spans []time.Duration) (p50, p99 time.Duration, text string) {
+	sorted := slices.Sorted(slices.Values(spans))
+	if len(sorted) == 0 {
+		return 0, 0, "nothing"
+	}
+	p50, p99 = percentile(sorted, 50), percentile(sorted, 99)
+	return p50, p99, fmt.Sprintf("p50 %s, p99 %s, at most %s", rough(p50), rough(p99), rough(sorted[len(sorted)-1]))
+}
+
+// The function rough writes a span with about three digits.
+func rough(d time.Duration) string {
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}
