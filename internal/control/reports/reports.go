@@ -16,6 +16,7 @@ package reports
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,19 +59,27 @@ type UsageQuery struct {
 // Usage returns the usage of a span, in the order of the keys.
 func (r *Reports) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
 	// Only the usage of nodes with a region has rows by region.
-	table, region, after := "client_usage", "''", UsageKey{}
+	table, region := "client_usage", "''"
 	if q.ByRegion || q.Region != "" {
 		table, region = "client_usage_regions", "region"
 	}
-	args := []any{q.From, q.To, q.Client, q.Policy, q.Rule, q.Limit, q.Region}
+	args := []any{q.From, q.To, q.Limit}
 	query := "SELECT client, policy, rule, tier, " + region + ", sum(admitted)::bigint, sum(denied)::bigint, sum(units)::bigint FROM " + table +
-		" WHERE day >= $1 AND day < $2 AND ($3 = '' OR client = $3) AND ($4 = '' OR policy = $4) AND ($5 = '' OR rule = $5) AND ($7 = '' OR " + region + " = $7) "
-	if q.After != nil {
-		after = *q.After
-		query += "AND (client, policy, rule, tier, " + region + ") > ($8, $9, $10, $11, $12) "
-		args = append(args, after.Client, after.Policy, after.Rule, after.Tier, after.Region)
+		" WHERE day >= $1 AND day < $2 "
+	// An absent filter is left out of the query: a plan for all combinations would read the rows of
+	// all clients.
+	for _, filter := range [...]struct{ column, value string }{{"client", q.Client}, {"policy", q.Policy}, {"rule", q.Rule}, {"region", q.Region}} {
+		if filter.value != "" {
+			args = append(args, filter.value)
+			query += fmt.Sprintf("AND %s = $%d ", filter.column, len(args))
+		}
 	}
-	rows, err := r.Pool.Query(ctx, query+"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT $6", args...)
+	if q.After != nil {
+		n := len(args)
+		query += fmt.Sprintf("AND (client, policy, rule, tier, %s) > ($%d, $%d, $%d, $%d, $%d) ", region, n+1, n+2, n+3, n+4, n+5)
+		args = append(args, q.After.Client, q.After.Policy, q.After.Rule, q.After.Tier, q.After.Region)
+	}
+	rows, err := r.Pool.Query(ctx, query+"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT $3", args...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reports
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/retain"
+	"github.com/penstock/penstock/internal/test/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// openOne returns a database with the tables and the partitions, over one connection. PostgreSQL
+// plans queries for all values of their parameters, as it does for a query that was sent often.
+func openOne(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	url := pgtest.Database(t)
+	config, err := database.Config(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns, config.ConnConfig.RuntimeParams["plan_cache_mode"] = 1, "force_generic_plan"
+	pool, err := database.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := database.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	keeper := retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
+	if err := keeper.Round(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	one, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(one.Close)
+	return one
+}
+
+// TestUsageOfAClientReadsItsRowsOnly tests that the usage of one client is found by an index,
+// whatever else is asked, also when PostgreSQL has stopped to plan the query for its parameters.
+func TestUsageOfAClientReadsItsRowsOnly(t *testing.T) {
+	t.Parallel()
+	pool := openOne(t)
+	const clients, calls = 20_000, 10
+	for _, statement := range []string{
+		"INSERT INTO client_usage (day, client, policy, rule, tier, admitted, denied, units) " +
+			"SELECT date_trunc('month', now()), 'user:' || i, 'shop', 'api', '', i, 0, i FROM generate_series(1, 20000) i",
+		"INSERT INTO client_usage_regions (day, client, policy, rule, tier, region, admitted, denied, units) " +
+			"SELECT date_trunc('month', now()), 'user:' || i, 'shop', 'api', '', 'eu', i, 0, i FROM generate_series(1, 20000) i",
+		"ANALYZE client_usage, client_usage_regions",
+	} {
+		if _, err := pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() (rows int64) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+			t.Fatal(err)
+		}
+		if err := pool.QueryRow(t.Context(), "SELECT sum(seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'client_usage%'").Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	now := time.Now().UTC()
+	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	for _, q := range []UsageQuery{{}, {Policy: "shop", Rule: "api"}, {ByRegion: true}, {Region: "eu"}, {After: &UsageKey{Client: "user:5", Policy: "shop"}}} {
+		q.From, q.To, q.Client, q.Limit = month, month.AddDate(0, 1, 0), "user:500", 100
+		before := read()
+		for range calls {
+			if rows, err := (&Reports{pool}).Usage(t.Context(), q); err != nil || len(rows) != 1 || rows[0].Units != 500 {
+				t.Fatalf("%+v: %+v, %v", q, rows, err)
+			}
+		}
+		if n := read() - before; n > clients/2 {
+			t.Errorf("%+v: %d calls read %d rows", q, calls, n)
+		}
+	}
+}
