@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// The targets: for one customer, for all of ten million, for checks meanwhile, and for the first
-	// request of a customer to a node.
+	// The targets are for one customer, for all of ten million, for checks meanwhile, and for the
+	// first request of a customer to a node.
 	oneMax        = 100 * time.Millisecond
 	allMax        = 5 * time.Minute
 	allTarget     = 10_000_000
@@ -94,8 +94,8 @@ func (p *population) filled(former string) error {
 	})
 }
 
-// publishAll measures how long it takes to write all records to a Redis that was emptied, and checks
-// meanwhile.
+// publishAll measures how long it takes to write all records to a Redis that was emptied, and
+// checks meanwhile.
 func (p *population) publishAll() error {
 	ctx := context.Background()
 	if err := p.filled(""); err != nil { // the directory without customers, or with them

@@ -20,7 +20,7 @@ const (
 	batchLines = 5_000  // the most that a node sends at once
 	batchKinds = 20     // batches that differ
 	feeds      = 4      // nodes that send at the same time
-	// repeatEach is how many batches come to one that is sent twice, as by a node that got no answer.
+	// repeatEach is how many batches come to one that is sent twice, as if its answer was lost.
 	repeatEach = 5
 )
 

@@ -27,7 +27,7 @@ const (
 	minuteDays  = 14
 	named       = 1_000 // customers of whom there are minutes
 	// eventsOfUsage and eventsOfMinute are how many events come to one customer with usage, and to
-	// one row of a minute: at 100,000,000 events, all customers have usage, and all minutes have rows.
+	// one row of a minute. At 100,000,000 events, all customers have usage, and all minutes rows.
 	eventsOfUsage  = 1_000
 	eventsOfMinute = 5
 )
