@@ -42,7 +42,7 @@ func (b *batch) run() {
 	if len(b.calls) == 0 {
 		return
 	}
-	b.asker.enforcer.TakeAll(b.calls, b)
+	b.asker.enforcer.TakeAll(context.Background(), b.calls, b)
 	b.asker.unlist(b.streams...)
 	for at, i := range b.asked {
 		switch s := b.streams[i]; {

@@ -11,7 +11,7 @@ const (
 	// silentMin is the least time without an answer after which a bridge counts as down. A burst of
 	// one client delays Envoy or the bridge by tenths of a second, which must not count as an
 	// outage.
-	silentMin = counter.Second
+	silentMin = wire.SilentMin
 	// lateMax is additional time for a call, because an Envoy whose ticks are late also reads the
 	// answer late.
 	lateMax = 2 * counter.Second

@@ -103,13 +103,13 @@ type Batch interface {
 // TakeAll sends all calls to the store and sets the error of each call. The histogram gets one
 // observation. If the store does not accept batches, a call that panics is reported to the batch,
 // and the other calls continue.
-func (e *Enforcer) TakeAll(calls []counter.Call, batch Batch) {
+func (e *Enforcer) TakeAll(ctx context.Context, calls []counter.Call, batch Batch) {
 	start := time.Now()
 	if e.batcher != nil && len(calls) > 1 {
-		e.batcher.TakeAll(context.Background(), calls)
+		e.batcher.TakeAll(ctx, calls)
 	} else {
 		for i := range calls {
-			e.takeOne(calls, i, batch)
+			e.takeOne(ctx, calls, i, batch)
 		}
 	}
 	e.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
@@ -121,12 +121,12 @@ func (e *Enforcer) TakeAll(calls []counter.Call, batch Batch) {
 }
 
 // takeOne sends one call of a batch to the store.
-func (e *Enforcer) takeOne(calls []counter.Call, i int, batch Batch) {
+func (e *Enforcer) takeOne(ctx context.Context, calls []counter.Call, i int, batch Batch) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			batch.Panicked(i, reason)
 		}
 	}()
 	call := &calls[i]
-	call.Err = e.store.Take(context.Background(), call.Checks, call.Results)
+	call.Err = e.store.Take(ctx, call.Checks, call.Results)
 }

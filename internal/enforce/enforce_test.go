@@ -120,7 +120,7 @@ func TestACallThatPanicsSpoilsNoOther(t *testing.T) {
 	e := enforce.New(&scriptedStore{errs: []error{nil, errPanic, counter.ErrUnavailable}}, m)
 	calls := make([]counter.Call, 3)
 	var panics panicLog
-	e.TakeAll(calls, &panics)
+	e.TakeAll(t.Context(), calls, &panics)
 	if !slices.Equal(panics, []int{1}) || calls[0].Err != nil || calls[1].Err != nil || calls[2].Err != counter.ErrUnavailable {
 		t.Errorf("panics %v, calls %+v", panics, calls)
 	}

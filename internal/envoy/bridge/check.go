@@ -21,6 +21,12 @@ import (
 // sent again.
 const verifyTime = 8 * counter.Millisecond
 
+// answerTime is [wire.AnswerTime]. The store is called with that deadline, so the questions that it
+// has not answered by then fail as an overload, and the filter denies them. The other questions of
+// the call keep their answers. What the store charges for a late question stays charged, as for a
+// caller that has left.
+const answerTime = time.Duration(wire.AnswerTime) * time.Microsecond
+
 // The type call is a call that is being decided. A call is reused.
 type call struct {
 	body      []byte
@@ -186,7 +192,8 @@ func (b *Bridge) read(c *call) (*live.Version, error) {
 func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live.Version) bool {
 	defer b.asking.Add(int64(-c.used))
 	c.left = verifyTime
-	now, busy := micros(time.Now()), b.asking.Add(int64(c.used)) > questionsMax
+	begun := time.Now()
+	now, busy := micros(begun), b.asking.Add(int64(c.used)) > questionsMax
 	for _, q := range c.questions[:c.used] {
 		q.reset(b, v, now)
 		q.loans = c.loans
@@ -213,13 +220,13 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 		(len(q.throttled) > 0 || b.enforcer.MayAwait(&q.plan)) {
 		return b.wait(w, r, q)
 	}
-	b.take(c)
+	b.take(c, begun.Add(answerTime))
 	return true
 }
 
-// The method take calls the store for all questions of a call together, and decides
-// them.
-func (b *Bridge) take(c *call) {
+// The method take calls the store for all questions of a call together, and decides them. It
+// returns at the deadline. A store in memory needs none, because it does not wait.
+func (b *Bridge) take(c *call, deadline time.Time) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]
 	for _, q := range c.questions[:c.used] {
 		switch {
@@ -235,7 +242,13 @@ func (b *Bridge) take(c *call) {
 	if len(c.taking) == 0 {
 		return
 	}
-	b.enforcer.TakeAll(c.taking, c)
+	ctx := context.Background()
+	if b.options.Shared {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	b.enforcer.TakeAll(ctx, c.taking, c)
 	for i, q := range c.asked {
 		if len(q.first) > 0 { // the questions that did not panic
 			q.conclude(c.taking[i].Err)

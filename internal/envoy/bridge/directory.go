@@ -166,6 +166,10 @@ func (q *question) Replan(p *core.Plan) {
 // that is already running, and the next one, which includes its clients.
 const readsWait = 2
 
+// resolveTime bounds the wait of a call for the directory. The rest of [answerTime] is for the
+// store.
+const resolveTime = answerTime / 2
+
 // The method resolve makes the directory read the unknown clients and keys of all questions
 // together, and plans their requests again.
 func (b *Bridge) resolve(ctx context.Context, questions []*question) {
@@ -175,6 +179,11 @@ func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 			asking = append(asking, q)
 		}
 	}
+	if len(asking) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
 	if asking = b.readRound(ctx, asking, false); len(asking) > 0 {
 		b.readRound(ctx, asking, true)
 	}
@@ -184,9 +193,6 @@ func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 // readRound returns the questions whose keys were read and whose clients must be read in the next
 // round. After the last round, it returns none.
 func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (next []*question) {
-	if len(asking) == 0 {
-		return nil
-	}
 	unknown := make([]directory.Unknown, len(asking))
 	for i, q := range asking {
 		unknown[i] = directory.Unknown{Source: q.plan.Source(), Names: q.plan.Unresolved()}

@@ -80,6 +80,14 @@ const LoansHeader = "x-penstock-loans"
 // can count on an answer a little later.
 const LoanWait = 800 * counter.Millisecond
 
+// SilentMin is the least time without an answer after which a filter takes a bridge for down, and
+// on_error decides.
+const SilentMin = counter.Second
+
+// AnswerTime is how long a bridge takes to answer a call, at most, except questions of [KindWait].
+// The rest of [SilentMin] is for the way of the answer.
+const AnswerTime = 800 * counter.Millisecond
+
 // Item is a question, a settlement or a refund. Kind determines which of the other fields are set.
 type Item struct {
 	Kind   Kind

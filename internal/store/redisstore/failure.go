@@ -156,6 +156,7 @@ var failureTexts = [kindCount]string{
 var (
 	errTimeout     = &Failure{Kind: KindTimeout}
 	errNotAsked    = &Failure{Kind: KindTimeout, unsent: true}
+	errCallerLate  = &Failure{Kind: KindTimeout, Cause: context.DeadlineExceeded, unsent: true, callerLate: true}
 	errQueueFull   = &Failure{Kind: KindQueueFull, unsent: true}
 	errOverloaded  = &Failure{Kind: KindOverloaded, unsent: true}
 	errSlow        = &Failure{Kind: KindSlow}

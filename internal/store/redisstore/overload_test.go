@@ -47,7 +47,7 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 
 // TestCallsThatWaitedTooLongAreNotSent passes to a lane calls that were queued for less and for
 // more than the maximum, while the server was silent for less and for more than one and a half
-// timeouts.
+// timeouts, and a call whose caller's deadline has passed.
 func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 100 * time.Millisecond, Lanes: 1})
@@ -57,18 +57,22 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	for _, c := range []struct {
 		// the time from the queuing of the call until a batch timed out; 0 if none did
 		waited, silent time.Duration
+		late           bool
 		want           *Failure
 	}{
-		{queueWaitMin / 2, 0, nil},
-		{queueWaitMin + time.Millisecond, 0, errOverloaded},
-		{queueWaitMin / 2, 140 * time.Millisecond, nil},
-		{queueWaitMin / 2, 150 * time.Millisecond, errNotAsked},
+		{queueWaitMin / 2, 0, false, nil},
+		{queueWaitMin + time.Millisecond, 0, false, errOverloaded},
+		{queueWaitMin / 2, 140 * time.Millisecond, false, nil},
+		{queueWaitMin / 2, 150 * time.Millisecond, false, errNotAsked},
+		{queueWaitMin / 2, 0, true, errCallerLate},
 	} {
 		waitUntil(t, "the store is old enough", func() bool { return s.clock() > 2*queueWaitMin })
 		before, call := server.Calls("evalsha"), newCall().(*call)
 		call.prepare(context.Background(), false)
 		call.cmd = newTake(context.Background(), 0, checks)
-		call.queued = s.clock() - c.waited
+		if call.queued = s.clock() - c.waited; c.late {
+			call.deadline = time.Now()
+		}
 		if n.firstTimeout.Store(0); c.silent > 0 {
 			n.pinger.verdict.Store(pingUnanswered)
 			n.firstTimeout.Store(1)
@@ -84,6 +88,9 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 		}
 	}
 	n.idle <- l
+	if !errors.Is(errCallerLate, counter.ErrOverloaded) || errors.Is(errCallerLate, counter.ErrUnavailable) {
+		t.Error("on_error decides a call whose caller is late")
+	}
 }
 
 // TestSlowIsNoOutage: a batch that times out although a later batch was answered has its own kind

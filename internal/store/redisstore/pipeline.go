@@ -70,6 +70,9 @@ func (c *call) prepare(ctx context.Context, trial bool) {
 	c.deadline, _ = ctx.Deadline()
 }
 
+// The method isLate reports whether the caller's deadline has passed.
+func (c *call) isLate(now time.Time) bool { return !c.deadline.IsZero() && !now.Before(c.deadline) }
+
 // The method leave reports whether the caller may abandon the call, and whether the call has been
 // sent. If the caller may not abandon it, the answer has arrived.
 func (c *call) leave() (left, sent bool) {
@@ -210,7 +213,9 @@ func (l *lane) admit(c *call, now time.Time) {
 		n.drop(c)
 	case !c.trial && n.breaker.State() != BreakerClosed:
 		n.reject(c, errBreakerOpen)
-	case !c.deadline.IsZero() && !now.Before(c.deadline), n.hung(c):
+	case c.isLate(now):
+		n.reject(c, errCallerLate)
+	case n.hung(c):
 		n.reject(c, errNotAsked)
 	case waited > n.store.settings.queueWait:
 		n.reject(c, errOverloaded)
@@ -344,8 +349,13 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	l.calls, l.commands = l.calls[:0], l.commands[:0]
 	l.commands = append(l.commands, redis.NewStringCmd(ctx, "script", "load", lua.Take))
 	for _, c := range l.again {
-		if c.state.Load() == callLeft || !now.Before(l.deadline) || !c.deadline.IsZero() && !now.Before(c.deadline) {
-			l.finish(c, errNotAsked) // the call was not executed, because the server did not have the script
+		// The call was not executed, because the server did not have the script.
+		if c.state.Load() == callLeft || c.isLate(now) {
+			l.finish(c, errCallerLate)
+			continue
+		}
+		if !now.Before(l.deadline) {
+			l.finish(c, errNotAsked)
 			continue
 		}
 		l.appendCall(c)

@@ -194,7 +194,7 @@ func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *
 // The method carry sends the call and waits for its end. If the result is nil, the call
 // was answered and belongs to the caller. Otherwise the caller must no longer use the call.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
-	if ctx.Done() == nil && n.queue.len() == 0 {
+	if n.mayCarry(ctx) {
 		select {
 		case l := <-n.idle:
 			l.batchOne(c)
@@ -208,6 +208,16 @@ func (n *node) carry(ctx context.Context, c *call) *Failure {
 	n.enqueue(c, n.store.settings.queueWait)
 	_, failure := n.wait(ctx, c)
 	return failure
+}
+
+// The method mayCarry reports whether a caller may send its calls itself, which takes up to the
+// patience of a batch.
+func (n *node) mayCarry(ctx context.Context) bool {
+	if n.queue.len() > 0 {
+		return false
+	}
+	deadline, ok := ctx.Deadline()
+	return ctx.Done() == nil || ok && time.Until(deadline) > n.store.settings.patience
 }
 
 // The method enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// takeAll answers calls, in one pipeline or in several of at most 128 calls. If ctx can never be
-// done and the server is idle, the caller sends the first pipeline itself. A call that fails gets a
-// [*Failure] or a validation error as its Err.
+// takeAll answers calls, in one pipeline or in several of at most 128 calls. If the server is idle,
+// and ctx ends late enough or never, the caller sends the first pipeline itself. A call that fails
+// gets a [*Failure] or a validation error as its Err.
 func (n *node) takeAll(ctx context.Context, calls []counter.Call) {
 	var few [batchMax]*call
 	made := few[:0]
@@ -19,7 +19,7 @@ func (n *node) takeAll(ctx context.Context, calls []counter.Call) {
 	}
 	own := 0 // number of calls that the caller sends
 	var l *lane
-	if ctx.Done() == nil && n.queue.len() == 0 {
+	if n.mayCarry(ctx) {
 		select {
 		case l = <-n.idle:
 			own = n.fitting(made)
