@@ -183,6 +183,26 @@ func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	}
 }
 
+// TestTwoWorkersCountTheirFirstRequests: without the bridge, two workers find no record of a
+// client, and each creates one. The client is allowed its limit, not twice as much.
+func TestTwoWorkersCountTheirFirstRequests(t *testing.T) {
+	e, other := newEnvoy(t), newEnvoy(t)
+	f, g := withPolicy(t, e, shopPolicy(t, "1/1h")), withPolicy(t, other, shopPolicy(t, "1/1h"))
+	e.shared = map[uint32]sharedValue{}
+	other.shared = e.shared
+	e.refuses, other.refuses = errNo, errNo
+	e.shares = func(slot uint32) {
+		if slot != keyRecord {
+			e.shares = nil
+			other.sendFlood(g, 0, 1, "/api/x")
+		}
+	}
+	e.sendFlood(f, 0, 1, "/api/x")
+	if len(other.resumed) != 1 || len(e.resumed) != 0 || e.responses[0].Status != 429 {
+		t.Errorf("one worker let pass %d, the other %d, answered %+v", len(other.resumed), len(e.resumed), e.responses)
+	}
+}
+
 // TestDeniedRequestsChargeNoLimit: a request that one limit denies is not counted by the
 // others. Under on_error: local, the node's share applies.
 func TestDeniedRequestsChargeNoLimit(t *testing.T) {

@@ -36,6 +36,7 @@ type fakeEnvoy struct {
 	wakesAt    func() // called at every wake; nil if the test calls Flush itself
 	panics     string // the method that panics once
 	shared     map[uint32]sharedValue
+	shares     func(slot uint32) // called before each Share; nil means no call
 }
 
 // The method trip panics if the test requested a panic in this method.
@@ -149,6 +150,9 @@ func (e *fakeEnvoy) Shared(slot uint32) ([]byte, uint32) {
 
 func (e *fakeEnvoy) Share(slot uint32, value []byte, cas uint32) bool {
 	e.trip("Share")
+	if e.shares != nil {
+		e.shares(slot)
+	}
 	v, ok := e.shared[slot]
 	if ok && cas != 0 && cas != v.cas {
 		return false

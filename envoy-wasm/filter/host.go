@@ -31,11 +31,11 @@ type Host interface {
 	Count(Counter)
 	// Held adds to the gauge of leased units, which all workers share.
 	Held(change int64)
-	// Shared returns a value that all workers share, and its version for Share. The value is nil if
-	// it was never written.
+	// Shared returns a value that all workers share, and its version for Share. The value is nil,
+	// and its version 0, if it was never written.
 	Shared(record uint32) (value []byte, cas uint32)
-	// Share writes a value unless its version has changed; a cas of 0 always writes. Share reports
-	// whether it wrote.
+	// Share writes a value unless its version has changed; a cas of 0 always writes, and any cas
+	// writes a value that was never written. Share reports whether it wrote.
 	Share(record uint32, value []byte, cas uint32) bool
 	// Warn writes a line into Envoy's log.
 	Warn(line string)
