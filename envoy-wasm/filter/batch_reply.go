@@ -139,7 +139,7 @@ func reasonOf(status wire.Status) Counter {
 	switch status {
 	case wire.StatusUnavailable:
 		return CounterUnavailable
-	case wire.StatusBusy:
+	case wire.StatusBusy, wire.StatusLate:
 		return CounterBusy
 	case wire.StatusUnknown:
 		return CounterUnknown

@@ -165,7 +165,7 @@ func (f *Filter) send() {
 //go:noinline
 func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
 	call := f.call("POST", checkPath, body, timeoutMillis)
-	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType}, [2]string{wire.LoansHeader, "1"})
+	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType}, [2]string{wire.LoansHeader, wire.ReadsLate})
 	return call
 }
 

@@ -152,6 +152,20 @@ func TestADenialDoesNotApplyToUnknownCredentials(t *testing.T) {
 	}
 }
 
+// TestALateAnswerIsNotAskedForAgain: a question that may have been charged is not repeated, because
+// each repetition could charge the request once more. The request is denied, even under
+// on_error: allow.
+func TestALateAnswerIsNotAskedForAgain(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shopPolicy(t, "5/1h"))
+	e.sendFlood(f, 0, 1, "/api/x")
+	c, _, _ := e.check()
+	c.answer(replyWith(wire.Answer{Status: wire.StatusLate}))
+	if e.settleTurns(f); len(e.calls) != 0 || e.responses[0].Status != 503 || e.counts[CounterBusy] != 1 || f.calls.failures != 0 {
+		t.Errorf("%d more calls, answered %+v, %v", len(e.calls), e.responses, e.count())
+	}
+}
+
 // TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit over all workers,
 // and again in the next window.
 func TestOnErrorEndsAtTheLimit(t *testing.T) {

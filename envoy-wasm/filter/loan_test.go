@@ -20,7 +20,7 @@ func sendLacking(t *testing.T, e *fakeEnvoy, f *Filter, id uint32) (*Stream, mad
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ := e.check()
-	if !slices.Contains(first.Header, [2]string{wire.LoansHeader, "1"}) {
+	if !slices.Contains(first.Header, [2]string{wire.LoansHeader, wire.ReadsLate}) {
 		t.Errorf("the filter does not say that it reads the answer: %v", first.Header)
 	}
 	first.answer(replyWith(lacking))

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -77,6 +79,43 @@ func TestASlowStoreIsAnsweredInTime(t *testing.T) {
 			t.Errorf("%d requests are counted as denied, want 2", n)
 		}
 	})
+}
+
+// The type notSent is the error of a call that the store has not executed.
+type notSent struct{ error }
+
+func (e notSent) Unwrap() error { return e.error }
+func (notSent) Unsent() bool    { return true }
+
+// TestAFilterLearnsWhetherItMayAskAgain: a question that the store may have charged is answered
+// StatusLate, because the filter repeats one that is answered StatusBusy. An earlier filter does
+// not read StatusLate.
+func TestAFilterLearnsWhetherItMayAskAgain(t *testing.T) {
+	h := open(t, shop, nil)
+	for _, c := range []struct {
+		announced string
+		fails     error
+		want      wire.Status
+	}{
+		{wire.ReadsLate, fmt.Errorf("%w: late", counter.ErrOverloaded), wire.StatusLate},
+		{wire.ReadsLate, notSent{fmt.Errorf("%w: full", counter.ErrOverloaded)}, wire.StatusBusy},
+		{wire.ReadsLate, fmt.Errorf("%w: a key", counter.ErrInvalid), wire.StatusBusy},
+		{wire.ReadsLate, counter.ErrUnavailable, wire.StatusUnavailable},
+		{"1", fmt.Errorf("%w: late", counter.ErrOverloaded), wire.StatusBusy},
+		{"", fmt.Errorf("%w: late", counter.ErrOverloaded), wire.StatusBusy},
+	} {
+		h.store.fails = c.fails
+		r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(h.question("/api/x", "192.0.2.1"))))
+		r.Header.Set("Content-Type", wire.ContentType)
+		if c.announced != "" {
+			r.Header.Set(wire.LoansHeader, c.announced)
+		}
+		w := httptest.NewRecorder()
+		h.b.Handler().ServeHTTP(w, r)
+		if a := h.answers(w, 1)[0]; a.Status != c.want {
+			t.Errorf("announced %q, error %q: status %d, want %d", c.announced, c.fails, a.Status, c.want)
+		}
+	}
 }
 
 // TestAHungServerOfARingDelaysNoOther: one Redis of a ring hangs, and its timeout is long. The

@@ -39,6 +39,7 @@ type call struct {
 	leasing   bool           // whether a question leases or refunds units
 	traced    bool           // whether the questions contain the traces of their requests
 	loans     bool           // whether the filter reads [wire.StatusLoan]
+	lates     bool           // whether it reads [wire.StatusLate]
 	left      counter.Micros // the remaining part of verifyTime
 }
 
@@ -94,7 +95,8 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return malformedError{err}
 	}
-	c.loans = len(r.Header[loansHeader]) > 0
+	announced := r.Header[loansHeader]
+	c.loans, c.lates = len(announced) > 0, len(announced) > 0 && announced[0] == wire.ReadsLate
 	if !b.answer(w, r, c, v) {
 		return errGone
 	}
@@ -112,7 +114,7 @@ const receiptBytesMax = wire.CallBytesMax / 2
 // reply omits some of them, and the units that their requests have reserved stay charged. A
 // decision is never omitted in favor of a receipt, because on_error would then decide a denied
 // request. If decisions alone make the reply too large, the remaining questions are answered
-// StatusBusy. No realistic policy has so many limits.
+// as late. No realistic policy has so many limits.
 func (b *Bridge) reply(c *call) {
 	begin, answer := wire.AppendReply, wire.AppendAnswer
 	if c.leasing {
@@ -127,7 +129,7 @@ func (b *Bridge) reply(c *call) {
 		}
 		c.reply = answer(c.reply, &q.answer)
 		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
-			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+			q.answer = wire.Answer{Status: q.late(), Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 			c.reply = answer(c.reply[:before], &q.answer)
 		}
 		b.metrics.statuses[q.answer.Status].Inc()
@@ -196,7 +198,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	now, busy := micros(begun), b.asking.Add(int64(c.used)) > questionsMax
 	for _, q := range c.questions[:c.used] {
 		q.reset(b, v, now)
-		q.loans = c.loans
+		q.loans, q.lates = c.loans, c.lates
 		switch {
 		case q.item.Kind == wire.KindSettle:
 			q.settle()

@@ -29,7 +29,7 @@ type bridgeMetrics struct {
 	calls                      *prometheus.CounterVec // by result
 	questions                  prometheus.Histogram
 	answers                    *prometheus.CounterVec // by status
-	statuses                   [wire.StatusLoan + 1]prometheus.Counter
+	statuses                   [wire.StatusLate + 1]prometheus.Counter
 	answered                   prometheus.Counter     // of calls
 	rls                        *prometheus.CounterVec // by result
 	unitsLeased, unitsReturned prometheus.Counter
@@ -37,7 +37,7 @@ type bridgeMetrics struct {
 }
 
 // statusNames are those of [wire.Status].
-var statusNames = [...]string{"ok", "unavailable", "unknown_version", "invalid", "busy", "loan"}
+var statusNames = [...]string{"ok", "unavailable", "unknown_version", "invalid", "busy", "loan", "late"}
 
 func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error) {
 	vec := func(name, help string, label string) *prometheus.CounterVec {

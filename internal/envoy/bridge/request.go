@@ -39,6 +39,7 @@ type question struct {
 	lease      leaseUnits
 	span       enforce.Span
 	loans      bool  // whether it may be answered [wire.StatusLoan]
+	lates      bool  // whether it may be answered [wire.StatusLate]
 	failure    error // the error of the store, or nil
 	bridge     *Bridge
 	version    *live.Version
@@ -50,7 +51,7 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 	q.lease.taken = q.lease.taken[:0]
 	q.bridge, q.version, q.now, q.first, q.throttled = b, v, now, nil, nil
-	q.request, q.clients.directory, q.loans = nil, nil, false
+	q.request, q.clients.directory, q.loans, q.lates = nil, nil, false, false
 	q.span, q.failure = enforce.Span{}, nil
 	if v != nil {
 		q.clients.directory = formOf(v).directory
@@ -196,14 +197,36 @@ func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 // The method fillDegraded fills in the answer of a question that on_error has decided.
 func (q *question) fillDegraded(d *core.Decision, err error) {
 	q.answer.Status, q.failure = wire.StatusUnavailable, err
-	if core.Overloads(err) {
-		q.answer.Status = wire.StatusBusy // the filter denies the request
+	if core.Overloads(err) { // the filter denies the request
+		q.answer.Status = wire.StatusBusy
+		if !chargedNothing(err) {
+			q.answer.Status = q.late()
+		}
 	}
 	if errors.Is(err, counter.ErrInvalid) {
 		q.bridge.logger.Error("the store rejected a question", "error", err)
 	}
 	q.count(d)
 	q.tryOut(d)
+}
+
+// The function chargedNothing reports whether the store has certainly not executed a failed call.
+// The filter may then repeat the question.
+func chargedNothing(err error) bool {
+	failure, ok := errors.AsType[interface {
+		error
+		Unsent() bool
+	}](err)
+	return errors.Is(err, counter.ErrInvalid) || ok && failure.Unsent()
+}
+
+// The method late returns the status of a request that is denied in an overload although it may
+// have been charged.
+func (q *question) late() wire.Status {
+	if q.lates {
+		return wire.StatusLate
+	}
+	return wire.StatusBusy
 }
 
 // The method fillDecided fills in the answer of a decided request.

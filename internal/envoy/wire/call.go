@@ -76,6 +76,10 @@ const DenialsHeader = "x-penstock-denials"
 // LoansHeader is the header, in lower case, by which a filter announces that it reads [StatusLoan].
 const LoansHeader = "x-penstock-loans"
 
+// ReadsLate is the value of [LoansHeader] by which a filter announces that it reads [StatusLate],
+// too. Filters of earlier releases send "1".
+const ReadsLate = "2"
+
 // LoanWait is how long a question of [KindWait] waits for units of other regions, at most. A filter
 // can count on an answer a little later.
 const LoanWait = 800 * counter.Millisecond

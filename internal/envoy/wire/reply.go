@@ -22,11 +22,16 @@ const (
 	StatusUnknown
 	// the item does not fit the policy, or its receipt is not from this bridge
 	StatusInvalid
-	StatusBusy // the bridge is overloaded
+	// the bridge is overloaded, and charged nothing if the filter announces [ReadsLate]
+	StatusBusy
 	// The request lacks units that other regions might lend, and was not charged. The filter
 	// repeats the question in a separate call, which waits for the units. A bridge sends this
 	// status only to a filter that has announced [LoansHeader].
 	StatusLoan
+	// The bridge or its store is overloaded, and the request may have been charged. The filter
+	// denies it and does not repeat the question. A bridge sends this status only to a filter that
+	// has announced [ReadsLate]; others get StatusBusy.
+	StatusLate
 )
 
 // Answer is the bridge's answer to one item.
@@ -192,7 +197,7 @@ func (r *ReplyReader) Next(a *Answer) (ok bool, err error) {
 		return false, r.rest.err()
 	}
 	*a = Answer{Status: Status(r.rest.byte()), Results: a.Results[:0], Leases: a.Leases[:0]}
-	if a.Status > StatusLoan {
+	if a.Status > StatusLate {
 		r.rest.fail()
 	}
 	if a.Status != StatusOK || r.rest.failed {

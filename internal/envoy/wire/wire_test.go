@@ -41,6 +41,7 @@ var answers = []Answer{
 		{Index: 2, State: policy.CredentialValid, Identity: policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold"}}}}},
 	{Verdict: &Verdict{TTLMicros: 1, Records: string(AppendRecord(AppendRecord(nil, nil), &policy.ClientRecord{Blocked: true}))}},
 	{Status: StatusBusy},
+	{Status: StatusLate},
 }
 
 func callOf(items ...Item) []byte {

@@ -38,8 +38,8 @@ const (
 )
 
 var (
-	errGateFull = fmt.Errorf("%w: too many requests wait for one counter", counter.ErrOverloaded)
-	errGateLate = fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)
+	errGateFull = notSentError{fmt.Errorf("%w: too many requests wait for one counter", counter.ErrOverloaded)}
+	errGateLate = notSentError{fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)}
 )
 
 // The type gates holds the gates of all counters with calls under way. A gate exists while it is
