@@ -78,7 +78,8 @@ type PolicyWords struct {
 	Regions policyfile.Regions `json:"regions,omitempty"`
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with
-	// `lease` regions also borrow units from each other. Rules may override it. Required with
+	// `lease` regions also borrow units from each other. With `gossip`, each region has the whole
+	// limit, and they tell each other what they have counted. Rules may override it. Required with
 	// `regions`, here or in each rule with a limit.
 	Across string `json:"across,omitempty"`
 

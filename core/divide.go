@@ -23,6 +23,7 @@ type (
 type regionPart struct {
 	whole *counter.Limit // the limit over all regions, if they lend each other units; otherwise nil
 	none  bool           // nothing passes, because the region has no unit of the original limit
+	told  bool           // the regions tell each other what they have counted
 }
 
 // regionDivider divides a client's own limits and its grants among regions, because they are known
@@ -39,15 +40,34 @@ func (rs *Ruleset) divide(p *policy.Policy) {
 		}
 		d := &regionDivider{source.Region}
 		r.region = d
-		d.lend(r.limits, d.Whole)
+		d.mark(r.limits, d.Whole)
 		for tier, set := range r.tiers {
-			d.lend(set.limits, d.WholeTiers[tier])
+			d.mark(set.limits, d.WholeTiers[tier])
 		}
 	}
 }
 
-// The method lend marks limits whose units the regions lend each other, if the rule and the
-// algorithms allow it. The argument whole contains the limits over all regions.
+// The method mark marks limits whose units the regions lend each other, and those whose counts they
+// tell each other, if the rule and the algorithms allow it. The argument whole contains the limits
+// over all regions.
+func (d *regionDivider) mark(limits []ruleLimit, whole []counter.Limit) {
+	d.lend(limits, whole)
+	for i := range limits {
+		if d.tells(&limits[i].limit) {
+			limits[i].part = &toldPart
+		}
+	}
+}
+
+// toldPart is the part of each region that tells the others what it has counted.
+var toldPart = regionPart{told: true}
+
+// The method tells reports whether the regions tell each other what they have counted of a limit.
+func (d *regionDivider) tells(l *counter.Limit) bool {
+	return d.Gossip > 0 && policy.Tellable(l, d.Gossip)
+}
+
+// The method lend is the part of mark about units.
 func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	if !d.Lends || len(whole) != len(limits) {
 		return
@@ -83,6 +103,10 @@ func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
 	for i := range sources {
 		l := &set.Limits[i]
+		if d.tells(l) {
+			sources[i] = *l
+			continue
+		}
 		part, ok := d.Division.Limit(l)
 		if !ok {
 			part, _ = l.Resized(1, 1)
@@ -96,7 +120,7 @@ func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 			made.limits[i].part = &regionPart{none: true}
 		}
 	}
-	d.lend(made.limits, set.Limits)
+	d.mark(made.limits, set.Limits)
 	return made
 }
 
@@ -105,7 +129,8 @@ func (l *ruleLimit) adjust(c *counter.Check) {
 	if l.part == nil {
 		return
 	}
-	if c.WholeLimit = l.part.whole; l.part.none {
+	c.WholeLimit, c.Gossip = l.part.whole, l.part.told
+	if l.part.none {
 		c.Cost = l.limit.Capacity() + 1
 	}
 }
@@ -119,13 +144,16 @@ func (l *ruleLimit) sameRegion(o *ruleLimit) bool {
 		return l.part == o.part
 	}
 	a, b := l.part, o.part
-	return a.none == b.none && (a.whole == b.whole || a.whole != nil && b.whole != nil && *a.whole == *b.whole)
+	return a.none == b.none && a.told == b.told && (a.whole == b.whole || a.whole != nil && b.whole != nil && *a.whole == *b.whole)
 }
 
-// part returns the units of a grant in the rule's region.
-func (r *rule) part(units int64) int64 {
-	if r.region == nil {
+// part returns the units of a grant to a limit in the rule's region.
+func (r *rule) part(l *ruleLimit, units int64) int64 {
+	if r.region == nil || l.told() {
 		return units
 	}
 	return r.region.Division.Part(units)
 }
+
+// The method told reports whether the regions tell each other what they have counted of the limit.
+func (l *ruleLimit) told() bool { return l.part != nil && l.part.told }

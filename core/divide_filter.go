@@ -25,4 +25,6 @@ func (*ruleLimit) closed() bool { return false }
 
 func (*ruleLimit) sameRegion(*ruleLimit) bool { return true }
 
-func (*rule) part(units int64) int64 { return units }
+func (*rule) part(_ *ruleLimit, units int64) int64 { return units }
+
+func (*ruleLimit) told() bool { return false }

@@ -153,3 +153,29 @@ func TestShardsOfARegion(t *testing.T) {
 		t.Errorf("a shard has %d of %v, want 10 of 20", n, checks[0].UnshardedLimit)
 	}
 }
+
+// TestToldLimitsAreWhole: with gossip, each region has the whole of a client's own windows and of
+// its grants, and its part of an own limit that cannot be told.
+func TestToldLimitsAreWhole(t *testing.T) {
+	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
+	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "10/1h fixed_window"),
+			Region: &policy.RegionPart{Division: d, Gossip: counter.Second}}}})
+	own := func(limit string) *policy.Overrides { return parseOwnLimits(t, map[string]string{"api": limit}) }
+	granted, err := own("20/1h fixed_window").WithGrants([]policy.Grant{{Rule: "api", Units: 5, At: 30 * counter.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		own  *policy.Overrides
+		want int64
+		told bool
+	}{{nil, 10, true}, {own("20/1h fixed_window"), 20, true}, {own("20/1h token_bucket"), 6, false}, {own("20/5s"), 6, false}, {granted, 25, true}} {
+		for range 2 {
+			checks := checksFor(rs, &policy.ClientRecord{Overrides: c.own})
+			if got := checks[0].Limit.Count(); got != c.want || checks[0].Gossip != c.told || checks[0].WholeLimit != nil {
+				t.Errorf("a check of %d units, told: %t, want %d, %t", got, checks[0].Gossip, c.want, c.told)
+			}
+		}
+	}
+}

@@ -76,7 +76,7 @@ func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ru
 			if at < 0 || limits[at].closed() {
 				continue
 			}
-			if more := r.part(g.Units); more > 0 {
+			if more := r.part(&limits[at], g.Units); more > 0 {
 				units[at] += more
 				cache = &own[i]
 			}
@@ -126,7 +126,7 @@ func isRaisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) b
 	for i := range limits {
 		l, from := &raised[i], &limits[i]
 		if l.tail != from.tail || l.limit.Count() != raiseCount(&from.limit, units[i]) ||
-			units[i] == 0 && (l.limit.Capacity() != from.limit.Capacity() || !l.sameRegion(from)) {
+			units[i] == 0 && (l.limit.Capacity() != from.limit.Capacity() || !l.sameRegion(from)) || l.told() != from.told() {
 			return false
 		}
 	}
@@ -136,7 +136,7 @@ func isRaisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) b
 func raiseCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
 
 // raiseBy compiles the limits with more units. Limits without a grant keep the data about their
-// region.
+// region, as do those that the regions tell each other.
 func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) []ruleLimit {
 	sources := make([]counter.Limit, len(limits))
 	for i := range limits {
@@ -147,7 +147,7 @@ func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) [
 	}
 	made := compileLimits(rule, sources)
 	for i := range made {
-		if units[i] == 0 {
+		if units[i] == 0 || limits[i].told() {
 			made[i].part = limits[i].part
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // hears of it, and admits nothing, also after penstock regions restore, until the next window.
 func TestForgetARegion(t *testing.T) {
 	t.Parallel()
-	l := startLending(t)
+	l := startLending(t, lendingPolicy)
 	l.redis["us"].Kill()
 	l.agents["us"].kill()
 	l.names = []string{"eu", "ap"}

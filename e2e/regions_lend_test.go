@@ -49,13 +49,13 @@ type lending struct {
 	links  map[[2]string]*link // from an agent to another
 }
 
-func startLending(t *testing.T) *lending {
+func startLending(t *testing.T, policy string) *lending {
 	t.Helper()
 	l := &lending{t: t, folder: t.TempDir(), names: []string{"us", "eu", "ap"}, redis: map[string]*redistest.Server{},
 		sites: map[string]*process{}, listen: map[string]string{}, admin: map[string]string{}, agents: map[string]*server{}, links: map[[2]string]*link{}}
 	issueAgentCertificates(t, l.folder)
 	l.policy = filepath.Join(l.folder, "policy.yaml")
-	if err := os.WriteFile(l.policy, []byte(lendingPolicy), 0o600); err != nil {
+	if err := os.WriteFile(l.policy, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range l.names {
@@ -72,7 +72,7 @@ func startLending(t *testing.T) *lending {
 	}
 	for _, from := range l.names {
 		l.startAgent(from)
-		l.sites[from] = startRegionalCaddy(t, from, lendingPolicy, l.redis[from])
+		l.sites[from] = startRegionalCaddy(t, from, policy, l.redis[from])
 	}
 	return l
 }
@@ -200,7 +200,7 @@ func (l *lending) checkBurst(region, address, user string, scrape func() string)
 // units under way are lost.
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
-	l := startLending(t)
+	l := startLending(t, lendingPolicy)
 	l.startAgentAt("ap", freeport.Address(t), socket(t)) // two agents in a region keep the promise
 	filter, service, bridge := l.startEnvoy("ap")
 	l.checkBurst("ap", l.sites["ap"].address, "ann", l.sites["ap"].scrape)

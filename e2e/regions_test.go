@@ -185,10 +185,12 @@ func TestRegionsAreNamed(t *testing.T) {
 	checkRejected(t, file.path, "has no unit for region ap")
 	file.edit(strings.Replace(regionalPolicy, "1000/31d", "1000/31d, cost: 250", 1))
 	checkRejected(t, file.path, "in region ap")
-	for _, later := range []string{"home", "gossip"} {
-		file.edit(strings.Replace(regionalPolicy, "share", later, 1))
-		checkRejected(t, file.path, `across: "`+later+`": is not yet in this version`)
-	}
+	file.edit(strings.Replace(regionalPolicy, "share", "home", 1))
+	checkRejected(t, file.path, `across: "home": is not yet in this version`)
+	file.edit(strings.Replace(regionalPolicy, "share", "gossip", 1))
+	penstock(t, "validate", file.path).mustSucceed(t)
+	file.edit(strings.NewReplacer("share", "gossip", "31d", "5s").Replace(regionalPolicy))
+	checkRejected(t, file.path, "less than 6 times the 1s in which the regions tell each other")
 }
 
 // The function checkRejected checks that validate rejects a policy and says why.

@@ -13,7 +13,7 @@ import (
 // counters. A region whose Redis does not answer is named, and the others are shown.
 func TestClientShowsUnits(t *testing.T) {
 	t.Parallel()
-	l := startLending(t)
+	l := startLending(t, lendingPolicy)
 	show := func(user string, more ...string) []string {
 		args := []string{"client", "show", "header.x-user:" + user, "--policy-file", l.policy}
 		for _, name := range l.names {

@@ -23,18 +23,41 @@ var parts = []string{"intmath.lua", "counter.lua", "refund.lua", "lease.lua", "f
 	"sliding_window.lua", "token_bucket.lua", "sliding_log.lua", "calendar.lua", "penalty.lua", "take.lua"}
 
 // Take is the script: the concatenation of its parts.
-var Take = assemble()
+var Take = assemble(parts)
 
 // IntMath is the text of the integer arithmetic, for other scripts.
 var IntMath = textOf("intmath.lua")
 
 // TakeSHA is the name of Take for EVALSHA.
-var TakeSHA = func() string {
-	sum := sha1.Sum([]byte(Take)) //nolint:gosec // see above
-	return hex.EncodeToString(sum[:])
-}()
+var TakeSHA = shaOf(Take)
 
-func assemble() string {
+// Script is a script beside Take.
+type Script struct {
+	Text string
+	SHA  string // its name for EVALSHA
+}
+
+// The scripts by which regions tell each other what they have counted.
+var (
+	GossipOwn  = newScript("counter.lua", "fixed_window.lua", "calendar.lua", "gossip.lua", "gossip_own.lua")
+	GossipHear = newScript("counter.lua", "fixed_window.lua", "calendar.lua", "gossip.lua", "gossip_hear.lua")
+	GossipMark = newScript("gossip_mark.lua")
+	GossipPage = newScript("gossip_page.lua")
+	// GossipEpoch returns a word that changes when Redis has lost its data.
+	GossipEpoch = newScript("gossip_epoch.lua")
+)
+
+func newScript(parts ...string) *Script {
+	text := assemble(parts)
+	return &Script{Text: text, SHA: shaOf(text)}
+}
+
+func shaOf(text string) string {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
+	return hex.EncodeToString(sum[:])
+}
+
+func assemble(parts []string) string {
 	var script strings.Builder
 	for _, part := range parts {
 		script.WriteString(textOf(part))

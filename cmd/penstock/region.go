@@ -20,21 +20,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/region/gossip"
 	"github.com/penstock/penstock/internal/region/loan"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-const regionHelp = `Borrow units of limits from other regions, and lend them units, for rules with across: lease.
+const regionHelp = `Borrow units of limits from other regions, and lend them units, for rules with across: lease. For rules with
+across: gossip, tell the other regions what this one has counted, and charge what they tell.
 
 The proxies of a region tell its agent, in the Redis of the region, when a limit runs low. The agent asks those of the other
 regions over TLS. Both ends show a certificate that --client-ca has signed. Each region of the policy but its own needs a --peer.
 
 Nothing is kept: an agent can be killed at any time, and two of them in a region ask for more than one does. Units that are under way
 when an agent or a connection ends are lost until their window ends. The Redis user of the agent must be allowed to subscribe to the
-channel rl1:~loans and to publish on rl1:~loaned, and that of the proxies the reverse.`
+channel rl1:~loans and to publish on rl1:~loaned, and that of the proxies the reverse. For across: gossip, both must be allowed to
+run scripts on the keys rl1:*.`
 
 // regionFlags are the flags of the region command, as written.
 type regionFlags struct {
@@ -81,10 +86,11 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer followed.watcher.Close() //nolint:errcheck // it only reads
-	peers, err := f.openPeers(followed.names, config)
+	peers, told, err := f.openPeers(followed.names, config)
 	if err != nil {
 		return err
 	}
+	defer closePeers(peers, told)
 	store, err := openRedis(f.redis, "no Redis is named", logger)
 	if err != nil {
 		return err
@@ -105,19 +111,43 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 		Listen: func(ctx context.Context, begun func(), received func(string)) error {
 			return store.Listen(ctx, regionstore.ChannelKey, regionstore.Channel, begun, received)
 		}})
+	agents := &regionAgents{loans: agent, gossip: gossip.New(gossip.Options{Region: f.name, Store: store, Peers: told, Logger: logger,
+		Policy: func() gossip.Policy { return *followed.told.Load() }})}
 	logger.Info("the agent listens", "region", f.name, "address", listener.Addr().String())
-	return errors.Join(f.serve(ctx, agent, listener, config, logger), closePeers(peers))
+	return f.serve(ctx, agents, listener, config, logger)
+}
+
+// regionAgents are the parts of a region's agent.
+type regionAgents struct {
+	loans  *loan.Agent
+	gossip *gossip.Agent
+}
+
+// The method run runs both parts until ctx is done.
+func (a *regionAgents) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { a.loans.Run(ctx) })
+	running.Go(func() { a.gossip.Run(ctx) })
+	running.Wait()
+}
+
+// The method handler serves other regions.
+func (a *regionAgents) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(gossip.Path, a.gossip.Handler())
+	mux.Handle("/", a.loans.Handler())
+	return mux
 }
 
 // serve serves other regions and operators until ctx is done.
-func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
+func (f *regionFlags) serve(ctx context.Context, agents *regionAgents, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
 	ended := make(chan error, 2)
-	server := regionServer(agent.Handler(), logger)
+	server := regionServer(agents.handler(), logger)
 	server.TLSConfig = config
 	go func() {
 		ended <- server.ServeTLS(listen.NewLimit(listener, regionConnectionsMax, true, logger), "", "")
 	}()
-	operators := regionServer(agent.OperatorHandler(f.name), logger)
+	operators := regionServer(agents.loans.OperatorHandler(f.name, agents.gossip), logger)
 	if f.admin != "" {
 		at, beyond, err := listen.Parse(f.admin)
 		if err == nil && beyond {
@@ -135,7 +165,7 @@ func (f *regionFlags) serve(ctx context.Context, agent *loan.Agent, listener net
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan struct{})
-	go func() { agent.Run(running); close(done) }()
+	go func() { agents.run(running); close(done) }()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -180,38 +210,43 @@ func (f *regionFlags) tls() (*tls.Config, error) {
 }
 
 // openPeers returns the other regions of the policy.
-func (f *regionFlags) openPeers(names []string, config *tls.Config) (peers []*loan.Peer, err error) {
+func (f *regionFlags) openPeers(names []string, config *tls.Config) (peers []*loan.Peer, told []*gossip.Peer, err error) {
 	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == f.name })
 	for _, text := range f.peers {
 		name, address, ok := strings.Cut(text, "=")
 		at := slices.Index(missing, name)
 		if !ok || at < 0 {
-			return nil, fmt.Errorf("--peer %q is not NAME=https://host:port of another region of the policy, which has %s", text,
+			return nil, nil, fmt.Errorf("--peer %q is not NAME=https://host:port of another region of the policy, which has %s", text,
 				strings.Join(names, ", "))
 		}
 		missing = slices.Delete(missing, at, at+1)
 		peer, err := loan.NewPeer(name, address, config)
 		if err != nil {
-			return nil, fmt.Errorf("--peer: %w", err)
+			return nil, nil, fmt.Errorf("--peer: %w", err)
 		}
-		peers = append(peers, peer)
+		other, err := gossip.NewPeer(name, address, config)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--peer: %w", err)
+		}
+		peers, told = append(peers, peer), append(told, other)
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("the policy has the region %s, too: add --peer %s=https://host:port", missing[0], missing[0])
+		return nil, nil, fmt.Errorf("the policy has the region %s, too: add --peer %s=https://host:port", missing[0], missing[0])
 	}
-	return peers, nil
+	return peers, told, nil
 }
 
-func closePeers(peers []*loan.Peer) error {
-	for _, p := range peers {
-		p.Close()
+func closePeers(peers []*loan.Peer, told []*gossip.Peer) {
+	for i := range peers {
+		peers[i].Close()
+		told[i].Close()
 	}
-	return nil
 }
 
 // followedRegions is what the agent knows of the policy file.
 type followedRegions struct {
 	current atomic.Pointer[loan.Policy]
+	told    atomic.Pointer[gossip.Policy]
 	watcher *policyfile.Watcher
 
 	mu    sync.Mutex
@@ -244,6 +279,11 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		} else if !slices.Equal(names, followed.names) {
 			logger.Warn("the policy has other regions than at the start of the agent: start it again with their --peer", "regions", names)
 		}
+		p, err := d.Policy()
+		if err != nil {
+			return err
+		}
+		followed.told.Store(toldOf(&p))
 		followed.current.Store(&loan.Policy{Namespace: regionstore.KeyPrefix + d.Name + ":", Here: d.Division(), Names: d.RegionNames()})
 		return nil
 	}
@@ -269,4 +309,30 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		return nil, errors.Join(err, followed.watcher.Close())
 	}
 	return followed, nil
+}
+
+// toldOf returns what the agent must know of a policy to tell other regions what this one counts.
+func toldOf(p *policy.Policy) *gossip.Policy {
+	interval, rules := policyfile.GossipInterval(p)
+	told := &gossip.Policy{Namespace: regionstore.KeyPrefix + p.Name + ":", Rules: make(map[string]bool),
+		Interval: time.Duration(interval) * time.Microsecond}
+	for _, rule := range rules {
+		told.Rules[rule] = true
+	}
+	longest := func(limits []counter.Limit) {
+		for i := range limits {
+			told.Keep = max(told.Keep, 2*time.Duration(limits[i].Window())*time.Microsecond)
+		}
+	}
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if !told.Rules[r.Name] {
+			continue
+		}
+		longest(r.Limits)
+		for _, set := range r.Tiers {
+			longest(set.Limits)
+		}
+	}
+	return told
 }

@@ -25,8 +25,9 @@ import (
 func newRegions() *cobra.Command {
 	var address string
 	var asJSON bool
-	cmd := &cobra.Command{Use: "regions", Short: "Show what a region borrowed and lent, and write off a lost region", Args: noArgs,
+	cmd := &cobra.Command{Use: "regions", Short: "Show what a region borrowed, lent and told, and write off a lost region", Args: noArgs,
 		Long: "Show what the agent of a region borrowed and lent since its start, and when each other region last answered.\n" +
+			"TOLD is how many counters a region was told, and HEARD when it told this one last, for rules with across: gossip.\n" +
 			"--agent is the --admin-listen of penstock region. The exit status is 1 if the agent does not answer.",
 		Example: "  penstock regions --agent 127.0.0.1:7444",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -91,13 +92,18 @@ func printRegions(out io.Writer, s *loan.Status) error {
 		}
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REGION\tASKED\tFAILED\tBORROWED\tANSWERED")
+	fmt.Fprintln(table, "REGION\tASKED\tFAILED\tBORROWED\tANSWERED\tTOLD\tHEARD")
 	for i := range s.Peers {
-		p, answered := &s.Peers[i], "never"
-		if p.Answered != nil {
-			answered = p.Answered.Format(time.RFC3339)
-		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", quoteUnprintable(p.Region), p.Asked, p.Failed, p.Borrowed, answered)
+		p := &s.Peers[i]
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%d\t%s\n", quoteUnprintable(p.Region), p.Asked, p.Failed, p.Borrowed, instantOrNever(p.Answered),
+			p.Told, instantOrNever(p.Heard))
 	}
 	return table.Flush()
+}
+
+func instantOrNever(at *time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return at.Format(time.RFC3339)
 }

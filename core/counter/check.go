@@ -60,6 +60,9 @@ type Check struct {
 	// Lease reports whether the rule allows units of this limit to be charged in advance and used
 	// later (lease: auto). Stores ignore it: a charge in advance is an OpUpTo with an Age.
 	Lease bool
+	// Gossip reports whether the regions tell each other what they have counted of this counter.
+	// Stores ignore it; internal/store/regionstore informs the region's agents.
+	Gossip bool
 	// Refundable reports whether the charge might be refunded later, because the rule settles once
 	// the response is known. A token bucket then records how close to full it has been since the
 	// charge, and a refund restores only what the bucket still lacks because of the charge. An

@@ -35,6 +35,9 @@ type RegionPart struct {
 	Lends      bool
 	Whole      []counter.Limit
 	WholeTiers map[string][]counter.Limit
+	// Gossip is how often the regions tell each other what they have counted; 0 means never. If it
+	// is not 0, each region has the whole limits, except those that [Tellable] rejects.
+	Gossip counter.Micros
 }
 
 // Part returns the region's part of n units, which are 0 to counter.CountMax. The parts of all
@@ -78,6 +81,15 @@ func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 		part, err = l.Resized(count, l.Fillable(count))
 	}
 	return part, err == nil
+}
+
+// GossipsMin is the least number of times that regions tell each other their counts in a window.
+const GossipsMin = 6
+
+// Tellable reports whether regions that tell each other their counts at an interval can hold a
+// limit. The limit must count in windows, which are long enough.
+func Tellable(l *counter.Limit, interval counter.Micros) bool {
+	return Lendable(l) && l.Window() >= GossipsMin*interval
 }
 
 // Lendable reports whether regions can lend each other units of a limit. The limit must count in

@@ -109,7 +109,7 @@ var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.
 	reflect.TypeFor[Response](): true}
 
 // The method fields decodes a map into a struct. The method reports keys that are unknown,
-// duplicate, or of a later version.
+// or duplicate.
 func (d *decoder) fields(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of fields belongs", remedyForBlock(path))
@@ -149,9 +149,7 @@ func (d *decoder) unknown(entry syntax.Entry, path string, in reflect.Type) {
 		return
 	}
 	problem := policy.Problem{Path: path, Why: "is an unknown field", Place: entry.Place}
-	if isLater(in, entry.Key) {
-		problem.Why = notYet
-	} else if remedy, ok := instead[entry.Key]; ok {
+	if remedy, ok := instead[entry.Key]; ok {
 		problem.Remedy = remedy
 	} else if home := homeOf(entry.Key, in); home != "" {
 		problem.Remedy = "it belongs in " + home

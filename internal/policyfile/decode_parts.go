@@ -52,8 +52,6 @@ func (d *decoder) identifyEntry(n *syntax.Node, path string) (entry Identify) {
 		switch {
 		case n.Text == "ip":
 			entry.IP = &IdentifyIP{}
-		case isLater(kind, n.Text):
-			d.found.At(n, path, notYet, "")
 		case slices.Contains(FieldNames(kind), n.Text):
 			d.found.At(n, path, "needs settings", identifyRemedy)
 		default:

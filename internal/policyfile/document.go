@@ -77,7 +77,8 @@ type Document struct {
 	Regions Regions `json:"regions,omitempty"`
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with
-	// `lease` regions also borrow units from each other. Rules can override it. Required with
+	// `lease` regions also borrow units from each other. With `gossip`, each region has the whole
+	// limit, and they tell each other what they have counted. Rules can override it. Required with
 	// `regions`, here or in each rule with a limit.
 	Across string `json:"across,omitempty"`
 
@@ -179,8 +180,13 @@ type Rule struct {
 	// `off`. Default: as the policy says.
 	Lease string `json:"lease,omitempty"`
 
-	// How the rule's limits hold over all regions: `share` or `lease`. Default: as the policy says.
+	// How the rule's limits hold over all regions: `share`, `lease` or `gossip`. Default: as the
+	// policy says.
 	Across string `json:"across,omitempty"`
+
+	// How often the regions tell each other what they have counted, such as `10s`. Only with
+	// `across: gossip`. Default: 1s.
+	Gossip string `json:"gossip,omitempty"`
 
 	// The number of counters that replace each counter of the rule, 2 to 64. A Redis cluster keeps
 	// them in different slots. Each shard has an equal part of the limit, so counts and bursts must

@@ -107,52 +107,6 @@ func choiceWords[T any](among []choice[T]) (words []string) {
 	return words
 }
 
-// TestReferenceHasThePlacesOfLaterWords: every field that is planned but not supported yet is
-// rejected as such in each part of a policy that the reference names for it.
-func TestReferenceHasThePlacesOfLaterWords(t *testing.T) {
-	parts := map[string]reflect.Type{"the policy": reflect.TypeFor[Document](), "a rule": reflect.TypeFor[Rule](),
-		"`identify`": reflect.TypeFor[Identify](), "`match`": reflect.TypeFor[Match]()}
-	_, table, _ := strings.Cut(reference(t), "\n| later field |")
-	checked := 0
-	for _, line := range strings.Split(table, "\n")[2:] {
-		cells := strings.Split(line, " | ")
-		if len(cells) != 3 {
-			break
-		}
-		for _, match := range inBackticks.FindAllStringSubmatch(cells[0], -1) {
-			for _, where := range strings.Split(cells[1], ", ") {
-				if part, ok := parts[where]; ok {
-					checked++
-					if !isLater(part, match[1]) {
-						t.Errorf("docs/reference says that %s will be a word of %s, %s does not", match[1], where, part)
-					}
-				}
-			}
-		}
-	}
-	if checked < 1 {
-		t.Errorf("docs/reference: only %d places of later fields were found", checked)
-	}
-}
-
-// TestReferenceHasEveryLaterWord: the reference lists exactly the fields that the decoder rejects
-// as not supported yet.
-func TestReferenceHasEveryLaterWord(t *testing.T) {
-	want := map[string]bool{}
-	for _, words := range later {
-		for _, word := range words {
-			want[word] = true
-		}
-	}
-	got := map[string]bool{}
-	for _, word := range firstCells(t, reference(t), "later field") {
-		got[word] = true
-	}
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
-		t.Errorf("table of later fields (-types +docs):\n%s", diff)
-	}
-}
-
 // TestReferenceLimits: every limit in the table is valid, and the table has every algorithm.
 func TestReferenceLimits(t *testing.T) {
 	text := reference(t)

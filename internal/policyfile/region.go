@@ -19,13 +19,21 @@ import (
 const (
 	AcrossShare = "share" // each region has its part
 	AcrossLease = "lease" // each region has its part, and borrows units of the others
+	// AcrossGossip: each region has the whole limit, and tells the others what it has counted.
+	AcrossGossip = "gossip"
+)
+
+// Bounds of the interval at which regions tell each other what they have counted.
+const (
+	gossipDefault = counter.Second
+	gossipMin     = 200 * counter.Millisecond
+	gossipMax     = 10 * counter.Minute
 )
 
 // acrossLater lists the ways to hold a limit over all regions that this version does not support,
 // each with what to write instead.
 var acrossLater = map[string]string{
-	"home":   "write share; or leave regions out, and let the processes of all regions use one Redis",
-	"gossip": "write share or lease, which never admit more than the limit",
+	"home": "write share; or leave regions out, and let the processes of all regions use one Redis",
 }
 
 // InRegion makes the document one for a process in a region: Policy and Compile return the region's
@@ -114,11 +122,11 @@ func IsRegion(name string) bool {
 // is not supported, the method adds a problem.
 func (c *converter) across(path, way string) bool {
 	if remedy, later := acrossLater[way]; later {
-		c.problem(path, way, "is "+notYet, remedy)
+		c.problem(path, way, "is not yet in this version", remedy)
 		return false
 	}
 	before := len(c.Problems) + c.More
-	choose(c, path, way, []choice[bool]{{AcrossShare, true}, {AcrossLease, true}})
+	choose(c, path, way, []choice[bool]{{AcrossShare, true}, {AcrossLease, true}, {AcrossGossip, true}})
 	return len(c.Problems)+c.More == before
 }
 
@@ -128,22 +136,71 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	if source.Across != "" && !s.across(path+".across", source.Across) {
 		return
 	}
-	counts := len(r.Limits)+len(r.Tiers) > 0
+	counts, way := len(r.Limits)+len(r.Tiers) > 0, cmp.Or(source.Across, d.Across)
+	if source.Gossip != "" && (way != AcrossGossip || len(s.names) == 0 || !counts) {
+		s.problem(path+".gossip", source.Gossip, "has no effect without across: gossip", "leave it out")
+	}
 	switch {
 	case source.Across != "" && len(d.Regions) == 0:
 		s.problem(path+".across", source.Across, "has no effect without regions", "write regions with their shares beside rules, or leave it out")
 	case source.Across != "" && !counts:
 		s.problem(path+".across", source.Across, "has no effect on a rule without limits", "leave it out")
 	case len(s.names) == 0 || !counts:
-	case source.Across == "" && d.Across == "":
-		s.problem(path+".across", "", "is missing: the policy has regions", "write across: share or across: lease, here or beside regions")
+	case way == "":
+		s.problem(path+".across", "", "is missing: the policy has regions",
+			"write across: share, across: lease or across: gossip, here or beside regions")
+	case way == AcrossGossip:
+		r.Region = &policy.RegionPart{Gossip: cmp.Or(s.span(path+".gossip", source.Gossip, gossipMin, gossipMax), gossipDefault)}
+		s.gossip(path, r)
+		s.place(d.region, r)
 	default:
-		r.Region = &policy.RegionPart{Lends: cmp.Or(source.Across, d.Across) == AcrossLease}
+		r.Region = &policy.RegionPart{Lends: way == AcrossLease}
 		if r.Region.Lends {
 			s.lend(path, r)
 		}
 		s.divideRule(path, d.region, r)
+		s.place(d.region, r)
 	}
+}
+
+// The method gossip reports limits that cannot be held by what regions tell each other.
+func (s *regionSet) gossip(path string, r *policy.Rule) {
+	if r.Shards != 0 {
+		s.problem(path+".shards", "", "does not go with across: gossip", "leave it out, or write across: share")
+	}
+	s.checkTold(path+".limit", r.Region.Gossip, r.Limits)
+	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
+		s.checkTold(Join(path+".tiers", tier), r.Region.Gossip, r.Tiers[tier].Limits)
+	}
+}
+
+func (s *regionSet) checkTold(path string, interval counter.Micros, limits []counter.Limit) {
+	for i := range limits {
+		l := &limits[i]
+		switch {
+		case l.Algorithm() == 0 || policy.Tellable(l, interval):
+		case !policy.Lendable(l):
+			s.problem(Index(path, i), l.String(), "cannot be told to other regions: only windows can",
+				"use sliding_window or fixed_window, or write across: share")
+		default:
+			s.problem(Index(path, i), l.String(), fmt.Sprintf("has a window of less than %d times the %s in which the regions tell each other",
+				policy.GossipsMin, SpanText(interval)), "use a longer window, a shorter gossip, or across: share")
+		}
+	}
+}
+
+// GossipInterval returns the shortest interval at which regions tell each other what they have
+// counted, and the names of the rules whose counters they tell. The interval is 0 if there are
+// none.
+func GossipInterval(p *policy.Policy) (interval counter.Micros, rules []string) {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Region != nil && r.Region.Gossip > 0 {
+			if rules = append(rules, r.Name); interval == 0 || r.Region.Gossip < interval {
+				interval = r.Region.Gossip
+			}
+		}
+	}
+	return interval, rules
 }
 
 // The method lend keeps the limits over all regions, from which regions compute what they can lend.
@@ -175,6 +232,10 @@ func (s *regionSet) divideRule(path, region string, r *policy.Rule) {
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		s.divideLimits(Join(path+".tiers", tier), region, r.Tiers[tier].Limits)
 	}
+}
+
+// The method place notes the region of the rule, which divides clients' own limits.
+func (s *regionSet) place(region string, r *policy.Rule) {
 	self := slices.Index(s.names, region)
 	if self < 0 {
 		r.Region = nil // in this case the limits are whole

@@ -70,6 +70,34 @@ rules: [{name: api, limit: ["11/1h", "20/1s burst 40"], tiers: {gold: 7/day}}]
 	}
 }
 
+// TestRegionsThatTellEachOther: with gossip each region has the whole limits.
+func TestRegionsThatTellEachOther(t *testing.T) {
+	d := regional(t, `regions: {us: 50, eu: 30}
+across: share
+tier: {attr: plan}
+rules: [{name: api, limit: [11/1h, 20/day], tiers: {gold: 7/1m}, across: gossip, gossip: 10s}, {name: b, limit: 9/1s}, {name: c, limit: 9/1h, across: gossip}]
+`)
+	if err := d.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(limitsIn(t, d, "eu"), ", "); got != "11/1h, 20/day, 7/1m" {
+		t.Errorf("eu has %s", got)
+	}
+	if err := d.InRegion("eu"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if interval, rules := GossipInterval(&p); interval != counter.Second || strings.Join(rules, " ") != "api c" {
+		t.Errorf("%s are told every %s, want api and c every second", rules, interval)
+	}
+	if r := p.Rules[0].Region; r.Gossip != 10*counter.Second || r.Lends || r.Division.Part(100) != 38 {
+		t.Errorf("the region of the rule is %+v", r)
+	}
+}
+
 // TestInRegion: a process without a region, or with another one, rejects a policy with regions. A
 // policy without regions is the same in every region.
 func TestInRegion(t *testing.T) {
@@ -90,24 +118,31 @@ func TestInRegion(t *testing.T) {
 func TestRegionProblems(t *testing.T) {
 	const rule = "rules: [{name: api, limit: 10/1h}]\n"
 	for text, want := range map[string]string{
-		"regions: {us: 1, eu: 1}\n" + rule:                                                                                 `rules[0] "api".across: is missing: the policy has regions`,
-		"across: share\n" + rule:                                                                                           `across: "share": has no effect without regions`,
-		"rules: [{name: api, limit: 10/1h, across: share}]\n":                                                              `rules[0] "api".across: "share": has no effect without regions`,
-		"regions: {us: 1}\nacross: share\nrules: [{name: api, action: block, across: share}]\n":                            "has no effect on a rule without limits",
-		"regions: {us: 1, eu: 1}\nacross: lease\nrules: [{name: api, limit: 10/1h token_bucket}]\n":                        `limit[0]: "10/1h token_bucket": cannot be lent among regions`,
-		"regions: {us: 1, eu: 1}\nacross: lease\nrules: [{name: api, limit: 10/1h, shards: 2}]\n":                          "shards: does not go with across: lease",
-		"regions: {us: 1, eu: 1}\nrules: [{name: api, limit: 10/1h, across: gossip}]\n":                                    `.across: "gossip": is not yet in this version`,
-		"regions: {us: 1, eu: 1}\nacross: home\n" + rule:                                                                   "let the processes of all regions use one Redis",
-		"regions: {us: 1, eu: 1}\nacross: shared\n" + rule:                                                                 `across: "shared": is not a known value; did you mean "share"?`,
-		"regions: {us: 1, eu: 0}\nacross: share\n" + rule:                                                                  `regions.eu: "0": is not between 1 and 1000`,
-		"regions: {us: 1, eu: x}\nacross: share\n" + rule:                                                                  "regions.eu",
-		"regions: {us: 1, EU: 1}\nacross: share\n" + rule:                                                                  "regions.EU: is not the name of a region",
-		"regions: [us, eu]\nacross: share\n" + rule:                                                                        "write the share of each region",
-		"regions: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}\nacross: share\n" + rule:                          "regions: has 9 regions, more than 8",
-		"regions: {us: 1000, eu: 1}\nacross: share\n" + rule:                                                               `limit[0]: "10/1h": has no unit for region eu`,
-		"regions: {us: 1, eu: 1}\nacross: share\nrules: [{name: api, limit: 10/1h, tiers: {t: 1/1h}}]\ntier: {attr: plan}": "has no unit for region us",
-		"regions: {us: 5, eu: 1}\nacross: share\nrules: [{name: api, limit: 12/1h, cost: 3}]":                              ", in region eu",
-		"regions: {us: 1, eu: 1}\nacross: share\nrules: [{name: api, limit: 12/1h, shards: 4}]":                            ", in region eu",
+		"regions: {us: 1, eu: 1}\n" + rule:                                                                                              `rules[0] "api".across: is missing: the policy has regions`,
+		"across: share\n" + rule:                                                                                                        `across: "share": has no effect without regions`,
+		"rules: [{name: api, limit: 10/1h, across: share}]\n":                                                                           `rules[0] "api".across: "share": has no effect without regions`,
+		"regions: {us: 1}\nacross: share\nrules: [{name: api, action: block, across: share}]\n":                                         "has no effect on a rule without limits",
+		"regions: {us: 1, eu: 1}\nacross: lease\nrules: [{name: api, limit: 10/1h token_bucket}]\n":                                     `limit[0]: "10/1h token_bucket": cannot be lent among regions`,
+		"regions: {us: 1, eu: 1}\nacross: lease\nrules: [{name: api, limit: 10/1h, shards: 2}]\n":                                       "shards: does not go with across: lease",
+		"regions: {us: 1, eu: 1}\nacross: gossip\nrules: [{name: api, limit: 10/1h token_bucket}]\n":                                    `limit[0]: "10/1h token_bucket": cannot be told to other regions`,
+		"regions: {us: 1, eu: 1}\nacross: gossip\nrules: [{name: api, limit: 10/1h, tiers: {t: 9/1h sliding_log}}]\ntier: {attr: plan}": "cannot be told to other regions",
+		"regions: {us: 1, eu: 1}\nacross: gossip\nrules: [{name: api, limit: 10/1h, shards: 2}]\n":                                      "shards: does not go with across: gossip",
+		"regions: {us: 1, eu: 1}\nacross: gossip\nrules: [{name: api, limit: 10/5s}]\n":                                                 "has a window of less than 6 times the 1s in which",
+		"regions: {us: 1, eu: 1}\nacross: gossip\nrules: [{name: api, limit: 10/1m, gossip: 11s}]\n":                                    "has a window of less than 6 times the 11s in which",
+		"regions: {us: 1, eu: 1}\nacross: gossip\nrules: [{name: api, limit: 10/1m, gossip: 10ms}]\n":                                   `gossip: "10ms": is out of bounds`,
+		"regions: {us: 1, eu: 1}\nacross: share\nrules: [{name: api, limit: 10/1m, gossip: 1s}]\n":                                      `gossip: "1s": has no effect without across: gossip`,
+		"rules: [{name: api, limit: 10/1m, gossip: 1s}]\n":                                                                              `gossip: "1s": has no effect without across: gossip`,
+		"regions: {us: 1, eu: 1}\nacross: home\n" + rule:                                                                                "let the processes of all regions use one Redis",
+		"regions: {us: 1, eu: 1}\nacross: shared\n" + rule:                                                                              `across: "shared": is not a known value; did you mean "share"?`,
+		"regions: {us: 1, eu: 0}\nacross: share\n" + rule:                                                                               `regions.eu: "0": is not between 1 and 1000`,
+		"regions: {us: 1, eu: x}\nacross: share\n" + rule:                                                                               "regions.eu",
+		"regions: {us: 1, EU: 1}\nacross: share\n" + rule:                                                                               "regions.EU: is not the name of a region",
+		"regions: [us, eu]\nacross: share\n" + rule:                                                                                     "write the share of each region",
+		"regions: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}\nacross: share\n" + rule:                                       "regions: has 9 regions, more than 8",
+		"regions: {us: 1000, eu: 1}\nacross: share\n" + rule:                                                                            `limit[0]: "10/1h": has no unit for region eu`,
+		"regions: {us: 1, eu: 1}\nacross: share\nrules: [{name: api, limit: 10/1h, tiers: {t: 1/1h}}]\ntier: {attr: plan}":              "has no unit for region us",
+		"regions: {us: 5, eu: 1}\nacross: share\nrules: [{name: api, limit: 12/1h, cost: 3}]":                                           ", in region eu",
+		"regions: {us: 1, eu: 1}\nacross: share\nrules: [{name: api, limit: 12/1h, shards: 4}]":                                         ", in region eu",
 		"region: eu\n" + rule: "it belongs to the process that enforces the policy",
 	} {
 		d, err := Decode("policy.yaml", YAML, []byte("name: shop\n"+text))

@@ -4,28 +4,17 @@ package policyfile
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// notYet describes a field that only later versions of Penstock support. The document is correct,
-// but this version is too old for it.
-const notYet = "not yet in this version"
-
 const (
 	identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}}, or {attr: NAME}, or {jwt: {jwks_file: FILE}}, ` +
 		`or {api_key: {keys_file: FILE}}`
 	sourceRemedy = `write {attr: NAME}, or {host_label: 1}, or {header: {name: X-Tenant, unverified: true}}`
 )
-
-// The variable later lists the fields that only later versions of Penstock support, by the type
-// that will have them.
-var later = map[reflect.Type][]string{
-	reflect.TypeFor[Rule](): {"gossip"},
-}
 
 // The variable instead maps fields of other rate limiters to their equivalents in a Penstock
 // policy.
@@ -109,8 +98,6 @@ func homeOf(word string, notIn reflect.Type) string {
 	return found
 }
 
-func isLater(in reflect.Type, word string) bool { return slices.Contains(later[in], word) }
-
 // remedyForWord returns what to write in place of a number or bool where a word is expected.
 func remedyForWord(path, text string) string {
 	word := syntax.LastWord(path)
@@ -128,7 +115,7 @@ func remedyForWord(path, text string) string {
 
 // spanWords are the fields that hold a duration.
 var spanWords = map[string]bool{"leeway": true, "refresh": true, "max_delay": true, "retry_after": true, "retry_jitter": true,
-	"window": true, "max": true}
+	"window": true, "max": true, "gossip": true}
 
 // remedyForNamed returns what to write where names with values are expected.
 func remedyForNamed(path string) string {

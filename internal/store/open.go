@@ -34,6 +34,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/store/regionstore"
+	"github.com/penstock/penstock/lua"
 )
 
 // leaseReturnTime bounds how long Close may take to return unused leases. A lease that is not
@@ -140,7 +141,29 @@ func agency(redis *redisstore.Store) regionstore.Agency {
 		Listen: func(ctx context.Context, begun func(), received func(message string)) error {
 			return redis.Listen(ctx, regionstore.ChannelKey, regionstore.AnswerChannel, begun, received)
 		},
-		Standing: func(ctx context.Context) ([]byte, error) { return standing.Read(ctx, redis) }}
+		Standing: func(ctx context.Context) ([]byte, error) { return standing.Read(ctx, redis) },
+		Mark: func(ctx context.Context, names []string) (removed int64, told bool, err error) {
+			return markChanged(ctx, redis, names)
+		}}
+}
+
+// markChanged writes the names of counters that have changed, for the region's agents.
+func markChanged(ctx context.Context, redis *redisstore.Store, names []string) (removed int64, told bool, err error) {
+	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey}, Args: make([]any, 0, 2+len(names))}
+	call.Args = append(call.Args, regionstore.ChangedMax, regionstore.UntoldMax)
+	for _, name := range names {
+		call.Args = append(call.Args, name)
+	}
+	reply, err := redis.Eval(ctx, lua.GossipMark, call)
+	if err != nil {
+		return 0, false, err
+	}
+	if list, ok := reply.([]any); ok && len(list) == 2 {
+		removed, _ = list[0].(int64)
+		teller, _ := list[1].(int64)
+		return removed, teller == 1, nil
+	}
+	return 0, false, fmt.Errorf("reply %.100q does not answer a list of counters", fmt.Sprint(reply))
 }
 
 // Reachable returns the error that Redis reports, or nil. An in-memory store is always reachable.

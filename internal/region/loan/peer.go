@@ -45,16 +45,26 @@ type Peer struct {
 // NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443.
 // The configuration has the certificate of this region and the authority of the others.
 func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
+	base, client, err := NewClient(name, address, config)
+	if err != nil {
+		return nil, err
+	}
+	c := &caller{name: name, url: base, client: client}
+	return &Peer{Name: name, send: c.send, tell: c.tell, close: client.CloseIdleConnections}, nil
+}
+
+// NewClient returns a client for the agent of a region, and the beginning of its URLs. The
+// arguments are those of [NewPeer].
+func NewClient(name, address string, config *tls.Config) (base string, client *http.Client, err error) {
 	at, err := url.Parse(address)
 	if err != nil || at.Scheme != "https" || at.Host == "" || at.Path != "" && at.Path != "/" || at.RawQuery != "" {
-		return nil, fmt.Errorf("address %q of region %s is not that of an agent: write https://host:port", address, name)
+		return "", nil, fmt.Errorf("address %q of region %s is not that of an agent: write https://host:port", address, name)
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: 16,
 		IdleConnTimeout: 5 * time.Minute, TLSHandshakeTimeout: callTime, HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second,
 			PingTimeout: callTime}}
-	c := &caller{name: name, url: "https://" + at.Host, client: &http.Client{Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	return &Peer{Name: name, send: c.send, tell: c.tell, close: c.client.CloseIdleConnections}, nil
+	return "https://" + at.Host, &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
 // Close closes idle connections.

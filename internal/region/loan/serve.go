@@ -97,6 +97,10 @@ type PeerStatus struct {
 	Failed   uint64     `json:"failed"`
 	Borrowed uint64     `json:"borrowed_units"`
 	Answered *time.Time `json:"answered,omitempty"` // the last answer
+	// Told is how many counters the region was told, and Heard when it told this one last, for
+	// rules with across: gossip.
+	Told  uint64     `json:"told_counters"`
+	Heard *time.Time `json:"heard,omitempty"`
 }
 
 // Status returns the status of the agent of a region.
@@ -114,16 +118,30 @@ func (a *Agent) Status(region string) Status {
 	return s
 }
 
+// Gossip is what [Agent.OperatorHandler] shows of an agent of internal/region/gossip.
+type Gossip interface {
+	Peer(name string) (told uint64, heardAt time.Time)
+	Metrics(now time.Time) string
+}
+
 // OperatorHandler serves operators: the status as JSON, and metrics.
-func (a *Agent) OperatorHandler(region string) http.Handler {
+func (a *Agent) OperatorHandler(region string, gossip Gossip) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/region", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(a.Status(region)) // the caller may have left
+		s := a.Status(region)
+		for i := range s.Peers {
+			p := &s.Peers[i]
+			var at time.Time
+			if p.Told, at = gossip.Peer(p.Region); !at.IsZero() {
+				p.Heard = &at
+			}
+		}
+		_ = json.NewEncoder(w).Encode(s) // the caller may have left
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = io.WriteString(w, a.metrics()) // the caller may have left
+		_, _ = io.WriteString(w, a.metrics()+gossip.Metrics(time.Now())) // the caller may have left
 	})
 	return mux
 }

@@ -133,8 +133,9 @@ const (
 	valueConnsIdle = 2
 )
 
-// valueOptions are the options of the client for plain values, which runs no script. Its commands
-// have deadlines of seconds, and all of its connections can be waiting for a server that hangs.
+// valueOptions are the options of the client for plain values, which decides no requests. Its
+// commands have deadlines of seconds, and all of its connections can be waiting for a server that
+// hangs.
 func valueOptions(a address, d *dialer) *redis.Options {
 	o := clientOptions(a, d, 0)
 	o.PoolSize, o.MaxIdleConns = valueConnsMax, valueConnsIdle

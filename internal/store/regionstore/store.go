@@ -23,10 +23,15 @@
 // taken back, requests under limits with a [counter.Check.WholeLimit] are denied: see package
 // standing. The state is read before the first such request, and then every second.
 //
+// A counter with [counter.Check.Gossip] whose units were charged is noted, and its name is written
+// to a set in Redis within [MarkEvery], for the region's agent. The set is bounded, as are the
+// names in memory; what is left out is counted, and written when the counter changes again.
+//
 // # Price
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
-// some allocations. A process that has asked once keeps a subscription to [AnswerChannel]. A
+// some allocations. A counter that is told costs a look at a table, and one command for all of them
+// in [MarkEvery]. A process that has asked once keeps a subscription to [AnswerChannel]. A
 // request that waits calls the store again when units have arrived, and when it stops waiting.
 //
 // # When not to use it
@@ -120,6 +125,10 @@ type Agency struct {
 	// Standing reads the value of [standing.Key], nil if there is none. If Standing is nil, the
 	// region is never written off.
 	Standing func(ctx context.Context) ([]byte, error)
+	// Mark writes the names of counters that have changed to the set at [ChangedKey]. It returns
+	// how many others were removed from it, and whether an agent tells the other regions about
+	// them. If it is nil, the regions do not tell each other anything.
+	Mark func(ctx context.Context, names []string) (removed int64, told bool, err error)
 	// WaitMax bounds how long a request waits. If it is 0, the bound is a second.
 	WaitMax time.Duration
 }
@@ -136,6 +145,7 @@ type Store struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	lines   lines
+	changes changes
 
 	standings standings
 	unheard   atomic.Bool // whether no agent received the last question, and a warning was logged
@@ -157,6 +167,7 @@ func New(inner counter.Batcher, agency Agency, logger *slog.Logger) *Store {
 	s := &Store{inner: inner, agency: agency, logger: logger, seed: maphash.MakeSeed(), asked: make([]atomic.Int64, placesMax),
 		queue: make(chan ticket, queueMax)}
 	s.lines.begin(s)
+	s.changes.store, s.changes.dirty = s, make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	survive.Go(&s.running, logger, s.send)
 	return s
@@ -183,6 +194,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	if err == nil {
 		s.look(checks, results)
 	}
+	s.changes.note(checks, results, err)
 	return err
 }
 
@@ -211,9 +223,11 @@ func (s *Store) takeAll(ctx context.Context, own *standing.Entry, calls []counte
 		s.inner.TakeAll(ctx, calls)
 	}
 	for i := range calls {
-		if calls[i].Err == nil && (own == nil || !own.Forgotten()) {
-			s.look(calls[i].Checks, calls[i].Results)
+		c := &calls[i]
+		if c.Err == nil && (own == nil || !own.Forgotten()) {
+			s.look(c.Checks, c.Results)
 		}
+		s.changes.note(c.Checks, c.Results, c.Err)
 	}
 }
 

@@ -40,6 +40,7 @@ var elsewhere = map[string]string{
 	"Document.regions":    regionsElsewhere,
 	"Document.across":     regionsElsewhere,
 	"Rule.across":         regionsElsewhere,
+	"Rule.gossip":         "changes no answer of one region: TestRegionsTellEachOther",
 	"Document.events":     eventsElsewhere,
 	"Rule.events":         eventsElsewhere,
 	"Events.admitted":     eventsElsewhere,

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gossip tells regions what the others have counted, for rules with across: gossip.
+//
+// # Promise
+//
+// Each region decides by its own Redis and the whole limit. A counter there has the region's own
+// units, and those that the other regions have told so far. So a region admits a request only if
+// its own units and those it has heard of, in the window, leave room for it. All regions together
+// exceed a limit by at most what the other regions admit within the delay: the time from a request
+// until its units have been charged elsewhere. The delay is at most [regionstore.MarkEvery], an
+// interval, and the time that a message takes, while the regions reach each other.
+//
+// A message has a region's own units of a counter in a window, which only grow but for refunds. The
+// receiver charges them by which they exceed those that it has charged for that region and window,
+// in one atomic script. So messages may be lost, repeated, late and out of order, and two agents of
+// a region do no harm. What a region has told is not taken back: if units are refunded after they
+// were told, the others count them until the window ends.
+//
+// A message is repeated until its region has answered. An agent needs no state of its own: which
+// counters have changed, and in which order, is a bounded set in the region's Redis. One agent of a
+// region tells at a time, and another takes over when it is gone. An agent that begins tells
+// everything that is in the set. It does so, too, if the other region's Redis has lost its data.
+//
+// # Bounds
+//
+// What another region tells of a counter counts up to the limit. A message has at most [pageMax]
+// counters, which must belong to the policy's rules with across: gossip. The set has at most
+// [regionstore.ChangedMax] counters.
+//
+// # Price
+//
+// A counter that has changed costs two scripts for each other region: one to read it, in its own
+// region, and one to charge it there. A message has the part of its name that the counter before it
+// does not have, and about five bytes.
+//
+// # When not to use it
+//
+// For limits that must not be exceeded, and for token buckets and logs, which have no windows.
+package gossip

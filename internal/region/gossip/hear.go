@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gossip
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/lua"
+)
+
+// Path is where an agent hears other regions.
+const Path = "/v1/gossip"
+
+// hearsMax bounds the messages that are charged at once. Further ones get 503.
+const hearsMax = 8
+
+// answer is what an agent answers to a message.
+type answer struct {
+	Epoch string `json:"epoch"` // changes when the region's Redis has lost its data
+	// Early has the indexes of the counters whose windows have not begun by the region's clock.
+	Early []int `json:"early,omitempty"`
+}
+
+var errStranger = errors.New("the message is not from another region of the policy")
+
+// Handler serves other regions. The caller requires their certificates.
+func (a *Agent) Handler() http.Handler {
+	places := make(chan struct{}, hearsMax)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "write POST", http.StatusMethodNotAllowed)
+			return
+		}
+		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, messageMax))
+		if err != nil {
+			http.Error(w, "the message is too long, or was cut off", http.StatusBadRequest)
+			return
+		}
+		select {
+		case places <- struct{}{}: // after the body, which may come slowly
+			defer func() { <-places }()
+		default:
+			http.Error(w, "too many messages", http.StatusServiceUnavailable)
+			return
+		}
+		m, err := decode(text)
+		if err != nil {
+			a.invalid.Add(1)
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		said, err := a.hear(r.Context(), &m)
+		switch {
+		case errors.Is(err, errStranger):
+			http.Error(w, err.Error(), http.StatusForbidden)
+		case err != nil:
+			http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(said) // without the answer, the message is repeated
+		}
+	})
+}
+
+// The method hear charges what another region has told.
+func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
+	from := a.heard[m.from]
+	if from == nil {
+		a.invalid.Add(1)
+		return said, errStranger
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	// The word is read first: if Redis loses its data after that, the next answer has another one.
+	if said.Epoch, err = a.epoch(ctx); err != nil {
+		return said, err
+	}
+	own := a.o.Policy()
+	var calls []redisstore.ScriptCall
+	var of []int
+	for i := range m.counters {
+		t := &m.counters[i]
+		c, err := own.read(t.Name)
+		if err != nil {
+			a.invalid.Add(1)
+			continue
+		}
+		ttl := (c.Limit.TTL() + counter.Millisecond - 1) / counter.Millisecond
+		args := append(a.argsOf(&c), c.Limit.Count(), int64(ttl), m.from, int64(t.Start), t.Used, t.Before)
+		of, calls = append(of, i), append(calls, redisstore.ScriptCall{Keys: keysOf(&c), Args: args})
+	}
+	err = a.evalAll(ctx, lua.GossipHear, calls, func(i int, reply string) error {
+		switch _, result, _ := strings.Cut(reply, " "); result {
+		case "early":
+			a.early.Add(1)
+			said.Early = append(said.Early, of[i])
+		case "late":
+			a.late.Add(1)
+		default:
+			units, err := strconv.ParseUint(result, 10, 64)
+			if err != nil {
+				return fmt.Errorf("reply %.60q is not what was charged", reply)
+			}
+			a.charged.Add(units)
+		}
+		return nil
+	})
+	if err != nil {
+		return said, err
+	}
+	from.counters.Add(uint64(len(calls)))
+	from.at.Store(time.Now().UnixMilli())
+	return said, nil
+}
+
+// The method epoch returns the random word of this region's Redis.
+func (a *Agent) epoch(ctx context.Context) (string, error) {
+	reply, err := a.eval(ctx, lua.GossipEpoch, redisstore.ScriptCall{Keys: []string{epochKey}, Args: []any{rand.Text()}})
+	word, _ := reply.(string)
+	return word, err
+}

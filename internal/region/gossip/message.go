@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gossip
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/regionstore"
+)
+
+// Bounds of a message.
+const (
+	pageMax        = 1 << 12                       // counters
+	pageBytesMax   = 1 << 20                       // of their names; a single name may be longer
+	nameBytesMax   = regionstore.KeyBytesMax + 256 // of a name: the key, and the limit
+	regionBytesMax = 64
+	messageMax     = pageBytesMax + 2*nameBytesMax + pageMax*40
+)
+
+// version begins each message.
+const version = 1
+
+// Told is what a region has counted of a counter.
+type Told struct {
+	Name         string         // as of [regionstore.Changed]
+	Start        counter.Micros // of the window
+	Used, Before int64          // the region's own units in the window, and in the one before
+}
+
+// message is what a region tells another one.
+type message struct {
+	from     string
+	counters []Told
+}
+
+var errMessage = errors.New("the message is cut off, or out of bounds")
+
+// The method encode sorts the counters, and returns the message as bytes. Of each name it has only
+// the part by which the name differs from the one before.
+func (m *message) encode() []byte {
+	slices.SortFunc(m.counters, func(a, b Told) int { return strings.Compare(a.Name, b.Name) })
+	b := append([]byte{version}, byte(len(m.from)))
+	b = append(b, m.from...)
+	b = binary.AppendUvarint(b, uint64(len(m.counters)))
+	var last Told
+	for _, t := range m.counters {
+		same := 0
+		for same < min(len(t.Name), len(last.Name)) && t.Name[same] == last.Name[same] {
+			same++
+		}
+		b = binary.AppendUvarint(b, uint64(same))
+		b = binary.AppendUvarint(b, uint64(len(t.Name)-same))
+		b = append(b, t.Name[same:]...)
+		b = binary.AppendVarint(b, int64(t.Start-last.Start))
+		b = binary.AppendUvarint(b, uint64(t.Used))
+		b = binary.AppendUvarint(b, uint64(t.Before))
+		last = t
+	}
+	return b
+}
+
+// decode reads a message, which may come from anyone.
+func decode(b []byte) (m message, err error) {
+	r := reader{rest: b}
+	if r.byte() != version {
+		return m, errors.New("the message has another version")
+	}
+	m.from = string(r.bytes(uint64(r.byte()), regionBytesMax))
+	n := r.number()
+	if n > pageMax {
+		return m, errMessage
+	}
+	var last Told
+	for range n {
+		same := r.number()
+		if same > uint64(len(last.Name)) {
+			return m, errMessage
+		}
+		t := Told{Name: last.Name[:same] + string(r.bytes(r.number(), nameBytesMax-same))}
+		t.Start = last.Start + counter.Micros(r.signed())
+		t.Used, t.Before = int64(min(r.number(), uint64(counter.CountMax))), int64(min(r.number(), uint64(counter.CountMax)))
+		if r.bad || t.Start < 1 || t.Start > startMax {
+			return m, errMessage
+		}
+		m.counters = append(m.counters, t)
+		last = t
+	}
+	if r.bad || len(r.rest) > 0 {
+		return m, errMessage
+	}
+	return m, nil
+}
+
+// startMax is the latest start of a window, which a script must represent exactly.
+const startMax = 1 << 53
+
+// reader reads the parts of a message.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) byte() byte {
+	if len(r.rest) == 0 {
+		r.bad = true
+		return 0
+	}
+	b := r.rest[0]
+	r.rest = r.rest[1:]
+	return b
+}
+
+func (r *reader) bytes(n, atMost uint64) []byte {
+	if r.bad || n > atMost || n > uint64(len(r.rest)) {
+		r.bad = true
+		return nil
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *reader) number() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+func (r *reader) signed() int64 {
+	n, size := binary.Varint(r.rest)
+	if size <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/region/loan"
+)
+
+// answerBytesMax bounds an answer of another region.
+const answerBytesMax = 64 << 10
+
+// Peer is another region. Make one with [NewPeer].
+type Peer struct {
+	Name string
+	// send sends a message once, and returns the answer.
+	send  func(ctx context.Context, message []byte) (answer, error)
+	close func()
+
+	// Only the goroutine that tells the region uses the following.
+	cursor          int64  // the instant of the last change that the region knows
+	ownEpoch, epoch string // of this region and of that one, when the cursor was set
+	broken          bool   // whether the last message failed
+
+	told, failed atomic.Uint64
+	answered     atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
+}
+
+// NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443, as
+// [loan.NewPeer] does.
+func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
+	base, client, err := loan.NewClient(name, address, config)
+	if err != nil {
+		return nil, err
+	}
+	c := &caller{name: name, url: base + Path, client: client}
+	return &Peer{Name: name, send: c.send, close: client.CloseIdleConnections}, nil
+}
+
+// Close closes idle connections.
+func (p *Peer) Close() { p.close() }
+
+// caller calls the agent of another region over HTTP.
+type caller struct {
+	name, url string
+	client    *http.Client
+}
+
+func (c *caller) send(ctx context.Context, message []byte) (said answer, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(message))
+	if err != nil {
+		return said, err
+	}
+	request.Header.Set("Content-Type", "application/octet-stream")
+	response, err := c.client.Do(request)
+	if err != nil {
+		return said, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	if err != nil {
+		return said, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return said, fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
+	}
+	if err := json.Unmarshal(text, &said); err != nil || said.Epoch == "" {
+		return said, errors.New("the answer is not that of an agent")
+	}
+	return said, nil
+}

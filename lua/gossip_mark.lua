@@ -1,0 +1,26 @@
+-- This script adds counters that have changed to a sorted set, in the order of their changes. The
+-- agents of the region read from it which counters to tell other regions about. A counter has the
+-- instant of its last change, or a later one, so that no two have the same.
+--
+-- KEYS[1]   the set
+-- KEYS[2]   the key that an agent keeps while it tells
+-- ARGV[1]   how many counters the set may have, while an agent tells and otherwise
+-- ARGV[3…]  the counters
+-- reply     how many counters, of those that changed first, were removed, and whether an agent
+--           tells (1 or 0)
+
+local time = redis.call('TIME')
+local at, teller = time[1] * 1000000 + time[2], redis.call('GET', KEYS[2])
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if last[2] and tonumber(last[2]) >= at then
+  at = tonumber(last[2]) + 1
+end
+for i = 3, #ARGV do
+  redis.call('ZADD', KEYS[1], string.format('%d', at), ARGV[i])
+  at = at + 1
+end
+local beyond = redis.call('ZCOUNT', KEYS[1], '-inf', '+inf') - tonumber(ARGV[teller and 1 or 2])
+if beyond > 0 then
+  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, beyond - 1)
+end
+return { math.max(0, beyond), teller and 1 or 0 }
