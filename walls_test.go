@@ -95,7 +95,7 @@ var imports = map[string][]string{
 	"internal/listen":                {"internal/policyfile"},
 	"internal/status":                {"core", "core/counter", "core/policy", "internal/directory"},
 	"internal/fleet":                 {"internal/enforce/topk", "internal/events", "internal/store/redisstore", "internal/survive"},
-	"internal/test/storetest":        {"core/counter", "internal/test/module", "internal/test/racescale"},
+	"internal/test/storetest":        {"core/counter", "internal/test/module", "internal/test/racescale", "internal/test/seed"},
 	"internal/test/redistest":        {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/clientgen":        {},
 	"internal/test/pgtest":           {"internal/control/localpg"},

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/freeport"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // attackedBridge is a bridge that listens on TCP ports and counts in memory.
@@ -140,7 +139,7 @@ func zeroCost(receipt string) wire.Item {
 func TestAttacksOnReceipts(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)
-	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	random := seed.Random(t)
 	before, version := b.checkJSON(t, "/ai")
 	ask := wire.Item{Kind: wire.KindAsk, Ask: wire.Ask{Path: "/ai", Method: http.MethodGet, Host: "h", Peer: netip.MustParseAddr("192.0.2.7")}}
 	admitted, err := b.call(version, ask, ask)
@@ -186,7 +185,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 func TestAttacksOnTheBridgesForm(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)
-	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	random := seed.Random(t)
 	_, version := b.checkJSON(t, "/ai")
 	ask := wire.Item{Kind: wire.KindAsk, Ask: wire.Ask{Path: "/each", Method: http.MethodGet, Peer: netip.MustParseAddr("192.0.2.7")}}
 	good, before := wire.AppendCall(nil, version), b.residentKB()

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/test/eventually"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // allAttacks is set by make attack.
@@ -130,7 +130,7 @@ var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, token
 // denied. Another client was served and counted throughout. No process has ended or grown beyond
 // its bound.
 func TestAttacks(t *testing.T) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	up := startCountingUpstream(t)
 	fronts := startFronts(t, up)
 	var table []outcome

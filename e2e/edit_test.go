@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 const editedCaddyfile = `{
@@ -158,7 +158,7 @@ func wrongEdits(good string) []struct{ text, wants string } {
 func TestEditsUnderLoadAreExact(t *testing.T) {
 	t.Parallel()
 	const edits, experience = 100, 45
-	e := &revision{count: 100, burst: 50, shuffled: rand.New(rand.NewPCG(storetest.Seed(t), 0))}
+	e := &revision{count: 100, burst: 50, shuffled: seed.Random(t)}
 	text := e.text()
 	f := startTrio(t, text)
 	version := f.follow("")

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The number of clients in a flood: under make faults and under make test.
@@ -45,7 +45,7 @@ func (g *nodeGroup) flood() {
 		clients, connections = floodClients, floodConnections
 	}
 	before, begun := g.resident(), time.Now()
-	seed := storetest.Seed(g.t)
+	seed := seed.First(g.t)
 	var next, undecided atomic.Int64
 	var asking sync.WaitGroup
 	asking.Go(func() { g.editAt(clients/2, &next) })

@@ -5,13 +5,12 @@ package lease
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/racescale"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // eventsInRound is the number of events in one round of the model: requests, messages, node deaths
@@ -22,24 +21,10 @@ const eventsInRound = 10_000_000
 // algorithm allows. The test plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one
 // more than the last.
 func TestNeverOver(t *testing.T) {
-	first := storetest.Seed(t)
-	for round := range rounds(t) {
+	first := seed.First(t)
+	for round := range seed.Rounds(t, 1) {
 		t.Run(fmt.Sprintf("seed %d", first+round), func(t *testing.T) { playRound(t, first+round) })
 	}
-}
-
-// The function rounds returns the number of rounds to play.
-func rounds(t *testing.T) uint64 {
-	t.Helper()
-	text := os.Getenv("PENSTOCK_ROUNDS")
-	if text == "" {
-		return 1
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n == 0 {
-		t.Fatalf("PENSTOCK_ROUNDS: %q is no number of rounds: write 1 or more", text)
-	}
-	return n
 }
 
 func playRound(t *testing.T, seed uint64) {

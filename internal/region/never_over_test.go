@@ -5,12 +5,11 @@ package region
 import (
 	"cmp"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The function over returns by how many units the uses exceed the limit at most, as one counter
@@ -112,36 +111,22 @@ func randomScene(rng *rand.Rand) scene {
 	return s
 }
 
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s=%q: %v", name, text, err)
-	}
-	return n
-}
-
 // TestNeverOver plays random scenes with random faults. No scene exceeds its limit, and the units
 // of all regions always add up to the limit.
 func TestNeverOver(t *testing.T) {
-	first := number(t, "PENSTOCK_SEED", rand.Uint64()>>1)
-	rounds := number(t, "PENSTOCK_ROUNDS", 500)
-	t.Logf("PENSTOCK_SEED=%d PENSTOCK_ROUNDS=%d", first, rounds)
+	first := seed.First(t)
+	rounds := seed.Rounds(t, 500)
 	var requests, forgotten int64
-	for seed := first; seed < first+rounds; seed++ {
-		s := randomScene(rand.New(rand.NewPCG(seed, 0)))
-		w := newWorld(s, seed)
-		f := w.play(seed)
+	for n := first; n < first+rounds; n++ {
+		s := randomScene(seed.Source(n))
+		w := newWorld(s, n)
+		f := w.play(n)
 		requests, forgotten = requests+f.requests, forgotten+f.forgotten
-		if n := over(s.limit, w.uses); n > 0 {
-			t.Fatalf("PENSTOCK_SEED=%d: %d units over %v in %+v", seed, n, s.limit, s)
+		if units := over(s.limit, w.uses); units > 0 {
+			t.Fatalf("PENSTOCK_SEED=%d: %d units over %v in %+v", n, units, s.limit, s)
 		}
-		if n := w.units(); n != s.limit.Capacity() {
-			t.Fatalf("PENSTOCK_SEED=%d: the regions have %d units of %v in %+v", seed, n, s.limit, s)
+		if units := w.units(); units != s.limit.Capacity() {
+			t.Fatalf("PENSTOCK_SEED=%d: the regions have %d units of %v in %+v", n, units, s.limit, s)
 		}
 	}
 	t.Logf("%d requests in %d scenes, %d shares forgotten", requests, rounds, forgotten)

@@ -3,19 +3,18 @@
 package match
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // TestBothFormsOfATrieFindTheSame: a small trie searched by sets of bits finds the patterns that
 // the search node by node finds, for random patterns and paths.
 func TestBothFormsOfATrieFindTheSame(t *testing.T) {
-	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	random := seed.Random(t)
 	piece := func(of ...string) string { return of[random.IntN(len(of))] }
 	packed, found := 0, 0
 	for range 3000 {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The type clients sends requests of several clients, each with its own limit and all with a common
@@ -191,7 +191,7 @@ func (c *clients) sendAs(client string) *sentRequest {
 // are admitted in order of arrival.
 func TestNoRequestWaitsWithoutNeed(t *testing.T) {
 	const all, own, ownSpan = 3, 2, 5 * time.Second
-	random := rand.New(rand.NewPCG(storetest.Seed(t), 1))
+	random := rand.New(rand.NewPCG(seed.First(t), 1))
 	withClients(t, throttleRule(t, "own", "2/5s fixed_window", counter.Minute, 999), throttleRule(t, "all", "3/1s fixed_window", counter.Minute, 999), func(c *clients) {
 		var sent []*sentRequest
 		for n := range 100 {

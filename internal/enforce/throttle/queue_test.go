@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The function places names queues by single letters.
@@ -189,7 +189,7 @@ func (s *model) first(key string) int { return slices.Index(s.keys, key) }
 // been signaled, Behind is right for every ticket, and nothing remains at the end.
 func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 	const keys = "abcd"
-	random := rand.New(rand.NewPCG(storetest.Seed(t), 1))
+	random := rand.New(rand.NewPCG(seed.First(t), 1))
 	l, s := New(Options{}), new(model)
 	for step := range 5000 {
 		key := string(keys[random.IntN(len(keys))])

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // clock is a time that tests set.
@@ -23,7 +23,7 @@ func (c *clock) now() time.Time { return c.at }
 // TestBoundOnZipf checks every count, and the clients that are not listed, against an exact count.
 func TestBoundOnZipf(t *testing.T) {
 	const denials, clients = 300_000, 50_000
-	r := rand.New(rand.NewPCG(storetest.Seed(t), 1))
+	r := rand.New(rand.NewPCG(seed.First(t), 1))
 	zipf := rand.NewZipf(r, 1.1, 1, clients-1)
 	s := New(Options{Now: (&clock{time.Unix(1e9, 0)}).now})
 	exact := map[string]uint64{}
@@ -153,7 +153,7 @@ func TestYesterdaysAttackerLeaves(t *testing.T) {
 
 // TestBoundHoldsWhileCountsDecay compares with exact counts that are halved at the same times.
 func TestBoundHoldsWhileCountsDecay(t *testing.T) {
-	r := rand.New(rand.NewPCG(storetest.Seed(t), 2))
+	r := rand.New(rand.NewPCG(seed.First(t), 2))
 	zipf := rand.NewZipf(r, 1.2, 1, 4999)
 	c := &clock{time.Unix(3600*1000, 0)}
 	s := New(Options{Now: c.now})

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // clientele is a policy whose clients have records.
@@ -351,7 +351,7 @@ func openClientele(t *testing.T, source directory.Source) *testBridge {
 // Envoys admit them from leased units, deny them by remembered denials, or decide them without a
 // limit. One second after each change, every worker decides by the changed record.
 func TestRecordsHoldInFilters(t *testing.T) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	synctest.Test(t, func(t *testing.T) {
 		memory := new(directory.Memory)
 		w := &world{testBridge: openClientele(t, memory), random: rand.New(rand.NewPCG(seed, 1))}

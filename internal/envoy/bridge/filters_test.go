@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/envoy-wasm/filter"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/policyfile"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The type world is a simulation of workers of several Envoys and a bridge, in simulated time.
@@ -254,7 +254,7 @@ func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 // of time admits more than a token bucket allows.
 func TestFiltersAreNeverOver(t *testing.T) {
 	const limit = 300
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
 		for _, loss := range []float64{0, 0.1} {
 			t.Run(fmt.Sprint(algorithm, " ", loss), func(t *testing.T) {
@@ -310,7 +310,7 @@ func (w *world) checkSpans(limit int) {
 // TestUnitsOfFiltersComeBack: when the load ends, all unused units of a long window are refunded.
 // So the used units equal the admitted requests.
 func TestUnitsOfFiltersComeBack(t *testing.T) {
-	story(t, "5000/1h fixed_window", storetest.Seed(t), func(w *world) {
+	story(t, "5000/1h fixed_window", seed.First(t), func(w *world) {
 		for range 3 {
 			k := w.newWorker()
 			w.run(5 * time.Millisecond)
@@ -326,7 +326,7 @@ func TestUnitsOfFiltersComeBack(t *testing.T) {
 // TestUnitsOfFiltersAreInherited: when Envoy replaces a filter, the old one refunds its held units
 // by the new one's calls, and Envoy knows their number.
 func TestUnitsOfFiltersAreInherited(t *testing.T) {
-	story(t, "5000/1h fixed_window", storetest.Seed(t), func(w *world) {
+	story(t, "5000/1h fixed_window", seed.First(t), func(w *world) {
 		inherited := 0
 		k := w.newWorker()
 		for range 12 {

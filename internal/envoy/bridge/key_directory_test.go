@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The constant holders is a policy whose API keys are in the directory. Keys of the tier free have
@@ -295,7 +295,7 @@ func (k *keyState) allows(status int) bool {
 // them, while workers of several Envoys admit them without a limit or from leased units, or deny
 // them. One second after each change, every worker decides by it.
 func TestKeysHoldInFilters(t *testing.T) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	synctest.Test(t, func(t *testing.T) {
 		memory := new(directory.Memory)
 		d, err := policyfile.Decode("shop", policyfile.YAML, []byte(holders))

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/racescale"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The type importedService is a rate limit service with an imported policy and the test's clock.
@@ -85,7 +85,7 @@ func (s *importedService) ask(domain string, hits int64, descriptors ...[][2]str
 // TestImportedDecidesAlike compares the imported policy with the model, for random configurations,
 // requests and times.
 func TestImportedDecidesAlike(t *testing.T) {
-	rnd := maker{rand.New(rand.NewPCG(storetest.Seed(t), 1))}
+	rnd := maker{rand.New(rand.NewPCG(seed.First(t), 1))}
 	over, limited, configurations := 0, 0, max(60, racescale.Fewer(300))
 	for range configurations {
 		tree := rnd.nodes(1 + rnd.IntN(3))
@@ -153,7 +153,7 @@ func compareAnswers(got *pb.RateLimitResponse, verdicts []verdict) string {
 // this makes no difference. TestModelDecidesAsTheRealService shows that the model matches the
 // service.
 func TestImportedDecidesAsTheServiceItself(t *testing.T) {
-	rnd := maker{rand.New(rand.NewPCG(storetest.Seed(t), 2))}
+	rnd := maker{rand.New(rand.NewPCG(seed.First(t), 2))}
 	over, configurations := 0, max(60, racescale.Fewer(200))
 	for range configurations {
 		tree := rnd.nodes(1 + rnd.IntN(3))

@@ -255,9 +255,10 @@ func (w *world) over() (aligned, weighted int64) {
 // admit in an aligned window never exceeds the limit, and the weighted sum of sliding windows only
 // by the units that each region rounds down.
 func TestNeverOver(t *testing.T) {
-	rng := seed.Random(t)
-	loans := 0
-	for range racescale.Fewer(150) {
+	first, loans := seed.First(t), 0
+	rounds := seed.Rounds(t, racescale.Fewer(150))
+	for n := first; n < first+rounds; n++ {
+		rng := seed.Source(n)
 		w := newWorld(t, rng, none)
 		if rng.IntN(2) == 0 {
 			w.change()
@@ -266,9 +267,10 @@ func TestNeverOver(t *testing.T) {
 		loans += w.loans
 		aligned, weighted := w.over()
 		if aligned > 0 || weighted >= int64(len(w.places)) {
-			t.Fatalf("%d over %v in an aligned window, %d over in a weighted one, in %d regions", aligned, w.whole, weighted, len(w.places))
+			t.Fatalf("PENSTOCK_SEED=%d: %d over %v in an aligned window, %d over in a weighted one, in %d regions", n, aligned, w.whole, weighted, len(w.places))
 		}
 	}
+	t.Logf("%d loans in %d scenes", loans, rounds)
 	if loans == 0 {
 		t.Error("no units were lent")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
 	"github.com/penstock/penstock/internal/test/racescale"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // request makes a random request under one to four counters, leased and exact ones, in any order.
@@ -33,7 +33,7 @@ func request(random *rand.Rand, counters []counter.Check) []counter.Check {
 // batches. If nothing fails, the store has charged exactly the admitted units. If calls fail, it
 // has charged at least the admitted units. No request is late or waits forever.
 func TestTheBooksBalance(t *testing.T) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	for _, lose := range []float64{0, 0.05} {
 		t.Run(fmt.Sprintf("lose=%v", lose), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -15,14 +15,14 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // TestCallsThatHang: if calls hang now and then, the requests that made them fail, and rarely any
 // waiting request. No request is late, and at least the admitted units are charged. A third of the
 // requests come one at a time, and the rest in groups.
 func TestCallsThatHang(t *testing.T) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	for _, text := range []string{"1000000/1h fixed_window", "1000000/1h", "20000/1s burst 20000", "300/1s"} {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,6 @@ package leasestore
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/test/limittest"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The type visit is a request as a front sees it.
@@ -57,7 +56,7 @@ func (p *rig) visit(rs *core.Ruleset, v visit) (a answerParts) {
 // TestTheCacheChangesNoAnswer sends random traffic to a store with remembered denials and to one
 // without.
 func TestTheCacheChangesNoAnswer(t *testing.T) {
-	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	random := seed.Random(t)
 	for name, limits := range map[string][]string{
 		"windows":         {"5/1s", "20/10s fixed_window", "60/1m sliding_log"},
 		"buckets":         {"10/1s burst 7", "100/1m burst 30"},

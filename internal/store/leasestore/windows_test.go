@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The type useTimes holds the instants at which units were used, on the store's clock. For a
@@ -63,7 +63,7 @@ func (u *useTimes) excess(l *counter.Limit, way counter.Micros) (most int64) {
 // TestNeverOverInAnyWindow: four nodes that request twice the limit, in bursts and steadily, across
 // the ends of windows, never exceed it.
 func TestNeverOverInAnyWindow(t *testing.T) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	for _, text := range []string{"1000/1s fixed_window", "1000/1s", "3000/2s burst 500", "1000/1s burst 1000"} {
 		for _, lose := range []float64{0, 0.02} {
 			t.Run(fmt.Sprintf("%s lose=%v", text, lose), func(t *testing.T) {

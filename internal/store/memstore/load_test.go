@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
 	"github.com/penstock/penstock/internal/test/racescale"
-	"github.com/penstock/penstock/internal/test/storetest"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The constant goroutines is the number of concurrent callers.
@@ -21,7 +21,7 @@ const goroutines = 16
 
 // The function runTogether runs f in many goroutines at once, each with its own random source.
 func runTogether(t *testing.T, f func(rng *rand.Rand) error) {
-	seed := storetest.Seed(t)
+	seed := seed.First(t)
 	var group sync.WaitGroup
 	for i := range goroutines {
 		group.Go(func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
 	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/seed"
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
@@ -345,7 +346,7 @@ func TestShardIsLaidOutInCacheLines(t *testing.T) {
 	}
 }
 
-func random(t testing.TB) *rand.Rand { return rand.New(rand.NewPCG(storetest.Seed(t), 1)) }
+func random(t testing.TB) *rand.Rand { return rand.New(rand.NewPCG(seed.First(t), 1)) }
 
 // TestAPanicLeavesNothingLocked: a panic affects only one request. The clock panics when it is read
 // for the first or the second time. At the second time, the shared counters of a full store are

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/redistest"
+	"github.com/penstock/penstock/internal/test/seed"
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
@@ -157,7 +157,7 @@ func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
 // answer must be equal, with a clock that stands still during a call. The instants of a bucket may
 // differ by the tick to which a refund rounds.
 func compareWithModel(t *testing.T, s *Store) {
-	rng := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	rng := seed.Random(t)
 	model, now := &storetest.Model{}, counter.Micros(1_700_049_600)*counter.Second
 	defer s.pinned.Store(0)
 	for step := range racescale.Fewer(2000) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/redistest"
+	"github.com/penstock/penstock/internal/test/seed"
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
@@ -32,7 +32,7 @@ func TestMulDiv(t *testing.T) {
 	cases := [][3]int64{{most, 1, 1}, {most, factor, factor}, {most - 1, factor, factor}, {most, factor - 1, factor},
 		{1 << 41, factor, factor - 1}, {0, factor, 1}, {1, 1, factor}, {94906267, 94906266, 7}, {most / 3, 3, 3},
 		{1<<40 - 1, 2_678_400_000_000, 2_678_399_999_999}, {1<<50 + 1, 1024, 1023}}
-	rng := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	rng := seed.Random(t)
 	for range 5000 {
 		a, b, c := rng.Int64N(most)>>rng.IntN(53), rng.Int64N(factor)>>rng.IntN(42), 1+rng.Int64N(factor)>>rng.IntN(42)
 		cases = append(cases, [3]int64{a, b, c})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package seed gives random tests a repeatable source of numbers. Each run has a new seed, which
-// the test prints. PENSTOCK_SEED repeats a run.
+// the test prints. PENSTOCK_SEED repeats a run, and PENSTOCK_ROUNDS makes it longer or shorter.
 package seed
 
 import (
@@ -11,17 +11,45 @@ import (
 	"testing"
 )
 
-// Random returns a source of random numbers. Random fails the test if PENSTOCK_SEED is not a
-// number.
+// Random is the [Source] of [First].
 func Random(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv("PENSTOCK_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+	return Source(First(t))
+}
+
+// Source returns the source of random numbers that begins with a seed.
+func Source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
+// First returns PENSTOCK_SEED, or a random seed, and prints it. A test that plays several rounds
+// uses First for the first of them, and adds 1 for each further one, so that a round can be
+// repeated alone. First fails the test if PENSTOCK_SEED is not a number.
+func First(t testing.TB) uint64 {
+	t.Helper()
+	first := number(t, "PENSTOCK_SEED", rand.Uint64()>>1)
+	t.Logf("repeat with PENSTOCK_SEED=%d", first)
+	return first
+}
+
+// Rounds returns PENSTOCK_ROUNDS, the number of rounds that a test plays, or otherwise if it is not
+// set. Rounds fails the test if it is not a number above 0.
+func Rounds(t testing.TB, otherwise int) uint64 {
+	t.Helper()
+	n := number(t, "PENSTOCK_ROUNDS", uint64(otherwise))
+	if n == 0 {
+		t.Fatal("PENSTOCK_ROUNDS=0 plays nothing: write 1 or more")
 	}
-	t.Logf("repeat with PENSTOCK_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return n
+}
+
+func number(t testing.TB, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q is not a number", name, text)
+	}
+	return n
 }

@@ -7,6 +7,7 @@ import (
 
 	corecounter "github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // OracleSteps is the number of calls that [Run] checks with the oracle.
@@ -15,7 +16,7 @@ const OracleSteps = 1_000
 // RunOracle sends steps random calls to a store and computes each answer from the whole history of
 // its counters. There are fewer steps where [racescale.Fewer] returns fewer.
 func RunOracle(t *testing.T, open func(t testing.TB) Subject, steps int) {
-	foretell(newExaminer(t, open(t)), Seed(t), racescale.Fewer(steps))
+	foretell(newExaminer(t, open(t)), seed.First(t), racescale.Fewer(steps))
 }
 
 func foretell(e *examiner, seed uint64, steps int) {

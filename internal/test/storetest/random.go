@@ -6,34 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	corecounter "github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/seed"
 )
-
-// seedVariable is the environment variable that repeats a random run.
-const seedVariable = "PENSTOCK_SEED"
-
-// Seed returns the seed of a random test: the one in PENSTOCK_SEED, or a new one, and prints it.
-func Seed(t testing.TB) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	t.Logf("repeat with %s=%d", seedVariable, seed)
-	return seed
-}
 
 // RunRandom sends steps random calls to a store and to [Model]. RunRandom fails at the first call
 // that they answer differently or after which their states differ. The calls use every operation,
@@ -41,7 +22,7 @@ func Seed(t testing.TB) uint64 {
 // and with 1 to 10 checks a call, including penalties. Clocks jump, callers' clocks are behind, and
 // limits, penalties and zones change.
 func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
-	compare(newExaminer(t, open(t)), newTraffic(Seed(t)), steps)
+	compare(newExaminer(t, open(t)), newTraffic(seed.First(t)), steps)
 }
 
 // pair is a store and the model, which get the same calls.

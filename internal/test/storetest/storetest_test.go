@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corecounter "github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 func openModel(testing.TB) Subject { return (&Model{}).Subject() }
@@ -55,7 +56,7 @@ func TestAStoreMayForgetFreshCounters(t *testing.T) {
 
 // TestTrafficIsVaried checks that random traffic is neither always admitted nor always denied.
 func TestTrafficIsVaried(t *testing.T) {
-	tr, m := newTraffic(Seed(t)), &Model{}
+	tr, m := newTraffic(seed.First(t)), &Model{}
 	seen := map[string]int{}
 	for range 20_000 {
 		checks := tr.next()
