@@ -35,6 +35,7 @@ type responder struct {
 	// none.
 	settlement *settlement
 	body       *bodyWatch // the body of the request, if there are settlements; nil without a body
+	sending    *sendWatch // nil without settlements
 	failed     bool       // a write to the client failed
 }
 

@@ -97,7 +97,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	for s := w.settlement; s != nil; s = s.next {
 		s.ctx, s.head, s.tunnel = r.Context(), r.Method == http.MethodHead, r.Method == http.MethodConnect
 	}
-	w.body = watchBody(r)
+	w.body, w.sending = watchBody(r), watchSending(r)
 	w.narrowCodings(r)
 	panics := true
 	defer func() {
@@ -199,7 +199,7 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 	}
 	switch {
 	case s.begun:
-	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || isLostResponse(err):
+	case w.clientAborts(s.ctx) || err != nil && w.unfinished() || isLostResponse(err, w.sending):
 		s.status, s.cut = 0, true
 	case panics:
 	case err == nil:
@@ -219,10 +219,11 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 // isLostResponse reports whether an error of reverse_proxy means that a request was sent to the
 // upstream, but no response of it could be accepted. A client can cause that, for instance if the
 // upstream repeats what the client sent until its header is too large. A client cannot make the
-// upstream unreachable.
-func isLostResponse(err error) bool {
+// upstream unreachable. But Go's transport repeats a request whose connection is lost, so the
+// upstream may have received a request whose last attempt could not connect.
+func isLostResponse(err error, sending *sendWatch) bool {
 	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
-	return errors.As(err, &failed) && !errors.As(err, &dial) &&
+	return errors.As(err, &failed) && (!errors.As(err, &dial) || sending.begun.Load()) &&
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 

@@ -153,6 +153,59 @@ func TestARejectedResponseIsNotRefunded(t *testing.T) {
 	}
 }
 
+// TestARepeatedRequestIsNotRefunded: an upstream receives a request, and fails before it answers.
+// Go's transport repeats the request, and cannot connect. The request counts, because the upstream
+// received it.
+func TestARepeatedRequestIsNotRefunded(t *testing.T) {
+	for rule, left := range map[string]int64{"refund_on status 5xx": 1, "count_if status 401": 2} { // count_if refunds the 200
+		s := start(t, `:PORT {
+			penstock {
+				name repeated-`+rule[:6]+`
+				rule all {
+					limit 3/30d
+					`+rule+`
+				}
+			}
+			penstock_status /quota
+			reverse_proxy `+upstreamThatFails(t)+`
+		}`)
+		for _, want := range []int{200, 502} {
+			equal(t, "status", strconv.Itoa(s.get("/").StatusCode), strconv.Itoa(want))
+		}
+		eventually.Until(t, 10*time.Second, "the settlements", func() bool { return s.askRemaining() <= left })
+		if got := s.askRemaining(); got != left {
+			t.Errorf("%s: %d left, want %d", rule, got, left)
+		}
+		equal(t, "status without a connection before", strconv.Itoa(s.get("/").StatusCode), "502")
+		eventually.Until(t, 10*time.Second, "a refund of a request that was not sent", func() bool { return s.askRemaining() == left })
+	}
+}
+
+// upstreamThatFails returns the address of an upstream that answers one request, and ends when it
+// has received a second one on the same connection.
+func upstreamThatFails(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		requests := bufio.NewReader(conn)
+		if _, err := http.ReadRequest(requests); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			_, _ = http.ReadRequest(requests)
+		}
+		listener.Close()
+	}()
+	t.Cleanup(func() { listener.Close() })
+	return listener.Addr().String()
+}
+
 // countUnreadable returns how many costs could not be read so far in this process.
 func (s *server) countUnreadable() (n int) {
 	s.t.Helper()

@@ -152,11 +152,12 @@ func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
 // fields to set in it.
 //
 //export penstockResponse
-func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t) {
+func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t, attempts C.uint64_t) {
 	defer recoverHook()
 	t := settlings.get(uint64(s.settling))
 	t.Headers = readHeaders(t.Headers[:0], headers, count)
-	fields, listens := t.Begin(&front.Beginning{Headers: t.Headers, Ends: bool(ends), Complete: bool(s.complete), Details: goString(details, length)})
+	fields, listens := t.Begin(&front.Beginning{Headers: t.Headers, Ends: bool(ends), Complete: bool(s.complete),
+		Details: goString(details, length), Attempts: uint64(attempts)})
 	s.listens = C.bool(listens)
 	writeFields(s, fields)
 }

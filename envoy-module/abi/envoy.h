@@ -26,7 +26,7 @@ typedef struct {
 enum { REQUEST_HEADERS = 0, RESPONSE_HEADERS = 2, RESPONSE_TRAILERS = 3 };
 enum { RECEIVED_RESPONSE_BODY = 2 };
 enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1, HEADERS_STOP_ALL_AND_WATERMARK = 4 };
-enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
+enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24, REQUEST_ATTEMPT_COUNT = 53 };
 
 #define HOOK(name) envoy_dynamic_module_on_##name
 #define CALLBACK(name) envoy_dynamic_module_callback_##name

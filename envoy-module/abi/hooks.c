@@ -312,7 +312,9 @@ size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
   if (s->settling != 0) {
     text details = {NULL, 0};
     if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
-    penstockResponse(s, all, count, ends, (char *)details.at, details.length);
+    uint64_t attempts = 0;
+    if (!CALLBACK(http_filter_get_attribute_int)(envoy, REQUEST_ATTEMPT_COUNT, &attempts)) attempts = 0;
+    penstockResponse(s, all, count, ends, (char *)details.at, details.length, attempts);
   } else if (has_fields(s, all, count)) {
     penstockMerge(s, all, count);
   }

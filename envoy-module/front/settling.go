@@ -45,6 +45,7 @@ type Beginning struct {
 	Ends     bool        // there is no body
 	Complete bool        // the request has come to its end
 	Details  string      // Envoy's response.code_details
+	Attempts uint64      // Envoy's upstream.request_attempt_count
 }
 
 // The method expect prepares the settlement of the response, if its cost can change the charge.
@@ -89,7 +90,7 @@ func (t *Settling) Begin(b *Beginning) (fields *response.Fields, listens bool) {
 		return fields, false // an interim response: the final one follows
 	}
 	begins := &exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
-		Aborted: exchange.Aborts(b.Details, b.Complete), Inflater: inflate.Bodies{}}
+		Aborted: exchange.Aborts(b.Details, b.Attempts, b.Complete), Inflater: inflate.Bodies{}}
 	if t.tried != nil && !t.tried.begin(begins) {
 		t.tried = nil
 	}

@@ -3,6 +3,8 @@
 package filter
 
 import (
+	"encoding/binary"
+
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -90,15 +92,25 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 // beginCosts reads costs from the beginning of the response. If status and headers suffice, it
 // settles the charge at once, because a stream can last for hours.
 func (s *Stream) beginCosts(status int, headers [][2]string, ends bool) {
-	details, _ := s.f.host.Property("response", "code_details")
-	settled := s.due.response.Begin(&exchange.Beginning{Status: status, Headers: headers, Ends: ends, Head: s.head,
-		Aborted: exchange.Aborts(details, s.complete)})
+	settled := s.due.response.Begin(&exchange.Beginning{Status: status, Headers: headers, Ends: ends, Head: s.head, Aborted: s.aborts()})
 	if cost, known := s.due.response.Cost(); known {
 		s.fields.Correct(cost)
 	}
 	if settled {
 		s.settleOnce()
 	}
+}
+
+// aborts reports whether Envoy made the response for a reason that a client can cause.
+func (s *Stream) aborts() bool {
+	details, _ := s.f.host.Property("response", "code_details")
+	attempts := uint64(0)
+	if exchange.Unreached(details) {
+		if value, _ := s.f.host.Property("upstream", "request_attempt_count"); len(value) == 8 {
+			attempts = binary.LittleEndian.Uint64([]byte(value))
+		}
+	}
+	return exchange.Aborts(details, attempts, s.complete)
 }
 
 // RequestEnds notes the end of the request.

@@ -214,33 +214,43 @@ func TestATunnelCostsUnread(t *testing.T) {
 
 // TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a
 // response of the upstream. If Envoy could not accept that response, or did not wait for it, the
-// client may have caused that. If Envoy could not reach the upstream, the request is refunded.
+// client may have caused that. If Envoy could not reach the upstream, the request is refunded, unless
+// an earlier attempt may have reached it.
 func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
-	for details, refunded := range map[string]bool{
-		"response_timeout":                                               false,
-		"upstream_per_try_timeout":                                       false,
-		"upstream_max_stream_duration_reached":                           false,
-		"stream_idle_timeout":                                            false,
-		"upstream_reset_before_response_started{protocol_error}":         false,
-		"upstream_reset_before_response_started{overflow}":               false,
-		"upstream_reset_before_response_started{connection_termination}": false,
-		"response_payload_too_large":                                     false,
-		"via_upstream":                                                   true,
-		"direct_response":                                                true,
-		"no_healthy_upstream":                                            true,
-		"upstream_reset_before_response_started{connection_timeout}":     true,
-		"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}": true,
+	for _, c := range []struct {
+		details  string
+		attempts byte
+		refunded bool
+	}{
+		{"response_timeout", 1, false},
+		{"upstream_per_try_timeout", 1, false},
+		{"upstream_max_stream_duration_reached", 1, false},
+		{"stream_idle_timeout", 1, false},
+		{"upstream_reset_before_response_started{protocol_error}", 1, false},
+		{"upstream_reset_before_response_started{overflow}", 1, false},
+		{"upstream_reset_before_response_started{connection_termination}", 1, false},
+		{"response_payload_too_large", 1, false},
+		{"via_upstream", 1, true},
+		{"direct_response", 1, true},
+		{"no_healthy_upstream", 1, true},
+		{"upstream_reset_before_response_started{connection_timeout}", 1, true},
+		{"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}", 1, true},
+		{"no_healthy_upstream", 0, true},
+		{"no_healthy_upstream", 2, false},
+		{"upstream_reset_before_response_started{connection_timeout}", 2, false},
+		{"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}", 2, false},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, costsPolicy(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
 		s := admitted(t, e, f, 1, reservedAnswer(1), get("/api/x"))
 		s.RequestEnds()
-		e.properties["response.code_details"] = details
+		e.properties["response.code_details"] = c.details
+		e.properties["upstream.request_attempt_count"] = string([]byte{c.attempts, 0, 0, 0, 0, 0, 0, 0})
 		s.ResponseHeaders(okHeaders("504"), true)
 		s.Done()
 		got := receivedSettlement(t, e, f)
-		if got := got != nil && got.Status == 504; got != refunded {
-			t.Errorf("%s: refunded %v, want %v", details, got, refunded)
+		if got := got != nil && got.Status == 504; got != c.refunded {
+			t.Errorf("%s, attempt %d: refunded %v, want %v", c.details, c.attempts, got, c.refunded)
 		}
 	}
 }

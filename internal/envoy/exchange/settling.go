@@ -221,19 +221,29 @@ func StatusOf(headers [][2]string) int {
 	return 0
 }
 
+// Unreached reports whether Envoy made the response because its last attempt found no upstream that
+// accepts connections. The argument details is Envoy's response.code_details.
+//
+//go:noinline
+func Unreached(details string) bool {
+	return details == "no_healthy_upstream" || strings.Contains(details, "connection_failure") || strings.Contains(details, "connection_timeout")
+}
+
 // Aborts reports whether Envoy itself made the response, in place of the upstream, for a reason
 // that a client can cause. Either the request has not come to its end, or it reached the upstream
 // and Envoy could not accept the response, which a client can make too large or too slow. A client
-// cannot make the upstream unreachable. The argument details is Envoy's response.code_details, and
+// cannot make the upstream unreachable. But if Envoy repeats requests, an earlier attempt may have
+// reached an upstream that then failed. The argument details is Envoy's response.code_details,
+// attempts is Envoy's upstream.request_attempt_count, which matters only if [Unreached], and
 // complete reports whether the request has come to its end.
 //
 //go:noinline
-func Aborts(details string, complete bool) bool {
+func Aborts(details string, attempts uint64, complete bool) bool {
 	switch {
-	case details == "" || details == "via_upstream" || details == "no_healthy_upstream":
+	case details == "" || details == "via_upstream":
 		return false
-	case strings.Contains(details, "connection_failure") || strings.Contains(details, "connection_timeout"):
-		return false
+	case Unreached(details):
+		return attempts > 1
 	}
 	return !complete || strings.HasPrefix(details, "upstream_") || strings.HasPrefix(details, "response_payload") ||
 		strings.Contains(details, "timeout")
