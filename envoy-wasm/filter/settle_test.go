@@ -214,8 +214,8 @@ func TestATunnelCostsUnread(t *testing.T) {
 
 // TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a
 // response of the upstream. If Envoy could not accept that response, or did not wait for it, the
-// client may have caused that. If Envoy could not reach the upstream, the request is refunded, unless
-// an earlier attempt may have reached it.
+// client may have caused that. If Envoy could not reach the upstream, the request is refunded,
+// unless an earlier attempt may have reached it.
 func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	for _, c := range []struct {
 		details  string
