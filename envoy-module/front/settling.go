@@ -90,7 +90,7 @@ func (t *Settling) Begin(b *Beginning) (fields *response.Fields, listens bool) {
 		return fields, false // an interim response: the final one follows
 	}
 	begins := &exchange.Beginning{Status: status, Headers: b.Headers, Ends: b.Ends, Head: t.head,
-		Aborted: exchange.Aborts(b.Details, b.Attempts, b.Complete), Inflater: inflate.Bodies{}}
+		Aborted: exchange.Aborts(b.Details, b.Complete) || exchange.Unreached(b.Details) && b.Attempts > 1, Inflater: inflate.Bodies{}}
 	if t.tried != nil && !t.tried.begin(begins) {
 		t.tried = nil
 	}

@@ -74,10 +74,10 @@ const (
 )
 
 // noRecord is the version with which a worker creates a record. Envoy accepts any version for a
-// record that does not exist. It counts versions up from 1, so no record has this one, and Envoy
-// rejects the write if another worker has created the record since. With 0 Envoy would overwrite
-// the record.
-const noRecord = 1<<32 - 1
+// record that does not exist, and rejects the write if another worker has created the record since:
+// it counts versions up from 1, so that a record has this one only after two billion writes. With 0
+// Envoy would overwrite the record.
+const noRecord = 1 << 31
 
 // shared returns a record, and the version with which it can be written.
 //

@@ -3,8 +3,6 @@
 package filter
 
 import (
-	"encoding/binary"
-
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -101,16 +99,15 @@ func (s *Stream) beginCosts(status int, headers [][2]string, ends bool) {
 	}
 }
 
-// aborts reports whether Envoy made the response for a reason that a client can cause.
+// aborts reports whether Envoy made the response for a reason that a client can cause, or a request
+// that could not reach an upstream has had more than one attempt.
 func (s *Stream) aborts() bool {
 	details, _ := s.f.host.Property("response", "code_details")
-	attempts := uint64(0)
-	if exchange.Unreached(details) {
-		if value, _ := s.f.host.Property("upstream", "request_attempt_count"); len(value) == 8 {
-			attempts = binary.LittleEndian.Uint64([]byte(value))
-		}
+	if !exchange.Unreached(details) {
+		return exchange.Aborts(details, s.complete)
 	}
-	return exchange.Aborts(details, attempts, s.complete)
+	attempts, _ := s.f.host.Property("upstream", "request_attempt_count")
+	return len(attempts) == 8 && (attempts[0] > 1 || attempts[1] > 0) // the lowest byte is the first
 }
 
 // RequestEnds notes the end of the request.

@@ -222,7 +222,8 @@ func StatusOf(headers [][2]string) int {
 }
 
 // Unreached reports whether Envoy made the response because its last attempt found no upstream that
-// accepts connections. The argument details is Envoy's response.code_details.
+// accepts connections. A client cannot cause that. But an earlier attempt may have reached an
+// upstream that then failed. The argument details is Envoy's response.code_details.
 //
 //go:noinline
 func Unreached(details string) bool {
@@ -231,19 +232,14 @@ func Unreached(details string) bool {
 
 // Aborts reports whether Envoy itself made the response, in place of the upstream, for a reason
 // that a client can cause. Either the request has not come to its end, or it reached the upstream
-// and Envoy could not accept the response, which a client can make too large or too slow. A client
-// cannot make the upstream unreachable. But if Envoy repeats requests, an earlier attempt may have
-// reached an upstream that then failed. The argument details is Envoy's response.code_details,
-// attempts is Envoy's upstream.request_attempt_count, which matters only if [Unreached], and
-// complete reports whether the request has come to its end.
+// and Envoy could not accept the response, which a client can make too large or too slow. The
+// argument details is Envoy's response.code_details, and complete reports whether the request has
+// come to its end. Aborts is false for an [Unreached] response.
 //
 //go:noinline
-func Aborts(details string, attempts uint64, complete bool) bool {
-	switch {
-	case details == "" || details == "via_upstream":
+func Aborts(details string, complete bool) bool {
+	if details == "" || details == "via_upstream" || Unreached(details) {
 		return false
-	case Unreached(details):
-		return attempts > 1
 	}
 	return !complete || strings.HasPrefix(details, "upstream_") || strings.HasPrefix(details, "response_payload") ||
 		strings.Contains(details, "timeout")
