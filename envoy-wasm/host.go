@@ -148,8 +148,17 @@ func (h *host) Shared(record uint32) (value []byte, cas uint32) {
 	return value, cas
 }
 
+// neverWritten is the version with which a worker writes a value that was never written. Envoy
+// accepts any version for it, and rejects the write if another worker has written the value since:
+// it counts versions up from 1, so that a value has this one only after two billion writes. With 0
+// Envoy would overwrite the value.
+const neverWritten = 1 << 31
+
 // Share implements [filter.Host].
 func (h *host) Share(record uint32, value []byte, cas uint32) bool {
+	if cas == 0 {
+		cas = neverWritten
+	}
 	return abi.Share(recordName(record), value, cas) == nil
 }
 

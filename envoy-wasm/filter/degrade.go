@@ -73,33 +73,17 @@ const (
 	keyRecord   = recordsMax // the record that holds the key of the hash
 )
 
-// noRecord is the version with which a worker creates a record. Envoy accepts any version for a
-// record that does not exist, and rejects the write if another worker has created the record since:
-// it counts versions up from 1, so that a record has this one only after two billion writes. With 0
-// Envoy would overwrite the record.
-const noRecord = 1 << 31
-
-// shared returns a record, and the version with which it can be written.
-//
-//go:noinline
-func (f *Filter) shared(record uint32) (value []byte, cas uint32) {
-	if value, cas = f.host.Shared(record); cas == 0 {
-		cas = noRecord
-	}
-	return value, cas
-}
-
 // recordKey returns the key of the hash of records, and creates one if there is none. recordKey
 // reads the key each time, because if two workers create a key at once, the first one is kept.
 func (f *Filter) recordKey() (k hashKey) {
-	value, cas := f.shared(keyRecord)
+	value, cas := f.host.Shared(keyRecord)
 	if len(value) != 16 {
 		k = newHashKey()
 		value = make([]byte, 16)
 		setNumber(value, k[0])
 		setNumber(value[8:], k[1])
 		f.host.Share(keyRecord, value, cas)
-		if value, _ = f.shared(keyRecord); len(value) != 16 {
+		if value, _ = f.host.Shared(keyRecord); len(value) != 16 {
 			return k
 		}
 	}
@@ -120,7 +104,7 @@ type record struct {
 func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 	for way := range uint32(recordWays) {
 		r := record{at: uint32(h)%recordsMax ^ way}
-		r.value, r.cas = f.shared(r.at)
+		r.value, r.cas = f.host.Shared(r.at)
 		if len(r.value) != recordBytes {
 			r.value = make([]byte, recordBytes)
 		}

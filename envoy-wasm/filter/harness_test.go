@@ -154,7 +154,7 @@ func (e *fakeEnvoy) Share(slot uint32, value []byte, cas uint32) bool {
 		e.shares(slot)
 	}
 	v, ok := e.shared[slot]
-	if ok && cas != 0 && cas != v.cas {
+	if ok && cas != v.cas {
 		return false
 	}
 	if e.shared == nil {

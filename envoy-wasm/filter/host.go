@@ -34,8 +34,8 @@ type Host interface {
 	// Shared returns a value that all workers share, and its version for Share. The value is nil,
 	// and its version 0, if it was never written.
 	Shared(record uint32) (value []byte, cas uint32)
-	// Share writes a value unless its version has changed; a cas of 0 always writes, and any cas
-	// writes a value that was never written. Share reports whether it wrote.
+	// Share writes a value unless its version has changed, which includes that another worker has
+	// written it for the first time. Share reports whether it wrote.
 	Share(record uint32, value []byte, cas uint32) bool
 	// Warn writes a line into Envoy's log.
 	Warn(line string)

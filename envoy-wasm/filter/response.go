@@ -106,8 +106,7 @@ func (s *Stream) aborts() bool {
 	if !exchange.Unreached(details) {
 		return exchange.Aborts(details, s.complete)
 	}
-	attempts, _ := s.f.host.Property("upstream", "request_attempt_count")
-	return len(attempts) == 8 && (attempts[0] > 1 || attempts[1] > 0) // the lowest byte is the first
+	return attributeText(s.f.host, "upstream.request_attempt_count").Text > "1" // "" if it is not known
 }
 
 // RequestEnds notes the end of the request.
