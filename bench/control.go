@@ -126,11 +126,11 @@ func spread(spans []time.Duration) (p50, p99 time.Duration, text string) {
 		return 0, 0, "nothing"
 	}
 	p50, p99 = percentile(sorted, 50), percentile(sorted, 99)
-	return p50, p99, fmt.Sprintf("p50 %s, p99 %s, at most %s", rough(p50), rough(p99), rough(sorted[len(sorted)-1]))
+	return p50, p99, fmt.Sprintf("p50 %s, p99 %s, at most %s", formatSpan(p50), formatSpan(p99), formatSpan(sorted[len(sorted)-1]))
 }
 
-// The function rough writes a span with about three digits.
-func rough(d time.Duration) string {
+// formatSpan formats a duration with about three digits.
+func formatSpan(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
 		if d >= unit {
 			return d.Round(unit / 100).String()

@@ -120,11 +120,11 @@ func (p *population) publishAll() error {
 	}
 	perSecond := float64(p.c.customers) / took.Seconds()
 	p.c.reached("all customers published, from FLUSHALL until Redis has all", "10,000,000 in ≤ 5 min: 33,334/s", perSecond >= allTarget/allMax.Seconds(),
-		fmt.Sprintf("%s, %s/s", rough(took), thousands(perSecond)), p.size)
+		fmt.Sprintf("%s, %s/s", formatSpan(took), thousands(perSecond)), p.size)
 	_, before, _ := spread(alone.spans)
 	_, p99, text := spread(during.spans)
 	p.c.reached("checks meanwhile, as whole requests to a Caddy", "p99 < 10 ms", p99 < checkMax && during.failed == 0,
-		fmt.Sprintf("%s; %d of %s failed; before, p99 %s", text, during.failed, thousands(float64(len(during.spans))), rough(before)),
+		fmt.Sprintf("%s; %d of %s failed; before, p99 %s", text, during.failed, thousands(float64(len(during.spans))), formatSpan(before)),
 		fmt.Sprintf("%s; %d requests/s of %s customers", p.size, checksASecond, thousands(known)))
 	return nil
 }
@@ -220,7 +220,7 @@ func (p *population) firstContact() error {
 	slices.Sort(spans[1])
 	_, p99, text := spread(spans[0])
 	p.c.reached("a customer's first request to a Caddy, with its record from Redis", "p99 ≤ 5 ms", p99 <= firstMax,
-		fmt.Sprintf("%s; the second, p99 %s", text, rough(percentile(spans[1], 99))),
+		fmt.Sprintf("%s; the second, p99 %s", text, formatSpan(percentile(spans[1], 99))),
 		fmt.Sprintf("%s, %s of them in turn", p.size, thousands(float64(firsts))))
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,11 +97,7 @@ func (f *fleet) withoutPubSub() error {
 		return err
 	}
 	_, _, text := spread(spans)
-	longest := time.Duration(0)
-	for _, span := range spans {
-		longest = max(longest, span)
-	}
-	f.c.reached("the same without Pub/Sub, which an ACL denies to the nodes", "≤ 36 s", longest <= cutMax, text,
+	f.c.reached("the same without Pub/Sub, which an ACL denies to the nodes", "≤ 36 s", slices.Max(spans) <= cutMax, text,
 		fmt.Sprintf("%d changes of customers and %d of the policy, %d Caddys", f.c.cuts*changing, f.c.cuts, controlNodes))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -49,11 +50,7 @@ type arrivals struct{ batches, decisions int64 }
 
 // ingested measures how fast batches of events get into the database.
 func (c *controlBench) ingested() error {
-	_, address, err := c.bench.redis()
-	if err != nil {
-		return err
-	}
-	p, err := c.plane(address)
+	p, err := c.planeAlone()
 	if err != nil {
 		return err
 	}
@@ -72,20 +69,11 @@ func (c *controlBench) ingested() error {
 	began := time.Now()
 	for f := range feeds {
 		all.Go(func() {
-			for number := 1; time.Since(began) < c.ingest; number++ {
+			for number := 1; time.Since(began) < c.ingest && problems[f] == nil; number++ {
 				kind := (f + number) % batchKinds
-				times := 1
-				if number%repeatEach == 0 {
-					times = 2
+				if problems[f] = p.sendBatch(token, f, number, bodies[kind]); problems[f] == nil {
+					sums[f].batches, sums[f].decisions = sums[f].batches+1, sums[f].decisions+decisions[kind]
 				}
-				for range times {
-					path := fmt.Sprintf("/v1/batches/%032x/%d", f+1, number)
-					if _, err := p.sendText("PUT", path, bodies[kind], "Content-Encoding", "gzip", "Content-Type", "application/x-ndjson", "Authorization", "Bearer "+token); err != nil {
-						problems[f] = err
-						return
-					}
-				}
-				sums[f].batches, sums[f].decisions = sums[f].batches+1, sums[f].decisions+decisions[kind]
 			}
 		})
 	}
@@ -95,6 +83,21 @@ func (c *controlBench) ingested() error {
 		return err
 	}
 	return c.counted(p, sums, took)
+}
+
+// The method sendBatch sends a batch of a node, some of them twice.
+func (p *plane) sendBatch(token string, feed, number int, body []byte) error {
+	times := 1
+	if number%repeatEach == 0 {
+		times = 2
+	}
+	path := fmt.Sprintf("/v1/batches/%032x/%d", feed+1, number)
+	for range times {
+		if _, err := p.sendText("PUT", path, body, "Content-Encoding", "gzip", "Content-Type", "application/x-ndjson", "Authorization", "Bearer "+token); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The method counted compares the rows with what was sent, and writes the row.
@@ -114,18 +117,14 @@ func (c *controlBench) counted(p *plane, sums []arrivals, took time.Duration) er
 		text = fmt.Sprintf("%s rows/s, but %d rows of %d, and %d decisions of %d", thousands(perSecond), rows, sent.batches*batchLines, decisions, sent.decisions)
 	}
 	c.reached("events from batches in PostgreSQL", "≥ 20,000 rows/s, exactly once", exact && perSecond >= ingestMin, text,
-		fmt.Sprintf("%s rows in %s from %d nodes; each %dth batch sent twice", thousands(float64(rows)), rough(took), feeds, repeatEach))
+		fmt.Sprintf("%s rows in %s from %d nodes; each %dth batch sent twice", thousands(float64(rows)), formatSpan(took), feeds, repeatEach))
 	return nil
 }
 
 // besideEvents compares a Caddy that sends events and usage to a control plane with the same Caddy
 // that does not.
 func (c *controlBench) besideEvents() error {
-	_, address, err := c.bench.redis()
-	if err != nil {
-		return err
-	}
-	p, err := c.plane(address)
+	p, err := c.planeAlone()
 	if err != nil {
 		return err
 	}
@@ -186,24 +185,8 @@ func (c *controlBench) paired(p *plane, without, with *system) error {
 	}
 	ratio := median(ratios)
 	c.reached("requests/s of a Caddy with events and usage, beside the same without; control plane and PostgreSQL on the same cores", "≥ 0.98",
-		ratio >= besideMin, fmt.Sprintf("%.3f (from %.3f to %.3f), %s requests/s; CPU of the Caddy a request %.3f", ratio, minimum(ratios), maximum(ratios),
+		ratio >= besideMin, fmt.Sprintf("%.3f (from %.3f to %.3f), %s requests/s; CPU of the Caddy a request %.3f", ratio, slices.Min(ratios), slices.Max(ratios),
 			thousands(of(with.seen, perSecond)), median(cpus)),
 		fmt.Sprintf("%d pairs of %v, %s clients, counters in memory", c.pairs, c.run, thousands(known)))
 	return nil
-}
-
-func minimum(all []float64) float64 {
-	least := all[0]
-	for _, f := range all {
-		least = min(least, f)
-	}
-	return least
-}
-
-func maximum(all []float64) float64 {
-	most := all[0]
-	for _, f := range all {
-		most = max(most, f)
-	}
-	return most
 }

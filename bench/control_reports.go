@@ -86,13 +86,10 @@ func (p *plane) fillUsage(customers, events int) error {
 		"ANALYZE client_usage, client_minutes, clients, overrides")
 }
 
-// customerPage measures the queries of the API that show one customer.
+// customerPage measures the API requests that show one customer: its record, its usage and its
+// events.
 func (c *controlBench) customerPage() error {
-	_, address, err := c.bench.redis()
-	if err != nil {
-		return err
-	}
-	p, err := c.plane(address)
+	p, err := c.planeAlone()
 	if err != nil {
 		return err
 	}
@@ -162,11 +159,7 @@ func (c *controlBench) monthArchived() error {
 	if err != nil {
 		return err
 	}
-	_, address, err := c.bench.redis()
-	if err != nil {
-		return err
-	}
-	p, err := c.plane(address)
+	p, err := c.planeAlone()
 	if err != nil {
 		return err
 	}
@@ -205,18 +198,14 @@ func (c *controlBench) monthArchived() error {
 	bytes, perSecond := float64(m.Bytes)/float64(m.Rows), float64(m.Rows)/took.Seconds()
 	c.reached("a month of events archived, read back, and its partition dropped", "10,000,000 in ≤ 3 min: 55,556/s; ≤ 20 B a row",
 		perSecond >= monthTarget/monthMax.Seconds() && bytes <= bytesMax,
-		fmt.Sprintf("%s, %s/s; %s B a row; a further verification %s", rough(took), thousands(perSecond), strconv.FormatFloat(bytes, 'f', 1, 64), rough(time.Since(began))),
+		fmt.Sprintf("%s, %s/s; %s B a row; a further verification %s", formatSpan(took), thousands(perSecond), strconv.FormatFloat(bytes, 'f', 1, 64), formatSpan(time.Since(began))),
 		thousands(float64(m.Rows))+" rows")
 	return nil
 }
 
 // The method rulesImported measures how long a table of rules takes until it is a revision.
 func (c *controlBench) rulesImported() error {
-	_, address, err := c.bench.redis()
-	if err != nil {
-		return err
-	}
-	p, err := c.plane(address)
+	p, err := c.planeAlone()
 	if err != nil {
 		return err
 	}
@@ -257,6 +246,6 @@ func (c *controlBench) rulesImported() error {
 	}
 	const most = 5 * time.Second
 	c.reached("rules imported as one revision", "10,000 in ≤ 5 s", read+put <= most,
-		fmt.Sprintf("%s: the table read %s, the revision written %s", rough(read+put), rough(read), rough(put)), thousands(float64(rows))+" rules of a CSV")
+		fmt.Sprintf("%s: the table read %s, the revision written %s", formatSpan(read+put), formatSpan(read), formatSpan(put)), thousands(float64(rows))+" rules of a CSV")
 	return nil
 }

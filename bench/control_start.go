@@ -100,6 +100,15 @@ func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 	return p, p.sql("SET search_path = penstock", "SET timezone = 'UTC'", "SET penstock.writer = 'control'")
 }
 
+// The method planeAlone starts a control plane over a Redis that nothing else uses.
+func (c *controlBench) planeAlone() (*plane, error) {
+	_, address, err := c.bench.redis()
+	if err != nil {
+		return nil, err
+	}
+	return c.plane(address)
+}
+
 // The method administer runs a statement in the server's first database.
 func (c *controlBench) administer(statement string) error {
 	ctx := context.Background()
