@@ -54,7 +54,7 @@ var imports = map[string][]string{
 	"internal/region/gossip": {"core/counter", "core/policy", "internal/region/loan", "internal/store/redisstore",
 		"internal/store/regionstore", "lua"},
 	"internal/region/loan":          {"core/counter", "core/policy", "internal/region/standing", "internal/store/regionstore"},
-	"internal/region/standing":      {"core/counter"},
+	"internal/region/standing":      {"core/counter", "internal/store/redisstore", "lua"},
 	"internal/store/regionstore":    {"core/counter", "core/policy", "internal/region/standing", "internal/survive"},
 	"internal/store/leasestore":     {"core/counter", "internal/lease"},
 	"internal/store/fallback":       {"core/counter"},

@@ -47,6 +47,9 @@ var (
 	GossipEpoch = newScript("gossip_epoch.lua")
 )
 
+// Standing replaces the state of the regions.
+var Standing = newScript("standing.lua")
+
 func newScript(parts ...string) *Script {
 	text := assemble(parts)
 	return &Script{Text: text, SHA: shaOf(text)}

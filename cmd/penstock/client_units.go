@@ -10,8 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"text/tabwriter"
 
@@ -20,7 +18,6 @@ import (
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/operator"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 // regionUnits is what the Redis of a region has of a client.
@@ -39,18 +36,15 @@ func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []s
 	if err := c.checkUnits(cmd.Flags(), client); err != nil {
 		return err
 	}
-	asked := make([]*regionUnits, len(inRegions))
-	targets := make([]directTarget, len(inRegions))
-	for i, text := range inRegions {
-		name, address, ok := strings.Cut(text, "=")
-		switch {
-		case !ok || !policyfile.IsRegion(name) || address == "":
-			return fmt.Errorf("--in-region %q is not NAME=redis://host:6379 with the name of a region, which has a-z, 0-9 and -", hideAddress(text))
-		case slices.ContainsFunc(asked[:i], func(r *regionUnits) bool { return r.Region == name }):
-			return fmt.Errorf("--in-region %s is given twice: keep one", name)
-		}
-		asked[i], targets[i] = &regionUnits{Region: name}, c.admin.direct
-		targets[i].redis.URL, targets[i].region = address, regionFlag(name)
+	named, err := parseRegions("in-region", inRegions)
+	if err != nil {
+		return err
+	}
+	asked := make([]*regionUnits, len(named))
+	targets := make([]directTarget, len(named))
+	for i, r := range named {
+		asked[i], targets[i] = &regionUnits{Region: r.name}, c.admin.direct
+		targets[i].redis.URL, targets[i].region = r.address, regionFlag(r.name)
 	}
 	var asking sync.WaitGroup
 	for i, r := range asked {

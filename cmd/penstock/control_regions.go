@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,21 +44,34 @@ func (f *controlFlags) openRegions(logger *slog.Logger) (regions []control.Regio
 	if len(f.regions) > regionRedisMax {
 		return nil, fmt.Errorf("--region is given %d times, and a control plane has at most %d regions", len(f.regions), regionRedisMax)
 	}
-	seen := map[string]bool{}
-	for _, text := range f.regions {
+	named, err := parseRegions("region", f.regions)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range named {
+		store, err := openRegionAt(f.redis, r.address, logger)
+		if err != nil {
+			return regions, fmt.Errorf("--region %s: %w", r.name, err)
+		}
+		regions = append(regions, control.Region{Name: r.name, Redis: store})
+	}
+	return regions, nil
+}
+
+// namedRegion is a region with the address of its Redis, as flags name it.
+type namedRegion struct{ name, address string }
+
+// parseRegions reads the values of a flag that names regions.
+func parseRegions(flag string, values []string) (regions []namedRegion, err error) {
+	for _, text := range values {
 		name, address, ok := strings.Cut(text, "=")
 		switch {
 		case !ok || !policyfile.IsRegion(name) || address == "":
-			return regions, fmt.Errorf("--region %q is not NAME=redis://host:6379 with the name of a region, which has a-z, 0-9 and -", hideAddress(text))
-		case seen[name]:
-			return regions, fmt.Errorf("--region %s is given twice: keep one, with the Redis of its proxies", name)
+			return nil, fmt.Errorf("--%s %q is not NAME=redis://host:6379 with the name of a region, which has a-z, 0-9 and -", flag, hideAddress(text))
+		case slices.ContainsFunc(regions, func(r namedRegion) bool { return r.name == name }):
+			return nil, fmt.Errorf("--%s %s is given twice: keep one, with the Redis of its proxies", flag, name)
 		}
-		seen[name] = true
-		store, err := openRegionAt(f.redis, address, logger)
-		if err != nil {
-			return regions, fmt.Errorf("--region %s: %w", name, err)
-		}
-		regions = append(regions, control.Region{Name: name, Redis: store})
+		regions = append(regions, namedRegion{name, address})
 	}
 	return regions, nil
 }

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -197,19 +196,16 @@ func (f *regionsChange) open(logger *slog.Logger) (regions []*reachedRegion, err
 	if len(f.regions) == 0 {
 		return nil, errors.New("--region is missing; write --region NAME=redis://host:6379 for each region that is reached")
 	}
-	for _, text := range f.regions {
-		name, address, ok := strings.Cut(text, "=")
-		switch {
-		case !ok || !policyfile.IsRegion(name) || address == "":
-			return regions, fmt.Errorf("--region %q is not NAME=redis://host:6379 with the name of a region, which has a-z, 0-9 and -", hideAddress(text))
-		case slices.ContainsFunc(regions, func(r *reachedRegion) bool { return r.name == name }):
-			return regions, fmt.Errorf("--region %s is given twice: keep one", name)
-		}
-		store, err := openRegionAt(f.redis, address, logger)
+	named, err := parseRegions("region", f.regions)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range named {
+		store, err := openRegionAt(f.redis, r.address, logger)
 		if err != nil {
-			return regions, fmt.Errorf("--region %s: %w", name, err)
+			return regions, fmt.Errorf("--region %s: %w", r.name, err)
 		}
-		regions = append(regions, &reachedRegion{name: name, redis: store})
+		regions = append(regions, &reachedRegion{name: r.name, redis: store})
 	}
 	return regions, nil
 }

@@ -149,12 +149,8 @@ func agency(redis *redisstore.Store) regionstore.Agency {
 
 // markChanged writes the names of counters that have changed, for the region's agents.
 func markChanged(ctx context.Context, redis *redisstore.Store, names []string) (removed int64, told bool, err error) {
-	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey}, Args: make([]any, 0, 2+len(names))}
-	call.Args = append(call.Args, regionstore.ChangedMax, regionstore.UntoldMax)
-	for _, name := range names {
-		call.Args = append(call.Args, name)
-	}
-	reply, err := redis.Eval(ctx, lua.GossipMark, call)
+	keys, args := regionstore.MarkCall(names, regionstore.UntoldMax)
+	reply, err := redis.Eval(ctx, lua.GossipMark, redisstore.ScriptCall{Keys: keys, Args: args})
 	if err != nil {
 		return 0, false, err
 	}

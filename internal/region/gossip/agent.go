@@ -40,6 +40,7 @@ const epochKey = regionstore.ChangedKey + ":epoch"
 // Store holds the counters of this region.
 type Store interface {
 	EvalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall) (replies []any, errs []error, err error)
+	Eval(ctx context.Context, script *lua.Script, call redisstore.ScriptCall) (reply any, err error)
 }
 
 // Policy is what an agent must know of a policy.
@@ -189,7 +190,7 @@ func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err
 	lock := 3*own.Interval + tellerTime
 	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey, epochKey}, Args: []any{a.id,
 		lock.Milliseconds(), after, pageMax, max(own.Keep, keepMin).Microseconds(), rand.Text()}}
-	reply, err := a.eval(ctx, lua.GossipPage, call)
+	reply, err := a.o.Store.Eval(ctx, lua.GossipPage, call)
 	if err != nil {
 		return p, err
 	}
@@ -246,17 +247,17 @@ func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []To
 
 // The method markEarly marks counters again whose windows have not begun in another region.
 func (a *Agent) markEarly(ctx context.Context, told []Told, early []int) error {
-	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey}}
-	call.Args = append(call.Args, regionstore.ChangedMax, regionstore.ChangedMax)
+	var names []string
 	for _, i := range early {
 		if i >= 0 && i < len(told) {
-			call.Args = append(call.Args, told[i].Name)
+			names = append(names, told[i].Name)
 		}
 	}
-	if len(call.Args) == 2 {
+	if len(names) == 0 {
 		return nil
 	}
-	_, err := a.eval(ctx, lua.GossipMark, call)
+	keys, args := regionstore.MarkCall(names, regionstore.ChangedMax)
+	_, err := a.o.Store.Eval(ctx, lua.GossipMark, redisstore.ScriptCall{Keys: keys, Args: args})
 	return err
 }
 
@@ -327,13 +328,4 @@ func ofCounter(err error) bool {
 		}
 	}
 	return false
-}
-
-// The method eval calls a script once.
-func (a *Agent) eval(ctx context.Context, script *lua.Script, call redisstore.ScriptCall) (reply any, err error) {
-	replies, errs, err := a.o.Store.EvalAll(ctx, script, []redisstore.ScriptCall{call})
-	if err == nil {
-		err = errs[0]
-	}
-	return replies[0], err
 }

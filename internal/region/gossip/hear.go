@@ -127,7 +127,7 @@ func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 
 // The method epoch returns the random word of this region's Redis.
 func (a *Agent) epoch(ctx context.Context) (string, error) {
-	reply, err := a.eval(ctx, lua.GossipEpoch, redisstore.ScriptCall{Keys: []string{epochKey}, Args: []any{rand.Text()}})
+	reply, err := a.o.Store.Eval(ctx, lua.GossipEpoch, redisstore.ScriptCall{Keys: []string{epochKey}, Args: []any{rand.Text()}})
 	word, _ := reply.(string)
 	return word, err
 }

@@ -9,24 +9,17 @@ import (
 	"fmt"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/lua"
 )
 
 // Redis is the Redis of a region.
 type Redis interface {
 	// Values reads the values of keys. The value of an absent key is nil.
 	Values(ctx context.Context, keys []string, values [][]byte) error
-	// DoFor runs a command on the server of a key.
-	DoFor(ctx context.Context, key string, command ...any) (any, error)
+	// Eval executes a script.
+	Eval(ctx context.Context, script *lua.Script, call redisstore.ScriptCall) (reply any, err error)
 }
-
-// replace sets a value if the present one is that of ARGV[1], and "" stands for an absent one. It
-// does nothing after the second of ARGV[3], unless that is 0. It needs no rights beyond those of a
-// user that counts.
-const replace = `local last = tonumber(ARGV[3])
-if last > 0 and tonumber(redis.call('time')[1]) > last then return -1 end
-if (redis.call('get', KEYS[1]) or '') ~= ARGV[1] then return 0 end
-redis.call('set', KEYS[1], ARGV[2])
-return 1`
 
 // writesMax bounds the attempts to write a state that others write at the same time.
 const writesMax = 8
@@ -60,11 +53,7 @@ func Update(ctx context.Context, r Redis, last counter.Micros, change func(s *St
 		if err != nil || bytes.Equal(text, old) {
 			return s, err
 		}
-		sha, err := r.DoFor(ctx, Key, "SCRIPT", "LOAD", replace)
-		if err != nil {
-			return State{}, err
-		}
-		done, err := r.DoFor(ctx, Key, "EVALSHA", sha, 1, Key, old, text, int64(last/counter.Second))
+		done, err := r.Eval(ctx, lua.Standing, redisstore.ScriptCall{Keys: []string{Key}, Args: []any{old, text, int64(last / counter.Second)}})
 		if err != nil {
 			return State{}, err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +40,16 @@ const (
 	ChangedMax = 1 << 20
 	UntoldMax  = 1 << 14
 )
+
+// MarkCall returns the keys and the arguments of the script that adds names to the set. The set
+// keeps untoldMax of them while no agent tells.
+func MarkCall(names []string, untoldMax int) (keys []string, args []any) {
+	args = append(make([]any, 0, 2+len(names)), ChangedMax, untoldMax)
+	for _, name := range names {
+		args = append(args, name)
+	}
+	return []string{ChangedKey, TellerKey}, args
+}
 
 // Changed is a counter that has changed.
 type Changed struct {
@@ -150,10 +161,7 @@ func (s *changes) add(c *counter.Check) {
 	if s.names == nil {
 		s.names = make(map[string]Changed)
 		s.started.Do(func() { survive.Go(&s.store.running, s.store.logger, s.run) })
-		select {
-		case s.dirty <- struct{}{}:
-		default:
-		}
+		s.wake()
 	}
 	s.names[changed.Key] = changed
 }
@@ -185,19 +193,15 @@ func (s *changes) write(atMost time.Duration) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), atMost)
 	defer cancel()
-	texts := make([]string, 0, min(len(names), marksMax))
+	texts := make([]string, 0, len(names))
 	for _, changed := range names {
-		if texts = append(texts, changed.String()); len(texts) < marksMax {
-			continue
-		}
-		if !s.mark(ctx, texts) {
+		texts = append(texts, changed.String())
+	}
+	for some := range slices.Chunk(texts, marksMax) {
+		if !s.mark(ctx, some) {
 			s.keep(names)
 			return
 		}
-		texts = texts[:0]
-	}
-	if len(texts) > 0 && !s.mark(ctx, texts) {
-		s.keep(names)
 	}
 }
 
@@ -233,6 +237,11 @@ func (s *changes) keep(names map[string]Changed) {
 		}
 		s.names[key] = changed
 	}
+	s.wake()
+}
+
+// The method wake makes run write the names soon.
+func (s *changes) wake() {
 	select {
 	case s.dirty <- struct{}{}:
 	default:
