@@ -21,7 +21,7 @@ import (
 // integer widths and allocations differ there.
 func TestFilterCompiled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "filter.wasm")
-	// Without debugging information, wazero compiles the tests sooner.
+	// The tests are linked without debugging information, so that wazero compiles less.
 	command := exec.Command("go", "test", "-c", "-ldflags", "-s -w", "-o", file, "./filter")
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := command.CombinedOutput(); err != nil {

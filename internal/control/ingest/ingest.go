@@ -55,7 +55,7 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 	at := now().UTC()
 	redated := redate(b.Lines, at)
 	for range tries {
-		giveBack := func() {}
+		free := func() {}
 		err = pgx.BeginFunc(ctx, i.Pool, func(tx pgx.Tx) error {
 			if repeated, err = first(ctx, tx, b, at, redated); err != nil || repeated {
 				return err
@@ -64,7 +64,7 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 				return err
 			}
 			var unnamed map[string]bool
-			if unnamed, giveBack, err = i.unnamed(ctx, tx, b, at); err != nil {
+			if unnamed, free, err = i.unnamed(ctx, tx, b, at); err != nil {
 				return err
 			}
 			return sumsOf(b.Lines, unnamed).write(ctx, tx)
@@ -72,7 +72,7 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 		if err == nil {
 			break
 		}
-		giveBack()
+		free()
 		if code := (*pgconn.PgError)(nil); !errors.As(err, &code) || code.Code != "40P01" && code.Code != "40001" {
 			break
 		}

@@ -53,9 +53,9 @@ type stranger struct {
 	Returning bool // it has usage of the day before
 }
 
-// take takes places for the clients in their order, and returns the clients for which there is
-// none. giveBack returns the places that were taken.
-func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, giveBack func()) {
+// take reserves places for the clients, in their order. It returns the clients for which there is
+// no place, and a function that frees the reserved places.
+func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, free func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if minute := now.Truncate(time.Minute); !minute.Equal(b.minute) {
@@ -87,27 +87,27 @@ func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[str
 
 // unnamed returns the clients in a batch that get no rows of their own: they have neither a record,
 // nor usage of the day, nor a place in the budget. The most active ones get the places. The number
-// of their lines is noted with the feed. giveBack is for a batch that is not written.
-func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Time) (out map[string]bool, giveBack func(), err error) {
+// of their lines is noted with the feed. The caller frees the places if the batch is not written.
+func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Time) (out map[string]bool, free func(), err error) {
 	activity := map[string]int64{}
 	for n := range b.Lines {
 		if l := &b.Lines[n]; l.Kind == feed.KindUsage && l.Client != "" {
 			activity[l.Client] += l.Admitted + l.Denied
 		}
 	}
-	giveBack = func() {}
+	free = func() {}
 	if len(activity) == 0 {
-		return nil, giveBack, nil
+		return nil, free, nil
 	}
 	all, err := strangers(ctx, tx, slices.Sorted(maps.Keys(activity)), now)
 	if err != nil {
-		return nil, giveBack, err
+		return nil, free, err
 	}
 	slices.SortFunc(all, func(a, b stranger) int {
 		return cmp.Or(cmp.Compare(activity[b.Client], activity[a.Client]), cmp.Compare(a.Client, b.Client))
 	})
-	if out, giveBack = i.names.take(all, now, cmp.Or(i.Names, defaultNames)); len(out) == 0 {
-		return nil, giveBack, nil
+	if out, free = i.names.take(all, now, cmp.Or(i.Names, defaultNames)); len(out) == 0 {
+		return nil, free, nil
 	}
 	lines := 0
 	for n := range b.Lines {
@@ -116,7 +116,7 @@ func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Ti
 		}
 	}
 	_, err = tx.Exec(ctx, "UPDATE feeds SET unnamed = unnamed + $2 WHERE feed = $1", b.Feed, lines)
-	return out, giveBack, err
+	return out, free, err
 }
 
 // strangers returns those of the clients that have neither a record, nor a key, nor usage of the

@@ -81,14 +81,14 @@ func TestPlacesComeBackDuringTheDay(t *testing.T) {
 	var b budget
 	most, day := NamesMax{Minute: 400, Day: 1000}, time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 	named, all := 0, 0
-	flood := func(at time.Time) (giveBack func()) {
+	flood := func(at time.Time) (free func()) {
 		batch := make([]stranger, 300)
 		for i := range batch {
 			batch[i].Client = fmt.Sprint("user:x", all+i)
 		}
-		out, giveBack := b.take(batch, at, most)
+		out, free := b.take(batch, at, most)
 		all, named = all+len(batch), named+len(batch)-len(out)
-		return giveBack
+		return free
 	}
 	for minute := range 10 {
 		flood(day.Add(time.Duration(minute) * time.Minute))

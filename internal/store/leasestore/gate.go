@@ -33,7 +33,7 @@ const (
 	// that time, because a failed call ends the wait of every request behind it.
 	gateWaitMax = counter.Second
 	// gateMissesMax bounds how many waiting requests in a row are not covered by the last denial.
-	// After that many, the remaining requests are sent to the store one by one.
+	// If that many are not covered, each remaining request is sent to the store.
 	gateMissesMax = 4
 )
 
