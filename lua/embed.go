@@ -47,8 +47,8 @@ var (
 	GossipEpoch = newScript("gossip_epoch.lua")
 )
 
-// Standing replaces the state of the regions.
-var Standing = newScript("standing.lua")
+// Writeoffs replaces the state of the regions.
+var Writeoffs = newScript("writeoff.lua")
 
 func newScript(parts ...string) *Script {
 	text := assemble(parts)

@@ -9,7 +9,7 @@ import (
 
 // regionParts are the files that are not part of Take.
 var regionParts = []string{"gossip.lua", "gossip_own.lua", "gossip_hear.lua", "gossip_mark.lua", "gossip_page.lua",
-	"gossip_epoch.lua", "standing.lua"}
+	"gossip_epoch.lua", "writeoff.lua"}
 
 // TestParts fails if a file of this folder is not in a script.
 func TestParts(t *testing.T) {

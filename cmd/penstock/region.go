@@ -102,7 +102,7 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	agent := loan.New(loan.Options{Name: f.name, Standing: store, Store: store, Peers: peers, Logger: logger,
+	agent := loan.New(loan.Options{Name: f.name, Writeoffs: store, Store: store, Peers: peers, Logger: logger,
 		Policy: func() loan.Policy { return *followed.current.Load() },
 		Publish: func(ctx context.Context, message []byte) error {
 			_, err := store.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.AnswerChannel, message)

@@ -85,8 +85,8 @@ func printRegions(out io.Writer, s *loan.Status) error {
 		heard = "does not hear its proxies: Redis does not answer"
 	}
 	fmt.Fprintf(out, "%s %s. It lent %d units and asked %d questions; %d borrowed units came too late.\n\n", quoteUnprintable(s.Region), heard, s.Lent, s.Questions, s.Lost)
-	for _, name := range slices.Sorted(maps.Keys(s.Standing)) {
-		if e := s.Standing[name]; e.Forgotten() {
+	for _, name := range slices.Sorted(maps.Keys(s.Writeoffs)) {
+		if e := s.Writeoffs[name]; e.Forgotten() {
 			fmt.Fprintf(out, "%s is written off since %s; %s lends its part.\n\n", quoteUnprintable(name),
 				time.UnixMicro(int64(e.Since)).UTC().Format(time.RFC3339), quoteUnprintable(e.Steward))
 		}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/policyfile"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 // changeTime bounds a change of the regions. With it, all agents have heard of a change, or have
-// stopped lending, before the change takes effect: see package standing.
+// stopped lending, before the change takes effect: see package writeoff.
 const changeTime = 20 * time.Second
 
 const forgetHelp = `Write off a region that is lost, so that the others can use its part of each limit with across: lease.
@@ -58,7 +58,7 @@ func newRegionsForget() *cobra.Command {
 				return fmt.Errorf("penstock cannot know whether %s is down, and a region that still runs would admit its part in addition: end its "+
 					"processes, and add --it-is-down", quoteUnprintable(args[0]))
 			}
-			return f.run(cmd, args[0], func(s *standing.State, reached []string, now counter.Micros) error {
+			return f.run(cmd, args[0], func(s *writeoff.State, reached []string, now counter.Micros) error {
 				since, err := f.sinceWhen(now)
 				if err != nil {
 					return err
@@ -77,8 +77,8 @@ func newRegionsRestore() *cobra.Command {
 	cmd := &cobra.Command{Use: "restore REGION", Short: "Take back a region that was written off", Long: restoreHelp, Args: cobra.ExactArgs(1),
 		Example: "  penstock regions restore eu --region eu=redis://redis.eu:6379 --region us=redis://redis.us:6379 --region ap=redis://redis.ap:6379",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args[0], func(s *standing.State, reached []string, now counter.Micros) error {
-				return s.Restore(args[0], reached, now+standing.Margin)
+			return f.run(cmd, args[0], func(s *writeoff.State, reached []string, now counter.Micros) error {
+				return s.Restore(args[0], reached, now+writeoff.Margin)
 			})
 		}}
 	f.register(cmd)
@@ -98,7 +98,7 @@ func (f *regionsChange) register(cmd *cobra.Command) {
 // sinceWhen returns when the region has stopped.
 func (f *regionsChange) sinceWhen(now counter.Micros) (counter.Micros, error) {
 	if f.since == "" {
-		return now + standing.Margin, nil
+		return now + writeoff.Margin, nil
 	}
 	at, err := time.Parse(time.RFC3339, f.since)
 	if err != nil || at.UnixMicro() <= 0 {
@@ -115,11 +115,11 @@ type reachedRegion struct {
 	name  string
 	redis *redisstore.Store
 	clock counter.Micros
-	state standing.State
+	state writeoff.State
 }
 
 // run changes the state of the regions, and writes it to each region that is reached.
-func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *standing.State, reached []string, now counter.Micros) error) error {
+func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *writeoff.State, reached []string, now counter.Micros) error) error {
 	if !policyfile.IsRegion(name) {
 		return fmt.Errorf("%q is not the name of a region", name)
 	}
@@ -151,7 +151,7 @@ func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *stan
 	out := cmd.OutOrStdout()
 	for _, r := range regions {
 		known := r.state.Entries[name] == all.Entries[name]
-		if _, err := standing.Update(ctx, r.redis, r.clock+counter.Micros(changeTime.Microseconds()), func(s *standing.State) {
+		if _, err := writeoff.Update(ctx, r.redis, r.clock+counter.Micros(changeTime.Microseconds()), func(s *writeoff.State) {
 			if s.Merge(all.Entries); s.Here == "" {
 				s.Here, s.Names = r.name, all.Names
 			}
@@ -176,7 +176,7 @@ func order(name, first, last string) int {
 	return 1
 }
 
-func printChange(out io.Writer, at, name string, e standing.Entry, known bool) {
+func printChange(out io.Writer, at, name string, e writeoff.Entry, known bool) {
 	verb, since := "now knows", time.UnixMicro(int64(e.Since)).UTC().Format(time.RFC3339)
 	if known {
 		verb = "knew already"
@@ -211,20 +211,20 @@ func (f *regionsChange) open(logger *slog.Logger) (regions []*reachedRegion, err
 }
 
 // readRegions returns what all regions know together, and the latest of their clocks.
-func readRegions(ctx context.Context, regions []*reachedRegion) (all standing.State, now counter.Micros, err error) {
+func readRegions(ctx context.Context, regions []*reachedRegion) (all writeoff.State, now counter.Micros, err error) {
 	for _, r := range regions {
 		at, err := clockOf(ctx, r.redis)
 		if err != nil {
 			return all, 0, fmt.Errorf("the Redis of %s: %w", r.name, err)
 		}
 		r.clock, now = at, max(now, at)
-		value, err := standing.Read(ctx, r.redis)
+		value, err := writeoff.Read(ctx, r.redis)
 		if err == nil {
-			r.state, err = standing.Parse(value)
+			r.state, err = writeoff.Parse(value)
 		}
 		switch {
-		case errors.Is(err, standing.ErrDamaged):
-			return all, 0, fmt.Errorf("the Redis of %s: %w; delete the key %s, and the region's agent writes it anew", r.name, err, standing.Key)
+		case errors.Is(err, writeoff.ErrDamaged):
+			return all, 0, fmt.Errorf("the Redis of %s: %w; delete the key %s, and the region's agent writes it anew", r.name, err, writeoff.Key)
 		case err != nil:
 			return all, 0, fmt.Errorf("the Redis of %s: %w", r.name, err)
 		case r.state.Here != "" && r.state.Here != r.name:
@@ -245,7 +245,7 @@ func readRegions(ctx context.Context, regions []*reachedRegion) (all standing.St
 
 // clockOf returns the clock of a Redis.
 func clockOf(ctx context.Context, r *redisstore.Store) (counter.Micros, error) {
-	reply, err := r.DoFor(ctx, standing.Key, "TIME")
+	reply, err := r.DoFor(ctx, writeoff.Key, "TIME")
 	if err != nil {
 		return 0, err
 	}

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/store/fallback"
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -141,7 +141,7 @@ func agency(redis *redisstore.Store) regionstore.Agency {
 		Listen: func(ctx context.Context, begun func(), received func(message string)) error {
 			return redis.Listen(ctx, regionstore.ChannelKey, regionstore.AnswerChannel, begun, received)
 		},
-		Standing: func(ctx context.Context) ([]byte, error) { return standing.Read(ctx, redis) },
+		Writeoffs: func(ctx context.Context) ([]byte, error) { return writeoff.Read(ctx, redis) },
 		Mark: func(ctx context.Context, names []string) (removed int64, told bool, err error) {
 			return markChanged(ctx, redis, names)
 		}}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
@@ -42,12 +42,12 @@ type Policy struct {
 	Names     []string // its regions, sorted
 }
 
-// Options configures an agent. All fields but Standing are required.
+// Options configures an agent. All fields but Writeoffs are required.
 type Options struct {
 	Name string // this region
-	// Standing is the Redis of this region, which holds what is known of regions that were written
+	// Writeoffs is the Redis of this region, which holds what is known of regions that were written
 	// off. If it is nil, no region ever was.
-	Standing standing.Redis
+	Writeoffs writeoff.Redis
 	// Store holds the counters of this region. It must not repeat calls.
 	Store counter.Store
 	// Listen calls received for each question that is published in this region, until ctx is done
@@ -75,7 +75,7 @@ type Agent struct {
 	counts    counts
 	lent      book
 	rounds    rounds
-	standings standings
+	writeoffs writeoffs
 
 	holdMax, idleMax time.Duration
 }
@@ -139,8 +139,8 @@ func New(o Options) *Agent {
 
 // Run borrows units for this region until ctx is done.
 func (a *Agent) Run(ctx context.Context) {
-	if a.o.Standing != nil {
-		a.running.Go(func() { a.followStanding(ctx) })
+	if a.o.Writeoffs != nil {
+		a.running.Go(func() { a.followWriteoff(ctx) })
 	}
 	for ctx.Err() == nil {
 		err := a.o.Listen(ctx, func() { a.listening.Store(true) }, func(message string) { a.hear(ctx, message) })
@@ -344,7 +344,7 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 			l, err = Lend(ctx, a.o.Store, from.here, own.Namespace, from.q)
 		}
 	}
-	if l.Units > 0 && q.Of != "" && time.Since(from.read) > standing.FreshTime {
+	if l.Units > 0 && q.Of != "" && time.Since(from.read) > writeoff.FreshTime {
 		err = errStale
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/store/regionstore"
@@ -73,7 +73,7 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 		f := &far{redis: redis, own: server}
 		f.part, _ = d.Limit(limit)
 		f.loans = regionstore.New(redis, regionstore.Agency{WaitMax: patience,
-			Standing: func(ctx context.Context) ([]byte, error) { return standing.Read(ctx, redis) },
+			Writeoffs: func(ctx context.Context) ([]byte, error) { return writeoff.Read(ctx, redis) },
 			Publish: func(ctx context.Context, message []byte) (int64, error) {
 				return publish(ctx, regionstore.Channel, message)
 			},
@@ -84,7 +84,7 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 			t.Fatal(err)
 		}
 		f.loans.ForgetWith(f.front.Forget)
-		f.agent = New(Options{Name: farNames[i], Standing: redis, Store: redis,
+		f.agent = New(Options{Name: farNames[i], Writeoffs: redis, Store: redis,
 			Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: d, Names: farNames[:]} },
 			Logger: slog.New(slog.DiscardHandler),
 			Publish: func(ctx context.Context, message []byte) error {

@@ -21,7 +21,7 @@
 // admits more than the larger of its parts before and after the change.
 //
 // If a region was written off, another one, its steward, also lends the region's part, and has
-// counters of its own for that. Package standing ensures that the two never use the part in the
+// counters of its own for that. Package writeoff ensures that the two never use the part in the
 // same window.
 //
 // An agent keeps nothing that must survive it: what is returned to one that was started since, or

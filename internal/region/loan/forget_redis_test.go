@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The function write writes a change of the regions to the Redis of some of them.
-func write(t *testing.T, change func(s *standing.State) error, reached ...*far) {
+func write(t *testing.T, change func(s *writeoff.State) error, reached ...*far) {
 	t.Helper()
 	for _, f := range reached {
-		if _, err := standing.Update(t.Context(), f.redis, 0, func(s *standing.State) {
+		if _, err := writeoff.Update(t.Context(), f.redis, 0, func(s *writeoff.State) {
 			if err := change(s); err != nil {
 				t.Error(err)
 			}
@@ -51,7 +51,7 @@ func TestTheOthersUseALostRegion(t *testing.T) {
 	}
 	lost.own.Kill()
 	since := counter.Micros(time.Now().Add(-32 * 24 * time.Hour).UnixMicro()) // the clients below were not seen there
-	write(t, func(s *standing.State) error { return s.Forget("a", []string{"b", "c"}, since) }, one, other)
+	write(t, func(s *writeoff.State) error { return s.Forget("a", []string{"b", "c"}, since) }, one, other)
 	for _, f := range []*far{one, other} {
 		eventually.Until(t, patience, "the agents know that the region is written off", func() bool {
 			e, _ := f.agent.entry("a")
@@ -67,11 +67,11 @@ func TestTheOthersUseALostRegion(t *testing.T) {
 
 	lost.own.Restart()
 	eventually.Until(t, patience, "the region hears that it is written off", func() bool {
-		value, err := standing.Read(t.Context(), lost.redis)
+		value, err := writeoff.Read(t.Context(), lost.redis)
 		if err != nil {
 			return false
 		}
-		s, err := standing.Parse(value)
+		s, err := writeoff.Parse(value)
 		return err == nil && s.Entries["a"].Forgotten()
 	})
 	if n := admit(lost, "carol", 3); n != 0 {
@@ -82,7 +82,7 @@ func TestTheOthersUseALostRegion(t *testing.T) {
 	}
 
 	now := counter.Micros(time.Now().UnixMicro())
-	write(t, func(s *standing.State) error { return s.Restore("a", []string{"a", "b", "c"}, now+standing.Margin) }, one, other, lost)
+	write(t, func(s *writeoff.State) error { return s.Restore("a", []string{"a", "b", "c"}, now+writeoff.Margin) }, one, other, lost)
 	for _, f := range regions {
 		eventually.Until(t, patience, "the agents know that the region is taken back", func() bool {
 			e, _ := f.agent.entry("a")

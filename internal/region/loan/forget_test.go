@@ -11,12 +11,12 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// lapse breaks one rule of package standing, so that a test can show that it is found.
+// lapse breaks one rule of package writeoff, so that a test can show that it is found.
 type lapse uint8
 
 const (
@@ -42,8 +42,8 @@ const (
 type site struct {
 	*place
 	name  string
-	redis standing.State // what its Redis holds
-	knows standing.State // what its processes know
+	redis writeoff.State // what its Redis holds
+	knows writeoff.State // what its processes know
 	read  counter.Micros // when they read it
 	down  bool
 	cut   bool // it reaches no other region, and none reaches it
@@ -65,7 +65,7 @@ func newLosses(t *testing.T, rng *rand.Rand, l lapse) *losses {
 		names = append(names, strconv.Itoa(i))
 	}
 	for i, p := range w.places {
-		w.sites = append(w.sites, &site{place: p, name: names[i], redis: standing.State{Here: names[i], Names: names}, read: w.now})
+		w.sites = append(w.sites, &site{place: p, name: names[i], redis: writeoff.State{Here: names[i], Names: names}, read: w.now})
 	}
 	return w
 }
@@ -90,9 +90,9 @@ func (w *losses) gossip(a, b *site) {
 }
 
 // change is what an operator does: it reaches all regions that are neither down nor cut off.
-func (w *losses) change(do func(s *standing.State, reached []string, now counter.Micros) error) {
+func (w *losses) change(do func(s *writeoff.State, reached []string, now counter.Micros) error) {
 	w.t.Helper()
-	all, now := standing.State{}, counter.Micros(0)
+	all, now := writeoff.State{}, counter.Micros(0)
 	var reached []string
 	for _, s := range w.sites {
 		if !s.down && !s.cut {
@@ -113,7 +113,7 @@ func (w *losses) change(do func(s *standing.State, reached []string, now counter
 
 func (w *losses) forget(lost *site) {
 	w.t.Helper()
-	w.change(func(s *standing.State, reached []string, now counter.Micros) error {
+	w.change(func(s *writeoff.State, reached []string, now counter.Micros) error {
 		since := now + skewMax
 		if w.lapse == lendsAtOnce {
 			since = 1
@@ -124,7 +124,7 @@ func (w *losses) forget(lost *site) {
 
 func (w *losses) restore(lost *site) {
 	w.t.Helper()
-	w.change(func(s *standing.State, reached []string, now counter.Micros) error {
+	w.change(func(s *writeoff.State, reached []string, now counter.Micros) error {
 		since := now + skewMax + freshMax
 		switch w.lapse {
 		case returnsAtOnce:
@@ -206,7 +206,7 @@ func (w *losses) borrowOf(p, lost *site) {
 	}
 	q := &Question{Key: w.key, Limit: w.whole.String(), Want: 1 + w.rng.Int64N(w.whole.Count()), Short: true, Shares: p.here.Shares}
 	asked := *q
-	asked.Key = standing.PartKey("rl1:n:", w.key, lost.name, known.Generation)
+	asked.Key = writeoff.PartKey("rl1:n:", w.key, lost.name, known.Generation)
 	here := steward.here
 	here.Self = lost.here.Self
 	l, err := Lend(context.Background(), steward.store, here, "rl1:n:", &asked)

@@ -119,7 +119,7 @@ func (c *caller) send(ctx context.Context, path string, message any) (l Loan, er
 }
 
 func (c *caller) tell(ctx context.Context, m message) (answer message, err error) {
-	err = c.post(ctx, standingPath, m, &answer)
+	err = c.post(ctx, writeoffPath, m, &answer)
 	return answer, err
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
 // lendsMax bounds the questions of other regions that are answered at once. Further ones get 503.
@@ -57,7 +57,7 @@ func (a *Agent) Handler() http.Handler {
 		}
 		return a.takeBack(ctx, r)
 	})
-	serve(standingPath, func(_ context.Context, text []byte) (any, error) { return a.answerTold(text) })
+	serve(writeoffPath, func(_ context.Context, text []byte) (any, error) { return a.answerTold(text) })
 	return mux
 }
 
@@ -86,8 +86,8 @@ type Status struct {
 	Lent      uint64       `json:"lent_units"`
 	Lost      uint64       `json:"lost_units"` // borrowed too late, or for another window
 	Peers     []PeerStatus `json:"peers"`
-	// Standing is who uses the parts of regions that were ever written off.
-	Standing map[string]standing.Entry `json:"standing,omitempty"`
+	// Writeoffs is who uses the parts of regions that were ever written off.
+	Writeoffs map[string]writeoff.Entry `json:"write_offs,omitempty"`
 }
 
 // PeerStatus is what an agent knows about another region.
@@ -106,7 +106,7 @@ type PeerStatus struct {
 // Status returns the status of the agent of a region.
 func (a *Agent) Status(region string) Status {
 	s := Status{Region: region, Listening: a.listening.Load(), Questions: a.counts.questions.Load(),
-		Lent: a.counts.lentUnits.Load(), Lost: a.counts.lost.Load(), Standing: a.entries()}
+		Lent: a.counts.lentUnits.Load(), Lost: a.counts.lost.Load(), Writeoffs: a.entries()}
 	for _, p := range a.o.Peers {
 		known := PeerStatus{Region: p.Name, Asked: p.asked.Load(), Failed: p.failed.Load(), Borrowed: p.units.Load()}
 		if at := p.answered.Load(); at != 0 {

@@ -21,7 +21,7 @@
 //
 // If the region was written off, and while it must not use its parts of limits yet after it was
 // taken back, requests under limits with a [counter.Check.WholeLimit] are denied: see package
-// standing. The state is read before the first such request, and then every second.
+// writeoff. The state is read before the first such request, and then every second.
 //
 // A counter with [counter.Check.Gossip] whose units were charged is noted, and its name is written
 // to a set in Redis within [MarkEvery], for the region's agent. The set is bounded, as are the
@@ -50,7 +50,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/survive"
 )
 
@@ -122,9 +122,9 @@ type Agency struct {
 	// Listen calls received for each message of the agents on [AnswerChannel], until ctx is done or
 	// the connection ends. It calls begun once it listens. If it is nil, no request waits.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
-	// Standing reads the value of [standing.Key], nil if there is none. If Standing is nil, the
+	// Writeoffs reads the value of [writeoff.Key], nil if there is none. If Writeoffs is nil, the
 	// region is never written off.
-	Standing func(ctx context.Context) ([]byte, error)
+	Writeoffs func(ctx context.Context) ([]byte, error)
 	// Mark writes the names of counters that have changed to the set at [ChangedKey]. It returns
 	// how many others were removed from it, and whether an agent tells the other regions about
 	// them. If it is nil, the regions do not tell each other anything.
@@ -147,7 +147,7 @@ type Store struct {
 	lines   lines
 	changes changes
 
-	standings standings
+	writeoffs writeoffs
 	unheard   atomic.Bool // whether no agent received the last question, and a warning was logged
 }
 
@@ -181,7 +181,7 @@ func (s *Store) Close() {
 
 // Take implements [counter.Store].
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
-	e, err := s.standing(ctx, checks)
+	e, err := s.writeoff(ctx, checks)
 	if err != nil {
 		return err
 	}
@@ -200,9 +200,9 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 
 // TakeAll implements [counter.Batcher].
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
-	var own *standing.Entry
+	var own *writeoff.Entry
 	for i := range calls {
-		e, err := s.standing(ctx, calls[i].Checks)
+		e, err := s.writeoff(ctx, calls[i].Checks)
 		if err != nil {
 			failAll(calls, err)
 			return
@@ -216,7 +216,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 
 // The method takeAll answers calls. Own is the entry of this region, or nil if it was never written
 // off.
-func (s *Store) takeAll(ctx context.Context, own *standing.Entry, calls []counter.Call) {
+func (s *Store) takeAll(ctx context.Context, own *writeoff.Entry, calls []counter.Call) {
 	if own != nil {
 		s.takeShut(ctx, own, calls)
 	} else {

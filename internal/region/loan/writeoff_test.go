@@ -13,7 +13,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
 // held is a store that takes its time to charge a counter, as if the process was stopped meanwhile.
@@ -33,7 +33,7 @@ func (h *held) Take(ctx context.Context, checks []counter.Check, results []count
 }
 
 // noRedis is a Redis for agents that do not run.
-type noRedis struct{ standing.Redis }
+type noRedis struct{ writeoff.Redis }
 
 // TestAStewardLendsByWhatItHasRead: a steward lends the part of a region that is written off if it
 // has read the state a short time ago, also when it has charged the counter. It lends no part that
@@ -49,8 +49,8 @@ func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 		status      int
 	}{
 		{name: "at once", steward: "a", of: "b", units: 15, status: http.StatusOK},
-		{name: "read too long ago", age: standing.FreshTime + 1, steward: "a", of: "b", status: http.StatusOK},
-		{name: "stopped while it lends", charge: standing.FreshTime + 1, steward: "a", of: "b", status: http.StatusBadRequest},
+		{name: "read too long ago", age: writeoff.FreshTime + 1, steward: "a", of: "b", status: http.StatusOK},
+		{name: "stopped while it lends", charge: writeoff.FreshTime + 1, steward: "a", of: "b", status: http.StatusBadRequest},
 		{name: "not the steward", steward: "c", of: "b", status: http.StatusOK},
 		{name: "a region that is not written off", steward: "a", of: "c", status: http.StatusOK},
 		{name: "no region", steward: "a", of: "mars", status: http.StatusBadRequest},
@@ -59,13 +59,13 @@ func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLender(t, "100/1h fixed_window", [policy.RegionsMax]uint16{50, 30, 20}, 0)
-				l.o.Name, l.o.Standing, l.o.Logger = "a", noRedis{}, slog.New(slog.DiscardHandler)
+				l.o.Name, l.o.Writeoffs, l.o.Logger = "a", noRedis{}, slog.New(slog.DiscardHandler)
 				own := l.o.Policy()
 				own.Names = farNames[:]
 				l.o.Policy = func() Policy { return own }
 				l.o.Store = &held{l.o.Store, c.charge}
-				l.standings.state.Merge(map[string]standing.Entry{"b": {Generation: 1, Since: 1, Steward: c.steward}})
-				l.standings.read = time.Now()
+				l.writeoffs.state.Merge(map[string]writeoff.Entry{"b": {Generation: 1, Since: 1, Steward: c.steward}})
+				l.writeoffs.read = time.Now()
 				time.Sleep(c.age)
 				q := Question{Key: l.key, Limit: l.whole.String(), Want: 100, Short: true, Shares: own.Here.Shares, Of: c.of}
 				if c.key != "" {

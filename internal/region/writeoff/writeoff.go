@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standing describes which regions an operator has written off, and who may use their parts
+// Package writeoff describes which regions an operator has written off, and who may use their parts
 // of limits.
 //
 // # Promise
@@ -30,7 +30,7 @@
 // # When not to use it
 //
 // For limits that regions do not lend each other: nobody can use the part of another region.
-package standing
+package writeoff
 
 import (
 	"encoding/json"
@@ -46,7 +46,7 @@ import (
 
 // Key is the key of the state in the Redis of a region. It shares a server with the channels of the
 // agents.
-const Key = "rl1:~standing:{~loans}"
+const Key = "rl1:~writeoff:{~loans}"
 
 // Margin is how much later than the present a change takes effect. FreshTime is how long an agent
 // may act as a steward by what it has read.

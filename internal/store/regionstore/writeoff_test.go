@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/test/eventually"
 )
@@ -32,7 +32,7 @@ type written struct {
 	err   atomic.Pointer[error]
 }
 
-func (w *written) write(t *testing.T, s *standing.State) {
+func (w *written) write(t *testing.T, s *writeoff.State) {
 	t.Helper()
 	text, err := s.Text()
 	if err != nil {
@@ -66,7 +66,7 @@ func TestAWrittenOffRegionDenies(t *testing.T) {
 	redis, log := new(written), new(eventually.Journal)
 	failure := errors.New("away")
 	redis.err.Store(&failure)
-	s := New(one{inner}, Agency{Publish: func(context.Context, []byte) (int64, error) { return 1, nil }, Standing: redis.read}, log.Logger())
+	s := New(one{inner}, Agency{Publish: func(context.Context, []byte) (int64, error) { return 1, nil }, Writeoffs: redis.read}, log.Logger())
 	defer s.Close()
 	take := func(lent *counter.Limit) (counter.Result, error) {
 		checks, results := []counter.Check{{Key: []byte("k"), Limit: &part, WholeLimit: lent, Cost: 1}}, make([]counter.Result, 1)
@@ -77,7 +77,7 @@ func TestAWrittenOffRegionDenies(t *testing.T) {
 		t.Errorf("a request was decided before the state was read: %v", err)
 	}
 	redis.err.Store(nil)
-	state := standing.State{Here: "eu", Entries: map[string]standing.Entry{"eu": {Generation: 1, Since: now, Steward: "us"}}}
+	state := writeoff.State{Here: "eu", Entries: map[string]writeoff.Entry{"eu": {Generation: 1, Since: now, Steward: "us"}}}
 	redis.write(t, &state)
 	eventually.Until(t, 30*time.Second, "the state is read again", func() bool {
 		r, err := take(&whole)
@@ -101,7 +101,7 @@ func TestAWrittenOffRegionDenies(t *testing.T) {
 		t.Errorf("with a damaged value, a region that was written off answers %+v, %v", r, err)
 	}
 
-	state.Entries["eu"] = standing.Entry{Generation: 2, Since: counter.Micros(time.Now().UnixMicro())}
+	state.Entries["eu"] = writeoff.Entry{Generation: 2, Since: counter.Micros(time.Now().UnixMicro())}
 	redis.write(t, &state)
 	eventually.Until(t, 30*time.Second, "the region hears that it is taken back", func() bool { return strings.Contains(log.String(), "was taken back") })
 	if r, err := take(&whole); err != nil || !r.Denied {

@@ -9,20 +9,20 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/survive"
 )
 
-// standingEvery is how often the state of the regions is read.
-const standingEvery = time.Second
+// writeoffEvery is how often the state of the regions is read.
+const writeoffEvery = time.Second
 
-// standings is what a process knows of the state of the regions.
-type standings struct {
+// writeoffs is what a process knows of the state of the regions.
+type writeoffs struct {
 	started atomic.Bool                    // whether the state was read once
-	own     atomic.Pointer[standing.Entry] // of this region; nil if it was never written off
+	own     atomic.Pointer[writeoff.Entry] // of this region; nil if it was never written off
 
 	mu     sync.Mutex
-	state  standing.State
+	state  writeoff.State
 	failed bool // a failure was logged
 
 	// While the first reading fails, calls that wait for one another fail together.
@@ -33,22 +33,22 @@ type standings struct {
 // firstAgain is how long a failure of the first reading counts for further calls.
 const firstAgain = 100 * time.Millisecond
 
-// The method standing returns the entry of this region, or nil if the checks may use the region's
+// The method writeoff returns the entry of this region, or nil if the checks may use the region's
 // parts of limits. The first call reads the state.
-func (s *Store) standing(ctx context.Context, checks []counter.Check) (*standing.Entry, error) {
-	if s.agency.Standing == nil {
+func (s *Store) writeoff(ctx context.Context, checks []counter.Check) (*writeoff.Entry, error) {
+	if s.agency.Writeoffs == nil {
 		return nil, nil
 	}
 	for i := range checks {
 		if checks[i].WholeLimit == nil {
 			continue
 		}
-		if !s.standings.started.Load() {
-			if err := s.startStanding(ctx); err != nil {
+		if !s.writeoffs.started.Load() {
+			if err := s.startWriteoff(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if e := s.standings.own.Load(); e != nil && (e.Forgotten() || !longAgo(e, checks[i].Limit)) {
+		if e := s.writeoffs.own.Load(); e != nil && (e.Forgotten() || !longAgo(e, checks[i].Limit)) {
 			return e, nil
 		}
 	}
@@ -57,27 +57,27 @@ func (s *Store) standing(ctx context.Context, checks []counter.Check) (*standing
 
 // longAgo reports whether a region was taken back so long ago that no window of a limit counts what
 // was used before, whatever the difference between the clocks of this machine and of Redis.
-func longAgo(e *standing.Entry, l *counter.Limit) bool {
+func longAgo(e *writeoff.Entry, l *counter.Limit) bool {
 	return counter.Micros(time.Now().UnixMicro())-e.Since > 3*l.Window()+counter.Day
 }
 
-// The method startStanding reads the state for the first time, and then follows it.
-func (s *Store) startStanding(ctx context.Context) error {
-	s.standings.mu.Lock()
-	defer s.standings.mu.Unlock()
-	if s.standings.started.Load() {
+// The method startWriteoff reads the state for the first time, and then follows it.
+func (s *Store) startWriteoff(ctx context.Context) error {
+	s.writeoffs.mu.Lock()
+	defer s.writeoffs.mu.Unlock()
+	if s.writeoffs.started.Load() {
 		return nil
 	}
-	if k := &s.standings; k.firstErr != nil && time.Since(k.firstAt) < firstAgain {
+	if k := &s.writeoffs; k.firstErr != nil && time.Since(k.firstAt) < firstAgain {
 		return k.firstErr
 	}
-	if err := s.readStanding(ctx); err != nil {
-		s.standings.firstErr, s.standings.firstAt = err, time.Now()
+	if err := s.readWriteoff(ctx); err != nil {
+		s.writeoffs.firstErr, s.writeoffs.firstAt = err, time.Now()
 		return err
 	}
-	s.standings.started.Store(true)
+	s.writeoffs.started.Store(true)
 	survive.Go(&s.running, s.logger, func() {
-		tick := time.NewTicker(standingEvery)
+		tick := time.NewTicker(writeoffEvery)
 		defer tick.Stop()
 		for {
 			select {
@@ -86,29 +86,29 @@ func (s *Store) startStanding(ctx context.Context) error {
 			case <-tick.C:
 			}
 			reading, end := context.WithTimeout(s.ctx, sendTime)
-			s.standings.mu.Lock()
-			_ = s.readStanding(reading) // the last state remains; calls of the store report that Redis is away
-			s.standings.mu.Unlock()
+			s.writeoffs.mu.Lock()
+			_ = s.readWriteoff(reading) // the last state remains; calls of the store report that Redis is away
+			s.writeoffs.mu.Unlock()
 			end()
 		}
 	})
 	return nil
 }
 
-// The method readStanding reads the state. The last good one remains if the value is damaged. The
+// The method readWriteoff reads the state. The last good one remains if the value is damaged. The
 // caller holds the lock.
-func (s *Store) readStanding(ctx context.Context) error {
-	value, err := s.agency.Standing(ctx)
+func (s *Store) readWriteoff(ctx context.Context) error {
+	value, err := s.agency.Writeoffs(ctx)
 	if err != nil {
 		return err
 	}
-	k := &s.standings
-	read, err := standing.Parse(value)
+	k := &s.writeoffs
+	read, err := writeoff.Parse(value)
 	switch {
 	case err != nil && !k.failed:
 		k.failed = true
 		s.logger.Error("the state of the regions cannot be read, so the last one remains in force: delete the key, and the region's agent writes it anew",
-			"key", standing.Key, "error", err)
+			"key", writeoff.Key, "error", err)
 	case err == nil && k.failed:
 		k.failed = false
 		s.logger.Info("the state of the regions can be read again")
@@ -123,19 +123,19 @@ func (s *Store) readStanding(ctx context.Context) error {
 	if e, ok := k.state.Entries[k.state.Here]; ok {
 		if before := k.own.Load(); before == nil || *before != e {
 			k.own.Store(&e)
-			s.logStanding(e)
+			s.logWriteoff(e)
 		}
 	}
 	return nil
 }
 
-func (s *Store) logStanding(e standing.Entry) {
+func (s *Store) logWriteoff(e writeoff.Entry) {
 	if e.Forgotten() {
 		s.logger.Error("this region was written off: requests under limits that regions lend each other are denied until penstock regions restore",
-			"region", s.standings.state.Here, "steward", e.Steward)
+			"region", s.writeoffs.state.Here, "steward", e.Steward)
 		return
 	}
-	s.logger.Warn("this region was taken back: it uses its parts of limits in windows that begin later", "region", s.standings.state.Here,
+	s.logger.Warn("this region was taken back: it uses its parts of limits in windows that begin later", "region", s.writeoffs.state.Here,
 		"since", time.UnixMicro(int64(e.Since)).UTC())
 }
 
@@ -147,7 +147,7 @@ type shutCall struct {
 
 // The method takeShut answers calls in a region that was written off. Requests whose limits are
 // shut are denied.
-func (s *Store) takeShut(ctx context.Context, e *standing.Entry, calls []counter.Call) {
+func (s *Store) takeShut(ctx context.Context, e *writeoff.Entry, calls []counter.Call) {
 	looks := make([]counter.Call, 0, len(calls))
 	asked := make([]counter.Call, len(calls))
 	shutCalls := make([]shutCall, len(calls))

@@ -15,15 +15,15 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/region/standing"
+	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
-// standingPath is where a region is told who uses the parts of regions. The answer is what it knows
+// writeoffPath is where a region is told who uses the parts of regions. The answer is what it knows
 // itself.
-const standingPath = "/v1/standing"
+const writeoffPath = "/v1/writeoff"
 
-// standingEvery is how often an agent reads the state of the regions, and tells the other regions.
-const standingEvery = time.Second
+// writeoffEvery is how often an agent reads the state of the regions, and tells the other regions.
+const writeoffEvery = time.Second
 
 // errStale reports that an agent was stopped while it lent the part of another region. The region
 // may have been taken back meanwhile, so what was charged is lost until the window ends.
@@ -31,21 +31,21 @@ var errStale = errors.New("the state of the regions was read too long ago")
 
 // message is what agents tell each other about the regions.
 type message struct {
-	Entries map[string]standing.Entry `json:"regions"`
+	Entries map[string]writeoff.Entry `json:"regions"`
 }
 
-// standings is what an agent knows of who uses the parts of regions.
-type standings struct {
+// writeoffs is what an agent knows of who uses the parts of regions.
+type writeoffs struct {
 	mu     sync.Mutex
-	state  standing.State
+	state  writeoff.State
 	read   time.Time // when the Redis of this region was last read; the zero time before
 	failed bool      // a failure was logged
 }
 
-// The method followStanding reads and tells the state until ctx is done.
-func (a *Agent) followStanding(ctx context.Context) {
+// The method followWriteoff reads and tells the state until ctx is done.
+func (a *Agent) followWriteoff(ctx context.Context) {
 	for ctx.Err() == nil {
-		a.refreshStanding(ctx)
+		a.refreshWriteoff(ctx)
 		var telling sync.WaitGroup
 		for _, p := range a.o.Peers {
 			if p.tell != nil {
@@ -55,28 +55,28 @@ func (a *Agent) followStanding(ctx context.Context) {
 		telling.Wait()
 		select {
 		case <-ctx.Done():
-		case <-time.After(standingEvery):
+		case <-time.After(writeoffEvery):
 		}
 	}
 }
 
-// The method refreshStanding reads the state in Redis, and adds what other regions have told.
-func (a *Agent) refreshStanding(ctx context.Context) {
+// The method refreshWriteoff reads the state in Redis, and adds what other regions have told.
+func (a *Agent) refreshWriteoff(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	names, known, begun := a.o.Policy().Names, a.entries(), time.Now()
-	s, err := standing.Update(reading, a.o.Standing, 0, func(s *standing.State) {
+	s, err := writeoff.Update(reading, a.o.Writeoffs, 0, func(s *writeoff.State) {
 		s.Here, s.Names = a.o.Name, names
 		s.Merge(known)
 	})
-	k := &a.standings
+	k := &a.writeoffs
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case err != nil && !k.failed && ctx.Err() == nil:
 		k.failed = true
 		a.o.Logger.Error("the state of the regions cannot be read or written, so the last one remains in force, and this agent lends no part of "+
-			"another region; if the value is damaged, delete the key, and the agent writes it anew", "key", standing.Key, "error", err)
+			"another region; if the value is damaged, delete the key, and the agent writes it anew", "key", writeoff.Key, "error", err)
 	case err == nil && k.failed:
 		k.failed = false
 		a.o.Logger.Info("the state of the regions can be read again")
@@ -88,9 +88,9 @@ func (a *Agent) refreshStanding(ctx context.Context) {
 }
 
 // The method mergeLocked adds entries of the policy's regions, and logs those that are new.
-func (a *Agent) mergeLocked(names []string, entries map[string]standing.Entry) {
+func (a *Agent) mergeLocked(names []string, entries map[string]writeoff.Entry) {
 	for name, e := range entries {
-		if !slices.Contains(names, name) || !a.standings.state.Merge(map[string]standing.Entry{name: e}) {
+		if !slices.Contains(names, name) || !a.writeoffs.state.Merge(map[string]writeoff.Entry{name: e}) {
 			continue
 		}
 		if e.Forgotten() {
@@ -102,17 +102,17 @@ func (a *Agent) mergeLocked(names []string, entries map[string]standing.Entry) {
 }
 
 // The method entries returns a copy of all that is known.
-func (a *Agent) entries() map[string]standing.Entry {
-	a.standings.mu.Lock()
-	defer a.standings.mu.Unlock()
-	return maps.Clone(a.standings.state.Entries)
+func (a *Agent) entries() map[string]writeoff.Entry {
+	a.writeoffs.mu.Lock()
+	defer a.writeoffs.mu.Unlock()
+	return maps.Clone(a.writeoffs.state.Entries)
 }
 
 // The method entry returns who uses the part of a region, and when this region's Redis was read.
-func (a *Agent) entry(name string) (e standing.Entry, read time.Time) {
-	a.standings.mu.Lock()
-	defer a.standings.mu.Unlock()
-	return a.standings.state.Entries[name], a.standings.read
+func (a *Agent) entry(name string) (e writeoff.Entry, read time.Time) {
+	a.writeoffs.mu.Lock()
+	defer a.writeoffs.mu.Unlock()
+	return a.writeoffs.state.Entries[name], a.writeoffs.read
 }
 
 // The method tell exchanges the state with another region. An agent of an earlier release does not
@@ -127,12 +127,12 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 
 // The method told adds what another region knows.
 func (a *Agent) told(m message) error {
-	if err := standing.Check(m.Entries); err != nil {
+	if err := writeoff.Check(m.Entries); err != nil {
 		return err
 	}
 	names := a.o.Policy().Names
-	a.standings.mu.Lock()
-	defer a.standings.mu.Unlock()
+	a.writeoffs.mu.Lock()
+	defer a.writeoffs.mu.Unlock()
 	a.mergeLocked(names, m.Entries)
 	return nil
 }
@@ -207,7 +207,7 @@ func (a *Agent) sendSelf(ctx context.Context, _ string, message any) (Loan, erro
 // A lending is whose part a region lends, and under which key.
 type lending struct {
 	here  policy.Division
-	entry standing.Entry
+	entry writeoff.Entry
 	read  time.Time
 	q     *Question
 }
@@ -233,7 +233,7 @@ func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 	l.here.Self = uint8(at)
 	l.entry, l.read = a.entry(q.Of)
 	part := *q
-	part.Key = standing.PartKey(own.Namespace, q.Key, q.Of, l.entry.Generation)
+	part.Key = writeoff.PartKey(own.Namespace, q.Key, q.Of, l.entry.Generation)
 	l.q = &part
 	return l, nil
 }
@@ -241,9 +241,9 @@ func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 // The method allowed reports whether this region may lend the part now.
 func (a *Agent) allowed(ctx context.Context, own *Policy, l *lending) (bool, error) {
 	switch {
-	case a.o.Standing == nil:
+	case a.o.Writeoffs == nil:
 		return l.q.Of == "", nil
-	case l.read.IsZero(), l.q.Of == "" && l.entry.Forgotten(), l.q.Of != "" && time.Since(l.read) > standing.FreshTime:
+	case l.read.IsZero(), l.q.Of == "" && l.entry.Forgotten(), l.q.Of != "" && time.Since(l.read) > writeoff.FreshTime:
 		return false, nil
 	case l.q.Of == "" && l.entry.Generation == 0:
 		return true, nil

@@ -1,4 +1,4 @@
--- This script replaces the state of the regions: see internal/region/standing.
+-- This script replaces the state of the regions: see internal/region/writeoff.
 --
 -- KEYS[1]   the state
 -- ARGV[1]   the former state, "" for none

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package standing
+package writeoff
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func Update(ctx context.Context, r Redis, last counter.Micros, change func(s *St
 		if err != nil || bytes.Equal(text, old) {
 			return s, err
 		}
-		done, err := r.Eval(ctx, lua.Standing, redisstore.ScriptCall{Keys: []string{Key}, Args: []any{old, text, int64(last / counter.Second)}})
+		done, err := r.Eval(ctx, lua.Writeoffs, redisstore.ScriptCall{Keys: []string{Key}, Args: []any{old, text, int64(last / counter.Second)}})
 		if err != nil {
 			return State{}, err
 		}
