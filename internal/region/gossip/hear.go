@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/region/loan"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/lua"
 )
@@ -43,18 +43,11 @@ func (a *Agent) Handler() http.Handler {
 			http.Error(w, "write POST", http.StatusMethodNotAllowed)
 			return
 		}
-		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, messageMax))
-		if err != nil {
-			http.Error(w, "the message is too long, or was cut off", http.StatusBadRequest)
+		text, leave, ok := loan.Receive(w, r, places, messageMax)
+		if !ok {
 			return
 		}
-		select {
-		case places <- struct{}{}: // after the body, which may come slowly
-			defer func() { <-places }()
-		default:
-			http.Error(w, "too many messages", http.StatusServiceUnavailable)
-			return
-		}
+		defer leave()
 		m, err := decode(text)
 		if err != nil {
 			a.invalid.Add(1)

@@ -6,10 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 
@@ -61,20 +58,11 @@ func (c *caller) send(ctx context.Context, message []byte) (said answer, err err
 		return said, err
 	}
 	request.Header.Set("Content-Type", "application/octet-stream")
-	response, err := c.client.Do(request)
-	if err != nil {
+	if err := loan.Exchange(c.client, request, c.name, answerBytesMax, &said); err != nil {
 		return said, err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-	if err != nil {
-		return said, err
-	}
-	if response.StatusCode != http.StatusOK {
-		return said, fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
-	}
-	if err := json.Unmarshal(text, &said); err != nil || said.Epoch == "" {
-		return said, errors.New("the answer is not that of an agent")
+	if said.Epoch == "" {
+		return said, fmt.Errorf("the answer of region %s is not that of an agent", c.name)
 	}
 	return said, nil
 }

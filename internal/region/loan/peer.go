@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -135,20 +134,5 @@ func (c *caller) post(ctx context.Context, path string, message, answer any) err
 	}
 	request.GetBody = nil // the transport cannot repeat it
 	request.Header.Set("Content-Type", "application/json")
-	response, err := c.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("region %s answered %s: %.200q", c.name, response.Status, text)
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("the answer of region %s cannot be read", c.name)
-	}
-	return nil
+	return Exchange(c.client, request, c.name, answerBytesMax, answer)
 }

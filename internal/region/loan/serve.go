@@ -28,18 +28,11 @@ func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path string, answer func(ctx context.Context, text []byte) (any, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-			text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, questionBytesMax))
-			if err != nil {
-				http.Error(w, "the message is too long, or was cut off", http.StatusBadRequest)
+			text, leave, ok := Receive(w, r, places, questionBytesMax)
+			if !ok {
 				return
 			}
-			select {
-			case places <- struct{}{}: // after the body, which may come slowly
-				defer func() { <-places }()
-			default:
-				http.Error(w, "too many questions", http.StatusServiceUnavailable)
-				return
-			}
+			defer leave()
 			serveAnswer(r.Context(), w, text, answer)
 		})
 	}
