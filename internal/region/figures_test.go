@@ -50,7 +50,7 @@ func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 	exact := exactly(s, seed)
 	w := newWorld(s, seed)
 	f := w.play(seed)
-	names, all = append(names, "moving shares"), append(all, f.row(s, w.uses, exact))
+	names, all = append(names, "moving shares"), append(all, f.row(s, w.uses(), exact))
 	if !rivals {
 		return names, all
 	}

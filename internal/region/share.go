@@ -29,11 +29,11 @@ type Transfer struct {
 // of an [Agent]. It is not safe for concurrent use.
 type Share struct {
 	self  int
-	whole counter.Limit // the limit of all regions together
-	limit counter.Limit // the limit of this region; invalid if units is 0
-	units int64         // the units of the whole limit that this region has
-	slot  counter.Slot
-	clock counter.Micros // the greatest reading so far; a clock that goes back stands still
+	whole counter.Limit   // the limit of all regions together
+	limit counter.Limit   // the limit of this region; invalid if units is 0
+	units int64           // the units of the whole limit that this region has
+	slots [1]counter.Slot // an array for counter.Decide
+	clock counter.Micros  // the greatest reading so far; a clock that goes back stands still
 	// sent is the last transfer to each region, with 0 units once it has been acknowledged.
 	sent [RegionsMax]Transfer
 	// applied is the serial number of the last transfer from each region.
@@ -100,9 +100,9 @@ func (s *Share) fraction() int64 {
 		return 0
 	}
 	window := s.whole.Window()
-	before := s.slot.State.Aux
-	if start := s.clock - s.clock%window; s.slot.State.At != start {
-		before = s.slot.State.Used
+	before := s.slots[0].State.Aux
+	if start := s.clock - s.clock%window; s.slots[0].State.At != start {
+		before = s.slots[0].State.Used
 	}
 	return min(1, before)
 }
@@ -218,12 +218,12 @@ func (s *Share) resize(units int64) {
 
 // The method refill brings a token bucket up to date with the rate of the present share.
 func (s *Share) refill() {
-	if s.units == 0 || s.whole.Algorithm() != counter.TokenBucket || s.slot.State.At == 0 {
+	if s.units == 0 || s.whole.Algorithm() != counter.TokenBucket || s.slots[0].State.At == 0 {
 		return
 	}
 	s.decide(counter.OpLook, 0)
 	// The elapsed part of a tick is lost. At another rate, that part could be worth more.
-	s.slot.State.At = max(s.slot.State.At, s.clock)
+	s.slots[0].State.At = max(s.slots[0].State.At, s.clock)
 }
 
 // part returns the limit of a region that has the given units, at least 1, of a whole limit. A
@@ -281,10 +281,8 @@ func (s *Share) decide(op counter.Op, cost int64) counter.Result {
 	if s.units == 0 {
 		return counter.Result{At: s.clock, Denied: cost > 0, Wait: counter.Never}
 	}
-	check := [1]counter.Check{{Limit: &s.limit, Op: op, Cost: cost}}
-	slot, result := [1]counter.Slot{s.slot}, [1]counter.Result{}
-	counter.Decide(s.clock, check[:], slot[:], result[:])
-	slot[0].Write = false
-	s.slot = slot[0]
+	check, result := [1]counter.Check{{Limit: &s.limit, Op: op, Cost: cost}}, [1]counter.Result{}
+	counter.Decide(s.clock, check[:], s.slots[:], result[:])
+	s.slots[0].Write = false
 	return result[0]
 }

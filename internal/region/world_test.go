@@ -3,7 +3,6 @@
 package region
 
 import (
-	"container/heap"
 	"math/rand/v2"
 
 	"github.com/penstock/penstock/core/counter"
@@ -39,9 +38,10 @@ type world struct {
 	now     counter.Micros
 	events  eventQueue
 	serial  int
+	arrives arrival // the next request of the traffic
 	places  []*place
 	cuts    [RegionsMax][RegionsMax]bool
-	uses    []use
+	out     Output // of the present call of an agent
 	waits   map[uint64]waits
 	lastID  uint64
 	figures figures
@@ -55,6 +55,7 @@ type place struct {
 	ticking bool
 	lost    bool
 	backup  Share
+	uses    []use
 }
 
 type waits struct {
@@ -72,27 +73,6 @@ type figures struct {
 	requests, atOnce, deniedAtOnce, denied int64
 	arrived, admitted, unanswered          int64 // units
 	messages, forgotten                    int64
-}
-
-type event struct {
-	at    counter.Micros
-	order int
-	do    func()
-}
-
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].order < q[j].order
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	last := len(*q) - 1
-	x := (*q)[last]
-	*q = (*q)[:last]
-	return x
 }
 
 func newWorld(s scene, seed uint64) *world {
@@ -122,36 +102,46 @@ func (w *world) start(region, home int) {
 
 func (w *world) after(d counter.Micros, do func()) {
 	w.serial++
-	heap.Push(&w.events, event{at: w.now + d, order: w.serial, do: do})
+	w.events.push(event{moment: moment{at: w.now + d, order: w.serial}, do: do})
 }
 
 // The method play runs the scene to its end and returns its figures.
 func (w *world) play(seed uint64) *figures {
-	next := w.traffic.start(w.limit, w.regions, newRand(seed))
-	var schedule func()
-	schedule = func() {
-		at, region, cost := next()
-		if at >= w.lasts {
-			return
-		}
-		w.after(begins+at-w.now, func() {
-			w.request(region, cost)
-			schedule()
-		})
-	}
-	schedule()
+	w.arrives.next = w.traffic.start(w.limit, w.regions, newRand(seed))
+	w.arrive()
 	w.scheduleFaults()
 	w.run()
 	return &w.figures
 }
 
+// The method arrive schedules the next request of the traffic.
+func (w *world) arrive() {
+	a := &w.arrives
+	var at counter.Micros
+	if at, a.region, a.cost = a.next(); at >= w.lasts {
+		a.next = nil
+		return
+	}
+	w.serial++
+	a.moment = moment{at: begins + at, order: w.serial}
+}
+
 // The method run executes the scheduled events until all waiting requests of the scene must be
 // decided.
 func (w *world) run() {
-	for len(w.events) > 0 && w.now < begins+w.lasts+20*w.roundTrip {
-		e := heap.Pop(&w.events).(event)
-		w.now = e.at
-		e.do()
+	for w.now < begins+w.lasts+20*w.roundTrip {
+		switch a := &w.arrives; {
+		case a.next != nil && (len(w.events) == 0 || a.before(w.events[0].moment)):
+			w.now = a.at
+			w.request(a.region, a.cost)
+			w.arrive()
+		case len(w.events) > 0:
+			e := w.events.pop()
+			w.now = e.at
+			e.do()
+		default:
+			return
+		}
 	}
 }
 
@@ -164,8 +154,7 @@ func (w *world) request(region int, cost int64) {
 	f := &w.figures
 	f.requests++
 	f.arrived += cost
-	var out Output
-	switch p.agent.Arrive(w.now+p.offset, w.lastID, cost, &out) {
+	switch p.agent.Arrive(w.now+p.offset, w.lastID, cost, w.output()) {
 	case Admit:
 		f.atOnce++
 		w.admit(p, cost)
@@ -176,17 +165,24 @@ func (w *world) request(region int, cost int64) {
 	case Wait:
 		w.waits[w.lastID] = waits{region: region, cost: cost}
 	}
-	w.carryOut(region, &out)
+	w.carryOut(region)
 }
 
 func (w *world) admit(p *place, cost int64) {
 	w.figures.admitted += cost
-	w.uses = append(w.uses, use{at: p.share.clock, units: cost})
+	p.uses = append(p.uses, use{at: p.share.clock, units: cost})
+}
+
+// The method output returns an empty output for a call of an agent, which carryOut reads.
+func (w *world) output() *Output {
+	o := &w.out
+	o.Messages, o.Admitted, o.Denied, o.Unanswered = o.Messages[:0], o.Admitted[:0], o.Denied[:0], o.Unanswered[:0]
+	return o
 }
 
 // carryOut sends an agent's messages and decides the requests that waited.
-func (w *world) carryOut(region int, out *Output) {
-	p := w.places[region]
+func (w *world) carryOut(region int) {
+	p, out := w.places[region], &w.out
 	for _, id := range out.Admitted {
 		w.admit(p, w.waits[id].cost)
 		delete(w.waits, id)
@@ -214,9 +210,8 @@ func (w *world) tick(region int) {
 	if p.lost {
 		return
 	}
-	var out Output
-	p.agent.Tick(w.now+p.offset, &out)
-	w.carryOut(region, &out)
+	p.agent.Tick(w.now+p.offset, w.output())
+	w.carryOut(region)
 }
 
 // The method send delivers a message after half a round trip, with a tenth of jitter, unless a
@@ -244,9 +239,8 @@ func (w *world) deliver(m Message) {
 		return
 	}
 	w.mistake.beforeReceive(p, &m)
-	var out Output
-	p.agent.Receive(w.now+p.offset, m, &out)
-	w.carryOut(m.To, &out)
+	p.agent.Receive(w.now+p.offset, m, w.output())
+	w.carryOut(m.To)
 }
 
 // scheduleFaults begins the faults of the scene.
@@ -271,10 +265,9 @@ func (w *world) sweepAll() {
 		if p.lost {
 			continue
 		}
-		var out Output
 		home := p.agent.Home
-		forgotten, ok := p.agent.Sweep(w.now+p.offset, &out)
-		w.carryOut(region, &out)
+		forgotten, ok := p.agent.Sweep(w.now+p.offset, w.output())
+		w.carryOut(region)
 		if !ok && !w.mistake.forgetsEarly(p) {
 			continue
 		}
@@ -338,6 +331,14 @@ func (w *world) units() (units int64) {
 		}
 	}
 	return units
+}
+
+// The method uses returns the admitted requests of all regions by the readings of their clocks.
+func (w *world) uses() (all []use) {
+	for _, p := range w.places {
+		all = mergeUses(all, p.uses)
+	}
+	return all
 }
 
 // newRand returns the random numbers of the traffic.
