@@ -21,7 +21,6 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/enforce/topk"
-	"github.com/penstock/penstock/internal/envoy/sources"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/listen"
@@ -29,6 +28,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
+	"github.com/penstock/penstock/internal/sources"
 	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )

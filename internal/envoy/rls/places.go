@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce"
-	"github.com/penstock/penstock/internal/envoy/sources"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 const (

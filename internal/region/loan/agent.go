@@ -15,13 +15,14 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/region/writeoff"
+	"github.com/penstock/penstock/internal/sources"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Bounds of an agent.
 const (
-	asksMax     = 256     // questions of this region that are being asked
-	countersMax = 1 << 14 // counters whose last question is remembered, 16 bytes each
+	asksMax     = 256     // questions of this region that are being asked, half of them of one source
+	countersMax = 1 << 14 // counters whose last question is remembered, 64 bytes each
 	pauseMin    = 100 * time.Millisecond
 	pauseMax    = time.Second     // after questions that brought nothing
 	callTime    = 2 * time.Second // of a question to another region, and of a call of the store
@@ -69,7 +70,9 @@ type Agent struct {
 	seed    maphash.Seed
 	pauses  []pause // by the hash of a key
 	running sync.WaitGroup
-	places  chan struct{} // one for each question that is being asked
+	places  chan struct{}   // one for each question that is being asked
+	asks    *sources.Counts // of these questions
+	lends   *sources.Counts // of the questions of other regions that are being answered
 
 	listening atomic.Bool
 	counts    counts
@@ -85,9 +88,12 @@ type counts struct {
 	questions, repeated, dropped, invalid, lost, lent, lentUnits, backUnits, failed atomic.Uint64
 }
 
-// pause is when a counter may be asked for again. Counters with the same hash share one.
+// pause is when a counter may be asked for again. Of the counters that share a place in the table,
+// the last one that was asked for has a pause. Otherwise a client with many counters would cause
+// pauses of the counters of others.
 type pause struct {
 	mu     sync.Mutex
+	key    uint64        // the hash of the counter's key
 	asking bool          // a question is under way
 	short  bool          // the last question was one of a region that denied requests
 	until  time.Time     // the end of the pause
@@ -95,11 +101,19 @@ type pause struct {
 	empty  bool          // the last question brought nothing
 }
 
+// ofLocked makes the pause that of a counter.
+func (p *pause) ofLocked(key uint64) {
+	if p.key != key {
+		p.key, p.asking, p.short, p.until, p.length, p.empty = key, false, false, time.Time{}, 0, false
+	}
+}
+
 // ends reports whether a question may be asked now. If so, the question counts as under way. A
 // region that begins to deny requests does not wait for the end of a pause.
-func (p *pause) ends(now time.Time, short bool) bool {
+func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ofLocked(key)
 	if p.asking || now.Before(p.until) && (!short || p.short) {
 		return false
 	}
@@ -109,9 +123,10 @@ func (p *pause) ends(now time.Time, short bool) bool {
 
 // endsFor is ends for a question for which requests wait. Only a pause after a question that
 // brought nothing delays it. Another question may be under way.
-func (p *pause) endsFor(now time.Time) bool {
+func (p *pause) endsFor(key uint64, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ofLocked(key)
 	if p.empty && p.short && now.Before(p.until) {
 		return false
 	}
@@ -120,9 +135,10 @@ func (p *pause) endsFor(now time.Time) bool {
 }
 
 // begins notes that a question has been asked. The pauses grow while nothing is borrowed.
-func (p *pause) begins(now time.Time, units int64) {
+func (p *pause) begins(key uint64, now time.Time, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ofLocked(key)
 	if p.empty = units == 0; !p.empty {
 		p.length = pauseMin
 	} else {
@@ -131,9 +147,18 @@ func (p *pause) begins(now time.Time, units int64) {
 	p.asking, p.until = false, now.Add(p.length)
 }
 
+// drops notes that a question was not asked, because too many are being asked.
+func (p *pause) drops(key uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ofLocked(key)
+	p.asking = false
+}
+
 // New returns an agent that does nothing yet.
 func New(o Options) *Agent {
 	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, countersMax), places: make(chan struct{}, asksMax),
+		asks: sources.New(), lends: sources.New(),
 		rounds: rounds{byKey: make(map[string]*round)}, holdMax: holdMax, idleMax: idleMax}
 }
 
@@ -182,38 +207,57 @@ func (a *Agent) hear(ctx context.Context, message string) {
 		a.await(ctx, q, []string{q.ID})
 		return
 	}
-	p := a.pauseOf(q)
-	if !p.ends(time.Now(), q.Short) {
+	p, key := a.pauseOf(q)
+	if !p.ends(key, time.Now(), q.Short) {
 		a.counts.repeated.Add(1)
 		return
 	}
 	if r := a.rounds.join(q); !a.start(ctx, q, r) {
-		p.begins(time.Now(), 0)
+		p.drops(key)
 		a.leave(ctx, r)
 	}
 }
 
-func (a *Agent) pauseOf(q *Question) *pause { return &a.pauses[a.hash(q.Key)%countersMax] }
+// pauseOf returns the pause for a question, and the hash of its key.
+func (a *Agent) pauseOf(q *Question) (p *pause, key uint64) {
+	key = a.hash(q.Key)
+	return &a.pauses[key%countersMax], key
+}
 
-// start asks a question of a round in the background. It returns false if too many are being asked.
+// start asks a question of a round in the background. It returns false if too many are being asked,
+// or too many of the same source.
 func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
-	select {
-	case a.places <- struct{}{}:
-	default:
+	leave, ok := a.enter(q)
+	if !ok {
 		a.counts.dropped.Add(1)
 		return false
 	}
 	a.counts.questions.Add(1)
 	a.running.Go(func() {
 		units := a.borrow(ctx, q, r)
-		<-a.places
+		leave()
 		if units == 0 && r.moving.Load() {
 			units = 1 // the next question might bring some
 		}
-		a.pauseOf(q).begins(time.Now(), units)
+		p, key := a.pauseOf(q)
+		p.begins(key, time.Now(), units)
 		a.leave(ctx, r)
 	})
 	return true
+}
+
+// enter occupies a place for a question that is to be asked, until the caller calls leave.
+func (a *Agent) enter(q *Question) (leave func(), ok bool) {
+	from := a.asks.Of(uint64(q.Source))
+	if from.Enter(asksMax) || q.Source == 0 {
+		select {
+		case a.places <- struct{}{}:
+			return func() { <-a.places; from.Leave() }, true
+		default:
+		}
+	}
+	from.Leave()
+	return nil, false
 }
 
 // borrow asks all other regions, and restores what they lend. It returns the units.

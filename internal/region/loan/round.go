@@ -103,8 +103,8 @@ func (s *rounds) leave(r *round) (last bool) {
 // The method await asks the other regions for units that requests of this region wait for. The
 // argument ids contains the IDs of the questions that the proxies have asked.
 func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
-	p := a.pauseOf(q)
-	if !p.endsFor(time.Now()) {
+	p, key := a.pauseOf(q)
+	if !p.endsFor(key, time.Now()) {
 		a.counts.repeated.Add(1)
 		a.refuse(ctx, q, ids)
 		return
@@ -115,7 +115,7 @@ func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 		a.counts.dropped.Add(1)
 		a.refuse(ctx, q, ids)
 	case r != nil && !a.start(ctx, q, r):
-		p.begins(time.Now(), 0)
+		p.drops(key)
 		a.leave(ctx, r)
 	}
 }

@@ -16,8 +16,12 @@ import (
 	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
-// lendsMax bounds the questions of other regions that are answered at once. Further ones get 503.
+// lendsMax bounds the questions of other regions that are answered at once. Half of them may be of
+// one source. Further ones get 503.
 const lendsMax = 256
+
+// errCrowded reports that too many questions of one source are being answered.
+var errCrowded = errors.New("too many questions of one address")
 
 // questionBytesMax bounds a question. In JSON, a key takes a third more than its length.
 const questionBytesMax = 8 << 10
@@ -41,6 +45,11 @@ func (a *Agent) Handler() http.Handler {
 		if err := json.Unmarshal(text, q); err != nil {
 			return nil, err
 		}
+		from := a.lends.Of(uint64(q.Source))
+		defer from.Leave()
+		if !from.Enter(lendsMax) && q.Source != 0 {
+			return nil, errCrowded
+		}
 		return a.lend(ctx, q)
 	})
 	serve(returnsPath, func(ctx context.Context, text []byte) (any, error) {
@@ -61,6 +70,9 @@ func serveAnswer(ctx context.Context, w http.ResponseWriter, text []byte, answer
 		l, err = Loan{}, nil
 	case errors.Is(err, counter.ErrUnavailable), errors.Is(err, counter.ErrOverloaded):
 		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
+		return
+	case errors.Is(err, errCrowded):
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	if err != nil {

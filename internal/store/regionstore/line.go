@@ -45,7 +45,7 @@ type lines struct {
 	hears   atomic.Bool    // whether the agents' answers are heard
 	failed  atomic.Bool    // whether the last attempt to hear them failed
 	active  atomic.Int64   // the number of lines
-	refused []atomic.Int64 // by the hash of a key: the millisecond until which no request waits
+	refused []atomic.Int64 // by the hash of a key: a refusal
 	waitMax time.Duration
 	origin  string // of the IDs of questions
 	number  atomic.Uint64
@@ -116,13 +116,29 @@ func (l *lines) listen() {
 	})
 }
 
-func (l *lines) refusal(key []byte) *atomic.Int64 {
-	return &l.refused[maphash.Bytes(l.store.seed, key)%placesMax]
+// refusalBits is the number of bits of a refusal that identify the counter. The others are the
+// millisecond until which no request waits for it. Of the counters that share a place, the last one
+// is refused. So a client with many counters does not end the waits for counters of others.
+const refusalBits = 16
+
+// The method refusal returns the place of a counter's refusal, and the bits that identify it.
+func (l *lines) refusal(key []byte) (place *atomic.Int64, id int64) {
+	hash := maphash.Bytes(l.store.seed, key)
+	return &l.refused[hash%placesMax], int64(hash >> (64 - refusalBits))
+}
+
+// The method refuse refuses a counter until an instant.
+func (l *lines) refuse(key []byte, until time.Time) {
+	place, id := l.refusal(key)
+	place.Store(until.UnixMilli()<<refusalBits | id)
 }
 
 // The method refuses reports whether no request waits for a check's counter at present.
 func (l *lines) refuses(c *counter.Check) bool {
-	return l.store.agency.Listen == nil || time.Now().UnixMilli() < l.refusal(c.Key).Load() || len(c.Key) > KeyBytesMax
+	place, id := l.refusal(c.Key)
+	last := place.Load()
+	return l.store.agency.Listen == nil || len(c.Key) > KeyBytesMax ||
+		last&(1<<refusalBits-1) == id && time.Now().UnixMilli() < last>>refusalBits
 }
 
 // The method full reports whether no further request can wait for a check's counter. The caller
@@ -181,11 +197,12 @@ func (l *lines) ask(n *line) {
 
 func (l *lines) send(n *line, after time.Duration) {
 	time.AfterFunc(after, func() {
-		select {
-		case l.store.queue <- ticket{question: n.question, line: n}:
-		default:
-			l.mu.Lock()
-			defer l.mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(n.waiters) > 0 {
+			n.question.Source = n.waiters[0].source
+		}
+		if !l.store.push(ticket{question: n.question, line: n}) {
 			l.close(n)
 		}
 	})
@@ -292,7 +309,7 @@ func (l *lines) close(n *line) {
 		delete(l.byKey, string(n.check.Key))
 		l.active.Add(-1)
 		if len(n.waiters) > 0 {
-			l.refusal(n.check.Key).Store(time.Now().Add(refusedTime).UnixMilli())
+			l.refuse(n.check.Key, time.Now().Add(refusedTime))
 		}
 	}
 	if l.forget != nil {

@@ -10,7 +10,8 @@
 // for more, in the background. A call never waits for that. A question can be lost: the next call
 // repeats it. For one counter there is at most one question in [askEvery]. The times of the last
 // questions are kept in a table of fixed size. If two counters share a place in the table, units
-// are requested less often for both.
+// are requested less often for both. Questions of one address take at most half of the queue, so a
+// client with many counters leaves room for questions of others.
 //
 // A front whose requests have goroutines of their own can let a denied request wait for a loan,
 // with [Store.Await]. At most [WaitersMax] requests of a process wait, [LineMax] of them for one
@@ -51,6 +52,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/region/writeoff"
+	"github.com/penstock/penstock/internal/sources"
 	"github.com/penstock/penstock/internal/survive"
 )
 
@@ -96,6 +98,9 @@ type Question struct {
 	ID   string `json:"id,omitempty"`
 	// Of is the region whose part is to be lent by its steward, after the region was written off.
 	Of string `json:"of,omitempty"`
+	// Source is the [counter.Check.Source] of the request that has waited longest, or of the
+	// request that ran low. Agents bound the questions of one source. Source is 0 if it is unknown.
+	Source uint32 `json:"source,omitempty"`
 }
 
 // IDBytesMax is the greatest length of the ID of a question.
@@ -141,6 +146,7 @@ type Store struct {
 	seed    maphash.Seed
 	asked   []atomic.Int64 // by the hash of a key: the millisecond of the last question
 	queue   chan ticket
+	sources *sources.Counts // of the questions in the queue
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -155,6 +161,7 @@ type Store struct {
 type ticket struct {
 	question Question
 	line     *line // that of the requests that wait, or nil
+	source   sources.Source
 }
 
 var _ counter.Batcher = (*Store)(nil)
@@ -165,7 +172,7 @@ func New(inner counter.Batcher, agency Agency, logger *slog.Logger) *Store {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{inner: inner, agency: agency, logger: logger, seed: maphash.MakeSeed(), asked: make([]atomic.Int64, placesMax),
-		queue: make(chan ticket, queueMax)}
+		queue: make(chan ticket, queueMax), sources: sources.New()}
 	s.lines.begin(s)
 	s.changes.store, s.changes.dirty = s, make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -264,15 +271,27 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	}
 	question := questionOf(c)
 	question.Short = short
-	select {
-	case s.queue <- ticket{question: question}:
-	default: // the next call will ask again
+	s.push(ticket{question: question}) // if there is no room, the next call asks again
+}
+
+// The method push queues a question, and reports whether there was room for it.
+func (s *Store) push(t ticket) bool {
+	t.source = s.sources.Of(uint64(t.question.Source))
+	if t.source.Enter(queueMax) || t.question.Source == 0 {
+		select {
+		case s.queue <- t:
+			return true
+		default:
+		}
 	}
+	t.source.Leave()
+	return false
 }
 
 // questionOf returns a question for units of a check's counter.
 func questionOf(c *counter.Check) Question {
-	q := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Part: c.Limit.Count(), Want: c.Cost + c.Limit.Capacity()}
+	q := Question{Key: append([]byte(nil), c.Key...), Limit: c.WholeLimit.String(), Part: c.Limit.Count(), Want: c.Cost + c.Limit.Capacity(),
+		Source: c.Source}
 	if c.Bounds != nil {
 		bounds := *c.Bounds
 		q.Bounds = &bounds
@@ -287,6 +306,7 @@ func (s *Store) send() {
 		case <-s.ctx.Done():
 			return
 		case next := <-s.queue:
+			next.source.Leave()
 			s.lines.listen()
 			if s.lines.prepare(&next) {
 				s.sendOne(&next)

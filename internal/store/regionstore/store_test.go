@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -126,5 +127,42 @@ func TestLookingAllocatesNothing(t *testing.T) {
 	results := make([]counter.Result, 1)
 	if n := testing.AllocsPerRun(100, func() { _ = s.Take(context.Background(), checks, results) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestAFloodLeavesRoomForQuestions: a client whose requests have thousands of counters fills half
+// of the queue, so the questions about another client's counters are sent.
+func TestAFloodLeavesRoomForQuestions(t *testing.T) {
+	part, whole := limits(t)
+	release, asked := make(chan struct{}), make(chan string, 2*queueMax)
+	s := New(new(below), Agency{Publish: func(_ context.Context, message []byte) (int64, error) {
+		<-release
+		var q Question
+		if err := json.Unmarshal(message, &q); err != nil {
+			t.Error(err)
+		}
+		asked <- fmt.Sprint(q.Source, " ", string(q.Key))
+		return 1, nil
+	}}, nil)
+	defer s.Close()
+	take := func(key string, source uint32) {
+		checks := []counter.Check{{Key: []byte(key), Limit: &part, WholeLimit: &whole, Cost: 1, Source: source}}
+		if err := s.Take(t.Context(), checks, make([]counter.Result, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 * queueMax {
+		take(fmt.Sprint("made up ", i), 7)
+	}
+	for i := range 20 { // because some may share a place in the table of the last questions
+		take(fmt.Sprint("other ", i), 9)
+	}
+	close(release)
+	for text := ""; !strings.HasPrefix(text, "9 other"); {
+		select {
+		case text = <-asked:
+		case <-time.After(patience):
+			t.Fatal("no question about the other client's counters was sent")
+		}
 	}
 }
