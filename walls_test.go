@@ -120,7 +120,7 @@ var imports = map[string][]string{
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/feed", "internal/policyfile",
-		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
+		"internal/store", "internal/store/leasestore", "internal/store/redisstore", "internal/store/regionstore",
 	},
 	"internal/usage":         {"core/slim"},
 	"internal/usage/inflate": {},

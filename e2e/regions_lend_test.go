@@ -86,8 +86,8 @@ func (l *lending) startAgent(name string) {
 func (l *lending) startAgentAt(name, listen, admin string) *server {
 	l.t.Helper()
 	args := []string{"region", "--name", name, "--policy", l.policy, "--redis", l.redis[name].URL(), "--listen", listen,
-		"--admin-listen", "unix:" + admin, "--tls-cert", filepath.Join(l.folder, "agent.pem"),
-		"--tls-key", filepath.Join(l.folder, "agent.key"), "--client-ca", filepath.Join(l.folder, "ca.pem")}
+		"--admin-listen", "unix:" + admin, "--tls-cert", filepath.Join(l.folder, name+".pem"),
+		"--tls-key", filepath.Join(l.folder, name+".key"), "--client-ca", filepath.Join(l.folder, "ca.pem")}
 	for _, peer := range l.names {
 		if way := l.links[[2]string{name, peer}]; way != nil {
 			args = append(args, "--peer", peer+"=https://"+way.proxy.Listen)
@@ -245,7 +245,9 @@ func TestRegionAgentIsClosed(t *testing.T) {
 	redis, listen := redistest.Start(t), freeport.Address(t)
 	args := []string{"region", "--name", "eu", "--policy", policy, "--redis", redis.URL(), "--listen", listen}
 	penstock(t, args...).mustFail(t, "--client-ca")
-	args = append(args, "--tls-cert", filepath.Join(folder, "agent.pem"), "--tls-key", filepath.Join(folder, "agent.key"),
+	penstock(t, append(args, "--tls-cert", filepath.Join(folder, "us.pem"), "--tls-key", filepath.Join(folder, "us.key"),
+		"--client-ca", filepath.Join(folder, "ca.pem"))...).mustFail(t, "URI:penstock:region:eu")
+	args = append(args, "--tls-cert", filepath.Join(folder, "eu.pem"), "--tls-key", filepath.Join(folder, "eu.key"),
 		"--client-ca", filepath.Join(folder, "ca.pem"), "--peer", "us=https://127.0.0.1:1")
 	penstock(t, args...).mustFail(t, "add --peer ap=https://")
 	penstock(t, append(args, "--peer", "mars=https://127.0.0.1:1")...).mustFail(t, "mars")
@@ -281,7 +283,7 @@ func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 		}
 		defer connection.Close()
 	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "agent.pem"), filepath.Join(folder, "agent.key"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "us.pem"), filepath.Join(folder, "us.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,10 +314,13 @@ func newTrustingConfig(t *testing.T, folder string) *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// issueAgentCertificates writes an authority, and a certificate that agents on this machine use.
+// issueAgentCertificates writes an authority, and certificates for the agents of the regions us, eu
+// and ap on this machine.
 func issueAgentCertificates(t *testing.T, folder string) {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(folder, name) }
 	ca := certtest.NewAuthority(t, file("ca.pem"), file("ca.key"))
-	ca.Issue(t, file("agent.pem"), file("agent.key"), &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	for _, region := range []string{"us", "eu", "ap"} {
+		ca.Issue(t, file(region+".pem"), file(region+".key"), certtest.Region(region))
+	}
 }

@@ -1,9 +1,11 @@
 -- This script adds counters that have changed to a sorted set, in the order of their changes. The
 -- agents of the region read from it which counters to tell other regions about. A counter has the
--- instant of its last change, or a later one, so that no two have the same.
+-- instant of the first change that no agent has read yet, or a later one, so that no two have the
+-- same. If it had that of the last change, an agent that cannot keep up would never read a counter
+-- that changes all the time.
 --
--- KEYS[1]   the set
--- KEYS[2]   the key that an agent keeps while it tells
+-- KEYS      the set, the key that an agent keeps while it tells, and the key of the greatest
+--           instant that was read
 -- ARGV[1]   how many counters the set may have, while an agent tells and otherwise
 -- ARGV[3…]  the counters
 -- reply     how many counters, of those that changed first, were removed, and whether an agent
@@ -11,13 +13,15 @@
 
 local time = redis.call('TIME')
 local at, teller = time[1] * 1000000 + time[2], redis.call('GET', KEYS[2])
+local read = tonumber(redis.call('GET', KEYS[3]) or 0)
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-if last[2] and tonumber(last[2]) >= at then
-  at = tonumber(last[2]) + 1
-end
+at = math.max(at, read + 1, tonumber(last[2] or 0) + 1)
 for i = 3, #ARGV do
-  redis.call('ZADD', KEYS[1], string.format('%d', at), ARGV[i])
-  at = at + 1
+  local before = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if not before or tonumber(before) <= read then
+    redis.call('ZADD', KEYS[1], string.format('%d', at), ARGV[i])
+    at = at + 1
+  end
 end
 local beyond = redis.call('ZCOUNT', KEYS[1], '-inf', '+inf') - tonumber(ARGV[teller and 1 or 2])
 if beyond > 0 then

@@ -34,7 +34,8 @@ const regionHelp = `Borrow units of limits from other regions, and lend them uni
 across: gossip, tell the other regions what this one has counted, and charge what they tell.
 
 The proxies of a region tell its agent, in the Redis of the region, when a limit runs low. The agent asks those of the other
-regions over TLS. Both ends show a certificate that --client-ca has signed. Each region of the policy but its own needs a --peer.
+regions over TLS. Both ends show a certificate that --client-ca has signed and that names their region, by the subject alternative name
+URI:penstock:region:eu. Each region of the policy but its own needs a --peer.
 
 Nothing is kept: an agent can be killed at any time, and two of them in a region ask for more than one does. Units that are under way
 when an agent or a connection ends are lost until their window ends. The Redis user of the agent must be allowed to subscribe to the
@@ -204,6 +205,10 @@ func (f *regionFlags) tls() (*tls.Config, error) {
 	config, err := f.certificates.config()
 	if err != nil {
 		return nil, err
+	}
+	if leaf := config.Certificates[0].Leaf; !loan.SpeaksFor(leaf, f.name) {
+		return nil, fmt.Errorf("--tls-cert %q does not name region %s: issue it with the subject alternative name URI:%s%[2]s", f.certificates.cert,
+			f.name, loan.CertificatePrefix)
 	}
 	config.MinVersion, config.RootCAs, config.NextProtos = tls.VersionTLS13, config.ClientCAs, []string{"h2", "http/1.1"}
 	return config, nil

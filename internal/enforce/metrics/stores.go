@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/store/leasestore"
 	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
 // Stores is a collector of the figures of stores, which it reads at each scrape. The figures of
@@ -24,6 +25,7 @@ func (Stores) Describe(ch chan<- *prometheus.Desc) {
 	describeBreakers(ch)
 	describeServers(ch)
 	describeShared(ch)
+	describeRegions(ch)
 }
 
 // Collect implements [prometheus.Collector].
@@ -32,6 +34,7 @@ func (s Stores) Collect(ch chan<- prometheus.Metric) {
 	var inMemory bool
 	var redis []*redisstore.Store
 	var shared []leasestore.Stats
+	var regions []*regionstore.Store
 	for one := range s {
 		if one.Memory != nil {
 			inMemory = true
@@ -44,6 +47,9 @@ func (s Stores) Collect(ch chan<- prometheus.Metric) {
 		if one.Leases != nil {
 			shared = append(shared, one.Leases.Stats())
 		}
+		if one.Loans != nil {
+			regions = append(regions, one.Loans)
+		}
 	}
 	if inMemory {
 		ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, counters)
@@ -55,5 +61,8 @@ func (s Stores) Collect(ch chan<- prometheus.Metric) {
 	}
 	if len(shared) > 0 {
 		collectShared(ch, shared...)
+	}
+	if len(regions) > 0 {
+		collectRegions(ch, regions...)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,7 @@ import (
 // Bounds of an agent.
 const (
 	scriptsMax   = 512              // calls of the store in one pipeline
-	tellTime     = 5 * time.Second  // of a message, and of reading its counters
+	tellTime     = 8 * time.Second  // of a message, and of reading its counters
 	tellerTime   = 3 * time.Second  // after which another agent tells, beyond three intervals
 	idleInterval = time.Second      // without rules that are told
 	keepMin      = 10 * time.Minute // for which a changed counter is kept, at least
@@ -127,37 +126,64 @@ func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	p.broken = err != nil
 }
 
-// The method tell is tellAll without the log. Every message is at least a sign of life.
+// The method tell is tellAll without the log. Every message is at least a sign of life. While a
+// message is under way, the counters of the next one are read.
 func (a *Agent) tell(ctx context.Context, p *Peer) error {
+	now := a.prepare(ctx, p.cursor)
 	for {
-		more, err := a.tellPage(ctx, p)
+		var next *prepared
+		var reading sync.WaitGroup
+		if now.more && now.epoch == p.ownEpoch {
+			reading.Go(func() { next = a.prepare(ctx, now.last) })
+		}
+		more, err := a.deliver(ctx, p, now)
+		reading.Wait()
 		if err != nil || !more {
 			return err
 		}
+		if next == nil || p.cursor != now.last {
+			next = a.prepare(ctx, p.cursor)
+		}
+		now = next
 	}
 }
 
-// The method tellPage tells a region about some counters, and reports whether there are more.
-func (a *Agent) tellPage(ctx context.Context, p *Peer) (more bool, err error) {
+// prepared is a message, and the page of which it tells.
+type prepared struct {
+	page
+	message
+	begun time.Time
+	err   error
+}
+
+// The method prepare reads the counters that changed after an instant.
+func (a *Agent) prepare(ctx context.Context, after int64) *prepared {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	own := a.o.Policy()
-	next, err := a.page(ctx, &own, p.cursor)
+	m := &prepared{message: message{from: a.o.Region}, begun: time.Now()}
+	if m.page, m.err = a.page(ctx, &own, after); m.err == nil {
+		m.counters, m.err = a.own(ctx, &own, m.names)
+	}
+	return m
+}
+
+// The method deliver tells a region about some counters, and reports whether there are more to read
+// after the peer's cursor.
+func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
 	switch {
-	case err != nil:
-		return false, err
-	case next.epoch == "":
+	case m.err != nil:
+		return false, m.err
+	case m.epoch == "":
 		return false, nil // another agent tells
-	case next.epoch != p.ownEpoch:
+	case m.epoch != p.ownEpoch:
 		again := p.cursor > 0
-		p.ownEpoch, p.cursor = next.epoch, 0
+		p.ownEpoch, p.cursor = m.epoch, 0
 		if again {
 			return true, nil
 		}
-	}
-	m := message{from: a.o.Region}
-	if m.counters, err = a.own(ctx, &own, next.names); err != nil {
-		return false, err
 	}
 	r, err := p.send(ctx, m.encode())
 	if err != nil {
@@ -165,6 +191,7 @@ func (a *Agent) tellPage(ctx context.Context, p *Peer) (more bool, err error) {
 	}
 	p.answered.Store(time.Now().UnixMilli())
 	p.told.Add(uint64(len(m.counters)))
+	p.delay.Store(int64(m.age + time.Since(m.begun)))
 	if err := a.markEarly(ctx, m.counters, r.Early); err != nil {
 		return false, err
 	}
@@ -173,48 +200,8 @@ func (a *Agent) tellPage(ctx context.Context, p *Peer) (more bool, err error) {
 		p.cursor = 0 // the region's Redis has lost what it was told
 		return true, nil
 	}
-	p.cursor = max(p.cursor, next.last)
-	return next.more, nil
-}
-
-// The type page is some counters that have changed.
-type page struct {
-	epoch string // "" if another agent tells
-	names []string
-	last  int64 // the instant of the last change
-	more  bool
-}
-
-// The method page reads the counters that changed after an instant.
-func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err error) {
-	lock := 3*own.Interval + tellerTime
-	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey, epochKey}, Args: []any{a.id,
-		lock.Milliseconds(), after, pageMax, max(own.Keep, keepMin).Microseconds(), rand.Text()}}
-	reply, err := a.o.Store.Eval(ctx, lua.GossipPage, call)
-	if err != nil {
-		return p, err
-	}
-	words, _ := reply.([]any)
-	if len(words) == 0 {
-		return p, nil
-	}
-	p.epoch, _ = words[0].(string)
-	size := 0
-	for i := 1; i+1 < len(words); i += 2 {
-		name, _ := words[i].(string)
-		score, _ := words[i+1].(string)
-		at, err := strconv.ParseFloat(score, 64)
-		if err != nil {
-			return p, fmt.Errorf("reply %.30q is not the instant of a change", score)
-		}
-		if size += len(name); size > pageBytesMax && len(p.names) > 0 {
-			p.more = true
-			return p, nil
-		}
-		p.names, p.last = append(p.names, name), int64(at)
-	}
-	p.more = len(p.names) == pageMax
-	return p, nil
+	p.cursor = max(p.cursor, m.last)
+	return m.more, nil
 }
 
 // The method own reads this region's own units of counters. It leaves out those that have none, and

@@ -34,7 +34,8 @@ type answer struct {
 
 var errStranger = errors.New("the message is not from another region of the policy")
 
-// Handler serves other regions. The caller requires their certificates.
+// Handler serves other regions. The caller requires their certificates, which must name the region
+// that a message is from: see [loan.CertificatePrefix].
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, hearsMax)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,6 +53,11 @@ func (a *Agent) Handler() http.Handler {
 		if err != nil {
 			a.invalid.Add(1)
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if !loan.CallerSpeaksFor(r, m.from) {
+			a.invalid.Add(1)
+			http.Error(w, "the certificate does not name the region that the message is from", http.StatusForbidden)
 			return
 		}
 		said, err := a.hear(r.Context(), &m)

@@ -14,7 +14,7 @@ import (
 
 // Bounds of a message.
 const (
-	pageMax        = 1 << 12                       // counters
+	pageMax        = 4 * readMax                   // counters
 	pageBytesMax   = 1 << 20                       // of their names; a single name may be longer
 	nameBytesMax   = regionstore.KeyBytesMax + 256 // of a name: the key, and the limit
 	regionBytesMax = 64

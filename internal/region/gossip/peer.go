@@ -13,8 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/region/loan"
 )
 
-// answerBytesMax bounds an answer of another region.
-const answerBytesMax = 64 << 10
+// answerBytesMax bounds an answer of another region, which has an index of each counter that it was
+// told too early.
+const answerBytesMax = 8*pageMax + 1<<10
 
 // Peer is another region. Make one with [NewPeer].
 type Peer struct {
@@ -30,6 +31,8 @@ type Peer struct {
 
 	told, failed atomic.Uint64
 	answered     atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
+	// delay is the time from the first change in the last message until its answer.
+	delay atomic.Int64
 }
 
 // NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443, as

@@ -63,5 +63,7 @@ func (a *Agent) Metrics(now time.Time) string {
 	each("told_age_seconds", "Time since another region answered what it was told.", "gauge", func(p *Peer) (float64, bool) {
 		return since(p.answered.Load())
 	})
+	each("told_delay_seconds", "Time from the first change in the last message until another region answered it; 0 without changes.", "gauge",
+		func(p *Peer) (float64, bool) { return time.Duration(p.delay.Load()).Seconds(), p.answered.Load() != 0 })
 	return b.String()
 }

@@ -4,15 +4,19 @@ package gossip
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store/regionstore"
+	"github.com/penstock/penstock/internal/test/certtest"
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
@@ -23,16 +27,17 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	p := w.places[0]
 	handler := p.agent.Handler()
 	p.agent.instant = w.now
-	post := func(text []byte) int {
+	post := func(certificate string, text []byte) int {
 		t.Helper()
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(text)))
+		recorder, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(text))
+		request.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certtest.Region(certificate)}}
+		handler.ServeHTTP(recorder, request)
 		return recorder.Code
 	}
 	tell := func(from, name string, used int64) int {
 		t.Helper()
 		m := message{from: from, counters: []Told{{Name: name, Start: w.now, Used: used, Before: used}}}
-		return post(m.encode())
+		return post(from, m.encode())
 	}
 	name := func(limit, key string) string { return limit + "||" + key }
 	for what, told := range map[string]string{
@@ -58,7 +63,11 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 			t.Errorf("a message of %q: status %d", from, code)
 		}
 	}
-	if code := post([]byte("garbage")); code != http.StatusBadRequest {
+	pretended := message{from: "b", counters: []Told{{Name: c.String(), Start: w.now, Used: 5}}}
+	if code := post("c", pretended.encode()); code != http.StatusForbidden {
+		t.Errorf("an agent of c speaks for b: status %d", code)
+	}
+	if code := post("b", []byte("garbage")); code != http.StatusBadRequest {
 		t.Errorf("garbage: status %d", code)
 	}
 	if keys := p.redis.Client().Keys(t.Context(), namespace+"*").Val(); len(keys) > 0 {
@@ -96,6 +105,52 @@ func TestOneAgentTells(t *testing.T) {
 	w.tell(p)
 	if w.sent != sent+1 || w.places[1].heard["a"][w.now] != 5 {
 		t.Errorf("the second agent has sent %d messages, and the other region heard of %v", w.sent-sent, w.places[1].heard["a"])
+	}
+}
+
+// TestACounterThatChangesAllTheTimeIsTold: a change does not move a counter behind others that were
+// not read yet. Otherwise an agent that cannot keep up would never tell it.
+func TestACounterThatChangesAllTheTimeIsTold(t *testing.T) {
+	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
+	p := w.places[0]
+	read := func(after int64, want ...string) int64 {
+		t.Helper()
+		own := p.agent.o.Policy()
+		got, err := p.agent.page(t.Context(), &own, after)
+		if err != nil || !slices.Equal(got.names, want) {
+			t.Fatalf("read %q after %d, want %q, %v", got.names, after, want, err)
+		}
+		return got.last
+	}
+	w.mark(p, "busy", "b", "c")
+	w.mark(p, "busy", "d", "busy")
+	last := read(0, "busy", "b", "c", "d")
+	w.mark(p, "c", "busy")
+	w.mark(p, "e", "c")
+	last = read(last, "c", "busy", "e") // what was read before has changed since
+	read(last)
+	read(0, "b", "d", "c", "busy", "e")
+}
+
+// TestAnOlderSetIsToldAgain: if Redis does not know any more what an agent has read, as after a
+// restore, the agent tells everything again.
+func TestAnOlderSetIsToldAgain(t *testing.T) {
+	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
+	p := w.places[0]
+	w.take(p, 3)
+	w.tell(p)
+	before := p.agent.o.Peers[0].told.Load()
+	if w.tell(p); p.agent.o.Peers[0].told.Load() != before {
+		t.Error("a counter is told again without reason")
+	}
+	if err := p.redis.Client().Set(t.Context(), regionstore.ReadKey, 5, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if w.tell(p); p.agent.o.Peers[0].told.Load() != before+1 {
+		t.Error("an older set is not told again")
+	}
+	if w.tell(p); p.agent.o.Peers[0].told.Load() != before+1 {
+		t.Error("an older set is told more than once")
 	}
 }
 

@@ -219,12 +219,8 @@ func (w *world) start0() counter.Micros { return 1_700_006_400 * counter.Second 
 
 func (w *world) mark(p *place, names ...string) {
 	w.t.Helper()
-	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey},
-		Args: []any{regionstore.ChangedMax, regionstore.UntoldMax}}
-	for _, name := range names {
-		call.Args = append(call.Args, name)
-	}
-	if _, err := p.store.Eval(w.t.Context(), lua.GossipMark, call); err != nil {
+	keys, args := regionstore.MarkCall(names, regionstore.UntoldMax)
+	if _, err := p.store.Eval(w.t.Context(), lua.GossipMark, redisstore.ScriptCall{Keys: keys, Args: args}); err != nil {
 		w.t.Fatal(err)
 	}
 }

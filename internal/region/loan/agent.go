@@ -85,7 +85,7 @@ type Agent struct {
 
 // counts are the statistics of an agent besides those of its peers.
 type counts struct {
-	questions, repeated, dropped, invalid, lost, lent, lentUnits, backUnits, failed atomic.Uint64
+	questions, repeated, dropped, invalid, lost, lent, lentUnits, backUnits, failed, strangers atomic.Uint64
 }
 
 // pause is when a counter may be asked for again. Of the counters that share a place in the table,

@@ -42,7 +42,8 @@ type Peer struct {
 }
 
 // NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443.
-// The configuration has the certificate of this region and the authority of the others.
+// The configuration has the certificate of this region and the authority of the others. The
+// certificate of the agent must name the region: see [CertificatePrefix].
 func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 	base, client, err := NewClient(name, address, config)
 	if err != nil {
@@ -59,7 +60,7 @@ func NewClient(name, address string, config *tls.Config) (base string, client *h
 	if err != nil || at.Scheme != "https" || at.Host == "" || at.Path != "" && at.Path != "/" || at.RawQuery != "" {
 		return "", nil, fmt.Errorf("address %q of region %s is not that of an agent: write https://host:port", address, name)
 	}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: 16,
+	transport := &http.Transport{TLSClientConfig: toRegion(config, name), ForceAttemptHTTP2: true, MaxConnsPerHost: 16,
 		IdleConnTimeout: 5 * time.Minute, TLSHandshakeTimeout: callTime, HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second,
 			PingTimeout: callTime}}
 	return "https://" + at.Host, &http.Client{Transport: transport,

@@ -26,12 +26,18 @@ var errCrowded = errors.New("too many questions of one address")
 // questionBytesMax bounds a question. In JSON, a key takes a third more than its length.
 const questionBytesMax = 8 << 10
 
-// Handler serves other regions. The caller requires their certificates.
+// Handler serves other regions. The caller requires their certificates, which must name a region of
+// [Options.Peers].
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, lendsMax)
 	mux := http.NewServeMux()
 	serve := func(path string, answer func(ctx context.Context, text []byte) (any, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			if !a.fromPeer(r) {
+				a.counts.strangers.Add(1)
+				http.Error(w, "the certificate names no other region of the policy", http.StatusForbidden)
+				return
+			}
 			text, leave, ok := Receive(w, r, places, questionBytesMax)
 			if !ok {
 				return
@@ -167,6 +173,7 @@ func (a *Agent) metrics() string {
 	one("lent_units_total", "Units lent to other regions.", c.lentUnits.Load())
 	one("returned_units_total", "Lent units that another region gave back, because it had counted fewer.", c.backUnits.Load())
 	one("loans_failed_total", "Requests of other regions to borrow or to return units that failed.", c.failed.Load())
+	one("strangers_total", "Messages whose certificate names no other region of the policy.", c.strangers.Load())
 	for _, m := range []struct {
 		name, help string
 		of         func(*Peer) uint64
@@ -180,5 +187,20 @@ func (a *Agent) metrics() string {
 			fmt.Fprintf(&b, "penstock_region_%s{region=%q} %d\n", m.name, p.Name, m.of(p))
 		}
 	}
+	a.writtenOff(&b)
 	return b.String()
+}
+
+// The method writtenOff writes which regions are written off, as far as this agent knows.
+func (a *Agent) writtenOff(b *strings.Builder) {
+	b.WriteString("# HELP penstock_region_written_off Whether a region is written off, so that a steward lends its part.\n" +
+		"# TYPE penstock_region_written_off gauge\n")
+	entries := a.entries()
+	for _, name := range a.o.Policy().Names {
+		value := 0
+		if entries[name].Forgotten() {
+			value = 1
+		}
+		fmt.Fprintf(b, "penstock_region_written_off{region=%q} %d\n", name, value)
+	}
 }

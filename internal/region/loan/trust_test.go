@@ -4,6 +4,8 @@ package loan
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -16,6 +18,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/certtest"
 )
 
 // The type lender is an agent over a store in memory, whose clock stands still.
@@ -42,7 +45,7 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	here := policy.Division{Shares: shares, Self: self}
 	l.part, _ = here.Limit(&l.whole)
 	l.key = []byte("rl1:n:r:{c}" + counter.KeyTail(&l.whole))
-	l.Agent = New(Options{Store: store, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: here} },
+	l.Agent = New(Options{Store: store, Peers: []*Peer{{Name: "peer"}}, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: here} },
 		Publish: func(context.Context, []byte) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
 	return l
 }
@@ -50,8 +53,9 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 // The method post sends a message as another region does.
 func (l *lender) post(path, text string) (answer Loan, status int) {
 	l.t.Helper()
-	w := httptest.NewRecorder()
-	l.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(text)))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certtest.Region("peer")}}
+	l.Handler().ServeHTTP(w, r)
 	if w.Code == http.StatusOK {
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 			l.t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,9 @@ func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 				}
 				if answer, status := l.post(loansPath, string(text)); status != c.status || answer.Units != c.units {
 					t.Errorf("%d units with status %d, want %d with %d", answer.Units, status, c.units, c.status)
+				}
+				if metrics := l.metrics(); !strings.Contains(metrics, `written_off{region="b"} 1`+"\n") || !strings.Contains(metrics, `written_off{region="c"} 0`+"\n") {
+					t.Errorf("b alone is written off, the metrics are\n%s", metrics)
 				}
 			})
 		})

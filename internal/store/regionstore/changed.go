@@ -27,11 +27,13 @@ const (
 	lastMarking = time.Second // of a store that closes
 )
 
-// ChangedKey and TellerKey are the set of the counters that have changed, and the key that an agent
-// keeps while it tells other regions about them.
+// ChangedKey is the set of the counters that have changed. TellerKey is a key that an agent keeps
+// while it tells other regions about them, and ReadKey has the instant of the last change that an
+// agent has read.
 const (
 	ChangedKey = "rl1:~gossip:{~gossip}"
-	TellerKey  = "rl1:~gossip:{~gossip}:teller"
+	TellerKey  = ChangedKey + ":teller"
+	ReadKey    = ChangedKey + ":read"
 )
 
 // ChangedMax is the number of names in the set. Those that changed first are removed beyond it.
@@ -48,7 +50,7 @@ func MarkCall(names []string, untoldMax int) (keys []string, args []any) {
 	for _, name := range names {
 		args = append(args, name)
 	}
-	return []string{ChangedKey, TellerKey}, args
+	return []string{ChangedKey, TellerKey, ReadKey}, args
 }
 
 // Changed is a counter that has changed.

@@ -11,10 +11,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +50,29 @@ func (a *Authority) Issue(t testing.TB, certFile, keyFile string, template *x509
 func SelfSigned(t testing.TB, certFile, keyFile string, template *x509.Certificate) {
 	t.Helper()
 	write(t, certFile, keyFile, template, nil)
+}
+
+// Region returns a template of a certificate for the agent of a region on this machine.
+func Region(name string) *x509.Certificate {
+	return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, URIs: []*url.URL{{Scheme: "penstock", Opaque: "region:" + name}}}
+}
+
+// Mutual returns a configuration for both directions of a connection whose ends show certificates.
+// In the folder are the authority's ca.pem, and NAME.pem and NAME.key of this end.
+func Mutual(t testing.TB, folder, name string) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, name+".pem"), filepath.Join(folder, name+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool,
+		ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
 // The function write completes the template, writes the certificate and its key, and returns the
