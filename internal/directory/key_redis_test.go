@@ -90,3 +90,43 @@ func TestPrivileges(t *testing.T) {
 		t.Error("a process that reads may write")
 	}
 }
+
+// TestAMovingSlotFailsNoRead: while a slot of a cluster moves, its server redirects for each name
+// that it does not have, and clients can make up such names. The clients of other requests are read
+// nevertheless, so that blocked ones stay blocked.
+func TestAMovingSlotFailsNoRead(t *testing.T) {
+	c := redistest.StartCluster(t)
+	c.AwaitOrder()
+	source := sourceOf(t, redisstore.Options{Mode: redisstore.ModeCluster, Addrs: c.Addrs()})
+	for _, id := range []string{"{moving}blocked", "blocked elsewhere"} {
+		edit(t, source, directory.Edit{Client: "user:" + id, Action: directory.ActionBlock})
+	}
+	slot := c.Slot("rl1:~who:user:{moving}blocked")
+	to := c.Master(0)
+	if to == c.Master(slot) {
+		to = c.Master(1<<14 - 1)
+	}
+	for _, step := range []struct {
+		name string
+		move func()
+	}{
+		{"before a move", func() {}},
+		{"a move has begun", func() { c.BeginMove(slot, to) }},
+		{"the keys have moved", func() { c.MoveKeys(slot, to, 100) }},
+		{"the slot has moved", func() { c.EndMove(slot, to) }},
+	} {
+		step.move()
+		d := open(t, directory.Options{Source: source})
+		for i := range 3 {
+			if !d.Fetch(t.Context(), 1, []policy.ClientName{{Kind: "user", ID: fmt.Sprint("{moving}made up ", i)}}) {
+				t.Errorf("%s: a client without a record is denied", step.name)
+			}
+		}
+		for _, id := range []string{"{moving}blocked", "blocked elsewhere"} {
+			d.Fetch(t.Context(), 2, []policy.ClientName{{Kind: "user", ID: id}})
+			if r, ok := d.Find("user", id, now()); !ok || r == nil || !r.Blocked {
+				t.Errorf("%s: %q is not blocked: %+v, known %v, the source works: %v", step.name, id, r, ok, d.Works())
+			}
+		}
+	}
+}

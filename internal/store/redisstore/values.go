@@ -56,13 +56,34 @@ func (s *Store) perNode(keys []string, do func(n *node, of []int) error) error {
 
 // valuesOf reads the keys with the given indexes from one server.
 func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
+	return s.valuesFrom(ctx, holder{node: n}, of, keys, values, redirectsMax)
+}
+
+// redirectsMax is how often a read of a value follows a redirect: to the server that has the slot
+// now, and to the one to which the slot is moving.
+const redirectsMax = 2
+
+// A holder is the server that has a key, perhaps while it does not own the key's slot yet.
+type holder struct {
+	node   *node
+	asking bool
+}
+
+// valuesFrom reads the keys with the given indexes from their holder, and from the servers to which
+// it redirects. While a slot moves, its server redirects for each key that it does not have. So a
+// client with a made-up name in that slot would otherwise make the read fail for all other clients.
+func (s *Store) valuesFrom(ctx context.Context, from holder, of []int, keys []string, values [][]byte, redirects int) error {
 	commands, sent := make([]*redis.StringCmd, len(of)), s.clock()
-	_, _ = n.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = from.node.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, index := range of {
+			if from.asking {
+				pipe.Do(ctx, "asking")
+			}
 			commands[i] = pipe.Get(ctx, keys[index])
 		}
 		return nil
 	})
+	var elsewhere map[holder][]int
 	for i, index := range of {
 		values[index] = nil
 		switch value, one := commands[i].Bytes(); {
@@ -72,15 +93,46 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 			values[index] = []byte{}
 		case errors.Is(one, redis.Nil):
 		default:
+			if to, ok := s.redirected(from.node, one); ok && redirects > 0 {
+				if elsewhere == nil {
+					elsewhere = make(map[holder][]int)
+				}
+				elsewhere[to] = append(elsewhere[to], index)
+				continue
+			}
 			s.rediscover() // because the slot may have moved
 			failure := failureOf(one)
-			if failure.Kind == KindTimeout && n.answersSince(sent) {
+			if failure.Kind == KindTimeout && from.node.answersSince(sent) {
 				return errSlow
 			}
 			return failure
 		}
 	}
+	for to, of := range elsewhere {
+		if err := s.valuesFrom(ctx, to, of, keys, values, redirects-1); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// redirected returns the server to which a reply redirects. The result ok is false for other
+// replies, and if that server is not called.
+func (s *Store) redirected(asked *node, reply error) (to holder, ok bool) {
+	asks := redis.HasErrorPrefix(reply, "ASK")
+	if s.cluster == nil || !asks && !redis.HasErrorPrefix(reply, "MOVED") {
+		return holder{}, false
+	}
+	slot, addr, ok := parseRedirection(reply.Error(), asked.address.target)
+	if !ok {
+		return holder{}, false
+	}
+	to = holder{s.cluster.node(addr), asks}
+	if !asks {
+		s.rediscover()
+		to.node = s.cluster.learn(slot, addr)
+	}
+	return to, to.node != nil && to.node.breaker.State() != BreakerOpen
 }
 
 // valueNode returns the server that holds a key.
