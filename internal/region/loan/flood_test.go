@@ -118,7 +118,7 @@ func TestAFloodLeavesLenders(t *testing.T) {
 			t.Error(err)
 		}
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, loansPath, strings.NewReader(string(text))))
+		handler.ServeHTTP(w, fromPeer(loansPath, string(text)))
 		return w.Code
 	}
 	var asking sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -45,17 +46,28 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	here := policy.Division{Shares: shares, Self: self}
 	l.part, _ = here.Limit(&l.whole)
 	l.key = []byte("rl1:n:r:{c}" + counter.KeyTail(&l.whole))
-	l.Agent = New(Options{Store: store, Peers: []*Peer{{Name: "peer"}}, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: here} },
+	l.Agent = New(Options{Store: store, Peers: []*Peer{{Name: "peer", send: away}}, Policy: func() Policy { return Policy{Namespace: "rl1:n:", Here: here} },
 		Publish: func(context.Context, []byte) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
 	return l
+}
+
+// The function away is that of a region that does not answer.
+func away(context.Context, string, any) (Loan, error) {
+	return Loan{}, errors.New("the region is away")
+}
+
+// The function fromPeer returns a message of another region.
+func fromPeer(path, text string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certtest.Region("peer")}}
+	return r
 }
 
 // The method post sends a message as another region does.
 func (l *lender) post(path, text string) (answer Loan, status int) {
 	l.t.Helper()
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
-	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certtest.Region("peer")}}
-	l.Handler().ServeHTTP(w, r)
+	w := httptest.NewRecorder()
+	l.Handler().ServeHTTP(w, fromPeer(path, text))
 	if w.Code == http.StatusOK {
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 			l.t.Fatal(err)
