@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "../../envoy-module/abi/envoy.h"
 
@@ -28,12 +29,36 @@ const char *HOOK(program_init)(void) {
   return "v0.2.0";
 }
 
-// The configuration is the word reads, or anything else for a module that does nothing.
+// What the module does. READS reads and sets what a limiter must. CALLS makes every call to Envoy
+// that Penstock's module makes, in the same order.
+typedef enum { NOTHING, READS, CALLS } mode;
+
+// A config is a configuration of the filter, with a counter of Envoy.
+typedef struct {
+  mode mode;
+  size_t counter;
+} config;
+
+// A stream is one request. In the mode CALLS, it has as much memory as one of Penstock's module.
+typedef struct {
+  const config *config;
+  char room[];
+} stream;
+
+enum { ROOM_OF_CALLS = 800 };
+
+static bool equals(text a, const char *word) {
+  text b = of(word);
+  return a.length == b.length && memcmp(a.at, b.at, b.length) == 0;
+}
+
+// The configuration is the word reads or calls, or anything else for a module that does nothing.
 void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
-  (void)envoy, (void)name;
-  bool *reads = malloc(sizeof *reads);
-  *reads = settings.length == 5;
-  return reads;
+  (void)name;
+  config *c = malloc(sizeof *c);
+  c->mode = equals(settings, "reads") ? READS : equals(settings, "calls") ? CALLS : NOTHING;
+  CALLBACK(http_filter_config_define_counter)(envoy, of("baseline.allowed"), NULL, 0, &c->counter);
+  return c;
 }
 void HOOK(http_filter_config_destroy)(void *config) { free(config); }
 void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
@@ -41,32 +66,46 @@ void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
   return NULL;
 }
 void HOOK(http_filter_per_route_config_destroy)(void *config) { (void)config; }
-void *HOOK(http_filter_new)(void *config, void *envoy) {
+void *HOOK(http_filter_new)(config *c, void *envoy) {
   (void)envoy;
-  return config;
+  stream *s = malloc(sizeof *s + (c->mode == CALLS ? ROOM_OF_CALLS : 0));
+  s->config = c;
+  return s;
 }
-void HOOK(http_filter_destroy)(void *config) { (void)config; }
+void HOOK(http_filter_destroy)(stream *s) { free(s); }
 
-size_t HOOK(http_filter_request_headers)(void *envoy, bool *reads, bool ends) {
+// gather reads all headers, and returns how many there are.
+static size_t gather(void *envoy, int kind, header *all) {
+  size_t count = CALLBACK(http_get_headers_size)(envoy, kind);
+  return count <= HEADERS_MOST && CALLBACK(http_get_headers)(envoy, kind, all) ? count : 0;
+}
+
+size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   (void)ends;
-  if (!*reads) {
+  if (s->config->mode == NOTHING) {
     benchNothing();
     return HEADERS_CONTINUE;
   }
   header all[HEADERS_MOST];
-  size_t count = CALLBACK(http_get_headers_size)(envoy, REQUEST_HEADERS);
-  if (count > HEADERS_MOST || !CALLBACK(http_get_headers)(envoy, REQUEST_HEADERS, all)) count = 0;
+  size_t count = gather(envoy, REQUEST_HEADERS, all);
+  if (s->config->mode == CALLS) CALLBACK(http_get_active_span)(envoy);
   text source = {NULL, 0};
   CALLBACK(http_filter_get_attribute_string)(envoy, SOURCE_ADDRESS, &source);
   benchReads(all, count, (char *)source.at, source.length);
+  if (s->config->mode == CALLS) CALLBACK(http_filter_increment_counter)(envoy, s->config->counter, NULL, 0, 1);
   return HEADERS_CONTINUE;
 }
 
-size_t HOOK(http_filter_response_headers)(void *envoy, bool *reads, bool ends) {
+size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
   (void)ends;
-  if (!*reads) return HEADERS_CONTINUE;
-  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    CALLBACK(http_set_header)(envoy, RESPONSE_HEADERS, of(fields[i][0]), of(fields[i][1]));
+  if (s->config->mode == NOTHING) return HEADERS_CONTINUE;
+  bool (*set)(void *, int, text, text) = CALLBACK(http_set_header);
+  if (s->config->mode == CALLS) {
+    header all[HEADERS_MOST];
+    gather(envoy, RESPONSE_HEADERS, all);
+    set = CALLBACK(http_add_header);
+  }
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) set(envoy, RESPONSE_HEADERS, of(fields[i][0]), of(fields[i][1]));
   return HEADERS_CONTINUE;
 }
 

@@ -4,7 +4,8 @@
 
 // Command module is a native module for Envoy that decides nothing. It reads all headers of a
 // request and the client's address in Go, and sets as many fields in the response as Penstock's:
-// the least that a limiter in Go can do.
+// the least that a limiter in Go can do. In another mode, it makes every call to Envoy that
+// Penstock's module makes.
 package main
 
 /*

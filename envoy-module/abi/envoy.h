@@ -39,6 +39,7 @@ WEAK bool CALLBACK(is_validation_mode)(void);
 WEAK size_t CALLBACK(http_get_headers_size)(void *filter, int kind);
 WEAK bool CALLBACK(http_get_headers)(void *filter, int kind, header *into);
 WEAK bool CALLBACK(http_set_header)(void *filter, int kind, text name, text value);
+WEAK bool CALLBACK(http_add_header)(void *filter, int kind, text name, text value);
 WEAK bool CALLBACK(http_filter_get_attribute_string)(void *filter, int id, text *value);
 WEAK bool CALLBACK(http_filter_get_attribute_int)(void *filter, int id, uint64_t *value);
 WEAK bool CALLBACK(http_filter_get_attribute_bool)(void *filter, int id, bool *value);

@@ -25,19 +25,28 @@ typedef struct {
 // The process ends, so that Envoy's log may no longer exist.
 static atomic_bool exiting;
 
+static void free_stream(stream *s) {
+  if (s->reply != s->own) free(s->reply);
+  free(s);
+}
+
+// release ends one use of a shared stream. The last one frees it.
 static void release(stream *s) {
   pthread_mutex_lock(&s->lock);
   int left = --s->uses;
   pthread_mutex_unlock(&s->lock);
   if (left > 0) return;
   if (s->scheduler != NULL) CALLBACK(http_filter_scheduler_delete)(s->scheduler);
-  if (s->reply != s->own) free(s->reply);
   pthread_mutex_destroy(&s->lock);
-  free(s);
+  free_stream(s);
 }
 
 void stream_waits(stream *s) {
-  if (s->scheduler == NULL) s->scheduler = CALLBACK(http_filter_scheduler_new)(s->envoy);
+  if (!s->shared) {
+    s->shared = true;
+    s->scheduler = CALLBACK(http_filter_scheduler_new)(s->envoy);
+    pthread_mutex_init(&s->lock, NULL);
+  }
   pthread_mutex_lock(&s->lock);
   s->uses++;
   pthread_mutex_unlock(&s->lock);
@@ -168,12 +177,20 @@ void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
 
 void HOOK(http_filter_config_destroy)(config *c) { close_config(c); }
 
+// The number of routes' configurations. While it is 0, no request is looked up in its route.
+static atomic_int of_routes;
+
 void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
   (void)name;
-  return open_config(settings, true);
+  config *c = open_config(settings, true);
+  if (c != NULL) of_routes++;
+  return c;
 }
 
-void HOOK(http_filter_per_route_config_destroy)(config *c) { close_config(c); }
+void HOOK(http_filter_per_route_config_destroy)(config *c) {
+  of_routes--;
+  close_config(c);
+}
 
 // The stream whose event announces all requests that began to wait in this turn of the worker; NULL
 // for none. The worker calls the event when it has read what had arrived on its connections.
@@ -208,27 +225,32 @@ void *HOOK(http_filter_new)(config *c, void *envoy) {
   s->uses = 1;
   s->reply = s->own;
   s->room = REPLY_ROOM;
-  pthread_mutex_init(&s->lock, NULL);
   return s;
 }
 
 void HOOK(http_filter_destroy)(stream *s) {
-  pthread_mutex_lock(&s->lock);
-  s->gone = true;
-  pthread_mutex_unlock(&s->lock);
-  announce(s);
-  if (s->waiting != 0) penstockGone(s->waiting);
+  if (s->shared) {
+    pthread_mutex_lock(&s->lock);
+    s->gone = true;
+    pthread_mutex_unlock(&s->lock);
+    announce(s);
+    if (s->waiting != 0) penstockGone(s->waiting);
+  }
   if (s->settling != 0) penstockEnded(s->settling);
   span_end(s);
   s->waiting = s->settling = 0;
-  release(s);
+  if (s->shared) {
+    release(s);
+  } else {
+    free_stream(s);
+  }
 }
 
 size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   s->envoy = envoy;
   s->complete = ends;
   // The route keeps its configuration as long as the request.
-  const config *route = CALLBACK(get_most_specific_route_config)(envoy);
+  const config *route = of_routes > 0 ? CALLBACK(get_most_specific_route_config)(envoy) : NULL;
   if (route != NULL) s->front = route->front;
   header usual[HEADERS_USUAL];
   size_t count;
@@ -270,14 +292,15 @@ void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
   }
 }
 
-// set_fields sets the fields of the reply in the response.
-static void set_fields(stream *s) {
+// set_fields sets the fields of the reply in the response. A response that has none of them gets
+// them added, which costs less: to replace a field, Envoy builds an index of all fields.
+static void set_fields(stream *s, bool replaces) {
+  bool (*set)(void *, int, text, text) = replaces ? CALLBACK(http_set_header) : CALLBACK(http_add_header);
   const char *at = s->reply;
   header field;
   for (uint32_t i = 0; i < s->count; i++) {
     at = next_field(at, &field);
-    CALLBACK(http_set_header)
-    (s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, (text){field.value, field.value_length});
+    set(s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, (text){field.value, field.value_length});
   }
 }
 
@@ -309,17 +332,19 @@ size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
   size_t count;
   header *all = gather(s, RESPONSE_HEADERS, usual, &count);
   if (all == NULL) return HEADERS_CONTINUE;
+  bool replaces;
   if (s->settling != 0) {
     text details = {NULL, 0};
     if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
     uint64_t attempts = 0;
     if (!CALLBACK(http_filter_get_attribute_int)(envoy, REQUEST_ATTEMPT_COUNT, &attempts)) attempts = 0;
     penstockResponse(s, all, count, ends, (char *)details.at, details.length, attempts);
-  } else if (has_fields(s, all, count)) {
+    replaces = has_fields(s, all, count);
+  } else if ((replaces = has_fields(s, all, count))) {
     penstockMerge(s, all, count);
   }
   if (all != usual) free(all);
-  set_fields(s);
+  set_fields(s, replaces);
   return HEADERS_CONTINUE;
 }
 

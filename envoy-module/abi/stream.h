@@ -33,7 +33,8 @@ typedef struct stream {
   uint64_t front;   // the configuration, as Go knows it
   uint64_t waiting; // the request, as Go knows it; 0 unless it waits
   uint64_t settling; // the settlement of the response, as Go knows it; 0 for none
-  pthread_mutex_t lock; // guards gone, uses, and every use of the scheduler by the goroutine
+  bool shared;          // it waits or has waited, so that a goroutine may use it
+  pthread_mutex_t lock; // of a shared stream; guards gone, uses, and every use of the scheduler by the goroutine
   bool gone;            // Envoy has destroyed the stream
   int uses;
   bool announces; // an event is under way that announces the requests of this turn

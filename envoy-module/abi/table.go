@@ -5,7 +5,9 @@
 package abi
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/envoy-module/front"
 )
@@ -18,10 +20,51 @@ type table[T any] struct {
 }
 
 var (
-	fronts    table[front.Front]
+	fronts    frontTable
 	streams   table[front.Stream]   // the requests that wait
 	settlings table[front.Settling] // the responses on which charges depend
 )
+
+// frontTable gives numbers to configurations. Each request looks its configuration up, so the
+// method get takes no lock, for which workers would wait.
+type frontTable struct {
+	mu    sync.Mutex
+	slots atomic.Pointer[[]*front.Front] // not changed but replaced
+}
+
+func (t *frontTable) add(f *front.Front) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slots := t.copied()
+	free := slices.Index(slots, nil)
+	if free < 0 {
+		free, slots = len(slots), append(slots, nil)
+	}
+	slots[free] = f
+	t.slots.Store(&slots)
+	return uint64(free + 1)
+}
+
+// The method copied returns a copy of the slots. The lock must be held.
+func (t *frontTable) copied() []*front.Front {
+	if slots := t.slots.Load(); slots != nil {
+		return slices.Clone(*slots)
+	}
+	return nil
+}
+
+func (t *frontTable) get(id uint64) *front.Front { return (*t.slots.Load())[id-1] }
+
+// The method take returns a configuration and frees its number.
+func (t *frontTable) take(id uint64) *front.Front {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slots := t.copied()
+	f := slots[id-1]
+	slots[id-1] = nil
+	t.slots.Store(&slots)
+	return f
+}
 
 func (t *table[T]) add(value *T) uint64 {
 	t.mu.Lock()

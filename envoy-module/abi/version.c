@@ -17,6 +17,7 @@ static const struct {
     NEEDED(http_get_headers_size),
     NEEDED(http_get_headers),
     NEEDED(http_set_header),
+    NEEDED(http_add_header),
     NEEDED(http_filter_get_attribute_string),
     NEEDED(http_filter_get_attribute_int),
     NEEDED(http_filter_get_attribute_bool),
