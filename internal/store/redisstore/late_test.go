@@ -74,6 +74,23 @@ func TestAHungServerDelaysOnce(t *testing.T) {
 	}
 }
 
+// TestAHungServerDelaysOnceWithoutConnections is TestAHungServerDelaysOnce for a server that has
+// closed all connections before, so that the PING needs a new one.
+func TestAHungServerDelaysOnceWithoutConnections(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	ready(t, s)
+	if err := server.Client().Do(context.Background(), "client", "kill", "skipme", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	defer server.Resume()
+	if err := s.Take(context.Background(), take1("rl1:k", limittest.New(t, "40/1d")), make([]counter.Result, 1)); err == nil {
+		t.Error("a server that hangs has answered")
+	}
+	waitUntil(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })
+}
+
 // TestLateness: batches that are late count as failures only after starvedMax without one in time.
 func TestLateness(t *testing.T) {
 	const timeout, late = 50 * time.Millisecond, 60 * time.Millisecond

@@ -55,7 +55,9 @@ const (
 
 var (
 	ping        = []byte("PING\r\n")
+	pong        = []byte("+PONG")
 	errNotAPong = errors.New("redis answered PING with neither PONG nor an error")
+	errNoPong   = errors.New("redis did not answer the first PING of a connection")
 )
 
 // lateReply is called when a reply has taken half of the timeout.
@@ -93,11 +95,16 @@ func (n *node) pingWhenLate() {
 func (n *node) answersPing() bool {
 	p, timeout := &n.pinger, n.store.settings.timeout
 	for range 2 { // the server may have closed an idle connection
-		if p.connect(n) != nil {
+		epoch, asked := n.breaker.epoch.Load(), n.store.clock()
+		switch err := p.connect(n); {
+		case errors.Is(err, errNoPong):
+			n.noteNoAnswer(epoch, asked)
+			n.conclude(pingUnanswered)
+			return false
+		case err != nil:
 			continue
 		}
-		epoch, asked := n.breaker.epoch.Load(), n.store.clock()
-		if p.ask(timeout) != nil {
+		if asked = n.store.clock(); p.ask(timeout) != nil {
 			p.close()
 			continue
 		}
@@ -126,13 +133,17 @@ func (n *node) answersPing() bool {
 	return false
 }
 
-// answeredLate waits for a late answer to a PING. It stops shortly before the patience of the late
-// batch ends, so that the breaker opens before the next batch is sent. Like a [readDeadline],
+// The method pongPatience returns how long a late answer to a PING is awaited. The wait ends
+// shortly before the patience of the late batch, so that the breaker opens before the next batch is
+// sent.
+func (s *settings) pongPatience() time.Duration { return max(s.patience-2*s.timeout, 2*s.timeout) }
+
+// answeredLate waits for a late answer to a PING, for pongPatience. Like a [readDeadline],
 // answeredLate divides the time into intervals. The wait lasts for at least answerTurnsMin of them,
 // because this process can be late.
 func (p *pinger) answeredLate(n *node, asked time.Duration) (answered bool, err error) {
 	settings := &n.store.settings
-	until := asked + max(settings.patience-2*settings.timeout, 2*settings.timeout)
+	until := asked + settings.pongPatience()
 	turn := max((until-n.store.clock())/readTurns, readTurnMin)
 	for i := 0; !answered && err == nil && (i < answerTurnsMin || n.store.clock() < until); i++ {
 		answered, err = p.answered(n, turn)
@@ -208,7 +219,8 @@ func (n *node) answersSince(sent time.Duration) bool {
 	return n.worksSince(sent) || n.pinger.answeredAt.Load() > int64(sent)
 }
 
-// The method connect connects unless there is a connection.
+// The method connect connects unless there is a connection. The error is errNoPong if the server
+// accepted the connection and answered nothing.
 func (p *pinger) connect(n *node) error {
 	if p.conn != nil {
 		return nil
@@ -217,8 +229,8 @@ func (p *pinger) connect(n *node) error {
 	// The first PING has more time, because it sets up the connection.
 	err := p.ask(connectTimeMin)
 	if err == nil {
-		if answered, wrong := p.answered(n, max(connectTimeMin, n.store.settings.timeout)); !answered {
-			err = cmp.Or(wrong, errNotConnected)
+		if answered, wrong := p.answered(n, n.store.settings.pongPatience()); !answered {
+			err = cmp.Or(wrong, errNoPong)
 		}
 	}
 	if err != nil {
@@ -247,7 +259,7 @@ func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 		length, err := p.conn.Read(text[:])
 		switch {
 		case bytes.IndexByte(text[:length], '\n') >= 0:
-			if text[0] != '+' && text[0] != '-' { // neither PONG nor an error reply
+			if text[0] != '-' && !bytes.HasPrefix(text[:length], pong) { // neither PONG nor an error reply
 				return false, errNotAPong
 			}
 			p.answeredAt.Store(int64(n.store.clock()))

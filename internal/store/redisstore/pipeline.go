@@ -283,7 +283,7 @@ func (l *lane) send() {
 // noteReplies reports slow if the server answered nothing although it works.
 func (l *lane) noteReplies(whole *Failure, took time.Duration) (slow bool) {
 	for _, c := range l.calls {
-		if err := c.cmd.Err(); err == nil || isReply(err) {
+		if err := c.cmd.Err(); isReply(err) || err == nil && c.cmd.isPlausible() {
 			l.node.answered(l.sent)
 			return false
 		}

@@ -264,6 +264,10 @@ func (c *takeCmd) results(checks []counter.Check, results []counter.Result) erro
 	return decode(text, checks, results, false)
 }
 
+// isPlausible reports whether the reply can be one of the script: every such reply has at least two
+// numbers. Any other reply is no evidence that the server works.
+func (c *takeCmd) isPlausible() bool { return strings.IndexByte(c.Val(), ' ') > 0 }
+
 // The function decode decodes a reply into results. The argument deniedElsewhere reports that
 // another part of the call was denied; the results are then those of a denied call, whatever was
 // charged.
