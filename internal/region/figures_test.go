@@ -58,6 +58,7 @@ func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 		atHome(s), fixedShares(s), syncs(s, 10*counter.Second),
 		gossips("gossip every 10 s", s, 10*counter.Second),
 		gossips("gossip every second", s, counter.Second),
+		randomDrops(s), globalBuckets(s),
 	} {
 		f, uses := r.play(s, seed)
 		names, all = append(names, r.name), append(all, f.row(s, uses, exact))

@@ -99,24 +99,30 @@ func (r rival) play(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.start(s.limit, s.regions, newRand(seed))
 	var f figures
 	var uses []use
-	exchanged, arrives := counter.Micros(0), counter.Never
-	var arrive func()
+	exchanged := counter.Micros(0)
+	type message struct {
+		at counter.Micros
+		do func()
+	}
+	var arrivals []message // of messages, in their order
 	for {
 		at, region, cost := next()
 		if at >= s.lasts {
 			return f, uses
 		}
-		for r.every > 0 && (exchanged+r.every <= at || arrives <= at) {
-			if arrives <= exchanged+r.every {
-				arrive()
-				arrives = counter.Never
+		for r.every > 0 {
+			next := exchanged + r.every
+			if len(arrivals) > 0 && arrivals[0].at <= min(at, next) {
+				arrivals[0].do()
+				arrivals = arrivals[1:]
 				continue
 			}
-			exchanged += r.every
-			var messages int64
-			messages, arrive = r.exchange()
-			arrives = exchanged + s.roundTrip/2
-			f.messages += messages
+			if next > at {
+				break
+			}
+			messages, arrive := r.exchange()
+			arrivals = append(arrivals, message{next + s.roundTrip/2, arrive})
+			exchanged, f.messages = next, f.messages+messages
 		}
 		admitted, waited := r.decide(begins+at, region, cost)
 		f.count(cost, admitted, waited)

@@ -8,8 +8,9 @@
 // units, and those that the other regions have told so far. So a region admits a request only if
 // its own units and those it has heard of, in the window, leave room for it. All regions together
 // exceed a limit by at most what the other regions admit within the delay: the time from a request
-// until its units have been charged elsewhere. The delay is at most [regionstore.MarkEvery], an
-// interval, and the time that a message takes, while the regions reach each other.
+// until its units have been charged elsewhere. While the regions reach each other, the delay is at
+// most [regionstore.MarkEvery], an interval, and the time to tell what changed before and the
+// change itself: counters are told in the order of their first change that was not read.
 //
 // A message has a region's own units of a counter in a window, which only grow but for refunds. The
 // receiver charges them by which they exceed those that it has charged for that region and window,
