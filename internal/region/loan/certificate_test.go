@@ -25,6 +25,7 @@ func TestCertificatesNameRegions(t *testing.T) {
 	}
 	shares := [policy.RegionsMax]uint16{10, 10}
 	us := newLender(t, "20/1h fixed_window", shares, 0)
+	eu := newLender(t, "20/1h fixed_window", shares, 1)
 	server := httptest.NewUnstartedServer(us.Handler())
 	server.TLS, server.EnableHTTP2 = certtest.Mutual(t, folder, "us"), true
 	server.StartTLS()
@@ -43,6 +44,11 @@ func TestCertificatesNameRegions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		eu.o.Peers = []*Peer{peer}
+		eu.tell(t.Context(), peer) // which regions are written off, as every second
+		if age := `penstock_region_peer_age_seconds{region="` + tt.asked + `"} `; strings.Contains(eu.metrics(), age) != (tt.failure == "") {
+			t.Errorf("%s has told %s, the metrics are\n%s", tt.certificate, tt.asked, eu.metrics())
+		}
 		l, err := peer.ask(t.Context(), &Question{Key: us.key, Limit: us.whole.String(), Want: 1, Short: true, Shares: shares})
 		peer.Close()
 		switch {
@@ -52,7 +58,7 @@ func TestCertificatesNameRegions(t *testing.T) {
 			t.Errorf("%s asks %s: %d units, error %v, want %q", tt.certificate, tt.asked, l.Units, err, tt.failure)
 		}
 	}
-	if metrics := us.metrics(); !strings.Contains(metrics, "penstock_region_strangers_total 3\n") {
-		t.Errorf("three strangers have asked:\n%s", metrics)
+	if metrics := us.metrics(); !strings.Contains(metrics, "penstock_region_strangers_total 6\n") {
+		t.Errorf("three strangers have told and asked:\n%s", metrics)
 	}
 }

@@ -152,21 +152,25 @@ func taken(t *testing.T, store counter.Store, c counter.Check) int {
 	return 1
 }
 
-// TestFigures prints what loans cost, in requests that one counter would have admitted.
+// TestFigures checks and prints what loans cost, in requests that one counter would have admitted.
+// No request waits, so the others are decided as by one counter without leaving their region.
 func TestFigures(t *testing.T) {
-	for _, traffic := range []traffic{
-		{"even, 0.95 × the limit", 0.95, evenly},
-		{"nine tenths in one region, 0.95 ×", 0.95, mostlyOne},
-		{"moves, 0.95 ×", 0.95, moving},
-		{"even, 2 ×", 2, evenly},
-		{"moves, 2 ×", 2, moving},
+	for _, c := range []struct {
+		traffic
+		most float64 // percent
+	}{
+		{traffic{"even, 0.95 × the limit", 0.95, evenly}, 2},
+		{traffic{"nine tenths in one region, 0.95 ×", 0.95, mostlyOne}, 2},
+		{traffic{"moves, 0.95 ×", 0.95, moving}, 10},
+		{traffic{"even, 2 ×", 2, evenly}, 2},
+		{traffic{"moves, 2 ×", 2, moving}, 10},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := traffic.run(t, 1+racescale.Fewer(3))
+			f := c.run(t, 1+racescale.Fewer(3))
 			under := 100 * float64(f.alone-f.admitted) / float64(f.alone)
-			t.Logf("| %s | %.2f %% under | %.4f messages per request |", traffic.name, under, float64(f.messages.Load())/float64(f.arrived))
-			if under < -0.1 || under > 25 {
-				t.Errorf("%s: %d of %d were admitted, one counter admits %d", traffic.name, f.admitted, f.arrived, f.alone)
+			t.Logf("| %s | %.2f %% under | %.4f messages per request |", c.name, under, float64(f.messages.Load())/float64(f.arrived))
+			if under < -0.1 || under > c.most {
+				t.Errorf("%s: %d of %d were admitted, one counter admits %d", c.name, f.admitted, f.arrived, f.alone)
 			}
 		})
 	}

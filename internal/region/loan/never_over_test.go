@@ -266,6 +266,9 @@ func TestNeverOver(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			w.change()
 		}
+		if rng.IntN(4) == 0 {
+			w.places[0].offset += counter.Hour
+		}
 		w.play()
 		requests, loans = requests+len(w.uses), loans+w.loans
 		aligned, weighted := w.over()

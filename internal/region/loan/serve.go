@@ -187,8 +187,21 @@ func (a *Agent) metrics() string {
 			fmt.Fprintf(&b, "penstock_region_%s{region=%q} %d\n", m.name, p.Name, m.of(p))
 		}
 	}
+	a.ages(&b, time.Now())
 	a.writtenOff(&b)
 	return b.String()
+}
+
+// The method ages writes how long ago each region answered. Every agent asks the others each second
+// which regions are written off, so a region whose age grows is cut off.
+func (a *Agent) ages(b *strings.Builder, now time.Time) {
+	b.WriteString("# HELP penstock_region_peer_age_seconds Time since another region answered this one.\n" +
+		"# TYPE penstock_region_peer_age_seconds gauge\n")
+	for _, p := range a.o.Peers {
+		if at := p.answered.Load(); at != 0 {
+			fmt.Fprintf(b, "penstock_region_peer_age_seconds{region=%q} %v\n", p.Name, max(0, now.Sub(time.UnixMilli(at)).Seconds()))
+		}
+	}
 }
 
 // The method writtenOff writes which regions are written off, as far as this agent knows.

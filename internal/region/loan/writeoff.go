@@ -121,6 +121,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if answer, err := p.tell(ctx, message{a.entries()}); err == nil {
+		p.answered.Store(time.Now().UnixMilli())
 		_ = a.told(answer)
 	}
 }
