@@ -157,6 +157,7 @@ func TestGRPCIsDeniedInItsOwnForm(t *testing.T) {
 		answer := reply{Response: r}
 		answer.wantField(t, "Content-Type", c.answered)
 		answer.wantField(t, "Grpc-Status", c.status)
+		answer.wantField(t, "Cache-Control", "no-store")
 		if got := r.Header.Get("Grpc-Message"); !strings.HasPrefix(got, c.message) {
 			t.Errorf("%s: grpc-message %q, want %q", c.path, got, c.message)
 		}

@@ -137,6 +137,9 @@ func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Deci
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
+	// A response to a gRPC request has the status 200, and each client can send a GET as gRPC. A
+	// cache would serve the response to other clients.
+	w.Header()["Cache-Control"] = []string{"no-store"}
 	a := s.responseTo(r, d)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
 		w.applyFields()

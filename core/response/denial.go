@@ -18,6 +18,11 @@ type Response struct {
 	GRPCStatus int32 // the status for gRPC clients; -1 lets Envoy choose it
 }
 
+// Uncached is a field of every response to a denied request. The response to a gRPC request has the
+// status 200, and each client can send a GET as gRPC. A cache would serve that response to other
+// clients.
+var Uncached = [2]string{"cache-control", "no-store"}
+
 // GRPCNative marks a request that Envoy itself treats as gRPC.
 const GRPCNative = "native"
 
@@ -33,7 +38,8 @@ func GRPCType(asked string) string {
 // Deny makes r the response to a denied request, with the given fields about its limits. The
 // response shares the memory of the fields. Deny reuses the memory of Headers and Body. If the
 // request is gRPC and Envoy does not convert the response, grpcType is the content type of the
-// response, which Envoy would omit from a response without a body. Otherwise grpcType is "".
+// response, which Envoy would omit from a response without a body. Otherwise grpcType is "". The
+// caller adds Uncached.
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {
@@ -105,14 +111,14 @@ func Merge(own *Fields, remaining int64, headers [][2]string) (fields [][2]strin
 // Unguarded returns the response to a request that on_error denies and for which there is no plan.
 func Unguarded() Response {
 	d := core.Decision{Outcome: core.OutcomeDegradedDenied, Status: 503}
-	return Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", ContentType(&d)}},
+	return Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{Uncached, {"content-type", ContentType(&d)}},
 		Body: AppendProblem(nil, new(core.Plan), &d)}
 }
 
 // BadTarget returns the response to a request whose path or host the upstream might read
 // differently.
 func BadTarget() Response {
-	return Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{{"content-type", "application/problem+json"}},
+	return Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{Uncached, {"content-type", "application/problem+json"}},
 		Body: []byte(InvalidTarget)}
 }
 

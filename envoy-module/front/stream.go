@@ -259,6 +259,7 @@ func (s *Stream) applyDecision(d core.Decision) Verdict {
 		return Continue
 	}
 	s.denial.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
+	s.denial.Headers = append(s.denial.Headers, response.Uncached)
 	message := ""
 	if response.GRPCType(s.request.ContentType) != "" {
 		_, message = response.GRPCStatus(&d)

@@ -125,6 +125,7 @@ func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	if !d.Denied() {
 		return list
 	}
+	list = append(list, uncached())
 	add("content-type", response.ContentType(d))
 	if d.Response != nil {
 		for _, field := range d.Response.Headers {
@@ -132,6 +133,12 @@ func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 		}
 	}
 	return list
+}
+
+// The function uncached returns [response.Uncached]. Envoy answers a gRPC request with the status
+// 200.
+func uncached() *envoycore.HeaderValue {
+	return &envoycore.HeaderValue{Key: response.Uncached[0], Value: response.Uncached[1]}
 }
 
 // The function unlimited returns the answer to a request without a limit.
@@ -152,7 +159,7 @@ const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status"
 // admit the request.
 func rejectAmbiguous(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)
-	reply.ResponseHeadersToAdd = []*envoycore.HeaderValue{{Key: "content-type", Value: "application/problem+json"}}
+	reply.ResponseHeadersToAdd = append(reply.ResponseHeadersToAdd, &envoycore.HeaderValue{Key: "content-type", Value: "application/problem+json"})
 	reply.RawBody = []byte(unservedBody)
 	return reply
 }
@@ -160,7 +167,8 @@ func rejectAmbiguous(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 // The function forbidden returns the answer to a request for which Envoy sends a limit of 0.
 // Nothing is charged.
 func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
-	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT,
+		ResponseHeadersToAdd: []*envoycore.HeaderValue{uncached()}}
 	for _, d := range request.GetDescriptors() {
 		status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 		if limit := d.GetLimit(); limit != nil && limit.GetRequestsPerUnit() == 0 {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	envoycore "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -264,7 +265,8 @@ func bringsLimit(request *pb.RateLimitRequest) bool {
 // overLimit returns the answer to a request beyond RequestsMax, or with too little time left. After
 // an error, Envoy would admit the request.
 func overLimit(request *pb.RateLimitRequest) *pb.RateLimitResponse {
-	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT,
+		ResponseHeadersToAdd: []*envoycore.HeaderValue{uncached()}}
 	for range request.GetDescriptors() {
 		response.Statuses = append(response.Statuses,
 			&pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OVER_LIMIT})

@@ -466,7 +466,7 @@ func TestResponse(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	got := s.checkAnswer(false, descriptor("a", "1"))
-	if diff := cmp.Diff(map[string]string{"content-type": "application/json", "x-why": "limit", "retry-after": "60"}, fields(got)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"cache-control": "no-store", "content-type": "application/json", "x-why": "limit", "retry-after": "60"}, fields(got)); diff != "" {
 		t.Error(diff)
 	}
 	if string(got.RawBody) != `{"a":1}` {
