@@ -29,6 +29,7 @@ type options struct {
 	images  string // the folder for charts
 	// The sizes of three measurements of the control plane; 0 means the usual ones.
 	customers, events, archived int
+	part                        string // the beginning of the names of those that are made
 }
 
 // comparison is what one name of -only runs.
@@ -80,12 +81,16 @@ func main() {
 	flag.IntVar(&o.customers, "customers", 0, "customers of the control plane; 10000000 is the size of the target")
 	flag.IntVar(&o.events, "events", 0, "events among which those of a customer are found; 100000000 is the size of the target")
 	flag.IntVar(&o.archived, "archived", 0, "events of the month that is archived; 10000000 is the size of the target")
+	flag.StringVar(&o.part, "part", "", "of the control plane, measure only what has a name that begins so, and write nothing")
 	flag.StringVar(&o.images, "images", "docs/images", "the folder of the charts")
 	file := flag.String("write", "docs/explanation/benchmarks.md", "the document to write into; \"\" only prints")
 	only := flag.String("only", "", "run what has a name that begins so: "+names())
 	flag.Parse()
 	if o.quick {
 		o.rounds = min(o.rounds, 2)
+	}
+	if o.part != "" {
+		*file = ""
 	}
 	if err := run(o, *only, *file); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
