@@ -33,8 +33,9 @@ const (
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
-	// lookEvery is the interval, with a variation of a fifth, at which the history is read for
-	// changes that no message has announced.
+	// lookEvery is the interval, with a variation of a tenth, at which the history is read for
+	// changes that no message has announced. Thus 3 of 36 s remain for the publication of a
+	// change and for the reading.
 	lookEvery = 30 * time.Second
 	// pauseAfterFailure is the time for which requests do not wait for the source after it did not
 	// answer.
@@ -364,7 +365,7 @@ func (d *Directory) missed() { d.epoch.Add(1) }
 func (d *Directory) look() {
 	for {
 		ok := d.readNetworks(d.ctx) && d.lookAtHistory()
-		pause := lookEvery - lookEvery/5 + rand.N(2*lookEvery/5)
+		pause := lookEvery - lookEvery/10 + rand.N(lookEvery/5)
 		if !ok {
 			pause = pauseAfterFailure
 		}

@@ -11,7 +11,7 @@
 //	rl1:~policies                 the names of policies that were published
 //
 // A [Source] follows one policy. A Source learns of a change from the channel, or from a look every
-// 30 seconds, give or take a fifth. A Source accepts only texts that a trusted key has signed, and
+// 30 seconds, give or take a tenth. A Source accepts only texts that a trusted key has signed, and
 // none that is older than its own. Each text whose policy comes into force is kept in a file. The
 // next start uses the file if Redis does not answer, or has an older text.
 //

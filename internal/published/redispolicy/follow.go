@@ -59,8 +59,8 @@ func (f *follower) listen() {
 	}
 }
 
-// The function about returns a span, give or take a fifth.
-func about(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
+// The function about returns a span, give or take a tenth.
+func about(span time.Duration) time.Duration { return span - span/10 + rand.N(span/5) }
 
 func (f *follower) run() {
 	every := cmp.Or(f.source.o.pause, lookEvery)

@@ -21,13 +21,13 @@ import (
 
 const (
 	// lookEvery is the interval at which Redis is read without an announcement, give or take a
-	// fifth.
+	// tenth. Thus 3 of 36 s remain for the publication of a change and for the reading.
 	lookEvery = 30 * time.Second
 	// againAfter is the pause after a look that Redis did not answer.
 	againAfter = 2 * time.Second
 	// readTime bounds one look.
 	readTime = 2 * time.Second
-	// listenAgain is the pause before a lost subscription is made again, give or take a fifth.
+	// listenAgain is the pause before a lost subscription is made again, give or take a tenth.
 	listenAgain = 200 * time.Millisecond
 )
 
