@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,6 +209,44 @@ func TestAFullSpoolKeepsUsage(t *testing.T) {
 	}
 	if a, e := k.taken(); a != 100 || e != written {
 		t.Errorf("%d requests and %d events are taken, want %d", a, e, written)
+	}
+}
+
+// TestAFullDiskKeepsUsage tests that usage stays in the meter and events are returned to the caller
+// while the disk of the spool is full, that no part of a batch is sent, and that everything arrives
+// when the disk has room. The disk is the device /dev/full.
+func TestAFullDiskKeepsUsage(t *testing.T) {
+	t.Parallel()
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	k, folder, m := newTaker(t), t.TempDir(), meter.New()
+	f := k.open(folder, m, 0)
+	f.mu.Lock()
+	for number := f.last + 1; number <= f.last+2; number++ {
+		if err := os.Symlink(full, filepath.Join(folder, (&batch{feed: f.id, number: number}).name()+suffixNew)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mu.Unlock()
+	count(m, 100)
+	f.measured(time.Now())
+	if n, err := f.Write(makeEvents(50)); n != 0 || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%d events are in the spool of a full disk: %v", n, err)
+	}
+	if a, e := k.taken(); a != 0 || e != 0 {
+		t.Errorf("%d requests and %d events are taken from a full disk", a, e)
+	}
+	f.measured(time.Now())
+	if n, err := f.Write(makeEvents(50)); n != 50 || err != nil {
+		t.Errorf("%d events are in the spool of a disk with room: %v", n, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a, e := k.taken(); a != 100 || e != 50 {
+		t.Errorf("%d requests and %d events are taken, want 100 and 50", a, e)
 	}
 }
 

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/pgtest"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestCommandsOfTiersTokensAndEvents tests the commands that call single operations of the API: a
+// tier is made, listed and deleted, events are printed, their client is forgotten, and a token is
+// revoked.
+func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
+	t.Parallel()
+	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "")
+	run := func(args ...string) string {
+		t.Helper()
+		return control.run("", append(args, "--control=http://"+control.address)...).mustSucceed(t)
+	}
+	has := func(text string, parts ...string) {
+		t.Helper()
+		for _, part := range parts {
+			if !strings.Contains(text, part) {
+				t.Errorf("%q is not in:\n%s", part, text)
+			}
+		}
+	}
+	run("tier", "put", "gold", "--note=49 a month", "--reason=sold")
+	has(run("tier", "list"), "gold", "49 a month")
+	run("tier", "delete", "gold", "--reason=no longer sold")
+	if out := run("tier", "list"); strings.Contains(out, "gold") {
+		t.Errorf("a tier that was deleted is listed:\n%s", out)
+	}
+
+	node, err := os.ReadFile(control.nodeToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := control.token
+	control.token = strings.TrimSpace(string(node))
+	event := `{"time":"` + time.Now().UTC().Format(time.RFC3339) + `","kind":"denied","policy":"shop","rule":"api","decision":"denied","client":"user:ann","count":7}`
+	batch := "/v1/batches/" + strings.Repeat("a", 32) + "/1"
+	if status, text := control.send("PUT", batch, event+"\n"+strings.ReplaceAll(event, "ann", "bob")); status != http.StatusOK {
+		t.Fatal(status, text)
+	}
+	control.token = admin
+	has(run("events", "--since=1h"), `"client":"user:ann"`, `"client":"user:bob"`, `"count":7`)
+	if out := run("events", "--client=user:ann", "-n", "5"); strings.Count(out, "\n") != 1 {
+		t.Errorf("one client's events are:\n%s", out)
+	}
+	if out := run("events", "-n", "1"); strings.Count(out, "\n") != 1 {
+		t.Errorf("one event was asked for, and these are printed:\n%s", out)
+	}
+	has(run("forget", "user:ann", "--reason=asked to be"), "1 events, 0 rows of usage and 0 of denials have no name now")
+	if out := run("events"); strings.Contains(out, "ann") || strings.Count(out, "\n") != 2 {
+		t.Errorf("the events of a forgotten client are:\n%s", out)
+	}
+
+	tokens := run("token", "list")
+	has(tokens, "TOKEN", "node", "admin")
+	for line := range strings.Lines(tokens) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] == "node" {
+			run("token", "revoke", fields[0], "--reason=lost")
+		}
+	}
+	control.token = strings.TrimSpace(string(node))
+	if status, text := control.send("PUT", batch, event); status != http.StatusUnauthorized {
+		t.Errorf("a token that was revoked is answered %d %s", status, text)
+	}
+}
