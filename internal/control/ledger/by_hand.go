@@ -24,8 +24,15 @@ var errNoRecord = errors.New("the rows are no valid record")
 
 // Problem returns the reason why the rows of a client cannot be published, or "".
 func (c *Client) Problem() string {
-	return problemOf(c.name.String(), c.Record.Text(), func() error {
-		if name, err := Name(c.name.String()); err != nil || name != c.name {
+	_, problem := c.Text()
+	return problem
+}
+
+// Text returns the text of the client's record, and the reason why it cannot be published, or "".
+func (c *Client) Text() (text []byte, problem string) {
+	text = c.Record.Text()
+	return text, problemOf(c.Client, text, func() error {
+		if name, err := Name(c.Client); err != nil || name != c.name {
 			return errors.Join(err, fmt.Errorf("%w: the client is %s: write kind and id so", errNoRecord, name))
 		}
 		return c.Record.Check()
@@ -206,7 +213,7 @@ func (w *writeTx) markUnnamed(ctx context.Context, name policy.ClientName) error
 		return err
 	}
 	_, err := w.tx.Exec(ctx, "INSERT INTO unpublished (kind, id, problem) VALUES ($1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET problem = excluded.problem",
-		name.Kind, name.ID, (&Client{name: name, Record: new(directory.Record)}).Problem())
+		name.Kind, name.ID, (&Client{Client: name.String(), name: name, Record: new(directory.Record)}).Problem())
 	return err
 }
 

@@ -167,11 +167,6 @@ func Strangers(ctx context.Context, c *pgx.Conn, names []policy.ClientName) ([]p
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[policy.ClientName])
 }
 
-// ClientsAfter returns the next n clients whose names come after the given one, sorted by name.
-func ClientsAfter(ctx context.Context, c *pgx.Conn, after policy.ClientName, n int) ([]Client, error) {
-	return clientsOf(ctx, c, "WHERE (c.kind, c.id) > ($1, $2) ORDER BY c.kind, c.id LIMIT $3", after.Kind, after.ID, n)
-}
-
 // put replaces the rows of a client. A nil record removes them.
 func (w *writeTx) put(ctx context.Context, name policy.ClientName, r *directory.Record) error {
 	batch := new(pgx.Batch)

@@ -9,7 +9,8 @@
 // process ends, another begins within seconds. A change is published at least once, and a client's
 // record never returns to an earlier state. The publisher writes the current state of the rows, so
 // writing it twice changes nothing. If Redis has lost its records, or was restored from a backup,
-// all records are written again. The publisher pauses between pages for as long as it wrote. The
+// all records are written again. Between pages, the publisher pauses for as long as it wrote. If
+// Redis answers reads late meanwhile, the pauses become longer, up to four times that time. The
 // generation marks that the records are complete.
 //
 // Records that were in Redis before the first start are imported. From then on the rows are
@@ -20,6 +21,10 @@
 // stays, and the table unpublished has the reason.
 //
 // # Price
+//
+// To write all records, a publisher reads a page of rows while it writes the page before. An empty
+// Redis is written once. In one that has some records, those without rows are then looked for,
+// which reads the names of all records.
 //
 // Each publisher has one connection to the database, and reads one key of Redis every two seconds.
 // A page of changes needs four round trips to Redis, however many records it changes.

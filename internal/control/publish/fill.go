@@ -69,23 +69,12 @@ func (l *lockedPublisher) fill(ctx context.Context, s *state) error {
 	if err := l.c.QueryRow(ctx, "SELECT change FROM chain").Scan(&s.change); err != nil {
 		return err
 	}
-	if err := l.Source.SetGeneration(ctx, ""); err != nil {
-		return err
-	}
-	// At the end, this entry must still be in the history. If the entry is not there, Redis was
-	// emptied meanwhile.
-	all := policy.ClientName{Kind: "*", ID: "*"}
-	if err := l.Source.Announce(ctx, all, directory.Entry{At: l.Ledger.Instant(), Name: all.String(), Actor: "control", Action: "publish-all",
-		Reason: "Redis did not have all records"}); err != nil {
-		return err
-	}
-	start, err := l.Source.Changes(ctx, "")
+	start, err := l.beginFill(ctx)
 	if err != nil {
 		return err
 	}
-	// Many rows may have been inserted just before. Without current statistics, each page would
-	// read whole tables.
-	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, grants, blocks, exemptions, api_keys"); err != nil {
+	strange, err := l.Source.HasRecords(ctx)
+	if err != nil {
 		return err
 	}
 	count, err := l.fillRows(ctx)
@@ -96,10 +85,48 @@ func (l *lockedPublisher) fill(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(l.removeStrangers(ctx), l.removeStrangeKeys(ctx)); err != nil {
+	if l.at("strange"); strange {
+		if err := errors.Join(l.removeStrangers(ctx), l.removeStrangeKeys(ctx)); err != nil {
+			return err
+		}
+	}
+	if err := l.endFill(ctx, s, start); err != nil {
 		return err
 	}
-	end, err := l.Source.Changes(ctx, start.Position)
+	l.Logger.Info("all records are in Redis", "region", l.Region, "records", count, "keys", keys,
+		"duration", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// beginFill removes the generation, and returns the position of the history. A record that another
+// program writes from then on is in the history after this position, so the next look repairs it.
+func (l *lockedPublisher) beginFill(ctx context.Context) (start string, err error) {
+	l.at("begin")
+	if err := l.Source.SetGeneration(ctx, ""); err != nil {
+		return "", err
+	}
+	l.at("announce")
+	// At the end, this entry must still be in the history. If the entry is not there, Redis was
+	// emptied meanwhile.
+	all := policy.ClientName{Kind: "*", ID: "*"}
+	if err := l.Source.Announce(ctx, all, directory.Entry{At: l.Ledger.Instant(), Name: all.String(), Actor: "control", Action: "publish-all",
+		Reason: "Redis did not have all records"}); err != nil {
+		return "", err
+	}
+	changes, err := l.Source.Changes(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	// Many rows may have been inserted just before. Without current statistics, each page would
+	// read whole tables.
+	_, err = l.c.Exec(ctx, "ANALYZE clients, overrides, grants, blocks, exemptions, api_keys")
+	return changes.Position, err
+}
+
+// endFill sets the generation, unless Redis was emptied since the position.
+func (l *lockedPublisher) endFill(ctx context.Context, s *state, start string) error {
+	l.at("end")
+	end, err := l.Source.Changes(ctx, start)
 	if err != nil {
 		return err
 	}
@@ -109,14 +136,11 @@ func (l *lockedPublisher) fill(ctx context.Context, s *state) error {
 	if err := l.Source.SetGeneration(ctx, s.generation); err != nil {
 		return err
 	}
-	s.position = start.Position
-	if _, err := l.c.Exec(ctx, "UPDATE region_publications SET change = $2, generation = $3, position = $4 WHERE region = $1",
-		l.Region, s.change, s.generation, s.position); err != nil {
-		return err
-	}
-	l.Logger.Info("all records are in Redis", "region", l.Region, "records", count, "keys", keys,
-		"duration", time.Since(began).Round(time.Millisecond))
-	return nil
+	l.at("record")
+	s.position = start
+	_, err = l.c.Exec(ctx, "UPDATE region_publications SET change = $2, generation = $3, position = $4 WHERE region = $1",
+		l.Region, s.change, s.generation, s.position)
+	return err
 }
 
 // fillRows writes the records of all clients.
@@ -126,15 +150,17 @@ func (l *lockedPublisher) fillRows(ctx context.Context) (count int, err error) {
 	if err != nil && !errors.Is(err, directory.ErrGarbled) {
 		return 0, err
 	}
-	for after := (policy.ClientName{}); ; {
-		page, err := l.fillPage(ctx, after, networks, present)
-		if err != nil {
-			return count, err
+	after := policy.ClientName{}
+	if err := l.writePages(ctx, func(ctx context.Context) (*page, bool, error) {
+		clients, err := ledger.ClientsAfter(ctx, l.c, after, pageMax)
+		if err != nil || len(clients) == 0 {
+			return nil, false, err
 		}
-		if count += len(page); len(page) < pageMax {
-			break
-		}
-		after = page[len(page)-1].Name()
+		after, count = clients[len(clients)-1].Name(), count+len(clients)
+		p, err := l.pageOf(ctx, clients, networks, present)
+		return p, len(clients) == pageMax, err
+	}); err != nil {
+		return count, err
 	}
 	if len(networks) > directory.NetworksMax {
 		return count, errors.New("more addresses and networks have records than a directory holds: forget some, or use longer prefixes")
@@ -142,39 +168,28 @@ func (l *lockedPublisher) fillRows(ctx context.Context) (count int, err error) {
 	return count, l.Source.FillNetworks(ctx, networks)
 }
 
-// fillPage writes the records of the next clients, and puts those of networks into networks. A
-// client whose rows are not valid keeps its present record. After each page, it pauses for as long
-// as the writing took, so that checks are not delayed.
-func (l *lockedPublisher) fillPage(ctx context.Context, after policy.ClientName, networks, present map[string][]byte) ([]ledger.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
-	defer cancel()
-	page, err := ledger.ClientsAfter(ctx, l.c, after, pageMax)
-	if err != nil {
-		return nil, err
-	}
-	names, texts := make([]policy.ClientName, 0, len(page)), make([][]byte, 0, len(page))
-	for _, client := range page {
-		problem := client.Problem()
-		if err := l.judge(ctx, client.Name(), problem); err != nil {
+// pageOf returns the records of clients, and puts those of networks into networks. A client whose
+// rows are not valid keeps its present record.
+func (l *lockedPublisher) pageOf(ctx context.Context, clients []ledger.Client, networks, present map[string][]byte) (*page, error) {
+	p := &page{names: make([]policy.ClientName, 0, len(clients)), texts: make([][]byte, 0, len(clients))}
+	for i := range clients {
+		name := clients[i].Name()
+		text, problem := clients[i].Text()
+		if err := l.judge(ctx, name, problem); err != nil {
 			return nil, err
 		}
-		switch name := client.Name(); {
+		switch {
 		case problem != "":
 			if text, ok := present[name.ID]; ok && name.Kind == directory.KindNetwork {
 				networks[name.ID] = text
 			}
 		case name.Kind == directory.KindNetwork:
-			networks[name.ID] = client.Record.Text()
+			networks[name.ID] = text
 		default:
-			names, texts = append(names, name), append(texts, client.Record.Text())
+			p.names, p.texts = append(p.names, name), append(p.texts, text)
 		}
 	}
-	began := time.Now()
-	if err := l.Source.Fill(ctx, names, texts); err != nil {
-		return nil, err
-	}
-	pause(ctx, min(time.Since(began), stepTime))
-	return page, nil
+	return p, nil
 }
 
 // removeStrangers removes the records in Redis of clients that have no rows.

@@ -5,10 +5,8 @@ package publish
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/control/ledger"
@@ -128,43 +126,28 @@ func (l *lockedPublisher) importKeys(ctx context.Context) error {
 	return nil
 }
 
-// fillKeys writes the records of all keys and their names, with pauses as long as the writing took.
+// fillKeys writes the records of all keys and their names.
 func (l *lockedPublisher) fillKeys(ctx context.Context) (count int, err error) {
-	for after := ""; ; {
-		page, err := l.fillKeyPage(ctx, after)
-		if err != nil {
-			return count, err
+	after := ""
+	err = l.writePages(ctx, func(ctx context.Context) (*page, bool, error) {
+		keys, err := ledger.KeysAfter(ctx, l.c, after, pageMax)
+		if err != nil || len(keys) == 0 {
+			return nil, false, err
 		}
-		if count += len(page); len(page) < pageMax {
-			return count, nil
+		after, count = keys[len(keys)-1].Hash, count+len(keys)
+		p := new(page)
+		for i := range keys {
+			name, problem := directory.KeyName{Name: keys[i].Record.Name, Hash: keys[i].Hash}, keys[i].Problem()
+			if err := l.judge(ctx, name.Record(), problem); err != nil {
+				return nil, false, err
+			}
+			if problem == "" {
+				p.names, p.texts, p.keys = append(p.names, name.Record()), append(p.texts, keys[i].Record.Text()), append(p.keys, name)
+			}
 		}
-		after = page[len(page)-1].Hash
-	}
-}
-
-func (l *lockedPublisher) fillKeyPage(ctx context.Context, after string) ([]ledger.Key, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
-	defer cancel()
-	page, err := ledger.KeysAfter(ctx, l.c, after, pageMax)
-	if err != nil {
-		return nil, err
-	}
-	names, records, texts := make([]directory.KeyName, 0, len(page)), make([]policy.ClientName, 0, len(page)), make([][]byte, 0, len(page))
-	for i := range page {
-		name, problem := directory.KeyName{Name: page[i].Record.Name, Hash: page[i].Hash}, page[i].Problem()
-		if err := l.judge(ctx, name.Record(), problem); err != nil {
-			return nil, err
-		}
-		if problem == "" {
-			names, records, texts = append(names, name), append(records, name.Record()), append(texts, page[i].Record.Text())
-		}
-	}
-	began := time.Now()
-	if err := errors.Join(l.Source.Fill(ctx, records, texts), l.Source.NameKeys(ctx, names, nil)); err != nil {
-		return nil, err
-	}
-	pause(ctx, min(time.Since(began), stepTime))
-	return page, nil
+		return p, len(keys) == pageMax, nil
+	})
+	return count, err
 }
 
 // removeStrangeKeys removes the records and the names in Redis of keys that have no rows.

@@ -25,13 +25,19 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childDatabase) != "" {
+		os.Exit(child())
+	}
+	os.Exit(pgtest.Main(m))
+}
 
 const patience = 60 * time.Second
 
 // plane is a database and a Redis, with publishers.
 type plane struct {
 	t      testing.TB
+	url    string
 	ledger *ledger.Ledger
 	redis  *redistest.Server
 	source *redisdir.Source
@@ -55,7 +61,7 @@ func newPlane(t testing.TB) *plane {
 	if err := database.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	p := &plane{t: t, ledger: &ledger.Ledger{Pool: pool}, redis: redistest.Start(t), config: config.ConnConfig}
+	p := &plane{t: t, url: url, ledger: &ledger.Ledger{Pool: pool}, redis: redistest.Start(t), config: config.ConnConfig}
 	store, err := redisstore.New(redisstore.Options{URL: p.redis.URL(), Timeout: redisstore.TimeoutMax})
 	if err != nil {
 		t.Fatal(err)

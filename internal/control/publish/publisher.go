@@ -47,8 +47,16 @@ type Publisher struct {
 	Logger   *slog.Logger
 
 	frozen  time.Duration // replaces frozenTime; 0 means frozenTime
+	step    func(string)  // is called before each step; for tests
 	leading atomic.Bool
 	trouble atomic.Pointer[string]
+}
+
+// The method at is called before each step at which a test may kill the process.
+func (p *Publisher) at(step string) {
+	if p.step != nil {
+		p.step(step)
+	}
 }
 
 // Leading reports whether this process is the one that publishes.

@@ -146,6 +146,7 @@ func (l *lockedPublisher) publish(ctx context.Context, s *state) (more bool, err
 		}
 		entries[name] = directory.Entry{At: c.At.UTC(), Actor: c.Actor, Action: c.Action, Reason: c.Reason}
 	}
+	l.at("changes")
 	entryOf := func(name policy.ClientName) directory.Entry { return entries[name] }
 	if err := l.settle(ctx, names, entryOf, l.unsure); err != nil {
 		return false, err
@@ -153,6 +154,7 @@ func (l *lockedPublisher) publish(ctx context.Context, s *state) (more bool, err
 	if err := l.settleKeys(ctx, keys, entryOf, l.unsure); err != nil {
 		return false, err
 	}
+	l.at("published")
 	s.change = changes[len(changes)-1].Number
 	_, err = l.c.Exec(ctx, "UPDATE region_publications SET change = $2 WHERE region = $1", l.Region, s.change)
 	return len(changes) == pageMax, err
@@ -226,7 +228,7 @@ func (l *lockedPublisher) settle(ctx context.Context, names []policy.ClientName,
 		var want []byte
 		problem, old := "", present[name]
 		if row := rows[name]; row != nil {
-			want, problem = row.Record.Text(), row.Problem()
+			want, problem = row.Text()
 		}
 		if err := l.judge(ctx, name, problem); err != nil {
 			return err

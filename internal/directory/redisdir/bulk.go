@@ -5,6 +5,7 @@ package redisdir
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -58,6 +59,21 @@ func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error
 		return each(names)
 	})
 }
+
+// HasRecords reports whether there are records of clients or keys, except networks, or names of
+// keys.
+func (s *Source) HasRecords(ctx context.Context) (bool, error) {
+	err := s.store.Keys(ctx, recordsPattern, func([]string) error { return errFound })
+	if errors.Is(err, errFound) {
+		return true, nil
+	}
+	return false, wrapFailure(err)
+}
+
+// recordsPattern matches the keys of records, and the key of their names.
+const recordsPattern = "rl1:~[wk]*"
+
+var errFound = errors.New("found")
 
 // SetGeneration replaces the generation, and notifies all processes that any record may have
 // changed. The generation "" means that the records are incomplete, so processes keep the records
