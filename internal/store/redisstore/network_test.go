@@ -59,7 +59,7 @@ func TestConnectionsResetUnderLoad(t *testing.T) {
 		answered += f.granted[i].Load()
 		unknown += f.unknown[i].Load()
 	}
-	if executed := server.Calls("evalsha"); executed > answered+unknown {
+	if executed := server.Calls("evalsha") - server.Calls("del"); executed > answered+unknown { // only trials delete
 		t.Errorf("redis executed %d calls; %d were answered and %d unknown", executed, answered, unknown)
 	}
 }

@@ -73,30 +73,17 @@ type nodeCounter struct {
 	at    time.Time // the time of the last turn
 }
 
-// The method turn announces this node and updates the count. If Redis does not answer, the previous
-// count remains. The announcement charges nothing, so it also serves as the trial call of a
-// half-open breaker. Otherwise a node without calls would not be counted again after an outage.
+// The method turn announces this node and updates the count. If Redis does not answer, or its
+// breaker is not closed, the previous count remains.
 func (c *nodeCounter) turn(now time.Time) {
 	before := c.asked
 	c.asked = nil
 	n := c.store.nodeOf(c.store.valuePlaceOf([]byte(nodesKey)))
-	if n == nil {
+	if n == nil || n.breaker.State() != BreakerClosed {
 		return
 	}
-	admitted, trial := n.breaker.admit()
-	if !admitted {
-		return
-	}
-	epoch, began := n.breaker.epoch.Load(), time.Now()
+	epoch := n.breaker.epoch.Load()
 	all, err := n.announce(c.name)
-	if trial {
-		// The announcement took two round trips, longer than a check would wait.
-		if err == nil && time.Since(began) > 2*n.store.settings.timeout {
-			err = context.DeadlineExceeded
-		}
-		n.finishTrial(epoch, err)
-		epoch++ // in this case an answer has closed the breaker
-	}
 	if err != nil {
 		return
 	}
@@ -126,20 +113,6 @@ func (n *node) announce(name string) (all int64, err error) {
 		return 0, err
 	}
 	return count.Val(), nil
-}
-
-// finishTrial ends the trial of a half-open breaker in the given epoch. Some errors concern only
-// the announcement: no right to its commands, or another type at its key. They are no evidence
-// about checks, so the next call is tried instead.
-func (n *node) finishTrial(epoch uint64, err error) {
-	switch {
-	case err == nil:
-		n.breaker.report(epoch, false)
-	case n.ctx.Err() == nil && !redis.IsPermissionError(err) && failureOf(err).storeWide():
-		n.breaker.report(epoch, true)
-	default:
-		n.breaker.release()
-	}
 }
 
 // nodeEstimate estimates the number of nodes as the maximum that Redis reported during the last

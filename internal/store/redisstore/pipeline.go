@@ -254,6 +254,9 @@ func (l *lane) send() {
 	if whole == nil || whole.Kind == KindTimeout {
 		n.pace.learn(took, n.store.settings.timeout, checks, whole == nil)
 	}
+	if whole != nil {
+		n.failedKey.Store(l.calls[0].cmd.firstKey())
+	}
 	slow, failed := l.noteReplies(whole, took), n.lateness.lasts(l.sent, took, n.store.settings.timeout)
 	for _, c := range l.calls {
 		failure := outcomeOf(c, whole)

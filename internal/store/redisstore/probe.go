@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/lua"
 )
 
 // Parameters of the background watch.
@@ -51,6 +54,7 @@ func (n *node) watch() {
 			n.probe()
 		case <-timer.C:
 			n.probe() // if a panic has ended the last one
+			n.try()
 			n.breaker.whileHalfOpen(n.reporter.untried)
 		}
 		timer.Stop()
@@ -63,7 +67,7 @@ func (n *node) watch() {
 	}
 }
 
-// The method probe pings Redis until it answers, and then sets the breaker to half open.
+// The method probe pings Redis until it answers, then sets the breaker to half open and tries it.
 func (n *node) probe() {
 	start := time.Now()
 	for n.breaker.State() == BreakerOpen {
@@ -75,7 +79,57 @@ func (n *node) probe() {
 		}
 		if n.warm() == nil || time.Since(start) >= openMax {
 			n.breaker.tryAgain()
+			n.try()
 		}
+	}
+}
+
+// trialLimit is the limit of the counter that a trial resets.
+var trialLimit, _ = counter.NewLimit(counter.FixedWindow, 1, counter.Second, 0)
+
+// The method try runs the script as the trial of a half-open breaker. The trial deletes a counter
+// that does not exist, which a server rejects if it rejects charges, and which changes nothing.
+// Without try, the breaker of a node without requests would stay half open, and on_error would
+// decide all but one request of the next burst.
+func (n *node) try() {
+	if admitted, trial := n.breaker.admit(); !admitted || !trial {
+		return
+	}
+	epoch := n.breaker.epoch.Load()
+	ctx, cancel := context.WithTimeout(n.ctx, n.store.settings.patience)
+	defer cancel()
+	reset := newTake(ctx, 0, []counter.Check{{Key: n.trialKey(), Limit: &trialLimit, Op: counter.OpReset}})
+	_, err := n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.ScriptLoad(ctx, lua.Take) // the server may have been restarted, or its scripts flushed
+		return pipe.Process(ctx, reset)
+	})
+	n.finishTrial(epoch, err)
+}
+
+// trialKey returns a key on this server: in the slot of a call that has failed. If the slot has
+// moved since, the trial has no result.
+func (n *node) trialKey() []byte {
+	tag := "~trial"
+	if key := n.failedKey.Load(); key != nil {
+		_, rest, _ := strings.Cut(*key, "{")
+		if inner, _, found := strings.Cut(rest, "}"); found && inner != "" {
+			tag = inner
+		}
+	}
+	return []byte("rl1:~trial:{" + tag + "}")
+}
+
+// finishTrial ends a trial that began in the given epoch of the breaker. Some errors concern only
+// the trial's key, which can be on another server by now, or the rights to it. They are no evidence
+// about checks, so the next call is tried instead.
+func (n *node) finishTrial(epoch uint64, err error) {
+	switch {
+	case err == nil:
+		n.breaker.report(epoch, false)
+	case n.ctx.Err() == nil && !redis.IsPermissionError(err) && failureOf(err).storeWide():
+		n.breaker.report(epoch, true)
+	default:
+		n.breaker.release()
 	}
 }
 

@@ -264,6 +264,16 @@ func (c *takeCmd) results(checks []counter.Check, results []counter.Result) erro
 	return decode(text, checks, results, false)
 }
 
+// firstKey returns the first key of the call, or nil.
+func (c *takeCmd) firstKey() *string {
+	args := c.StringCmd.Args() // see newTake: evalsha, the script, the number of keys, the keys
+	if len(args) < 5 {
+		return nil
+	}
+	key, _ := args[3].(*string)
+	return key
+}
+
 // isPlausible reports whether the reply can be one of the script: every such reply has at least two
 // numbers. Any other reply is no evidence that the server works.
 func (c *takeCmd) isPlausible() bool { return strings.IndexByte(c.Val(), ' ') > 0 }

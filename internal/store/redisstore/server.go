@@ -53,6 +53,8 @@ type node struct {
 	silence     silence
 	lateness    lateness
 	wanted      atomic.Int64 // when a server last redirected to this one, by the same clock
+	// failedKey is a key of the latest batch that failed as a whole; nil if none has failed.
+	failedKey atomic.Pointer[string]
 }
 
 // newNode returns a node that can be used at once; it connects in the background.
