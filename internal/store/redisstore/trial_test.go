@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestABurstAfterAnOutageIsCounted: once Redis answers, the breaker of a store without calls closes,
-// so Redis decides all calls of the next burst.
+// TestABurstAfterAnOutageIsCounted: once Redis answers, the breaker of a store without calls
+// closes, so Redis decides all calls of the next burst.
 func TestABurstAfterAnOutageIsCounted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -35,9 +35,9 @@ func TestABurstAfterAnOutageIsCounted(t *testing.T) {
 	}
 }
 
-// TestATrialIsRejectedLikeACharge: the breaker of a server that answers PINGs and rejects all writes
-// does not close. The breaker closes when the server accepts writes, even if the server has lost
-// the script.
+// TestATrialIsRejectedLikeACharge: the breaker of a server that answers PINGs and rejects all
+// writes does not close. The breaker closes when the server accepts writes, even if the server has
+// lost the script.
 func TestATrialIsRejectedLikeACharge(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
