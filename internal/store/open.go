@@ -21,6 +21,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func openRedis(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: redis.Patience()}
+	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: waitMax(redis, &options)}
 	if o.ForgetDenials {
 		leasing.DenialsMax = -1
 	}
@@ -128,6 +129,12 @@ func openRedis(o *Options) (*Store, error) {
 			regions.Close()
 			return errors.Join(err, redis.Close(), memory.Close())
 		}}, nil
+}
+
+// waitMax returns how long a request may wait for the call of another one. The call itself fails
+// earlier if Redis does not answer, so that on_error decides the requests that wait for it.
+func waitMax(redis *redisstore.Store, o *redisstore.Options) time.Duration {
+	return redis.Patience() + cmp.Or(o.Timeout, redisstore.TimeoutDefault)
 }
 
 // agency returns the functions that reach the region's agents.

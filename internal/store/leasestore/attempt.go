@@ -210,6 +210,7 @@ func (a *attempt) enqueue(h *heldCounter, c *counter.Check) {
 		a.deadline = time.Now().Add(a.store.waitMax)
 	}
 	w.limit, w.cost, w.next, w.decided, w.deadline = c.Limit, c.Cost, nil, false, a.deadline
+	w.since = a.store.now()
 	a.wait = w
 	h.push(w)
 }

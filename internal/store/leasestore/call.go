@@ -116,6 +116,9 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 // with [Store.serve]. If the call failed and a newer call was made meanwhile, the requests wait for
 // the newer one. The caller holds the lock.
 func (s *Store) returned(h *heldCounter, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
+	if failure != nil {
+		h.failed = s.now()
+	}
 	switch {
 	case err == nil:
 		h.tries = 0

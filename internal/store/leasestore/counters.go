@@ -38,6 +38,7 @@ type heldCounter struct {
 
 	first, last *waiter        // requests that wait for the call under way, in order of arrival
 	asked       counter.Micros // when that call was sent
+	failed      counter.Micros // when the store last failed to answer a call; 0 if it never did
 	tries       uint8          // the number of consecutive overdue calls before that call
 	pins        int            // the number of calls under way; the counter must not be evicted before they end
 	used        bool           // used since the last search for room

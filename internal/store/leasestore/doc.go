@@ -18,10 +18,11 @@
 // reserved units are put back. A request never waits while other requests wait for a call that it
 // is about to make, so requests cannot deadlock.
 //
-// No request waits longer than Options.Timeout. After that it fails. The error is
-// [counter.ErrOverloaded] if the store works: it has answered a call that was sent after the one
-// for which the request waits, or any call in the second half of the wait. Otherwise the error is
-// [counter.ErrUnavailable]. If the call fails, the requests that wait for it fail too, except those
+// No request waits longer than Options.WaitMax. After that it fails with [counter.ErrOverloaded],
+// because a client can cause such a wait, for example by a burst on a busy machine. The error is
+// [counter.ErrUnavailable] only if a call for the counter failed during the wait because the store
+// did not answer, and the store has not answered another call since, or in the last half of the
+// timeout. If the call fails, the requests that wait for it fail too, except those
 // that held units can admit. So waiting requests do not call a failed store again. A call is
 // overdue if it takes four times as long as usual, and at least a tenth of the timeout. Then one of
 // the waiting requests makes another call for all of them. So if a call hangs, usually only the

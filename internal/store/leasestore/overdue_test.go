@@ -128,59 +128,82 @@ func TestAnOvertakenCall(t *testing.T) {
 }
 
 // The type queueingStore is a store that is slow for one key, as if calls waited in a queue, and
-// fast for others.
+// fast for others. Its calls for that key return an error after a delay if err is set.
 type queueingStore struct {
 	counter.Store
-	slow string
+	slow  string
+	delay time.Duration
+	err   error
 }
 
 func (q queueingStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if string(checks[0].Key) == q.slow {
-		time.Sleep(4 * farTimeout)
+		time.Sleep(q.delay)
+		if q.err != nil {
+			return q.err
+		}
 	}
 	return q.Store.Take(ctx, checks, results)
 }
 
-// TestLateBesideAStoreThatAnswers: a request that waits in vain fails as in an overload if the
-// store answers other calls in the meantime. If the store answers nothing, it fails as in an
-// outage.
-func TestLateBesideAStoreThatAnswers(t *testing.T) {
-	for _, healthy := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			f, l := newFar(t, time.Millisecond), limittest.New(t, "600/1h")
-			slow, other := leasedOf("a", l, 1), leasedOf("b", l, 1)
-			s, err := New(queueingStore{f, string(slow.Key)}, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var all sync.WaitGroup
-			var overloaded, unavailable atomic.Int64
-			for range 100 {
-				all.Go(func() {
-					err := s.Take(context.Background(), []counter.Check{slow}, make([]counter.Result, 1))
-					if errors.Is(err, counter.ErrOverloaded) {
-						overloaded.Add(1)
-					}
-					if errors.Is(err, counter.ErrUnavailable) {
-						unavailable.Add(1)
-					}
-				})
-			}
-			for range 2 * farTimeout / time.Millisecond {
-				time.Sleep(time.Millisecond)
-				if healthy {
-					exact := other
-					exact.Lease = false
-					if err := s.Take(context.Background(), []counter.Check{exact}, make([]counter.Result, 1)); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-			all.Wait()
-			if a, b := overloaded.Load(), unavailable.Load(); healthy && (a < 90 || b > 0) || !healthy && (b < 90 || a > 0) {
-				t.Errorf("healthy %v: %d requests were too many, %d met an outage", healthy, a, b)
-			}
-			f.close(s)
+// TestLateBehindACall: a request that waits in vain fails as in an overload, whether or not the
+// store answers other calls in the meantime. It fails as in an outage if a call for its counter has
+// failed because the store did not answer, even if that call was overdue, unless the store answers
+// other calls.
+func TestLateBehindACall(t *testing.T) {
+	away := fmt.Errorf("away: %w", counter.ErrUnavailable)
+	for name, c := range map[string]struct {
+		delay  time.Duration
+		err    error
+		others bool // whether the store answers other calls
+		outage bool
+	}{
+		"others are answered":                 {4 * farTimeout, nil, true, false},
+		"nothing is answered":                 {4 * farTimeout, nil, false, false},
+		"calls fail late":                     {4 * farTimeout, away, false, false},
+		"calls fail":                          {farTimeout, away, false, true},
+		"calls fail, and others are answered": {farTimeout, away, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				testLateBehindACall(t, queueingStore{delay: c.delay, err: c.err}, c.others, c.outage)
+			})
 		})
 	}
+}
+
+func testLateBehindACall(t *testing.T, inner queueingStore, others, outage bool) {
+	f, l := newFar(t, time.Millisecond), limittest.New(t, "600/1h")
+	slow, other := leasedOf("a", l, 1), takeOf("b", l, 1)
+	inner.Store, inner.slow = f, string(slow.Key)
+	s, err := New(inner, Options{WaitMax: farTimeout * 11 / 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var overloaded, unavailable atomic.Int64
+	for range 100 {
+		all.Go(func() {
+			switch err := s.Take(context.Background(), []counter.Check{slow}, make([]counter.Result, 1)); {
+			case errors.Is(err, counter.ErrOverloaded):
+				overloaded.Add(1)
+			case errors.Is(err, counter.ErrUnavailable):
+				unavailable.Add(1)
+			}
+		})
+	}
+	for range 2 * farTimeout / time.Millisecond {
+		time.Sleep(time.Millisecond)
+		if others {
+			if err := s.Take(context.Background(), []counter.Check{other}, make([]counter.Result, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	all.Wait()
+	// a few requests have made the calls for the others
+	if a, b := overloaded.Load(), unavailable.Load(); outage && (b < 90 || a > 0) || !outage && a < 90 {
+		t.Errorf("%d requests were too many, %d met an outage", a, b)
+	}
+	f.close(s)
 }

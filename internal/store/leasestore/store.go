@@ -31,8 +31,9 @@ type Options struct {
 	// overdue before a tenth of it. Timeout does not bound a call to the inner store: that store's
 	// own timeout starts when the call is sent.
 	Timeout time.Duration
-	// WaitMax bounds how long a call waits for another call. If WaitMax is less than Timeout, the
-	// bound is Timeout.
+	// WaitMax bounds how long a call waits for another call. WaitMax should be longer than the time
+	// in which the inner store fails: a call that waits for WaitMax is late, which is no outage. If
+	// WaitMax is less than Timeout, the bound is Timeout.
 	WaitMax time.Duration
 	// Now is this process's clock, in microseconds since an arbitrary instant. Now must be
 	// monotonic and safe for concurrent use. Nil means the monotonic clock.

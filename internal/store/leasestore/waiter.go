@@ -18,6 +18,7 @@ import (
 type waiter struct {
 	limit    *counter.Limit
 	cost     int64
+	since    counter.Micros // when it began to wait
 	deadline time.Time
 	next     *waiter
 
@@ -92,7 +93,7 @@ func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 		case failure == nil && time.Until(w.deadline) < s.responseTime():
 			// The answer would come too late, and the units that it grants for others would be
 			// lost.
-			w.err = s.late(h)
+			w.err = s.late(h, w)
 		default:
 			w.ask(h, now, failure)
 		}
@@ -140,18 +141,21 @@ func full(err error) bool {
 
 // The errors of a request that has waited until its deadline.
 var (
-	errLate   = fmt.Errorf("%w: the call that this one waited for did not return in time, though others did", counter.ErrOverloaded)
-	errSilent = fmt.Errorf("%w: the call that this one waited for did not return in time: %w", counter.ErrUnavailable,
-		context.DeadlineExceeded) // the call might have been sent with this request's units
+	errLate   = fmt.Errorf("%w: the call that this one waited for did not return in time", counter.ErrOverloaded)
+	errSilent = fmt.Errorf("%w: the calls that this one waited for were not answered: %w", counter.ErrUnavailable,
+		context.DeadlineExceeded) // one of the calls might have been sent with this request's units
 )
 
 // The method late returns the error of a request that has waited for a counter until its deadline.
-// There is no outage if the store has recently answered any call, or has answered a call that was
-// sent later. The call for which the request waited might be in the inner store's queue. The caller
-// holds the lock.
-func (s *Store) late(h *heldCounter) error {
+// It is an outage only if a call for the counter has failed during the wait because the store did
+// not answer. A call that has not returned might be in the inner store's queue, or this process
+// might be late itself, and a client can cause both. It is no outage if the store has recently
+// answered any call, or has answered a call that was sent later. The caller holds the lock.
+func (s *Store) late(h *heldCounter, w *waiter) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
-	if s.lastAnswered.Load() >= int64(h.asked) || s.lastArrived.Load() > max(lately, int64(h.asked)) {
+	switch {
+	case h.failed < w.since || h.failed == 0, s.lastAnswered.Load() >= int64(h.asked),
+		s.lastArrived.Load() > max(lately, int64(h.asked)):
 		return errLate
 	}
 	return errSilent
@@ -200,7 +204,7 @@ func (s *Store) leave(p *part, w *waiter, err error) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if err == nil {
-		err = s.late(h)
+		err = s.late(h, w)
 	}
 	if !w.decided {
 		h.remove(w)
