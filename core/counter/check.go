@@ -184,11 +184,6 @@ var ErrStale = errors.New("stale calendar boundaries")
 // key, or a number out of bounds. The request is denied, as for [ErrOverloaded].
 var ErrInvalid = errors.New("invalid check")
 
-// SourceNumber returns a number of a source, to select one of several counts or queues by its
-// remainder. The lowest bit of a source is not part of it, because that bit is set in every known
-// source.
-func SourceNumber(source uint32) uint32 { return source >> 1 }
-
 // Include raises the check's demand to at least the demand of another check of the same counter.
 func (c *Check) Include(other *Check) {
 	if other.Cost > c.Cost || c.Cost == 0 && other.Op == OpUpTo {

@@ -22,7 +22,7 @@ const (
 	crowdedFrom = waitingMax / 4
 	sourceMax   = waitingMax / 8
 	// sourceCounts is the number of counts of sources. Several sources can share one.
-	sourceCounts = 256
+	sourceCounts = 1024
 	// askersMax is the number of goroutines that ask the store. Each asks about up to batchMax
 	// requests at once.
 	askersMax = 16

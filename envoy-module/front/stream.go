@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/envoy/exchange"
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // Verdict tells Envoy how to proceed with a request.
@@ -75,7 +75,7 @@ type Stream struct {
 	next, before  *Stream
 	listed, taken bool
 	takenAt       time.Time
-	from          uint8 // the source, modulo sourceCounts
+	from          uint16 // the number of the source, modulo sourceCounts
 
 	verdict   Verdict
 	counted   Count
@@ -189,7 +189,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	if s.mayWaitLong() {
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 	}
-	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint8(counter.SourceNumber(s.plan.Source())%sourceCounts)
+	s.unknown, s.from = len(s.plan.Unresolved()) > 0, uint16(sources.Number(s.plan.Source())%sourceCounts)
 	s.spared = !s.plan.DeniesOverload()
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()

@@ -57,6 +57,7 @@ func New(host Host, configuration []byte) (*Filter, error) {
 		return nil, err
 	}
 	f := &Filter{host: host, config: config}
+	f.calls.sources.key = uint32(newHashKey()[0]) | 1
 	if config.Policy != nil {
 		if f.policy, err = f.load(config.Policy); err != nil {
 			return nil, err

@@ -238,6 +238,7 @@ func withPolicy(t *testing.T, e *fakeEnvoy, p corepolicy.Policy, settings ...str
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.calls.sources.key = 0x9e3779b1 // with this key, the addresses of the tests have different counts
 	if err := f.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ package filter
 
 const (
 	// sourcesMax is the number of counts of sources. Several sources can share one.
-	sourcesMax = 1 << 8
+	sourcesMax  = 1 << sourcesBits
+	sourcesBits = 10
 	// sourceMax is the maximum number of requests of one source in the queues. Further requests are
 	// denied with 503.
 	sourceMax = waitingMax / 2
@@ -16,6 +17,9 @@ const (
 
 // The type sources holds the origins of the requests in the queues of one worker.
 type sources struct {
+	// key is random and odd. Without it, a client with many addresses could choose one that shares
+	// a count with a certain other client.
+	key    uint32
 	turn   int64 // the turn of the last request that went into a call
 	queued int   // the number of requests in all queues, including those that have ended there
 	each   [sourcesMax]sourceState
@@ -26,6 +30,9 @@ type sourceState struct {
 	turn   int64 // the turn of its last request
 	queued int
 }
+
+// indexOf returns the index of a source: see core.Plan.Source.
+func (l *sources) indexOf(source uint32) uint16 { return uint16(source * l.key >> (32 - sourcesBits)) }
 
 // addToCount adds to the number of requests in the queues.
 //

@@ -65,6 +65,37 @@ func TestAFloodDelaysItsOwnAddress(t *testing.T) {
 	}
 }
 
+// TestEachWorkerHasOtherNeighbors: two sources that share a count in one filter rarely do in
+// another one.
+func TestEachWorkerHasOtherNeighbors(t *testing.T) {
+	const victim, n = 7, 1 << 16
+	neighbors, still := 0, 0
+	for neighbors < 100 {
+		first, second := withKey(t), withKey(t)
+		for source := uint32(victim + 2); source < n; source += 2 {
+			if first.indexOf(source) != first.indexOf(victim) {
+				continue
+			}
+			neighbors++
+			if second.indexOf(source) == second.indexOf(victim) {
+				still++
+			}
+		}
+	}
+	if still > neighbors/10 {
+		t.Errorf("%d sources share a count with another in one filter, and %d of these in both", neighbors, still)
+	}
+}
+
+// withKey returns the sources of a new filter.
+func withKey(t *testing.T) *sources {
+	f, err := New(newEnvoy(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &f.calls.sources
+}
+
 // TestAFloodLeavesHalfOfTheQueues: requests of one address beyond half of the queues are denied
 // with 503, even if they end before the bridge is asked about them. Requests of another address
 // find room.

@@ -43,7 +43,7 @@ type Stream struct {
 	head      bool           // the response has no body to read: see exchange.HasNoBody
 	complete  bool           // the request has ended
 	again     uint8          // number of times that the question to the bridge was repeated
-	source    uint8          // index of its source in sources, while it is in a queue
+	source    uint16         // index of its source in sources, while it is in a queue
 	answered  bool           // whether the filter made the response
 	counted   bool           // whether the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
@@ -142,7 +142,7 @@ func (s *Stream) proceed(from *gate) Action {
 		return action
 	}
 	if from == nil {
-		s.source = uint8(a.plan.Source() >> 24) // the highest bits depend on the whole address
+		s.source = f.calls.sources.indexOf(a.plan.Source())
 	}
 	switch {
 	case f.calls.failures >= failuresMax:

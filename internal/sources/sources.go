@@ -3,7 +3,8 @@
 // Package sources counts requests under way by their source, usually a client's address, so that
 // one client does not occupy all places of a server. The counts are a fixed number, which sources
 // share by a hash with a random key. So the memory is bounded, and a client cannot choose to share
-// a count with another client.
+// a count with another client. [Number] is that hash for packages with counts or queues of their
+// own.
 package sources
 
 import (
@@ -13,6 +14,17 @@ import (
 
 // countsMax is the number of counts.
 const countsMax = 1024
+
+// The variable process is the random key of this process.
+var process = maphash.MakeSeed()
+
+// Number returns a hash of a source of requests, such as the Source of a counter.Check. The
+// remainder of the hash selects one of several counts or queues. The hash depends on a random key
+// of this process, so a client with many addresses cannot choose one that shares a queue with a
+// certain other client.
+func Number(source uint32) uint32 { return number(process, source) }
+
+func number(key maphash.Seed, source uint32) uint32 { return uint32(maphash.Comparable(key, source)) }
 
 // Counts are the numbers of requests under way by source. Make them with [New]. Counts are safe for
 // concurrent use.

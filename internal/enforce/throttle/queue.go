@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // waitersMaxDefault is the default total of waiting requests. A waiting request holds a goroutine,
@@ -21,7 +21,7 @@ const waitersMaxDefault = 1 << 17
 // requests. Sources share sourceCounts counts.
 const (
 	sourcePart   = 8
-	sourceCounts = 256
+	sourceCounts = 1024
 )
 
 // Options bound the queues. The zero Options are the defaults.
@@ -62,7 +62,7 @@ type Ticket struct {
 type Place struct {
 	Key []byte // the key of the counter; it is not retained
 	Max int    // the greatest number of tickets in the queue, including this one
-	// Source identifies where the request comes from, as in [counter.Check]; 0 if unknown.
+	// Source identifies where the request comes from, as in counter.Check; 0 if unknown.
 	Source uint32
 }
 
@@ -121,7 +121,7 @@ func (l *Queues) crowded(source uint32) bool {
 
 // The method sourceCount returns the number of tickets of a source. The caller holds the lock.
 func (l *Queues) sourceCount(source uint32) *int32 {
-	return &l.sources[counter.SourceNumber(source)%sourceCounts]
+	return &l.sources[sources.Number(source)%sourceCounts]
 }
 
 // Turn returns a channel that receives when the ticket has become the first of its queue. An older

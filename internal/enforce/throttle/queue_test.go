@@ -67,18 +67,25 @@ func TestOneSourceLeavesRoomForOthers(t *testing.T) {
 		}
 		return tickets
 	}
-	first := waiting(7)
+	one, other := uint32(7), uint32(9)
+	for l.sourceCount(one) == l.sourceCount(0) {
+		one += 2
+	}
+	for l.sourceCount(other) == l.sourceCount(one) || l.sourceCount(other) == l.sourceCount(0) {
+		other += 2
+	}
+	first := waiting(one)
 	if len(first) != most/sourcePart {
 		t.Errorf("one source has %d places, want %d", len(first), most/sourcePart)
 	}
-	if second := waiting(9); len(second) != most/sourcePart {
+	if second := waiting(other); len(second) != most/sourcePart {
 		t.Errorf("another source has %d places, want %d", len(second), most/sourcePart)
 	}
 	for _, ticket := range first {
 		ticket.Leave()
 		ticket.Leave()
 	}
-	if again := waiting(7); len(again) == 0 {
+	if again := waiting(one); len(again) == 0 {
 		t.Error("a source that has left has no place")
 	}
 	if unknown := waiting(0); len(unknown) == 0 {
@@ -283,15 +290,17 @@ func BenchmarkBusy(b *testing.B) {
 	}
 }
 
-// TestSourcesUseAllCounts: every count is used, although the lowest bit of every known source is 1.
+// TestSourcesUseAllCounts: every count is used, whichever bits the sources have in common.
 func TestSourcesUseAllCounts(t *testing.T) {
-	l := New(Options{})
-	for i := range uint32(sourceCounts) {
-		defer l.Join(Place{Key: fmt.Appendf(nil, "%d", i), Max: 1, Source: i<<1 | 1}).Leave()
-	}
-	for i, n := range l.sources {
-		if n != 1 {
-			t.Fatalf("count %d has %d of %d sources", i, n, sourceCounts)
+	for _, shift := range []int{1, 11, 16} {
+		l := New(Options{WaitersMax: 1 << 20})
+		for i := range uint32(32 * sourceCounts) {
+			l.Join(Place{Key: fmt.Appendf(nil, "%d", i), Max: 1, Source: i<<shift | 1})
+		}
+		for i, n := range l.sources {
+			if n == 0 || n > 4*32 {
+				t.Errorf("shift %d: count %d has %d of %d sources", shift, i, n, 32*sourceCounts)
+			}
 		}
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // sourceQueues is the number of queues for sources. Several sources can share one.
-const sourceQueues = 256
+const sourceQueues = 1024
 
 // The type queue holds the calls that wait for a lane. Each source has its own queue, and the
 // queues are served in turn. So a client that makes thousands of calls at once delays its own
@@ -39,7 +40,7 @@ type sourceQueue struct {
 // source, otherwise the counter's slot.
 func sourceOf(c *counter.Check) uint32 {
 	if c.Source != 0 {
-		return counter.SourceNumber(c.Source)
+		return sources.Number(c.Source)
 	}
 	return uint32(slotOf(c.Key))
 }

@@ -95,6 +95,19 @@ func TestQueueKeepsEveryCall(t *testing.T) {
 	}
 }
 
+// TestSourcesUseAllQueues: sources that differ only in their highest bits use different queues.
+func TestSourcesUseAllQueues(t *testing.T) {
+	used := map[uint32]int{}
+	for i := range uint32(sourceQueues) {
+		used[sourceOf(&counter.Check{Key: []byte("k"), Source: i<<16 | 1})%sourceQueues]++
+	}
+	for at, n := range used {
+		if n > 16 {
+			t.Errorf("%d of %d sources share queue %d", n, sourceQueues, at)
+		}
+	}
+}
+
 // TestSourceOf: calls of one client address are one source, whatever counters they use. Without an
 // address the counter's slot is the source.
 func TestSourceOf(t *testing.T) {
