@@ -5,6 +5,7 @@ package redisstore
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -200,7 +201,7 @@ func TestRedirections(t *testing.T) {
 		{"no script", []string{"-NOSCRIPT No matching script\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
 		{"no script after ask", []string{"-ASK SLOT ADDR\r\n"}, []string{"-NOSCRIPT No matching\r\n", passed}, [2]int{1, 2}, ""},
 		{"ask, and try again", []string{"-ASK SLOT ADDR\r\n", passed}, []string{"-TRYAGAIN Multiple keys\r\n"}, [2]int{2, 1}, ""},
-		{"round and round", []string{"-MOVED SLOT ADDR\r\n"}, []string{"-MOVED SLOT OTHER\r\n"}, [2]int{8, 8}, "script"},
+		{"round and round", []string{"-MOVED SLOT ADDR\r\n"}, []string{"-MOVED SLOT OTHER\r\n"}, [2]int{8, 8}, "moving"},
 		{"left halfway", []string{"-ASK SLOT ADDR\r\n"}, []string{"-MOVED SLOT OTHER\r\n"}, [2]int{8, 8}, "moving"},
 		{"moved to nowhere", []string{"-MOVED 1 2 3 4\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
 		{"moved, another slot", []string{"-MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
@@ -225,6 +226,9 @@ func TestRedirections(t *testing.T) {
 			err := s.Take(context.Background(), take1("rl1:{k}", limittest.New(t, "10/1m fixed_window")), make([]counter.Result, 1))
 			if err == nil != (test.kind == "") || err != nil && kindOf(err) != test.kind {
 				t.Errorf("%v, want %q", err, test.kind)
+			}
+			if f, ok := errors.AsType[*Failure](err); ok && f.Kind == KindMoving && !f.Unsent() {
+				t.Error("the failure does not say that no server has executed the call")
 			}
 			callsA, _ := a.seen()
 			callsB, asked := b.seen()

@@ -208,7 +208,7 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 		}
 		deadline = deadline.Add(waited)
 		if !again || !s.pauseFor(ctx, deadline, pause) {
-			reportMoves(splitCalls)
+			s.reportMoves(splitCalls)
 			return deadline
 		}
 		for _, t := range splitCalls {
@@ -221,18 +221,24 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 	}
 }
 
-// reportMoves sets the final failure of parts whose keys were still split over two servers at the
-// end. Otherwise the last failure of such parts would be the deadline, or one of the redirects back
-// and forth between the two servers, and neither explains the cause.
-func reportMoves(splitCalls []*splitCall) {
+// reportMoves sets the final failure of parts whose slot was still moving at the end. Otherwise the
+// last failure of such parts would be the deadline, or one of the redirects back and forth between
+// the two servers, and neither explains the cause.
+func (s *Store) reportMoves(splitCalls []*splitCall) {
+	if s.cluster == nil {
+		return // a redirect then shows that the mode is wrong
+	}
 	for _, t := range splitCalls {
 		for _, p := range t.parts {
-			if p.failure == nil || p.apart == nil {
+			if p.failure == nil {
 				continue
 			}
-			switch what, _ := p.failure.course(); {
-			case what == courseApart, what == courseAsk, what == courseMoved, p.failure.Kind == KindTimeout:
-				p.failure = &Failure{Kind: KindMoving, Cause: p.apart.Cause}
+			redirected := p.isRedirected()
+			switch {
+			case redirected && p.apart == nil:
+				p.failure = &Failure{Kind: KindMoving, Cause: p.failure.Cause, unsent: true}
+			case p.apart != nil && (redirected || p.failure.Kind == KindTimeout):
+				p.failure = &Failure{Kind: KindMoving, Cause: p.apart.Cause, unsent: redirected}
 			}
 		}
 	}
@@ -253,6 +259,18 @@ func (s *Store) awaitDiscovery(ctx context.Context, deadline time.Time) {
 	case <-ctx.Done():
 	case <-s.ctx.Done():
 	}
+}
+
+// isRedirected reports whether the last answer to the part, an error, shows that its slot moves.
+func (p *part) isRedirected() bool {
+	switch what, text := p.failure.course(); what {
+	case courseApart:
+		return true
+	case courseMoved, courseAsk:
+		slot, _, ok := parseRedirection(text, "")
+		return ok && slot == p.place
+	}
+	return false
 }
 
 // pauseFor pauses and reports whether there is time left afterwards.
