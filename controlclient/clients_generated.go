@@ -6,6 +6,7 @@ package controlclient
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"time"
 )
@@ -140,6 +141,41 @@ func (c *Client) ForgetUsage(ctx context.Context, client string, body ForgetClie
 	return answer, err
 }
 
+// GetRemainingOptions are the optional parameters of [Client.GetRemaining].
+type GetRemainingOptions struct {
+	// Policy: only this policy
+	Policy string
+	// Rule: only this rule
+	Rule string
+	// Region: whose limits and counters are meant, if there are regions
+	Region string
+	// Host: if rules count per host
+	Host string
+	// User: of the client, if its token or key names one
+	User string
+	// Tier: of the client, by its token or key
+	Tier string
+	// Tenant: of the client, by its token or key
+	Tenant string
+}
+
+// GetRemaining calls GET /v1/clients/{client}/remaining: Get what a client has left of its
+// limits, without charging. Needs the role viewer or one above.
+func (c *Client) GetRemaining(ctx context.Context, client string, o GetRemainingOptions) (*RemainingAnswer, error) {
+	r := newRequest("GET")
+	r.path = "/v1/clients/"
+	r.segment("client", client, "/remaining")
+	r.text("policy", o.Policy)
+	r.text("rule", o.Rule)
+	r.text("region", o.Region)
+	r.text("host", o.Host)
+	r.text("user", o.User)
+	r.text("tier", o.Tier)
+	r.text("tenant", o.Tenant)
+	answer, _, err := call[RemainingAnswer](ctx, c, r)
+	return answer, err
+}
+
 // ClientsAnswer is a part of a body or an answer.
 type ClientsAnswer struct {
 	Clients []ClientEntry `json:"clients"`
@@ -263,4 +299,70 @@ type Forgotten struct {
 	Events  int64 `json:"events"`
 	// Usage: rows of days; their sums are kept without the name
 	Usage int64 `json:"usage"`
+}
+
+// RemainingAnswer is a part of a body or an answer.
+type RemainingAnswer struct {
+	Client string `json:"client"`
+	// Counters: a counter of each limit that counts the client
+	Counters  []Counter `json:"counters"`
+	Penalties []Penalty `json:"penalties"`
+	// Profiles: what is known of the client under each policy
+	Profiles []Profile `json:"profiles"`
+	// Record: the client's own; absent if it has none
+	Record *Record `json:"record,omitempty"`
+	// Records: of the client, its networks and its API key
+	Records []FoundRecord `json:"records"`
+	Region  string        `json:"region,omitempty"`
+}
+
+// Counter is a part of a body or an answer.
+type Counter struct {
+	Granted      int64     `json:"granted,omitempty"`
+	GrantedUntil time.Time `json:"granted_until,omitzero"`
+	Key          string    `json:"key"`
+	Limit        string    `json:"limit"`
+	Policy       string    `json:"policy"`
+	Remaining    int64     `json:"remaining"`
+	ResetMs      int64     `json:"reset_ms"`
+	Rule         string    `json:"rule"`
+	ShardOf      string    `json:"shard_of,omitempty"`
+	Shared       bool      `json:"shared,omitempty"`
+	Used         int64     `json:"used"`
+	WaitMs       int64     `json:"wait_ms"`
+	Whose        string    `json:"whose"`
+}
+
+// Penalty is a part of a body or an answer.
+type Penalty struct {
+	InForce    bool   `json:"in_force"`
+	Key        string `json:"key"`
+	Policy     string `json:"policy"`
+	Violations int64  `json:"violations"`
+	WaitMs     int64  `json:"wait_ms"`
+}
+
+// Profile is a part of a body or an answer.
+type Profile struct {
+	From      string   `json:"from,omitempty"`
+	OwnLimits []string `json:"own_limits,omitempty"`
+	Policy    string   `json:"policy"`
+	State     string   `json:"state,omitempty"`
+	Tenant    string   `json:"tenant,omitempty"`
+	Tier      string   `json:"tier,omitempty"`
+	Unknown   []Gap    `json:"unknown,omitempty"`
+	User      string   `json:"user,omitempty"`
+}
+
+// Gap is a part of a body or an answer.
+type Gap struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// FoundRecord is a part of a body or an answer.
+type FoundRecord struct {
+	// Name: KIND:ID of the client or network, or ~key: and the SHA-256 of the API key
+	Name   string          `json:"name"`
+	Record json.RawMessage `json:"record"`
 }

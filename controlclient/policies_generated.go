@@ -88,6 +88,17 @@ func (c *Client) DiffPolicy(ctx context.Context, policy string, from int64, o Di
 	return answer, err
 }
 
+// ExplainRequest calls POST /v1/policies/{policy}/explanation: Explain which rules apply to
+// a request, without charging. Needs the role viewer or one above.
+func (c *Client) ExplainRequest(ctx context.Context, policy string, body ExplainRequest) (*ExplanationAnswer, error) {
+	r := newRequest("POST")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "/explanation")
+	r.json(body)
+	answer, _, err := call[ExplanationAnswer](ctx, c, r)
+	return answer, err
+}
+
 // PublishPolicy calls POST /v1/policies/{policy}/publication: Publish a revision to nodes,
 // or withdraw the candidate. Needs the role editor or one above.
 func (c *Client) PublishPolicy(ctx context.Context, policy string, body PublishPolicy) (*Policy, error) {
@@ -252,6 +263,129 @@ type DiffAnswer struct {
 	To      int64    `json:"to"`
 	// Words: fields of the policy itself that differ
 	Words []string `json:"words"`
+}
+
+// ExplainRequest is a part of a body or an answer.
+type ExplainRequest struct {
+	// Attributes: attributes of the proxy
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Client: KIND:ID, instead of a token or an API key in the headers
+	Client string `json:"client,omitempty"`
+	// Counters: read the counters in Redis, without charging
+	Counters bool                `json:"counters,omitempty"`
+	Headers  map[string][]string `json:"headers,omitempty"`
+	Host     string              `json:"host,omitempty"`
+	// IP: the client's address, as the proxy reports it
+	IP     string `json:"ip,omitempty"`
+	Method string `json:"method,omitempty"`
+	// Path: with its query, if there is one
+	Path string `json:"path"`
+	// Region: whose limits and counters are meant, if there are regions
+	Region string `json:"region,omitempty"`
+	// Remote: the address of the connection; default: the client's
+	Remote string `json:"remote,omitempty"`
+	// Revision: default: the one in force on all nodes, or the latest if none is
+	Revision int64 `json:"revision,omitempty"`
+	// Tenant: of the client, by its token or key
+	Tenant string `json:"tenant,omitempty"`
+	// Tier: of the client, by its token or key
+	Tier string `json:"tier,omitempty"`
+	// User: of the client, if its token or key names one
+	User string `json:"user,omitempty"`
+}
+
+// ExplanationAnswer is a part of a body or an answer.
+type ExplanationAnswer struct {
+	Address string `json:"address"`
+	// Client: null if the request has none
+	Client   ExplainedClient   `json:"client"`
+	Decision ExplainedDecision `json:"decision"`
+	Disabled bool              `json:"disabled,omitempty"`
+	// Listed: the entry of block or exempt that matched, with its reason
+	Listed  string            `json:"listed,omitempty"`
+	Methods []ExplainedMethod `json:"methods"`
+	Penalty *ExplainedPenalty `json:"penalty,omitempty"`
+	Policy  string            `json:"policy"`
+	// Records: the records of the request's client and networks, and of its API key
+	Records       []FoundRecord `json:"records"`
+	RecordsUnread bool          `json:"records_unread,omitempty"`
+	// Revision: of the policy
+	Revision int64           `json:"revision"`
+	Rules    []ExplainedRule `json:"rules"`
+	// Store: where the counters were read; absent if they count as unused
+	Store string `json:"store,omitempty"`
+	// Unknown: what cannot be known of a named client, with the reason
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// ExplainedClient is a part of a body or an answer.
+type ExplainedClient struct {
+	ApiKey string `json:"api_key,omitempty"`
+	ID     string `json:"id"`
+	Kind   string `json:"kind"`
+	// LimitsFor: rules for which the client has its own limits
+	LimitsFor []string `json:"limits_for,omitempty"`
+	Tenant    string   `json:"tenant,omitempty"`
+	Tier      string   `json:"tier,omitempty"`
+	User      string   `json:"user,omitempty"`
+}
+
+// ExplainedDecision is a part of a body or an answer.
+type ExplainedDecision struct {
+	DelayMs int64  `json:"delay_ms,omitempty"`
+	Outcome string `json:"outcome"`
+	// RetryAfterMs: null: never enough for the cost
+	RetryAfterMs *int64 `json:"retry_after_ms"`
+	Rule         string `json:"rule,omitempty"`
+	Status       int64  `json:"status,omitempty"`
+	Why          string `json:"why,omitempty"`
+}
+
+// ExplainedMethod is a part of a body or an answer.
+type ExplainedMethod struct {
+	Fate   string `json:"fate"`
+	Method string `json:"method"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// ExplainedPenalty is a part of a body or an answer.
+type ExplainedPenalty struct {
+	InForce    bool   `json:"in_force"`
+	Key        string `json:"key"`
+	Violations int64  `json:"violations"`
+	WaitMs     *int64 `json:"wait_ms"`
+}
+
+// ExplainedRule is a part of a body or an answer.
+type ExplainedRule struct {
+	Action string           `json:"action"`
+	Checks []ExplainedCheck `json:"checks,omitempty"`
+	// Fate: applies, or why it does not
+	Fate   string `json:"fate"`
+	Hidden bool   `json:"hidden,omitempty"`
+	// LimitsOf: whose limits are used: the rule's, a tier's or the client's own
+	LimitsOf       string `json:"limits_of,omitempty"`
+	LostTo         string `json:"lost_to,omitempty"`
+	Name           string `json:"name"`
+	Outcome        string `json:"outcome,omitempty"`
+	Shards         int64  `json:"shards,omitempty"`
+	ShardsRefusing int64  `json:"shards_refusing,omitempty"`
+	Unlimited      bool   `json:"unlimited,omitempty"`
+}
+
+// ExplainedCheck is a part of a body or an answer.
+type ExplainedCheck struct {
+	Capacity  int64  `json:"capacity"`
+	Cost      int64  `json:"cost"`
+	Key       string `json:"key"`
+	Limit     string `json:"limit"`
+	Name      string `json:"name"`
+	Refuses   bool   `json:"refuses"`
+	Remaining int64  `json:"remaining"`
+	ResetMs   *int64 `json:"reset_ms"`
+	Used      int64  `json:"used"`
+	// WaitMs: null: never enough for the cost
+	WaitMs *int64 `json:"wait_ms"`
 }
 
 // PublishPolicy is a part of a body or an answer.

@@ -5,6 +5,8 @@ package e2e
 import (
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,5 +74,48 @@ func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
 	control.token = strings.TrimSpace(string(node))
 	if status, text := control.send("PUT", batch, event); status != http.StatusUnauthorized {
 		t.Errorf("a token that was revoked is answered %d %s", status, text)
+	}
+}
+
+// TestCommandsThatExplainLimits tests the commands that print what applies to a client and what it
+// has left, against a control plane that reads the counters.
+func TestCommandsThatExplainLimits(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "policy.key")
+	if out, err := exec.Command(penstockProgram(t), "control", "policy", "key", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "", "--policy-key", key)
+	run := func(args ...string) string {
+		t.Helper()
+		return control.run("", append(args, "--control=http://"+control.address)...).mustSucceed(t)
+	}
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "name: shop\nidentify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: api, match: {path: /api/*}, limit: 100/1m}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("policy", "put", file, "--reason=a test")
+	run("policy", "publish", "--all", "--reason=a test")
+	if status, text := control.send("POST", "/v1/clients/header.x-user:ann/edits", `{"action":"set-limit","rule":"api","limits":["7/1d"],"reason":"a test"}`); status != http.StatusOK {
+		t.Fatal(status, text)
+	}
+	for _, c := range []struct {
+		wants []string
+		args  []string
+	}{
+		{[]string{"rule      api: applies", "limit 7/1d of this client's record", "add --counters"}, []string{"policy", "explain", "--path=/api/a", "--client=header.x-user:ann"}},
+		{[]string{"limit 100/1m of the rule", "100 of 100 left", "Redis: read, nothing was charged"}, []string{"policy", "explain", "--path=/api/a", "--ip=192.0.2.7", "--counters"}},
+		{[]string{"rules     none matches"}, []string{"policy", "explain", "--path=/", "--ip=192.0.2.7"}},
+		{[]string{`"limits_of": "this client's record"`, `"revision": 1`, `"header.x-user:ann"`}, []string{"policy", "explain", "--path=/api/a", "--header=X-User: ann", "--json"}},
+		{[]string{"REMAINING", "7/1d", "this client's record"}, []string{"remaining", "header.x-user:ann"}},
+		{[]string{`"remaining": 100`}, []string{"remaining", "header.x-user:bob", "--json", "--policy=shop"}},
+	} {
+		out := run(c.args...)
+		for _, want := range c.wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v: %q is not in:\n%s", c.args, want, out)
+			}
+		}
 	}
 }

@@ -55,7 +55,7 @@ func newControl() *cobra.Command {
 	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy(), newControlArchive(), newControlThreshold(),
-		newControlImport(), newControlMetrics(), newControlStatus(), newControlTier(), newControlEvents(), newControlForget())
+		newControlImport(), newControlMetrics(), newControlStatus(), newControlTier(), newControlEvents(), newControlForget(), newControlRemaining())
 	return cmd
 }
 

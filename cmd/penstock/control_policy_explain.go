@@ -3,114 +3,79 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/core/policy"
-	"github.com/penstock/penstock/internal/control/ledger"
-	"github.com/penstock/penstock/internal/directory"
-	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/explain"
 )
+
+// explainedRequest is the request of the API that explains a request.
+type explainedRequest struct {
+	Revision int64               `json:"revision,omitempty"`
+	Region   string              `json:"region,omitempty"`
+	Method   string              `json:"method"`
+	Path     string              `json:"path"`
+	Host     string              `json:"host"`
+	IP       string              `json:"ip,omitempty"`
+	Remote   string              `json:"remote,omitempty"`
+	Headers  map[string][]string `json:"headers,omitempty"`
+	Attrs    map[string]string   `json:"attributes,omitempty"`
+	Client   string              `json:"client,omitempty"`
+	User     string              `json:"user,omitempty"`
+	Tier     string              `json:"tier,omitempty"`
+	Tenant   string              `json:"tenant,omitempty"`
+	Counters bool                `json:"counters,omitempty"`
+}
 
 // newPolicyExplain returns the command that explains a request under a policy of the control plane.
 func newPolicyExplain() *cobra.Command {
-	c := &controlFlagsSet{policyCommand: new(policyCommand)}
-	q := &question{control: c}
+	c, q := new(policyCommand), new(question)
+	var asked explainedRequest
 	cmd := c.command("explain", "Explain which rules of a policy apply to a request, with the records of its client", noArgs, func(cmd *cobra.Command, _ []string) error {
-		return q.explain(cmd)
+		return c.explain(cmd, q, &asked)
 	})
 	cmd.Long = "Explain a request as penstock explain does: by the code that decides it in a proxy, under a revision of a policy of the control plane,\n" +
-		"and with the records of clients and networks that it has. Nothing is charged. With --redis the counters are read."
-	q.register(cmd.Flags())
-	cmd.Flags().Int64Var(&c.revision, "revision", 0, "the revision (the one in force on all nodes, or the latest if none is)")
+		"and with the records of clients, networks and API keys that it has. Nothing is charged. With --counters, the counters are read in the\n" +
+		"Redis of the control plane. The control plane verifies no tokens and no keys of a keys file: name their clients by --client."
+	q.registerRequest(cmd.Flags())
+	flags := cmd.Flags()
+	flags.Int64Var(&asked.Revision, "revision", 0, "the revision (the one in force on all nodes, or the latest if none is)")
+	flags.BoolVar(&asked.Counters, "counters", false, "read the counters; without it they count as unused")
 	return cmd
 }
 
-// The type controlFlagsSet is the control plane that has the policy and the records of clients.
-type controlFlagsSet struct {
-	*policyCommand
-	revision int64
-}
-
-// document returns the policy.
-func (c *controlFlagsSet) document(ctx context.Context) (*policyfile.Document, error) {
-	path, err := c.path(ctx)
+// explain sends the request to the control plane, and prints the explanation.
+func (c *policyCommand) explain(cmd *cobra.Command, q *question, asked *explainedRequest) error {
+	r, _, err := q.read()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var found struct {
-		Publication ledger.Publication
-		Document    json.RawMessage
+	path, err := c.path(cmd.Context())
+	if err != nil {
+		return err
 	}
-	if c.revision == 0 {
-		if _, err := c.send(ctx, http.MethodGet, path, nil, &found); err != nil {
-			return nil, err
-		}
-		c.revision = found.Publication.Revision
+	of := &r.Description
+	asked.Method, asked.Path, asked.Host, asked.Headers, asked.Attrs = of.Method, q.target, of.Host, of.Headers, of.Attrs
+	asked.IP, asked.Remote, asked.Region = q.client, q.remote, string(q.region)
+	asked.Client, asked.User, asked.Tier, asked.Tenant = q.named.Client, q.named.User, q.named.Tier, q.named.Tenant
+	var told struct {
+		explain.Explanation
+		Revision int64    `json:"revision"`
+		Records  []any    `json:"records"`
+		Unknown  []string `json:"unknown,omitempty"`
 	}
-	if c.revision != 0 {
-		if _, err := c.send(ctx, http.MethodGet, fmt.Sprintf("%s?revision=%d", path, c.revision), nil, &found); err != nil {
-			return nil, err
-		}
+	if _, err := c.sendJSON(cmd.Context(), http.MethodPost, path+"/explanation", asked, &told); err != nil {
+		return err
 	}
-	d := new(policyfile.Document)
-	if err := json.Unmarshal(found.Document, d); err != nil {
-		return nil, err
+	for _, gap := range told.Unknown {
+		what, why, _ := strings.Cut(gap, ": ")
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the %s of %s cannot be known: %s\n", quoteUnprintable(what), quoteUnprintable(asked.Client), quoteUnprintable(why))
 	}
-	d.Directory = true
-	return d, nil
-}
-
-// recordSource reads records from a control plane.
-type recordSource struct {
-	directory.Memory
-	client *controlClient
-}
-
-// Read implements [directory.Source].
-func (s *recordSource) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
-	for i, name := range names {
-		if name.Kind == policy.KindKey {
-			continue // a control plane keeps no keys
-		}
-		var found ledger.Client
-		status, err := s.client.send(ctx, http.MethodGet, clientPath(name.String()), nil, &found)
-		if status == http.StatusNotFound {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		texts[i] = found.Record.Text()
+	if q.asJSON {
+		return printJSON(cmd.OutOrStdout(), &told)
 	}
-	return nil
-}
-
-// Networks implements [directory.Source].
-func (s *recordSource) Networks(ctx context.Context) (map[string][]byte, error) {
-	all := map[string][]byte{}
-	for after := ""; ; {
-		var page struct {
-			Clients []ledger.Client
-			Next    string
-		}
-		if _, err := s.client.send(ctx, http.MethodGet, "/v1/clients?limit=1000&kind="+directory.KindNetwork+"&after="+url.QueryEscape(after), nil, &page); err != nil {
-			return nil, err
-		}
-		for i := range page.Clients {
-			name, err := directory.ParseName(page.Clients[i].Client)
-			if err != nil {
-				return nil, err
-			}
-			all[name.ID] = page.Clients[i].Record.Text()
-		}
-		if after = page.Next; after == "" {
-			return all, nil
-		}
-	}
+	return printExplanation(cmd.OutOrStdout(), &told.Explanation, "--counters")
 }

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -18,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/explain"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 )
@@ -38,7 +37,6 @@ type question struct {
 	region                             regionFlag
 	store                              storeFlags
 	asJSON                             bool
-	control                            *controlFlagsSet // nil: the policy is a file
 }
 
 func newExplain() *cobra.Command {
@@ -67,8 +65,15 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// The method register registers the flags that describe the request.
+// The method register registers the flags that describe the request, its instant and the store.
 func (q *question) register(flags *pflag.FlagSet) {
+	q.registerRequest(flags)
+	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
+	q.store.register(flags, "the Redis to read counters from")
+}
+
+// registerRequest registers the flags that describe the request.
+func (q *question) registerRequest(flags *pflag.FlagSet) {
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
 	flags.StringVar(&q.host, "host", "localhost", "the request's host")
@@ -80,10 +85,8 @@ func (q *question) register(flags *pflag.FlagSet) {
 	flags.StringVar(&q.named.User, "user", "", "the user of the --client, if its token or key names one")
 	flags.StringVar(&q.named.Tier, "tier", "", "the tier of the --client, if no keys file contains it")
 	flags.StringVar(&q.named.Tenant, "tenant", "", "the tenant of the --client")
-	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
 	flags.BoolVar(&q.asJSON, "json", false, "print JSON")
 	q.region.register(flags)
-	q.store.register(flags, "the Redis to read counters from")
 }
 
 func (q *question) explain(cmd *cobra.Command) error {
@@ -91,14 +94,14 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	document, err := q.document(cmd)
+	document, err := readPolicy(q.policy, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(setName(document, q.name, q.store.given()), q.region.choose(document)); err != nil {
 		return err
 	}
-	store, err := q.store.open(asked.now)
+	store, err := q.store.open(asked.Description.Now)
 	if err != nil {
 		return err
 	}
@@ -121,21 +124,11 @@ func (q *question) explain(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	var plan core.Plan
-	add := func() {
-		plan.Trace()
-		plan.Add(rules, asked)
-	}
-	unread, err := q.plan(cmd.Context(), document, store, &plan, add)
+	records, unread := q.records(document, store)
+	told, err := explain.Run(cmd.Context(), &explain.Question{Rules: rules, Request: asked, Records: records, Store: store, StoreName: store.name, Wait: lookTimeout})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w%s", err, otherMode(err))
 	}
-	if err := look(cmd.Context(), store, &plan); err != nil {
-		return err
-	}
-	decision := plan.Decide()
-	e := plan.Explain()[0]
-	told := newAnswer(&e, &decision, store.name)
 	told.RecordsUnread = unread
 	for i, reason := range reasons {
 		if reason != "" {
@@ -143,22 +136,14 @@ func (q *question) explain(cmd *cobra.Command) error {
 		}
 	}
 	if !q.asJSON {
-		return told.print(cmd.OutOrStdout())
+		return printExplanation(cmd.OutOrStdout(), told, "--redis URL")
 	}
 	return printJSON(cmd.OutOrStdout(), told)
 }
 
-// document returns the policy that is explained.
-func (q *question) document(cmd *cobra.Command) (*policyfile.Document, error) {
-	if q.control != nil {
-		return q.control.document(cmd.Context())
-	}
-	return readPolicy(q.policy, cmd.InOrStdin())
-}
-
 // The method verifiers opens the verifiers of the policy. If the client is named, they need no
 // credential.
-func (q *question) verifiers(cmd *cobra.Command, d *policyfile.Document, a *asked, now time.Time) ([]policy.Verifier, io.Closer, error) {
+func (q *question) verifiers(cmd *cobra.Command, d *policyfile.Document, a *explain.Request, now time.Time) ([]policy.Verifier, io.Closer, error) {
 	if q.named != (operator.Words{}) {
 		return q.assert(cmd, d, a)
 	}
@@ -196,7 +181,7 @@ func (r reasoning) VerifyFor(asker *policy.Asker, credential string) (*policy.Id
 }
 
 // The method read converts the flags to a request.
-func (q *question) read() (*asked, time.Time, error) {
+func (q *question) read() (*explain.Request, time.Time, error) {
 	now := time.Now()
 	if q.now != "" {
 		if q.store.given() {
@@ -211,12 +196,13 @@ func (q *question) read() (*asked, time.Time, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, now, fmt.Errorf("--path %q does not begin with a slash; write /api/search", q.target)
 	}
-	a := &asked{method: q.method, path: path, query: query, host: q.host, now: counter.Micros(now.UnixMicro()),
-		headers: http.Header{}, attrs: map[string]string{}}
+	r := &explain.Request{Description: explain.Description{Method: q.method, Path: path, Query: query, Host: q.host, Now: counter.Micros(now.UnixMicro()),
+		Headers: http.Header{}, Attrs: map[string]string{}}}
+	a := &r.Description
 	for _, flag := range []struct {
 		name, text string
 		to         *netip.Addr
-	}{{"ip", q.client, &a.peer}, {"remote", cmp.Or(q.remote, q.client), &a.remote}} {
+	}{{"ip", q.client, &a.Peer}, {"remote", cmp.Or(q.remote, q.client), &a.Remote}} {
 		if flag.text == "" {
 			continue
 		}
@@ -232,55 +218,17 @@ func (q *question) read() (*asked, time.Time, error) {
 				"key); write 'X-API-Key: value'", i+1)
 		}
 		if strings.EqualFold(name, "Host") { // a server does not get Host as a header
-			a.host = strings.TrimSpace(value)
+			a.Host = strings.TrimSpace(value)
 			continue
 		}
-		a.headers.Add(name, strings.TrimSpace(value))
+		a.Headers.Add(name, strings.TrimSpace(value))
 	}
 	for _, text := range q.attrs {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return nil, now, fmt.Errorf("--attr %q has no name or no value; write NAME=VALUE", text)
 		}
-		a.attrs[name] = value
+		a.Attrs[name] = value
 	}
-	return a, now, nil
+	return r, now, nil
 }
-
-// The type asked is the request that the flags describe, in the form that core reads.
-type asked struct {
-	method, path, query, host string
-	headers                   http.Header
-	attrs                     map[string]string
-	peer, remote              netip.Addr
-	now                       counter.Micros
-}
-
-func (a *asked) Method() string      { return a.method }
-func (a *asked) Host() string        { return a.host }
-func (a *asked) Query() string       { return a.query }
-func (a *asked) Peer() netip.Addr    { return a.peer }
-func (a *asked) Remote() netip.Addr  { return a.remote }
-func (a *asked) Now() counter.Micros { return a.now }
-
-// Path returns the path as a proxy receives it: escapes remain, and characters that must be escaped
-// are escaped.
-func (a *asked) Path() string {
-	decoded, err := url.PathUnescape(a.path)
-	if err != nil { // a percent sign that begins no escape stands for itself
-		decoded = a.path
-	}
-	return (&url.URL{Path: decoded, RawPath: a.path}).EscapedPath()
-}
-
-func (a *asked) Header(name string) (string, bool) {
-	values := a.headers.Values(name)
-	return policy.JoinLines(name, values), len(values) > 0
-}
-
-func (a *asked) Attr(name string) (string, bool) {
-	value, ok := a.attrs[name]
-	return value, ok && value != ""
-}
-
-var _ policy.Attributes = (*asked)(nil)

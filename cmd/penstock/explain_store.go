@@ -3,12 +3,9 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strings"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
@@ -45,21 +42,6 @@ func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 		return nil, err
 	}
 	return &lookedAt{Store: store, name: store.String(), redis: store, Close: store.Close}, nil
-}
-
-// The function look evaluates the plan's checks, and those of all shards, without charging
-// anything.
-func look(ctx context.Context, store counter.Store, plan *core.Plan) error {
-	looks := plan.Looks()
-	results := make([]counter.Result, len(looks))
-	for from := 0; from < len(looks); from += counter.ChecksMax {
-		to := min(from+counter.ChecksMax, len(looks))
-		if err := store.Take(ctx, looks[from:to], results[from:to]); err != nil {
-			return fmt.Errorf("reading the counters: %w%s", err, otherMode(err))
-		}
-	}
-	plan.Looked(results)
-	return nil
 }
 
 // otherMode returns the remedy for an error of a server that runs in another mode than the given

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/explain"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
@@ -37,6 +38,9 @@ func charge(t *testing.T, server *redistest.Server, path string, times int) {
 	t.Helper()
 	chargeIn(t, redisstore.Options{URL: server.URL()}, path, times)
 }
+
+// explained is an explanation, under a name that no variable of a test hides.
+type explained = explain.Explanation
 
 func chargeIn(t *testing.T, options redisstore.Options, path string, times int) {
 	t.Helper()
@@ -61,7 +65,8 @@ func chargeUnder(t *testing.T, policy string, options redisstore.Options, path s
 	defer store.Close()
 	for range times {
 		var plan core.Plan
-		plan.Add(rules, &asked{method: "GET", path: path, peer: netip.MustParseAddr("192.0.2.7"), now: counter.Micros(time.Now().UnixMicro())})
+		plan.Add(rules, &explain.Request{Description: explain.Description{Method: "GET", Path: path,
+			Peer: netip.MustParseAddr("192.0.2.7"), Now: counter.Micros(time.Now().UnixMicro())}})
 		if err := store.Take(t.Context(), plan.Checks(), plan.Results()); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +129,7 @@ func TestExplainLooksAtCountersAndChargesNothing(t *testing.T) {
 			t.Errorf("looking changed counters (-before +after):\n%s", diff)
 		}
 	}
-	var told answer
+	var told explained
 	if err := json.Unmarshal([]byte(explain("/search", "--json")), &told); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +174,7 @@ func TestExplainLooksAtAllShards(t *testing.T) {
 			}
 		}
 		out, _, err := run(t, "", append(flags, "--path", "/many", "--json")...)
-		var told answer
+		var told explained
 		if err = errors.Join(err, json.Unmarshal([]byte(out), &told)); err != nil {
 			t.Fatal(err)
 		}

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/explain"
 )
 
-// The method print prints the answer for people.
-func (a *answer) print(out io.Writer) error {
+// printExplanation prints an explanation for people. The flag is the one that reads counters.
+func printExplanation(out io.Writer, a *explain.Explanation, flag string) error {
 	var text strings.Builder
 	line := func(label, format string, args ...any) {
 		fmt.Fprintf(&text, "%-10s%s\n", label, fmt.Sprintf(format, args...))
@@ -27,7 +27,7 @@ func (a *answer) print(out io.Writer) error {
 		_, err := io.WriteString(out, text.String())
 		return err
 	}
-	line("client", "%s", a.Client)
+	line("client", "%s", describeExplained(a.Client))
 	for _, m := range a.Methods {
 		if m.Reason != "" {
 			m.Fate += ": " + m.Reason
@@ -42,7 +42,7 @@ func (a *answer) print(out io.Writer) error {
 		line("listed", "%s", quoteUnprintable(a.Listed))
 	}
 	if p := a.Penalty; p != nil {
-		line("penalty", "%s", p.state(a.Store != ""))
+		line("penalty", "%s", stateOfPenalty(p, a.Store != ""))
 		line("", "key %s", quoteUnprintable(p.Key))
 	}
 	switch {
@@ -52,10 +52,10 @@ func (a *answer) print(out io.Writer) error {
 		line("rules", "none matches")
 	}
 	for i := range a.Rules {
-		a.Rules[i].print(&text, a.Store != "")
+		printRule(&text, &a.Rules[i], a.Store != "")
 	}
-	decision := a.Decision.String()
-	if a.Decision.Status == 0 && slices.ContainsFunc(a.Rules, ruleAnswer.mayDeny) {
+	decision := describeDecision(&a.Decision)
+	if a.Decision.Status == 0 && slices.ContainsFunc(a.Rules, mayDeny) {
 		decision += "; denied if the chosen shard has no room"
 	}
 	line("decision", "%s", quoteUnprintable(decision))
@@ -63,7 +63,7 @@ func (a *answer) print(out io.Writer) error {
 		line("records", "not read: add --redis URL to apply the blocks, tiers, limits and keys of the directory")
 	}
 	if a.Store == "" {
-		line("store", "not checked: counters count as unused; add --redis URL to read them")
+		line("store", "not checked: counters count as unused; add %s to read them", flag)
 	} else {
 		line("store", "%s: read, nothing was charged", quoteUnprintable(a.Store))
 	}
@@ -71,7 +71,7 @@ func (a *answer) print(out io.Writer) error {
 	return err
 }
 
-func (p *penaltyAnswer) state(looked bool) string {
+func stateOfPenalty(p *explain.ExplainedPenalty, looked bool) string {
 	switch {
 	case p.InForce:
 		return fmt.Sprintf("in force for %s more, after %s", span(p.WaitMillis), plural(int(p.Violations), "violation"))
@@ -82,7 +82,7 @@ func (p *penaltyAnswer) state(looked bool) string {
 	}
 }
 
-func (r *ruleAnswer) print(out io.Writer, looked bool) {
+func printRule(out io.Writer, r *explain.ExplainedRule, looked bool) {
 	action := ""
 	if r.Action != "reject" {
 		action = " (" + quoteUnprintable(r.Action) + ")"
@@ -92,7 +92,7 @@ func (r *ruleAnswer) print(out io.Writer, looked bool) {
 		fmt.Fprintf(out, "  unlimited, by %s\n", quoteUnprintable(r.Whose))
 	}
 	if r.Shards > 0 {
-		fmt.Fprintf(out, "  %s\n", r.turns(looked))
+		fmt.Fprintf(out, "  %s\n", describeShards(r, looked))
 	}
 	for i := range r.Checks {
 		c := &r.Checks[i]
@@ -114,8 +114,8 @@ func (r *ruleAnswer) print(out io.Writer, looked bool) {
 	}
 }
 
-// The method turns describes the shards of a rule's counters, and their decisions.
-func (r *ruleAnswer) turns(looked bool) string {
+// describeShards describes the shards of a rule's counters, and their decisions.
+func describeShards(r *explain.ExplainedRule, looked bool) string {
 	text := fmt.Sprintf("%d shards, used in rotation", r.Shards)
 	switch {
 	case r.Denying == r.Shards:
@@ -130,12 +130,12 @@ func (r *ruleAnswer) turns(looked bool) string {
 }
 
 // mayDeny reports whether some but not all shards of the rule would deny the request.
-func (r ruleAnswer) mayDeny() bool {
-	return r.Denying > 0 && r.Action != actionWords[policy.ActionLogOnly]
+func mayDeny(r explain.ExplainedRule) bool {
+	return r.Denying > 0 && r.Action != "log_only"
 }
 
-// String describes the decision.
-func (d *decisionAnswer) String() string {
+// describeDecision describes the decision.
+func describeDecision(d *explain.ExplainedDecision) string {
 	by := ""
 	if d.Rule != "" {
 		by = " by " + d.Rule
@@ -160,8 +160,8 @@ func (d *decisionAnswer) String() string {
 	}
 }
 
-// String describes a client.
-func (c *clientAnswer) String() string {
+// describeExplained describes a client.
+func describeExplained(c *explain.ExplainedClient) string {
 	if c == nil {
 		return "none"
 	}

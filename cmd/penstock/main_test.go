@@ -435,7 +435,7 @@ func TestExplainOfANamedClient(t *testing.T) {
 		{[]string{"--client", "cookie.sid:x"}, 3, "identifies clients by user, api_key, header.x-user, ip"},
 		{[]string{"--client", "api_key:acme", "--tier", "silver"}, 1, `contradicts keys.toml, in which api_key:acme has the tier "gold"`},
 		{[]string{"--client", "api_key:acme", "--header", "X-API-Key: k"}, 1, "leave one out"},
-		{[]string{"--client", "header.x-user:ann", "--tier", "gold"}, 1, "by --header or --attr"},
+		{[]string{"--client", "header.x-user:ann", "--tier", "gold"}, 1, "by its header or attribute"},
 		{[]string{"--tier", "gold"}, 1, "write --client"},
 	} {
 		_, _, err := run(t, "", append([]string{"explain", "--policy", policy}, c.args...)...)

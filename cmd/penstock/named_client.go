@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/explain"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 )
@@ -23,7 +24,7 @@ func openUnwatched(d *policyfile.Document, path string) (*operator.Policy, io.Cl
 	for i := range verifiers {
 		standIns[i] = verifiers[i]
 		if entry := &d.Identify[i]; standIns[i] == nil && (entry.JWT != nil || entry.APIKey != nil) {
-			standIns[i] = noVerifier{}
+			standIns[i] = explain.Unknowing{}
 		}
 	}
 	var err error
@@ -67,12 +68,4 @@ func (c closers) Close() error {
 		_ = one.Close()
 	}
 	return nil
-}
-
-// The type noVerifier is a verifier for entries whose credentials this program does not have.
-type noVerifier struct{}
-
-// Verify returns that the credential is unknown.
-func (noVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
-	return nil, policy.CredentialUnknown
 }

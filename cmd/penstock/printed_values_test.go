@@ -78,7 +78,7 @@ func TestPrintedValuesAreQuoted(t *testing.T) {
 	t.Parallel()
 	report := spoiled[usageReport]()
 	prints := map[string]func(io.Writer) error{
-		"explain": func(w io.Writer) error { return spoiled[answer]().print(w) },
+		"explain": func(w io.Writer) error { return printExplanation(w, spoiled[explained](), "--redis URL") },
 		"client":  func(w io.Writer) error { return report.print(w, time.Now()) },
 		"no counters": func(w io.Writer) error {
 			return (&usageReport{Client: hostile, RecordError: hostile}).print(w, time.Now())

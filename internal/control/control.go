@@ -112,7 +112,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer p.pool.Close()
 	p.ledger = &ledger.Ledger{Pool: p.pool}
+	var counters []api.Region
 	for _, region := range o.Regions {
+		counters = append(counters, api.Region{Name: region.Name, Counters: region.Redis})
 		p.publishers = append(p.publishers, &publish.Publisher{Region: region.Name, Database: config.ConnConfig.Copy(), Ledger: p.ledger,
 			Source: redisdir.New(region.Redis), Logger: o.Logger})
 		p.rollouts = append(p.rollouts, &rollout.Rollout{Region: region.Name, Database: config.ConnConfig.Copy(), Ledger: p.ledger, Redis: region.Redis,
@@ -148,7 +150,8 @@ func Run(ctx context.Context, o Options) error {
 		}
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
-		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, ByClient: p.byClient, Notifies: o.Webhooks != nil, People: o.People})
+		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, ByClient: p.byClient, Notifies: o.Webhooks != nil, People: o.People,
+		Regions: counters})
 	server := p.server(handler)
 	running.Go(func() {
 		if err := serve(server, listen.NewLimit(o.Listener, connectionsMax, true, o.Logger)); !errors.Is(err, http.ErrServerClosed) {

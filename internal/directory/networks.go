@@ -111,6 +111,20 @@ func networkName(p netip.Prefix) string {
 	return p.String()
 }
 
+// NetworksOf returns the names of the records that an address may have: its own, and those of all
+// networks that contain it.
+func NetworksOf(addr netip.Addr) (names []policy.ClientName) {
+	addr = addr.Unmap().WithZone("")
+	for bits := addr.BitLen(); addr.IsValid() && bits >= 0; bits-- {
+		prefix, err := addr.Prefix(bits)
+		if err != nil {
+			return names
+		}
+		names = append(names, policy.ClientName{Kind: KindNetwork, ID: networkName(prefix)})
+	}
+	return names
+}
+
 // ReadNetworks reads the records of all networks now. ReadNetworks is meant for a process that uses
 // the directory only once. In a long-running process, the directory reads them automatically.
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }

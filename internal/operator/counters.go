@@ -219,7 +219,7 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 	if err := checkTier(c.who.Tier, policies); err != nil {
 		return nil, err
 	}
-	c = d.withKey(ctx, c, policies)
+	c = d.WithKey(ctx, c, policies)
 	v := &visit{desk: d, op: op, wants: wants, seen: map[string]bool{},
 		found: &Report{Client: c.String(), Profiles: []Profile{}, Counters: []Counter{}, Penalties: []Penalty{}}}
 	var strange error

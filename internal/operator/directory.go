@@ -190,9 +190,9 @@ func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.
 	return editor.List(ctx, query)
 }
 
-// withKey returns the client together with its API key in the directory, if a policy has its keys
+// WithKey returns the client together with its API key in the directory, if a policy has its keys
 // there and one has the client's name. Of several keys, it takes a valid one.
-func (d *Desk) withKey(ctx context.Context, c *Client, policies []Policy) *Client {
+func (d *Desk) WithKey(ctx context.Context, c *Client, policies []Policy) *Client {
 	editor, err := d.editor()
 	if err != nil || c.who.Kind != "api_key" ||
 		!slices.ContainsFunc(policies, func(p Policy) bool { return p.Document.KeysInDirectory() }) {

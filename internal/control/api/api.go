@@ -48,6 +48,8 @@ type Options struct {
 	Notifies bool
 	// People verifies the tokens of people; nil if there is no issuer for them.
 	People People
+	// Regions have the counters that the process can read.
+	Regions []Region
 }
 
 // API is the handler of all paths.
@@ -61,6 +63,7 @@ type API struct {
 	byClient func(ctx context.Context, policy string) error
 	notifies bool
 	people   People
+	regions  []Region
 	huma     huma.API
 	gate     *gate
 	looks    looks
@@ -71,7 +74,7 @@ type API struct {
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, byClient: o.ByClient, notifies: o.Notifies,
-		people: o.People, time: requestTime, mux: http.NewServeMux()}
+		people: o.People, regions: o.Regions, time: requestTime, mux: http.NewServeMux()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
@@ -87,6 +90,7 @@ func New(o Options) *API {
 	a.tierOperations()
 	a.tokenOperations()
 	a.policyOperations()
+	a.explainOperations()
 	a.regionOperations()
 	a.batchOperations()
 	a.reportOperations()

@@ -24,6 +24,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/control/reports"
 	"github.com/penstock/penstock/internal/control/retain"
+	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
@@ -62,7 +63,7 @@ func serve(t *testing.T, edits ...func(*Options)) *served {
 		t.Fatal(err)
 	}
 	o := Options{Ledger: s.ledger, Ingester: &ingest.Ingester{Pool: pool}, Reports: &reports.Reports{Pool: pool}, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
-		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true,
+		Regions: []Region{{Counters: memory(t)}}, Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }, Notifies: true,
 		ByClient: func(_ context.Context, policy string) error {
 			if policy == "bridged" {
 				return &ledger.Invalid{Place: "client_share_percent", Text: "some nodes cannot decide by the client"}
@@ -77,6 +78,16 @@ func serve(t *testing.T, edits ...func(*Options)) *served {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	return s
+}
+
+// memory returns an empty store of counters.
+func memory(t *testing.T) *memstore.Store {
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
 }
 
 // answer is an answer of the API.
@@ -231,6 +242,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	}
 	s.policies()
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/regions", ""), 200, `"region":""`, `"published":false`, `"missing_policies":["`)
+	s.walkExplanations()
 	s.testKeys()
 	s.walkReports()
 	s.walkThresholds()
@@ -257,6 +269,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	}{
 		{ledger.Viewer, "GET", "/v1/clients", ""},
 		{ledger.Viewer, "GET", "/v1/usage", ""},
+		{ledger.Viewer, "GET", client("ip:192.0.2.7") + "/remaining", ""},
 		{ledger.Node, "PUT", batchPath(1), `{"time":"2026-11-23T10:00:00Z","kind":"usage","units":1}`},
 		{ledger.Support, "POST", edits, `{"action":"block",` + reason + `}`},
 		{ledger.Support, "POST", edits, `{"action":"set-limit","rule":"api","limits":["1/1s"],` + until(30) + reason + `}`},

@@ -196,6 +196,13 @@ func (c *generatedCaller) callPolicies(ctx context.Context) {
 		t.Error(err)
 	}
 	must[*controlclient.Policy](t)(c.PublishPolicy(ctx, "shop", controlclient.PublishPolicy{Step: "all", Reason: "a test"}))
+	told := must[*controlclient.ExplanationAnswer](t)(c.ExplainRequest(ctx, "shop", controlclient.ExplainRequest{Path: "/", IP: "198.51.100.7"}))
+	if len(told.Rules) != 1 || told.Rules[0].Checks[0].Limit != "3/1m" || told.Client.ID != "198.51.100.7" {
+		t.Errorf("%+v", told)
+	}
+	if left := must[*controlclient.RemainingAnswer](t)(c.GetRemaining(ctx, "ip:198.51.100.7", controlclient.GetRemainingOptions{})); left.Counters[0].Remaining != 3 {
+		t.Errorf("%+v", left)
+	}
 	promoted := controlclient.PublishPolicy{Step: "share", Revision: 2, SharePercent: 10, DenialsMaxPercent: 5, PromoteAfterSeconds: 3600, Reason: "a test"}
 	if p := must[*controlclient.Policy](t)(c.PublishPolicy(ctx, "shop", promoted)); p.Publication.PromoteAfterSeconds != 3600 {
 		t.Errorf("%+v", p)

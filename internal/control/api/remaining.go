@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// remainingPoliciesMax bounds the policies of one question.
+const remainingPoliciesMax = 100
+
+type remainingQuery struct {
+	ClientPath
+	Policy string `query:"policy" maxLength:"64" doc:"only this policy"`
+	Rule   string `query:"rule" maxLength:"255" doc:"only this rule"`
+	Region string `query:"region" maxLength:"64" doc:"whose limits and counters are meant, if there are regions"`
+	Host   string `query:"host" maxLength:"255" doc:"if rules count per host"`
+	User   string `query:"user" maxLength:"255" doc:"of the client, if its token or key names one"`
+	Tier   string `query:"tier" maxLength:"255" doc:"of the client, by its token or key"`
+	Tenant string `query:"tenant" maxLength:"255" doc:"of the client, by its token or key"`
+}
+
+type remainingAnswer struct {
+	Body struct {
+		Client    string             `json:"client"`
+		Region    string             `json:"region,omitempty"`
+		Counters  []operator.Counter `json:"counters" doc:"a counter of each limit that counts the client"`
+		Penalties []operator.Penalty `json:"penalties"`
+		Profiles  []operator.Profile `json:"profiles" doc:"what is known of the client under each policy"`
+		Record    *directory.Record  `json:"record,omitempty" doc:"the client's own; absent if it has none"`
+		Records   []foundRecord      `json:"records" doc:"of the client, its networks and its API key"`
+	}
+}
+
+// remaining looks at the counters of a client under the policies that are in force on all nodes.
+func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnswer, error) {
+	client, err := operator.Parse(operator.Words{Client: in.Client, User: in.User, Tier: in.Tier, Tenant: in.Tenant, Host: in.Host})
+	if err != nil {
+		return nil, invalidQuery("path.client", in.Client, err.Error())
+	}
+	policies, region, err := a.inForce(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	records := &recordSource{ledger: a.ledger}
+	if addr := client.Peer(); addr.IsValid() {
+		records.addresses = []netip.Addr{addr}
+	}
+	clients, err := records.open()
+	if err != nil {
+		return nil, err
+	}
+	defer clients.Close() //nolint:errcheck // nothing was written
+	desk := &operator.Desk{Store: region.Counters, Directory: clients, Policies: func() []operator.Policy { return policies }}
+	report, err := desk.Look(ctx, client, operator.Selection{Policy: in.Policy, Rule: in.Rule})
+	switch {
+	case err != nil && (errors.Is(err, operator.ErrNobody) || errors.Is(err, operator.ErrUnknown) || errors.Is(err, operator.ErrSelection)):
+		return nil, invalidQuery("path.client", in.Client, err.Error())
+	case err != nil:
+		return nil, a.problemOfLook(err, region)
+	case records.failure() != nil:
+		return nil, a.problem(records.failure())
+	}
+	answer := new(remainingAnswer)
+	answer.Body.Client, answer.Body.Region, answer.Body.Record = report.Client, region.Name, report.Record
+	answer.Body.Counters, answer.Body.Penalties, answer.Body.Profiles = report.Counters, report.Penalties, report.Profiles
+	answer.Body.Records = records.list()
+	return answer, nil
+}
+
+// inForce returns the policies that are in force on all nodes, and the region whose counters are
+// meant.
+func (a *API) inForce(ctx context.Context, in *remainingQuery) (policies []operator.Policy, region Region, err error) {
+	published, err := a.ledger.Policies(ctx, "", remainingPoliciesMax+1)
+	if err != nil {
+		return nil, region, a.problem(err)
+	}
+	if len(published) > remainingPoliciesMax && in.Policy == "" {
+		return nil, region, invalidQuery("query.policy", "", fmt.Sprintf("there are more than %d policies: name one", remainingPoliciesMax))
+	}
+	if in.Policy != "" {
+		one, err := a.ledger.Policy(ctx, in.Policy)
+		if err != nil {
+			return nil, region, a.problem(err)
+		}
+		published = []ledger.Policy{*one}
+	}
+	for i := range published {
+		if published[i].Revision == 0 {
+			continue
+		}
+		revision, err := a.ledger.Revision(ctx, published[i].Policy, published[i].Revision)
+		if err != nil {
+			return nil, region, a.problem(err)
+		}
+		d := documentOf(revision)
+		if names := d.RegionNames(); len(names) > 0 && d.InRegion(in.Region) != nil {
+			return nil, region, invalidQuery("query.region", in.Region, "the policy "+revision.Policy+" has regions: write "+strings.Join(names, " or "))
+		}
+		p, err := policyOf(d)
+		if err != nil {
+			return nil, region, a.problem(fmt.Errorf("%w: %w", ledger.ErrRows, err))
+		}
+		policies = append(policies, *p)
+	}
+	region, err = a.regionOf(in.Region)
+	return policies, region, err
+}

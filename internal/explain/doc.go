@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain explains how a described request would be decided: its client, the rules that
+// match, the limits that apply and the decision.
+//
+// # Promise
+//
+// Package core decides the request, by the code of a proxy. [Run] charges nothing. An explanation
+// contains no credential. If a record cannot be read, Run returns an error and no explanation
+// without the record.
+//
+// # Price
+//
+// Run reads the records of the request's client and networks, and each counter of the request. It
+// starts and ends a directory.
+//
+// # When not to use it
+//
+// Do not use it on the request path. A client that is named instead of a credential is not
+// verified.
+package explain
