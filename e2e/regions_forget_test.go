@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/region/writeoff"
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // TestForgetARegion: a region is lost with its Redis and its agent. After penstock regions forget,
-// the two others together admit exactly the whole limit. The region comes back without its data,
-// hears of it, and admits nothing, also after penstock regions restore, until the next window.
+// which an agent writes again to a Redis that was emptied, the two others together admit exactly
+// the whole limit. The region comes back without its data, hears of it, and admits nothing, also
+// after penstock regions restore, until the next window.
 func TestForgetARegion(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)
@@ -43,6 +45,12 @@ func TestForgetARegion(t *testing.T) {
 			return strings.Contains(penstock(t, "regions", "--agent", "unix:"+l.admin[region]).out, "us is written off")
 		})
 	}
+	if err := l.redis["eu"].Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Until(t, patience, "the Redis of eu knows again", func() bool {
+		return l.redis["eu"].Client().Exists(t.Context(), writeoff.Key).Val() == 1
+	})
 	admitted := 0
 	eventually.Until(t, patience, "ann gets 20 units in eu", func() bool {
 		if l.take("eu", "ann") {

@@ -98,7 +98,15 @@ func printRegions(out io.Writer, s *loan.Status) error {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%d\t%s\n", quoteUnprintable(p.Region), p.Asked, p.Failed, p.Borrowed, instantOrNever(p.Answered),
 			p.Told, instantOrNever(p.Heard))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for i := range s.Peers {
+		if p := &s.Peers[i]; p.Failure != "" {
+			fmt.Fprintf(out, "\n%s did not answer the last message: %s\n", quoteUnprintable(p.Region), quoteUnprintable(p.Failure))
+		}
+	}
+	return nil
 }
 
 func instantOrNever(at *time.Time) string {

@@ -5,6 +5,7 @@ package gossip
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -66,8 +67,8 @@ func (m *message) encode() []byte {
 // decode reads a message, which may come from anyone.
 func decode(b []byte) (m message, err error) {
 	r := reader{rest: b}
-	if r.byte() != version {
-		return m, errors.New("the message has another version")
+	if got := r.byte(); got != version {
+		return m, fmt.Errorf("the message has the version %d, and this agent reads version %d: update the older agent of the two", got, version)
 	}
 	m.from = string(r.bytes(uint64(r.byte()), regionBytesMax))
 	n := r.number()

@@ -14,6 +14,12 @@ import (
 	"time"
 )
 
+// version is the version of the protocol between agents, with which each path begins. Agents ignore
+// fields that they do not know, so a field may be added if an agent that ignores it keeps the
+// promise of the package. Otherwise, the version changes. An agent answers other paths with 404 and
+// its own version.
+const version = 1
+
 // The paths at which an agent lends, and takes back what the borrower could not restore.
 const (
 	loansPath   = "/v1/loans"
@@ -39,6 +45,32 @@ type Peer struct {
 
 	asked, failed, borrowed, units atomic.Uint64
 	answered                       atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
+
+	// Why the last question, and the last message about the state of the regions, failed. Empty or
+	// nil if they did not.
+	askFailure, tellFailure atomic.Pointer[string]
+}
+
+// The method failure returns why the region does not answer, or an empty string.
+func (p *Peer) failure() string {
+	for _, f := range []*atomic.Pointer[string]{&p.askFailure, &p.tellFailure} {
+		if text := f.Load(); text != nil && *text != "" {
+			return *text
+		}
+	}
+	return ""
+}
+
+// The function note stores the result of a message, and returns the one before.
+func note(at *atomic.Pointer[string], err error) (before string) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if last := at.Swap(&text); last != nil {
+		before = *last
+	}
+	return before
 }
 
 // NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443.
@@ -74,6 +106,7 @@ func (p *Peer) Close() { p.close() }
 func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 	p.asked.Add(1)
 	defer func() {
+		note(&p.askFailure, err)
 		switch {
 		case err != nil:
 			p.failed.Add(1)

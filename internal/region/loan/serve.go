@@ -33,11 +33,6 @@ func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path string, answer func(ctx context.Context, text []byte) (any, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-			if !a.fromPeer(r) {
-				a.counts.strangers.Add(1)
-				http.Error(w, "the certificate names no other region of the policy", http.StatusForbidden)
-				return
-			}
 			text, leave, ok := Receive(w, r, places, questionBytesMax)
 			if !ok {
 				return
@@ -66,7 +61,18 @@ func (a *Agent) Handler() http.Handler {
 		return a.takeBack(ctx, r)
 	})
 	serve(writeoffPath, func(_ context.Context, text []byte) (any, error) { return a.answerTold(text) })
-	return mux
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, fmt.Sprintf("this agent has no %s %.60q: it speaks version %d of the protocol between regions; update the older agent of the two",
+			r.Method, r.URL.Path, version), http.StatusNotFound)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.fromPeer(r) {
+			a.counts.strangers.Add(1)
+			http.Error(w, "the certificate names no other region of the policy", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func serveAnswer(ctx context.Context, w http.ResponseWriter, text []byte, answer func(ctx context.Context, text []byte) (any, error)) {
@@ -108,6 +114,8 @@ type PeerStatus struct {
 	Failed   uint64     `json:"failed"`
 	Borrowed uint64     `json:"borrowed_units"`
 	Answered *time.Time `json:"answered,omitempty"` // the last answer
+	// Failure is why the last message was not answered, or empty.
+	Failure string `json:"failure,omitempty"`
 	// Told is how many counters the region was told, and Heard when it told this one last, for
 	// rules with across: gossip.
 	Told  uint64     `json:"told_counters"`
@@ -119,7 +127,8 @@ func (a *Agent) Status(region string) Status {
 	s := Status{Region: region, Listening: a.listening.Load(), Questions: a.counts.questions.Load(),
 		Lent: a.counts.lentUnits.Load(), Lost: a.counts.lost.Load(), Writeoffs: a.entries()}
 	for _, p := range a.o.Peers {
-		known := PeerStatus{Region: p.Name, Asked: p.asked.Load(), Failed: p.failed.Load(), Borrowed: p.units.Load()}
+		known := PeerStatus{Region: p.Name, Asked: p.asked.Load(), Failed: p.failed.Load(), Borrowed: p.units.Load(),
+			Failure: p.failure()}
 		if at := p.answered.Load(); at != 0 {
 			when := time.UnixMilli(at).UTC()
 			known.Answered = &when

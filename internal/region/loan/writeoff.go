@@ -120,7 +120,17 @@ func (a *Agent) entry(name string) (e writeoff.Entry, read time.Time) {
 func (a *Agent) tell(ctx context.Context, p *Peer) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	if answer, err := p.tell(ctx, message{a.entries()}); err == nil {
+	answer, err := p.tell(ctx, message{a.entries()})
+	if errors.Is(err, context.Canceled) {
+		return // this agent ends
+	}
+	switch before := note(&p.tellFailure, err); {
+	case err != nil && before == "":
+		a.o.Logger.Warn("a region does not answer, or not as expected; units are borrowed as far as it answers", "region", p.Name, "error", err)
+	case err == nil && before != "":
+		a.o.Logger.Info("a region answers again", "region", p.Name)
+	}
+	if err == nil {
 		p.answered.Store(time.Now().UnixMilli())
 		_ = a.told(answer)
 	}
