@@ -49,7 +49,30 @@ func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int)
 // addParts adds what the other tables have of clients, which are all clients from after, exclusive,
 // to the last one.
 func addParts(ctx context.Context, tx pgx.Tx, after policy.ClientName, clients []Client) error {
-	last, batch := clients[len(clients)-1].name, new(pgx.Batch)
+	batch := new(pgx.Batch)
+	for from := 0; from < len(clients); {
+		kind, to := clients[from].name.Kind, from+1
+		for to < len(clients) && clients[to].name.Kind == kind {
+			to++
+		}
+		if kind != after.Kind {
+			after = policy.ClientName{Kind: kind}
+		}
+		queueParts(batch, after, clients[from:to])
+		from = to
+	}
+	err := tx.SendBatch(ctx, batch).Close()
+	for i := range clients {
+		normalize(clients[i].Record)
+	}
+	return err
+}
+
+// queueParts adds the queries of the other tables about clients, which are of one kind. The kind is
+// a condition of its own: PostgreSQL reads an index to the end of the kind if the last name is
+// given as (kind, id) <= ($3, $4), which took 6.9 ms in place of 0.1 ms among 30,000 rows.
+func queueParts(batch *pgx.Batch, after policy.ClientName, clients []Client) {
+	last := clients[len(clients)-1].name
 	for _, part := range []struct {
 		columns, order string
 		add            func(pgx.Rows, *cursor) error
@@ -59,14 +82,9 @@ func addParts(ctx context.Context, tx pgx.Tx, after policy.ClientName, clients [
 		{"until, reason FROM blocks", "", addMarks(func(r *directory.Record, m *directory.Mark) { r.Block = m })},
 		{"until, reason FROM exemptions", "", addMarks(func(r *directory.Record, m *directory.Mark) { r.Exempt = m })},
 	} {
-		batch.Queue("SELECT kind, id, "+part.columns+" WHERE (kind, id) > ($1, $2) AND (kind, id) <= ($3, $4) ORDER BY kind, id"+part.order,
-			after.Kind, after.ID, last.Kind, last.ID).Query(func(rows pgx.Rows) error { return part.add(rows, &cursor{clients: clients}) })
+		batch.Queue("SELECT kind, id, "+part.columns+" WHERE kind = $1 AND id > $2 AND id <= $3 ORDER BY id"+part.order,
+			last.Kind, after.ID, last.ID).Query(func(rows pgx.Rows) error { return part.add(rows, &cursor{clients: clients}) })
 	}
-	err := tx.SendBatch(ctx, batch).Close()
-	for i := range clients {
-		normalize(clients[i].Record)
-	}
-	return err
 }
 
 // cursor finds the clients of rows, which are sorted by the same names.

@@ -66,3 +66,42 @@ func TestPagesHaveWhatSingleClientsHave(t *testing.T) {
 		}
 	}
 }
+
+// TestAPageReadsItsPartOfEachIndex: a page of few of many clients does not read the indexes of the
+// other tables to their ends.
+func TestAPageReadsItsPartOfEachIndex(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	const clients, size, blocksMax = 30_000, 100, 40
+	for _, sql := range []string{
+		fmt.Sprintf("INSERT INTO clients (kind, id, revision, updated_at) SELECT 'user', 'c' || i, 1, now() FROM generate_series(1, %d) i", clients),
+		"INSERT INTO overrides (kind, id, rule, limits, reason) SELECT kind, id, 'api', '{7/1h}', '' FROM clients",
+		"ANALYZE clients, overrides",
+	} {
+		if _, err := l.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pooled, err := l.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pooled.Release()
+	blocks := func() (n int) {
+		const sql = "SELECT pg_stat_force_next_flush() IS NULL, (SELECT idx_blks_hit + idx_blks_read FROM pg_statio_user_indexes WHERE indexrelname = 'overrides_pkey')"
+		for range 2 { // the first query writes the statistics of those before it
+			if err := pooled.QueryRow(t.Context(), sql).Scan(nil, &n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	before := blocks()
+	page, err := ClientsAfter(t.Context(), pooled.Conn(), policy.ClientName{Kind: "user", ID: "c1"}, size)
+	if err != nil || len(page) != size || len(page[size-1].Record.Limits) != 1 {
+		t.Fatalf("a page of %d has %d clients: %v", size, len(page), err)
+	}
+	if read := blocks() - before; read == 0 || read > blocksMax {
+		t.Errorf("a page of %d of %d clients read %d blocks of the index, want 1 to %d", size, clients, read, blocksMax)
+	}
+}
