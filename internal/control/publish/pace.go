@@ -5,24 +5,29 @@ package publish
 import "time"
 
 const (
-	// answerMax is how much later than usual Redis may answer a read while a page is written.
+	// answerMax is how much later than usual Redis may answer a read while a part of a page is
+	// written.
 	answerMax = 2 * time.Millisecond
-	// shareMax bounds the pause after a page, as a multiple of the time of its writing.
+	// shareMin and shareMax bound the pause after a part, as multiples of the time of its writing.
+	shareMin = 0.5
 	shareMax = 4
-	// pauseMax bounds the pause after a page, because the next page must be written before it is
+	// shareDecay is the pause after an answer in time, as a multiple of the last one. So pauses
+	// become longer if more than a quarter of the answers are late.
+	shareDecay = 0.8
+	// pauseMax bounds the pause after a part, because the next page must be written before it is
 	// old.
-	pauseMax = time.Second
+	pauseMax = 100 * time.Millisecond
 )
 
-// pace determines the pauses between pages, in which Redis and its machine have time for checks.
-// Pauses are as long as the writing. When Redis answers late, they double, and then they become
-// shorter slowly. The zero pace is ready to use.
+// pace determines the pauses between parts of pages, in which Redis and its machine have time for
+// checks. Pauses are half as long as the writing. When Redis answers late, they double, and then
+// they become shorter slowly. The zero pace is ready to use.
 type pace struct {
 	share float64       // of the last pause, as a multiple of the time of the writing
 	least time.Duration // the shortest time of an answer, which depends on how far away Redis is
 }
 
-// after returns the pause after a page that was written in the time wrote, while Redis answered a
+// after returns the pause after a part that was written in the time wrote, while Redis answered a
 // read in the time answer.
 func (p *pace) after(wrote, answer time.Duration) time.Duration {
 	if p.least == 0 || answer < p.least {
@@ -31,7 +36,7 @@ func (p *pace) after(wrote, answer time.Duration) time.Duration {
 	if answer > p.least+answerMax {
 		p.share = min(2*p.share, shareMax)
 	} else {
-		p.share = max(0.95*p.share, 1)
+		p.share = max(shareDecay*p.share, shareMin)
 	}
 	return min(time.Duration(p.share*float64(wrote)), pauseMax)
 }

@@ -5,6 +5,7 @@ package publish
 import (
 	"cmp"
 	"context"
+	"iter"
 	"time"
 
 	"github.com/penstock/penstock/core/policy"
@@ -15,7 +16,7 @@ import (
 type page struct {
 	names []policy.ClientName
 	texts [][]byte
-	keys  []directory.KeyName // of the API keys among them
+	keys  []directory.KeyName // none, or those of the API keys with these names
 	// due is the instant by which the page must be written. It is before the database takes the
 	// lock from a process that waits for Redis, so a former publisher writes no old records.
 	due time.Time
@@ -42,6 +43,23 @@ func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Cont
 	return cmp.Or(<-written, err)
 }
 
+// parts returns the parts of a page that are written at a time. Redis and its machine answer checks
+// between two of them.
+func (p *page) parts() iter.Seq[*page] {
+	return func(yield func(*page) bool) {
+		for from := 0; from < len(p.names); from += partMax {
+			to := min(from+partMax, len(p.names))
+			part := &page{names: p.names[from:to], texts: p.texts[from:to], due: p.due}
+			if len(p.keys) > 0 {
+				part.keys = p.keys[from:to]
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
 // readPage reads a page in the time of a step.
 func readPage(ctx context.Context, read func(context.Context) (*page, bool, error)) (p *page, more bool, err error) {
 	due := time.Now().Add(2 * stepTime)
@@ -57,17 +75,19 @@ func readPage(ctx context.Context, read func(context.Context) (*page, bool, erro
 func (l *lockedPublisher) writeAll(ctx context.Context, pages <-chan *page) error {
 	var own pace
 	for p := range pages {
-		wrote, answer, err := l.write(ctx, p)
-		if err != nil {
-			return err
+		for part := range p.parts() {
+			wrote, answer, err := l.write(ctx, part)
+			if err != nil {
+				return err
+			}
+			pause(ctx, own.after(wrote, answer))
 		}
-		pause(ctx, own.after(wrote, answer))
 	}
 	return nil
 }
 
-// write writes a page. The span wrote is that of the writing, and answer that of the answer of
-// Redis to a read that was sent meanwhile, as a check would be.
+// write writes a part of a page. The span wrote is that of the writing, and answer that of the
+// answer of Redis to a read that was sent meanwhile, as a check would be.
 func (l *lockedPublisher) write(ctx context.Context, p *page) (wrote, answer time.Duration, err error) {
 	ctx, cancel := context.WithDeadline(ctx, p.due)
 	defer cancel()

@@ -33,8 +33,10 @@ const (
 	// frozenTime is the time after which the database takes the lock from a process that has
 	// stopped responding.
 	frozenTime = 2 * stepTime
-	// pageMax is how many records are read or written at a time.
+	// pageMax is how many records are read at a time.
 	pageMax = 1000
+	// partMax is how many records are written at a time.
+	partMax = 100
 )
 
 // Publisher publishes to one Redis. Create one with its fields and call Run.
