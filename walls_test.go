@@ -100,7 +100,7 @@ var imports = map[string][]string{
 	"internal/test/storetest":        {"core/counter", "internal/test/module", "internal/test/racescale", "internal/test/seed"},
 	"internal/test/redistest":        {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/clientgen":        {},
-	"internal/test/pgtest":           {"internal/control/localpg"},
+	"internal/test/pgtest":           {"internal/control/localpg", "internal/test/eventually"},
 	"internal/test/s3test":           {"internal/test/eventually", "internal/test/freeport", "internal/test/module"},
 	"internal/test/dnstest":          {},
 	"internal/test/conformance":      {"core/counter", "internal/test/module"},

@@ -78,7 +78,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := s.Run(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.run(ctx, "createdb", "-h", folder, "-U", User, Name); err != nil && !strings.Contains(err.Error(), "already exists") {
+	if _, err := s.run(ctx, "createdb", "-h", folder, "-U", User, Name); err != nil && !strings.Contains(err.Error(), "already exists") &&
+		!strings.Contains(err.Error(), "read-only transaction") { // a standby has the database of its primary
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
