@@ -164,6 +164,7 @@ var imports = map[string][]string{
 	"internal/test/limittest":  {"core/counter"},
 	"internal/test/loantest":   {"core/counter", "internal/store/regionstore"},
 	"internal/test/module":     {},
+	"internal/test/regiontest": {"core/counter"},
 	"internal/test/request":    {"core/counter", "core/policy", "internal/test/seed"},
 	"internal/test/seed":       {},
 	"internal/test/signer":     {},

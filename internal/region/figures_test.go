@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
 // row is one line of the table: the results of a way of counting in a scene.
@@ -70,23 +71,23 @@ func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 // prints them. With PENSTOCK_RIVALS=1 it prints those of other ways to count as well.
 func TestFigures(t *testing.T) {
 	for _, tt := range []struct {
-		traffic traffic
+		traffic regiontest.Traffic
 		atOnce  float64 // at least, percent
 		denials float64
 		under   float64 // at most, percent
 	}{
-		{traffic{shape: even, demand: 0.95}, 99.5, 0, 0.05},
-		{traffic{shape: skewed, demand: 0.95}, 99.5, 0, 0.05},
-		{traffic{shape: moving, demand: 0.95}, 95, 0, 0.1},
-		{traffic{shape: single, demand: 0.95}, 99.5, 0, 0.05},
-		{traffic{shape: even, demand: 2}, 99, 98, 0.5},
-		{traffic{shape: skewed, demand: 2}, 99, 98, 0.5},
-		{traffic{shape: moving, demand: 2}, 90, 90, 1},
-		{traffic{shape: single, demand: 2}, 99, 99, 0.05},
-		{traffic{shape: even, demand: 5}, 99, 98, 0.5},
+		{regiontest.Traffic{Shape: regiontest.Even, Demand: 0.95}, 99.5, 0, 0.05},
+		{regiontest.Traffic{Shape: regiontest.Skewed, Demand: 0.95}, 99.5, 0, 0.05},
+		{regiontest.Traffic{Shape: regiontest.Moving, Demand: 0.95}, 95, 0, 0.1},
+		{regiontest.Traffic{Shape: regiontest.Single, Demand: 0.95}, 99.5, 0, 0.05},
+		{regiontest.Traffic{Shape: regiontest.Even, Demand: 2}, 99, 98, 0.5},
+		{regiontest.Traffic{Shape: regiontest.Skewed, Demand: 2}, 99, 98, 0.5},
+		{regiontest.Traffic{Shape: regiontest.Moving, Demand: 2}, 90, 90, 1},
+		{regiontest.Traffic{Shape: regiontest.Single, Demand: 2}, 99, 99, 0.05},
+		{regiontest.Traffic{Shape: regiontest.Even, Demand: 5}, 99, 98, 0.5},
 	} {
 		for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow} {
-			name := fmt.Sprintf("%s %v %v", shapeNames[tt.traffic.shape], tt.traffic.demand, algorithm)
+			name := fmt.Sprintf("%s %v %v", tt.traffic.Shape, tt.traffic.Demand, algorithm)
 			t.Run(name, func(t *testing.T) {
 				s := hot(t, algorithm, 4, tt.traffic)
 				names, all := rows(s, 1, os.Getenv("PENSTOCK_RIVALS") != "")
@@ -113,13 +114,13 @@ func TestTable(t *testing.T) {
 	}
 	for _, n := range regions {
 		for _, roundTrip := range roundTrips {
-			for shape := range shapes {
+			for shape := range regiontest.Shapes {
 				for _, demand := range []float64{0.02, 0.95, 2} {
-					s := hot(t, counter.SlidingWindow, n, traffic{shape: shape, demand: demand})
+					s := hot(t, counter.SlidingWindow, n, regiontest.Traffic{Shape: shape, Demand: demand})
 					s.roundTrip, s.lasts = roundTrip, 70*counter.Second
 					_, all := rows(s, 1, false)
-					t.Logf("%d regions, %3d ms, %-7s %4.2f: %v",
-						n, roundTrip/1000, shapeNames[shape], demand, all[0])
+					t.Logf("%d regions, %3d ms, %-7v %4.2f: %v",
+						n, roundTrip/1000, shape, demand, all[0])
 					if all[0].over > 0 {
 						t.Errorf("%.2f %% over", all[0].over)
 					}
@@ -130,7 +131,7 @@ func TestTable(t *testing.T) {
 }
 
 // The function hot returns two minutes of traffic under a limit of 120,000 per minute.
-func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr traffic) scene {
+func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr regiontest.Traffic) scene {
 	t.Helper()
 	limit, err := counter.NewLimit(algorithm, 120_000, counter.Minute, 0)
 	if err != nil {
@@ -174,7 +175,7 @@ func TestTheWholeLimitIsUsable(t *testing.T) {
 // and without any wait after the first request.
 func TestOneRegionNeedsOneMessage(t *testing.T) {
 	for seed := range uint64(3) {
-		s := hot(t, counter.FixedWindow, 3, traffic{shape: single, demand: 2})
+		s := hot(t, counter.FixedWindow, 3, regiontest.Traffic{Shape: regiontest.Single, Demand: 2})
 		w := newWorld(s, seed)
 		f := w.play(seed)
 		waited := f.requests - f.atOnce

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/regiontest"
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
@@ -91,10 +92,10 @@ func randomScene(rng *rand.Rand) scene {
 	}
 	s := scene{limit: limit, regions: 2 + rng.IntN(RegionsMax-1),
 		roundTrip: []counter.Micros{30_000, 80_000, 200_000}[rng.IntN(3)],
-		traffic: traffic{
-			shape:  shape(rng.IntN(int(shapes))),
-			demand: []float64{0.5, 0.95, 2, 5}[rng.IntN(4)],
-			most:   1 + rng.Int64N(3),
+		traffic: regiontest.Traffic{
+			Shape:  regiontest.Shape(rng.IntN(int(regiontest.Shapes))),
+			Demand: []float64{0.5, 0.95, 2, 5}[rng.IntN(4)],
+			Most:   1 + rng.Int64N(3),
 		},
 		lasts: 3 * window}
 	if rng.IntN(2) == 0 {
@@ -107,7 +108,7 @@ func randomScene(rng *rand.Rand) scene {
 		s.kill = 2 * s.roundTrip
 	}
 	s.loseOne = rng.IntN(4) == 0
-	if s.traffic.shape == pausing {
+	if s.traffic.Shape == regiontest.Pausing {
 		s.sweep, s.lasts = window/4, 9*window
 	}
 	s.clockWide = []counter.Micros{0, 20_000, window, counter.Hour}[rng.IntN(4)]

@@ -2,7 +2,10 @@
 
 package region
 
-import "github.com/penstock/penstock/core/counter"
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/regiontest"
+)
 
 // A moment is when something happens. Of two things at the same time, that which was scheduled
 // first happens first.
@@ -21,7 +24,7 @@ type arrival struct {
 	moment
 	region int
 	cost   int64
-	next   source // nil after the last request
+	next   regiontest.Source // nil after the last request
 }
 
 type event struct {

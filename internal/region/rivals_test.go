@@ -2,7 +2,10 @@
 
 package region
 
-import "github.com/penstock/penstock/core/counter"
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/regiontest"
+)
 
 // A rival is another way to count a limit in several regions, modeled from its published
 // description, without faults.
@@ -96,7 +99,7 @@ func mustShare(limit counter.Limit, self int) Share {
 // requests. A request that waits is decided at once here, so only the fraction of those that wait
 // is measured.
 func (r rival) play(s scene, seed uint64) (figures, []use) {
-	next := s.traffic.start(s.limit, s.regions, newRand(seed))
+	next := s.traffic.Start(s.limit, s.regions, regiontest.Rand(seed))
 	var f figures
 	var uses []use
 	exchanged := counter.Micros(0)

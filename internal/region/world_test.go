@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
 // The constant begins is the true time at which every scene begins, at the start of a window of any
@@ -17,7 +18,7 @@ type scene struct {
 	limit     counter.Limit
 	regions   int
 	roundTrip counter.Micros
-	traffic   traffic
+	traffic   regiontest.Traffic
 	lasts     counter.Micros
 
 	lose      float64        // the fraction of messages that are lost
@@ -107,7 +108,7 @@ func (w *world) after(d counter.Micros, do func()) {
 
 // The method play runs the scene to its end and returns its figures.
 func (w *world) play(seed uint64) *figures {
-	w.arrives.next = w.traffic.start(w.limit, w.regions, newRand(seed))
+	w.arrives.next = w.traffic.Start(w.limit, w.regions, regiontest.Rand(seed))
 	w.arrive()
 	w.scheduleFaults()
 	w.run()
@@ -340,6 +341,3 @@ func (w *world) uses() (all []use) {
 	}
 	return all
 }
-
-// newRand returns the random numbers of the traffic.
-func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
