@@ -71,6 +71,11 @@ type API struct {
 	mux      *http.ServeMux
 }
 
+// The function init requires that bodies name fields in the case of the document. The package
+// encoding/json accepts any case. So a body with a name in two cases could pass the validation with
+// one value and be used with the other.
+func init() { huma.ValidateStrictCasing = true }
+
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, byClient: o.ByClient, notifies: o.Notifies,

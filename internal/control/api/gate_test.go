@@ -207,6 +207,17 @@ func TestNoBodyTakesUnknownFields(t *testing.T) {
 			if seen++; schema.AdditionalProperties != false {
 				t.Errorf("%s %s takes unknown fields", o.Method, path)
 			}
+			for name := range schema.Properties {
+				other, errs := strings.ToUpper(name), &huma.ValidateResult{}
+				huma.Validate(document.Components.Schemas, schema, huma.NewPathBuffer([]byte("body"), 4), huma.ModeWriteToServer,
+					map[string]any{other: nil}, errs)
+				if strings.HasPrefix(name, "$") {
+					continue
+				}
+				if !strings.Contains(fmt.Sprint(errs.Errors), "unexpected property (body."+other) {
+					t.Errorf("%s %s takes %q for %q: %v", o.Method, path, other, name, errs.Errors)
+				}
+			}
 		}
 	}
 	if seen < 5 {
