@@ -53,8 +53,8 @@ func (c *Client) DeleteTier(ctx context.Context, tier string, reason string) err
 	return err
 }
 
-// PutTier calls PUT /v1/tiers/{tier}: Make a tier, or change its note. Needs the role
-// editor or one above.
+// PutTier calls PUT /v1/tiers/{tier}: Make a tier, or replace its note and what it is sold
+// as. Needs the role editor or one above.
 func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier, error) {
 	r := newRequest("PUT")
 	r.path = "/v1/tiers/"
@@ -73,7 +73,13 @@ type TiersAnswer struct {
 
 // Tier is a part of a body or an answer.
 type Tier struct {
-	Note string `json:"note,omitempty"`
+	// Currency: of the price, such as USD
+	Currency string `json:"currency,omitempty"`
+	// DisplayName: for people
+	DisplayName string `json:"display_name,omitempty"`
+	Note        string `json:"note,omitempty"`
+	// PriceCents: a month, in hundredths of the currency
+	PriceCents int64 `json:"price_cents,omitempty"`
 	// Revision: the number of the latest change
 	Revision  int64     `json:"revision"`
 	Tier      string    `json:"tier"`
@@ -82,7 +88,13 @@ type Tier struct {
 
 // PutTier is a part of a body or an answer.
 type PutTier struct {
-	Note string `json:"note,omitempty"`
+	// Currency: of the price, such as USD
+	Currency string `json:"currency,omitempty"`
+	// DisplayName: for people
+	DisplayName string `json:"display_name,omitempty"`
+	Note        string `json:"note,omitempty"`
+	// PriceCents: a month, in hundredths of the currency
+	PriceCents int64 `json:"price_cents,omitempty"`
 	// Reason: why, for the history
 	Reason string `json:"reason"`
 }

@@ -33,8 +33,8 @@ func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
 			}
 		}
 	}
-	run("tier", "put", "gold", "--note=49 a month", "--reason=sold")
-	has(run("tier", "list"), "gold", "49 a month")
+	run("tier", "put", "gold", "--note=49 a month", "--display-name=Gold", "--price-cents=4905", "--currency=USD", "--reason=sold")
+	has(run("tier", "list"), "gold", "49 a month", "Gold", "49.05 USD")
 	run("tier", "delete", "gold", "--reason=no longer sold")
 	if out := run("tier", "list"); strings.Contains(out, "gold") {
 		t.Errorf("a tier that was deleted is listed:\n%s", out)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -29,7 +30,7 @@ func newTierList() *cobra.Command {
 	c := new(controlCommand)
 	return c.command("list", "List the tiers", noArgs, func(cmd *cobra.Command, _ []string) error {
 		table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "TIER\tUPDATED\tNOTE")
+		fmt.Fprintln(table, "TIER\tNAME\tPRICE\tUPDATED\tNOTE")
 		for after := ""; ; {
 			var page struct {
 				Tiers []ledger.Tier
@@ -39,7 +40,11 @@ func newTierList() *cobra.Command {
 				return err
 			}
 			for _, t := range page.Tiers {
-				fmt.Fprintf(table, "%s\t%s\t%s\n", quoteUnprintable(t.Tier), t.UpdatedAt.Format(time.RFC3339), quoteUnprintable(t.Note))
+				price := "-"
+				if t.Currency != "" {
+					price = fmt.Sprintf("%d.%02d %s", t.PriceCents/100, t.PriceCents%100, quoteUnprintable(t.Currency))
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", quoteUnprintable(t.Tier), quoteUnprintable(cmp.Or(t.DisplayName, "-")), price, t.UpdatedAt.Format(time.RFC3339), quoteUnprintable(t.Note))
 			}
 			if after = page.Next; after == "" {
 				return table.Flush()
@@ -49,12 +54,20 @@ func newTierList() *cobra.Command {
 }
 
 func newTierPut() *cobra.Command {
-	c, note := new(controlCommand), ""
-	cmd := c.addReasonFlag(c.command("put NAME", "Make a tier, or replace its note", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-		_, err := c.sendJSON(cmd.Context(), http.MethodPut, tierPath(args[0]), map[string]any{"note": note, "reason": c.reason}, nil)
+	c, tier := new(controlCommand), ledger.Tier{}
+	cmd := c.addReasonFlag(c.command("put NAME", "Make a tier, or replace its note and what it is sold as", cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+		_, err := c.sendJSON(cmd.Context(), http.MethodPut, tierPath(args[0]), struct {
+			Note string `json:"note,omitempty"`
+			ledger.Sold
+			Reason string `json:"reason"`
+		}{tier.Note, tier.Sold, c.reason}, nil)
 		return err
 	}))
-	cmd.Flags().StringVar(&note, "note", "", "a note, such as what the tier is sold as")
+	flags := cmd.Flags()
+	flags.StringVar(&tier.Note, "note", "", "a note")
+	flags.StringVar(&tier.DisplayName, "display-name", "", "the name for people")
+	flags.Int64Var(&tier.PriceCents, "price-cents", 0, "the price a month, in hundredths of the currency")
+	flags.StringVar(&tier.Currency, "currency", "", "the currency of the price, such as USD")
 	return cmd
 }
 

@@ -202,8 +202,9 @@ const reason = `"reason":"a test"`
 func TestEveryOperationIsAsDescribed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/tiers/gold", `{"note":"sold",`+reason+`}`), 200, `"tier":"gold"`)
-	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200, `"note":"sold"`)
+	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/tiers/gold", `{"note":"sold","display_name":"Gold","price_cents":4900,"currency":"USD",`+reason+`}`), 200, `"price_cents":4900`)
+	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/tiers/tin", `{"price_cents":4900,`+reason+`}`), 422, "body.currency")
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/tiers", ""), 200, `"note":"sold"`, `"display_name":"Gold"`, `"currency":"USD"`)
 	made := s.checkAnswer(s.ask(ledger.Editor, "PUT", client("user:ann"), `{"record":{"tier":"gold","limits":{"api":{"limits":["9/1s"]}}},`+reason+`}`, "If-None-Match", "*"),
 		200, `"after":{"tier":"gold"`)
 	read := s.checkAnswer(s.ask(ledger.Viewer, "GET", client("user:ann"), ""), 200, `"client":"user:ann"`)

@@ -48,7 +48,8 @@ func checkStorable(name, value string) []error {
 type putTier struct {
 	TierPath
 	Body struct {
-		Note   string `json:"note,omitempty"`
+		Note string `json:"note,omitempty"`
+		ledger.Sold
 		Reason string `json:"reason" doc:"why, for the history"`
 	}
 }
@@ -73,9 +74,9 @@ func (a *API) tierOperations() {
 			}
 			return answer, nil
 		})
-	huma.Register(a.huma, operation(http.MethodPut, "/v1/tiers/{tier}", "put-tier", "Make a tier, or change its note", ledger.Editor),
+	huma.Register(a.huma, operation(http.MethodPut, "/v1/tiers/{tier}", "put-tier", "Make a tier, or replace its note and what it is sold as", ledger.Editor),
 		func(ctx context.Context, in *putTier) (*tierAnswer, error) {
-			put, err := a.ledger.PutTier(ctx, callerOf(ctx).actor, ledger.Tier{Tier: in.Tier, Note: in.Body.Note}, in.Body.Reason)
+			put, err := a.ledger.PutTier(ctx, callerOf(ctx).actor, ledger.Tier{Tier: in.Tier, Note: in.Body.Note, Sold: in.Body.Sold}, in.Body.Reason)
 			return &tierAnswer{put}, a.problem(err)
 		})
 	huma.Register(a.huma, operation(http.MethodDelete, "/v1/tiers/{tier}", "delete-tier", "Remove a tier that no client has", ledger.Editor, 404),

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -21,15 +22,26 @@ import (
 
 // Tier is a tier that clients may have. The tier's limits are in the policies.
 type Tier struct {
-	Tier      string    `json:"tier"`
-	Note      string    `json:"note,omitempty"`
+	Tier string `json:"tier"`
+	Note string `json:"note,omitempty"`
+	Sold
 	Revision  int64     `json:"revision" doc:"the number of the latest change"`
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
+// Sold is what a tier is sold as. It has no effect on limits.
+type Sold struct {
+	DisplayName string `json:"display_name,omitempty" doc:"for people"`
+	PriceCents  int64  `json:"price_cents,omitempty" minimum:"0" doc:"a month, in hundredths of the currency"`
+	Currency    string `json:"currency,omitempty" pattern:"^[A-Z]{3}$" doc:"of the price, such as USD"`
+}
+
+// tierColumns are the columns that scanTier reads.
+const tierColumns = "tier, note, display_name, price_cents, currency, revision, updated_at"
+
 // Tiers returns the next n tiers after the given one, sorted by name.
 func (l *Ledger) Tiers(ctx context.Context, after string, n int) ([]Tier, error) {
-	rows, err := l.Pool.Query(ctx, "SELECT tier, note, revision, updated_at FROM tiers WHERE tier > $1 ORDER BY tier LIMIT $2", after, n)
+	rows, err := l.Pool.Query(ctx, "SELECT "+tierColumns+" FROM tiers WHERE tier > $1 ORDER BY tier LIMIT $2", after, n)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +49,12 @@ func (l *Ledger) Tiers(ctx context.Context, after string, n int) ([]Tier, error)
 }
 
 func scanTier(row pgx.CollectableRow) (t Tier, err error) {
-	err = row.Scan(&t.Tier, &t.Note, &t.Revision, &t.UpdatedAt)
+	err = row.Scan(&t.Tier, &t.Note, &t.DisplayName, &t.PriceCents, &t.Currency, &t.Revision, &t.UpdatedAt)
 	t.UpdatedAt = t.UpdatedAt.UTC()
 	return t, err
 }
 
-// PutTier makes a tier, or changes its note.
+// PutTier makes a tier, or replaces its note and what it is sold as.
 func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason string) (put Tier, err error) {
 	if err := checkReason(reason); err != nil {
 		return put, err
@@ -62,7 +74,7 @@ func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason str
 
 // tier returns a tier, or nil if there is none.
 func (w *writeTx) tier(ctx context.Context, name string) (*Tier, error) {
-	rows, err := w.tx.Query(ctx, "SELECT tier, note, revision, updated_at FROM tiers WHERE tier = $1", name)
+	rows, err := w.tx.Query(ctx, "SELECT "+tierColumns+" FROM tiers WHERE tier = $1", name)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +102,9 @@ func (w *writeTx) putTier(ctx context.Context, actor Actor, tier Tier, reason st
 		Before: before, After: tier.text()}); err != nil {
 		return err
 	}
-	_, err = w.tx.Exec(ctx, "INSERT INTO tiers (tier, note, revision, updated_at) VALUES ($1, $2, $3, $4) "+
-		"ON CONFLICT (tier) DO UPDATE SET note = excluded.note, revision = excluded.revision, updated_at = excluded.updated_at",
-		tier.Tier, tier.Note, w.last, w.now)
+	_, err = w.tx.Exec(ctx, "INSERT INTO tiers ("+tierColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tier) DO UPDATE SET note = excluded.note, "+
+		"display_name = excluded.display_name, price_cents = excluded.price_cents, currency = excluded.currency, revision = excluded.revision, updated_at = excluded.updated_at",
+		tier.Tier, tier.Note, tier.DisplayName, tier.PriceCents, tier.Currency, w.last, w.now)
 	return err
 }
 
@@ -100,7 +112,8 @@ func (w *writeTx) putTier(ctx context.Context, actor Actor, tier Tier, reason st
 func (t *Tier) text() *string {
 	text, err := json.Marshal(struct {
 		Note string `json:"note,omitempty"`
-	}{t.Note})
+		Sold
+	}{t.Note, t.Sold})
 	if err != nil { // a struct of strings can always be marshaled
 		return nil
 	}
@@ -108,17 +121,26 @@ func (t *Tier) text() *string {
 	return &s
 }
 
+// currency is the pattern of a currency, which a tier without a price may lack.
+var currency = regexp.MustCompile(`^([A-Z]{3})?$`)
+
 // checkTier returns a description of the error in a tier, or nil.
 func checkTier(t Tier) error {
 	for _, field := range []struct {
 		place, value string
 		least, most  int
-	}{{"tier", t.Tier, 1, policy.ValueBytesMax}, {"note", t.Note, 0, directory.TextBytesMax}} {
+	}{{"tier", t.Tier, 1, policy.ValueBytesMax}, {"note", t.Note, 0, directory.TextBytesMax}, {"display_name", t.DisplayName, 0, policy.ValueBytesMax}} {
 		if len(field.value) < field.least || len(field.value) > field.most || !utf8.ValidString(field.value) ||
 			strings.ContainsFunc(field.value, unicode.IsControl) {
 			return &Invalid{Place: field.place, Value: field.value, Text: fmt.Sprintf("%s %q has a control character, or not between %d and %d bytes: "+
 				"write a short text", field.place, field.value, field.least, field.most)}
 		}
+	}
+	switch {
+	case t.PriceCents < 0:
+		return &Invalid{Place: "price_cents", Value: t.PriceCents, Text: fmt.Sprintf("price_cents %d is negative: write 0 or more", t.PriceCents)}
+	case !currency.MatchString(t.Currency) || t.PriceCents > 0 && t.Currency == "":
+		return &Invalid{Place: "currency", Value: t.Currency, Text: fmt.Sprintf("currency %q is no currency: write three capitals, such as USD", t.Currency)}
 	}
 	return nil
 }
