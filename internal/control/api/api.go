@@ -54,21 +54,22 @@ type Options struct {
 
 // API is the handler of all paths.
 type API struct {
-	ledger   *ledger.Ledger
-	ingester *ingest.Ingester
-	reports  *reports.Reports
-	logger   *slog.Logger
-	ready    func(context.Context) Readiness
-	encode   func(p *ledger.Publication, now, candidate *ledger.Revision) error
-	byClient func(ctx context.Context, policy string) error
-	notifies bool
-	people   People
-	regions  []Region
-	huma     huma.API
-	gate     *gate
-	looks    looks
-	time     time.Duration // bounds a request
-	mux      *http.ServeMux
+	ledger     *ledger.Ledger
+	ingester   *ingest.Ingester
+	reports    *reports.Reports
+	logger     *slog.Logger
+	ready      func(context.Context) Readiness
+	encode     func(p *ledger.Publication, now, candidate *ledger.Revision) error
+	byClient   func(ctx context.Context, policy string) error
+	notifies   bool
+	people     People
+	regions    []Region
+	huma       huma.API
+	gate       *gate
+	looks      looks
+	explaining *explaining
+	time       time.Duration // bounds a request
+	mux        *http.ServeMux
 }
 
 // The function init requires that bodies name fields in the case of the document. The package
@@ -79,7 +80,7 @@ func init() { huma.ValidateStrictCasing = true }
 // New returns the handler.
 func New(o Options) *API {
 	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, byClient: o.ByClient, notifies: o.Notifies,
-		people: o.People, regions: o.Regions, time: requestTime, mux: http.NewServeMux()}
+		people: o.People, regions: o.Regions, time: requestTime, mux: http.NewServeMux(), explaining: newExplaining()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."

@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,6 +87,11 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 	if err != nil {
 		return nil, err
 	}
+	leave, err := a.explaining.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	records := &recordSource{ledger: a.ledger}
 	verifiers, unknown, err := a.verify(ctx, d, in, asked, records)
 	if err != nil {
@@ -142,8 +149,9 @@ func (in *explainRequest) read() (*explain.Request, error) {
 	if of.Attrs == nil {
 		of.Attrs = map[string]string{}
 	}
-	for name, values := range in.Body.Headers {
-		for _, value := range values {
+	// Names are sorted, so that the order of values of X-A and x-a is the same each time.
+	for _, name := range slices.Sorted(maps.Keys(in.Body.Headers)) {
+		for _, value := range in.Body.Headers[name] {
 			if strings.EqualFold(name, "Host") { // a server does not get Host as a header
 				of.Host = value
 				continue
@@ -202,6 +210,9 @@ func (a *API) verify(ctx context.Context, d *policyfile.Document, in *explainReq
 	}
 	defer clients.Close() //nolint:errcheck // nothing was written
 	client = (&operator.Desk{Directory: clients}).WithKey(ctx, client, []operator.Policy{*p})
+	if err := records.failure(); err != nil {
+		return nil, nil, a.problem(err)
+	}
 	verifiers, profile, err := asked.Name(p, client, words)
 	if err != nil {
 		return nil, nil, invalidField("client", words.Client, err.Error())

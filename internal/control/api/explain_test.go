@@ -3,6 +3,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -116,4 +117,54 @@ func (s *served) walkExplanations() {
 	s.t.Helper()
 	s.checkAnswer(s.ask(ledger.Viewer, "POST", "/v1/policies/shop/explanation", `{"path":"/"}`), 200, `"policy":"shop"`, `"rules":[{`)
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("ip:192.0.2.7")+"/remaining?policy=shop", ""), 200, `"client":"ip:192.0.2.7"`, `"counters":[{`)
+}
+
+// TestNamesThatNoRowCanHave: names that PostgreSQL does not accept have no record, and are not
+// reported as an outage of the database.
+func TestNamesThatNoRowCanHave(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	store, err := redisstore.New(redisstore.Options{URL: redis.URL(), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	s := serve(t, func(o *Options) { o.Regions = []Region{{Counters: store}} })
+	s.explained()
+	for _, fields := range []string{`"headers":{"X-User":["a\u0000b"]}`, `"client":"header.x-user:a\u0000b"`, `"client":"api_key:a\u0000b"`} {
+		s.checkAnswer(s.ask(ledger.Viewer, "POST", "/v1/policies/limits/explanation", `{"path":"/api/a",`+fields+`}`), 200, `"records":[]`)
+	}
+	for _, name := range []string{"header.x-user:a%00b", "header.x-user:a%ffb"} {
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/clients/"+name+"/remaining", ""), 200, `"records":[]`)
+	}
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("ip:192.0.2.7")+"/remaining?policy=%00", ""), 422, "query.policy")
+}
+
+// TestExplanationsAreBounded: as many explanations as explainingMax are made at a time, a request
+// that waits for a turn ends with its time, and one that finds the queue full is answered at once.
+func TestExplanationsAreBounded(t *testing.T) {
+	t.Parallel()
+	e := newExplaining()
+	var leave func()
+	for range explainingMax {
+		var err error
+		if leave, err = e.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.enter(ended); err == nil {
+		t.Error("more explanations are made at a time than explainingMax")
+	}
+	for len(e.queue) < explainingQueue {
+		e.queue <- struct{}{}
+	}
+	if _, err := e.enter(t.Context()); err == nil {
+		t.Error("more requests wait than explainingQueue")
+	}
+	leave()
+	if _, err := e.enter(t.Context()); err != nil {
+		t.Errorf("a turn that was left cannot be taken: %v", err)
+	}
 }

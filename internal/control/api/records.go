@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -91,7 +92,15 @@ func (s *recordSource) Networks(ctx context.Context) (map[string][]byte, error) 
 
 // KeyHashes implements [directory.Source].
 func (s *recordSource) KeyHashes(ctx context.Context, name string) ([]string, error) {
+	if len(checkStorable("client", name)) > 0 { // no key has such a name
+		return nil, nil
+	}
 	keys, err := s.ledger.KeysNamed(ctx, name)
+	if err != nil && !errors.Is(err, ledger.ErrNone) {
+		s.mu.Lock()
+		s.failed = err
+		s.mu.Unlock()
+	}
 	var hashes []string
 	for i := range keys {
 		hashes = append(hashes, keys[i].Hash)

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/directory"
@@ -28,6 +31,11 @@ type remainingQuery struct {
 	Tenant string `query:"tenant" maxLength:"255" doc:"of the client, by its token or key"`
 }
 
+// Resolve implements [huma.Resolver].
+func (q *remainingQuery) Resolve(huma.Context) []error {
+	return slices.Concat(checkStorable("policy", q.Policy), checkStorable("rule", q.Rule), checkStorable("region", q.Region))
+}
+
 type remainingAnswer struct {
 	Body struct {
 		Client    string             `json:"client"`
@@ -46,6 +54,11 @@ func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnsw
 	if err != nil {
 		return nil, invalidQuery("path.client", in.Client, err.Error())
 	}
+	leave, err := a.explaining.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	policies, region, err := a.inForce(ctx, in)
 	if err != nil {
 		return nil, err

@@ -11,14 +11,15 @@ import (
 )
 
 // Records returns the records of clients and API keys, as they are published. A key's name is that
-// of its record. A name without a row, or whose row is not valid, has none.
+// of its record. A name without a row, or whose row is not valid, has none. Nor has a name that no
+// row can have, such as one with a NUL, which PostgreSQL would not accept as an argument.
 func (l *Ledger) Records(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	var hashes []string
 	var clients []policy.ClientName
 	for _, name := range names {
 		if name.Kind == policy.KindKey {
 			hashes = append(hashes, name.ID)
-		} else {
+		} else if _, err := Name(name.String()); err == nil {
 			clients = append(clients, name)
 		}
 	}

@@ -47,7 +47,7 @@ type Peer struct {
 	answered                       atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
 
 	// Why the last question, and the last message about the state of the regions, failed. Empty or
-	// nil if they did not.
+	// nil if they did not, or, for a question, if a later message was answered.
 	askFailure, tellFailure atomic.Pointer[string]
 }
 

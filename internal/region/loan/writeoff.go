@@ -132,6 +132,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 	}
 	if err == nil {
 		p.answered.Store(time.Now().UnixMilli())
+		p.askFailure.Store(nil) // the region answers again, though there may be no question soon
 		_ = a.told(answer)
 	}
 }

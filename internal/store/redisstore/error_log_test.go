@@ -174,3 +174,22 @@ func TestRemediesBefore7(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorsOfRights: the errors of an ACL are told from others, also inside a script before Redis
+// 7.
+func TestErrorsOfRights(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{serverError("NOPERM this user has no permissions"), true},
+		{errorBefore7(deniedCommandBefore7), true},
+		{errorBefore7(deniedKeyBefore7), true},
+		{errorBefore7("-OOM command not allowed when used memory > 'maxmemory'."), false},
+		{errors.New("connection refused"), false},
+	} {
+		if got := lacksRights(c.err); got != c.want {
+			t.Errorf("%q: %t, want %t", c.err, got, c.want)
+		}
+	}
+}

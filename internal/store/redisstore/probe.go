@@ -126,11 +126,16 @@ func (n *node) finishTrial(epoch uint64, err error) {
 	switch {
 	case err == nil:
 		n.breaker.report(epoch, false)
-	case n.ctx.Err() == nil && !redis.IsPermissionError(err) && failureOf(err).storeWide():
+	case n.ctx.Err() == nil && !lacksRights(err) && failureOf(err).storeWide():
 		n.breaker.report(epoch, true)
 	default:
 		n.breaker.release()
 	}
+}
+
+// lacksRights reports whether an ACL denied the command, or a command of the script.
+func lacksRights(err error) bool {
+	return redis.IsPermissionError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "NOPERM ")
 }
 
 // The method warm opens one connection per lane, or verifies that they are alive. The method takes
