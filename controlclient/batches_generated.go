@@ -33,7 +33,7 @@ func (c *Client) PutBatch(ctx context.Context, feed string, number int64, o PutB
 	return answer, err
 }
 
-// BatchAnswer is a part of a body or an answer.
+// BatchAnswer is an object in requests or responses.
 type BatchAnswer struct {
 	// Repeated: the batch was in the database before
 	Repeated bool `json:"repeated"`

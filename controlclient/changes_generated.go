@@ -50,7 +50,7 @@ func (c *Client) VerifyChanges(ctx context.Context) (*VerifiedAnswer, error) {
 	return answer, err
 }
 
-// ChangesAnswer is a part of a body or an answer.
+// ChangesAnswer is an object in requests or responses.
 type ChangesAnswer struct {
 	// Changes: the newest first
 	Changes []Change `json:"changes"`
@@ -58,7 +58,7 @@ type ChangesAnswer struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// Change is a part of a body or an answer.
+// Change is an object in requests or responses.
 type Change struct {
 	Action string `json:"action"`
 	Actor  string `json:"actor"`
@@ -77,7 +77,7 @@ type Change struct {
 	What string `json:"what"`
 }
 
-// VerifiedAnswer is a part of a body or an answer.
+// VerifiedAnswer is an object in requests or responses.
 type VerifiedAnswer struct {
 	// Changes: how many are as they were written
 	Changes int64 `json:"changes"`

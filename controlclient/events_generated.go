@@ -59,7 +59,7 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 	})
 }
 
-// EventsAnswer is a part of a body or an answer.
+// EventsAnswer is an object in requests or responses.
 type EventsAnswer struct {
 	// Events: the newest first
 	Events []Event `json:"events"`
@@ -67,7 +67,7 @@ type EventsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Event is a part of a body or an answer.
+// Event is an object in requests or responses.
 type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`

@@ -109,7 +109,7 @@ func (c *Client) EditKeys(ctx context.Context, key string, body EditKeys) (*Edit
 	return answer, err
 }
 
-// KeysAnswer is a part of a body or an answer.
+// KeysAnswer is an object in requests or responses.
 type KeysAnswer struct {
 	// Keys: in the order of their names
 	Keys []Key `json:"keys"`
@@ -117,7 +117,7 @@ type KeysAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Key is a part of a body or an answer.
+// Key is an object in requests or responses.
 type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -131,7 +131,7 @@ type Key struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// KeyRecord is a part of a body or an answer.
+// KeyRecord is an object in requests or responses.
 type KeyRecord struct {
 	Client    string              `json:"client"`
 	ExpiresAt time.Time           `json:"expires_at,omitzero"`
@@ -146,14 +146,14 @@ type KeyRecord struct {
 	V         int64               `json:"v,omitempty"`
 }
 
-// Revocation is a part of a body or an answer.
+// Revocation is an object in requests or responses.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 }
 
-// CreateKey is a part of a body or an answer.
+// CreateKey is an object in requests or responses.
 type CreateKey struct {
 	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have
 	// the key made
@@ -167,7 +167,7 @@ type CreateKey struct {
 	Record KeyRecord `json:"record"`
 }
 
-// EditedKeysAnswer is a part of a body or an answer.
+// EditedKeysAnswer is an object in requests or responses.
 type EditedKeysAnswer struct {
 	// Changed: how many of them the edit has changed
 	Changed int64 `json:"changed"`
@@ -177,13 +177,13 @@ type EditedKeysAnswer struct {
 	Keys []Key `json:"keys"`
 }
 
-// NamedKeysAnswer is a part of a body or an answer.
+// NamedKeysAnswer is an object in requests or responses.
 type NamedKeysAnswer struct {
 	// Keys: those in force first
 	Keys []Key `json:"keys"`
 }
 
-// EditKeys is a part of a body or an answer.
+// EditKeys is an object in requests or responses.
 type EditKeys struct {
 	// Action: forget removes keys that are revoked or have expired; one of rotate, revoke,
 	// disable, enable, forget

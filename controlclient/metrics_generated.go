@@ -141,7 +141,7 @@ func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.
 	})
 }
 
-// MetricsAnswer is a part of a body or an answer.
+// MetricsAnswer is an object in requests or responses.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
 	Metrics []Metric `json:"metrics"`
@@ -149,7 +149,7 @@ type MetricsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Metric is a part of a body or an answer.
+// Metric is an object in requests or responses.
 type Metric struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -163,7 +163,7 @@ type Metric struct {
 	Units int64 `json:"units"`
 }
 
-// ActiveAnswer is a part of a body or an answer.
+// ActiveAnswer is an object in requests or responses.
 type ActiveAnswer struct {
 	// Clients: the oldest minute first
 	Clients []Active `json:"clients"`
@@ -171,7 +171,7 @@ type ActiveAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Active is a part of a body or an answer.
+// Active is an object in requests or responses.
 type Active struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -186,7 +186,7 @@ type Active struct {
 	Units int64 `json:"units"`
 }
 
-// EndpointsAnswer is a part of a body or an answer.
+// EndpointsAnswer is an object in requests or responses.
 type EndpointsAnswer struct {
 	// Endpoints: the oldest first
 	Endpoints []Endpoint `json:"endpoints"`
@@ -194,7 +194,7 @@ type EndpointsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Endpoint is a part of a body or an answer.
+// Endpoint is an object in requests or responses.
 type Endpoint struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`

@@ -18,12 +18,12 @@ func (c *Client) ListRegions(ctx context.Context) (*RegionsAnswer, error) {
 	return answer, err
 }
 
-// RegionsAnswer is a part of a body or an answer.
+// RegionsAnswer is an object in requests or responses.
 type RegionsAnswer struct {
 	Regions []Region `json:"regions"`
 }
 
-// Region is a part of a body or an answer.
+// Region is an object in requests or responses.
 type Region struct {
 	// Behind: changes that this Redis does not have yet
 	Behind int64 `json:"behind"`

@@ -97,14 +97,14 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 	})
 }
 
-// ThresholdsAnswer is a part of a body or an answer.
+// ThresholdsAnswer is an object in requests or responses.
 type ThresholdsAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next       string      `json:"next,omitempty"`
 	Thresholds []Threshold `json:"thresholds"`
 }
 
-// Threshold is a part of a body or an answer.
+// Threshold is an object in requests or responses.
 type Threshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -124,7 +124,7 @@ type Threshold struct {
 	URL string `json:"url"`
 }
 
-// PutThreshold is a part of a body or an answer.
+// PutThreshold is an object in requests or responses.
 type PutThreshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -142,7 +142,7 @@ type PutThreshold struct {
 	URL string `json:"url"`
 }
 
-// NoticesAnswer is a part of a body or an answer.
+// NoticesAnswer is an object in requests or responses.
 type NoticesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
@@ -150,7 +150,7 @@ type NoticesAnswer struct {
 	Notices []Notice `json:"notices"`
 }
 
-// Notice is a part of a body or an answer.
+// Notice is an object in requests or responses.
 type Notice struct {
 	Attempts    int64     `json:"attempts"`
 	Client      string    `json:"client"`

@@ -64,14 +64,14 @@ func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier,
 	return answer, err
 }
 
-// TiersAnswer is a part of a body or an answer.
+// TiersAnswer is an object in requests or responses.
 type TiersAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next  string `json:"next,omitempty"`
 	Tiers []Tier `json:"tiers"`
 }
 
-// Tier is a part of a body or an answer.
+// Tier is an object in requests or responses.
 type Tier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`
@@ -86,7 +86,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// PutTier is a part of a body or an answer.
+// PutTier is an object in requests or responses.
 type PutTier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`

@@ -62,14 +62,14 @@ func (c *Client) RevokeToken(ctx context.Context, token string, reason string) e
 	return err
 }
 
-// TokensAnswer is a part of a body or an answer.
+// TokensAnswer is an object in requests or responses.
 type TokensAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next   string  `json:"next,omitempty"`
 	Tokens []Token `json:"tokens"`
 }
 
-// Token is a part of a body or an answer.
+// Token is an object in requests or responses.
 type Token struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -83,7 +83,7 @@ type Token struct {
 	Token string `json:"token"`
 }
 
-// NewToken is a part of a body or an answer.
+// NewToken is an object in requests or responses.
 type NewToken struct {
 	// ExpiresAt: at most two years from now, in whole seconds
 	ExpiresAt time.Time `json:"expires_at"`
@@ -95,7 +95,7 @@ type NewToken struct {
 	Role string `json:"role"`
 }
 
-// NewTokenAnswer is a part of a body or an answer.
+// NewTokenAnswer is an object in requests or responses.
 type NewTokenAnswer struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`

@@ -34,7 +34,7 @@ func (c *Client) TopViolators(ctx context.Context, o TopViolatorsOptions) (*TopA
 	return answer, err
 }
 
-// TopAnswer is a part of a body or an answer.
+// TopAnswer is an object in requests or responses.
 type TopAnswer struct {
 	// Clients: the one with most denials first
 	Clients []Violator `json:"clients"`
@@ -44,7 +44,7 @@ type TopAnswer struct {
 	To time.Time `json:"to"`
 }
 
-// Violator is a part of a body or an answer.
+// Violator is an object in requests or responses.
 type Violator struct {
 	// Client: KIND:ID; empty for clients beyond the bound of a node
 	Client string `json:"client"`

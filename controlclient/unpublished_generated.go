@@ -43,14 +43,14 @@ func (c *Client) AllUnpublished(ctx context.Context, o ListUnpublishedOptions) i
 	})
 }
 
-// UnpublishedAnswer is a part of a body or an answer.
+// UnpublishedAnswer is an object in requests or responses.
 type UnpublishedAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next        string        `json:"next,omitempty"`
 	Unpublished []Unpublished `json:"unpublished"`
 }
 
-// Unpublished is a part of a body or an answer.
+// Unpublished is an object in requests or responses.
 type Unpublished struct {
 	// ID: of a client; the SHA-256 of a key, the name of a policy
 	ID string `json:"id"`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain explains how a described request would be decided: its client, the rules that
-// match, the limits that apply and the decision.
+// Package explain shows how a proxy would decide a request that somebody describes. An explanation
+// names the client, the rules that match, the limits that apply, and the decision.
 //
 // # Promise
 //

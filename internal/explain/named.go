@@ -54,7 +54,8 @@ func (Unknowing) Verify(string) (*policy.Identity, policy.CredentialState) {
 // The type asserting is a verifier that accepts any credential as that of one client.
 type asserting struct{ client *operator.Profile }
 
-// Verify returns the client, or the state of its API key if that is not valid.
+// Verify returns the identity of the client. If the client has an API key that is not valid, Verify
+// returns the state of the key instead.
 func (v asserting) Verify(string) (*policy.Identity, policy.CredentialState) {
 	if state := v.client.Credential(); state != policy.CredentialValid {
 		return nil, state

@@ -131,8 +131,9 @@ func openRedis(o *Options) (*Store, error) {
 		}}, nil
 }
 
-// waitMax returns how long a request may wait for the call of another one. The call itself fails
-// earlier if Redis does not answer, so that on_error decides the requests that wait for it.
+// waitMax returns how long a request may wait for the call of another request. It is longer than
+// the call's own deadline. So if Redis does not answer, the call fails first, and on_error decides
+// all requests that wait for it.
 func waitMax(redis *redisstore.Store, o *redisstore.Options) time.Duration {
 	return redis.Patience() + cmp.Or(o.Timeout, redisstore.TimeoutDefault)
 }

@@ -64,7 +64,8 @@ type explanationAnswer struct {
 	}
 }
 
-// explainOperations registers the operations that explain what applies to a client.
+// explainOperations registers the operations that show which limits apply to a client, and what is
+// left of them.
 func (a *API) explainOperations() {
 	explained := operation(http.MethodPost, policyPathText+"/explanation", "explain-request", "Explain which rules apply to a request, without charging", ledger.Viewer, 404)
 	huma.Register(a.huma, explained, a.explain)
@@ -253,7 +254,7 @@ func policyOf(d *policyfile.Document) (*operator.Policy, error) {
 	return p, err
 }
 
-// describeUnverified adds the reason to each credential that the control plane could not verify.
+// describeUnverified says of each credential that the control plane cannot verify why it cannot.
 func describeUnverified(d *policyfile.Document, told *explain.Explanation) {
 	for i := range told.Methods {
 		if i < len(d.Identify) && strings.Contains(told.Methods[i].Fate, "unknown") {

@@ -21,6 +21,18 @@ import (
 const explainedPolicy = `identify: [{api_key: {keys: directory, on_invalid: deny}}, {header: {name: X-User, unverified: true}}, ip]\n` +
 	`rules: [{name: api, match: {path: /api/*}, limit: 2/1m, tiers: {gold: 10/1h}}, {name: all, limit: 100/1h}]\n`
 
+// serveWithCounters serves an API that reads the counters of a Redis.
+func serveWithCounters(t *testing.T) (*served, *redistest.Server, counter.Store) {
+	t.Helper()
+	redis := redistest.Start(t)
+	store, err := redisstore.New(redisstore.Options{URL: redis.URL(), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return serve(t, func(o *Options) { o.Regions = []Region{{Counters: store}} }), redis, store
+}
+
 // explained puts a policy in force, with records of clients, a network and a key.
 func (s *served) explained() (key string) {
 	s.t.Helper()
@@ -41,13 +53,7 @@ func (s *served) explained() (key string) {
 // nothing is charged, and that an outage of Redis is reported.
 func TestExplanationsAreThoseOfNodes(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
-	store, err := redisstore.New(redisstore.Options{URL: redis.URL(), Timeout: redisstore.TimeoutMax})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	s := serve(t, func(o *Options) { o.Regions = []Region{{Counters: store}} })
+	s, redis, store := serveWithCounters(t)
 	key := s.explained()
 	s.chargeOne(store, "eve")
 	const path = "/v1/policies/limits/explanation"
@@ -123,13 +129,7 @@ func (s *served) walkExplanations() {
 // reported as an outage of the database.
 func TestNamesThatNoRowCanHave(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
-	store, err := redisstore.New(redisstore.Options{URL: redis.URL(), Timeout: redisstore.TimeoutMax})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	s := serve(t, func(o *Options) { o.Regions = []Region{{Counters: store}} })
+	s, _, _ := serveWithCounters(t)
 	s.explained()
 	for _, fields := range []string{`"headers":{"X-User":["a\u0000b"]}`, `"client":"header.x-user:a\u0000b"`, `"client":"api_key:a\u0000b"`} {
 		s.checkAnswer(s.ask(ledger.Viewer, "POST", "/v1/policies/limits/explanation", `{"path":"/api/a",`+fields+`}`), 200, `"records":[]`)

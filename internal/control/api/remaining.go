@@ -92,19 +92,19 @@ func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnsw
 // inForce returns the policies that are in force on all nodes, and the region whose counters are
 // meant.
 func (a *API) inForce(ctx context.Context, in *remainingQuery) (policies []operator.Policy, region Region, err error) {
-	published, err := a.ledger.Policies(ctx, "", remainingPoliciesMax+1)
+	var published []ledger.Policy
+	if in.Policy == "" {
+		published, err = a.ledger.Policies(ctx, "", remainingPoliciesMax+1)
+	} else if one, failed := a.ledger.Policy(ctx, in.Policy); failed != nil {
+		err = failed
+	} else {
+		published = []ledger.Policy{*one}
+	}
 	if err != nil {
 		return nil, region, a.problem(err)
 	}
-	if len(published) > remainingPoliciesMax && in.Policy == "" {
+	if len(published) > remainingPoliciesMax {
 		return nil, region, invalidQuery("query.policy", "", fmt.Sprintf("there are more than %d policies: name one", remainingPoliciesMax))
-	}
-	if in.Policy != "" {
-		one, err := a.ledger.Policy(ctx, in.Policy)
-		if err != nil {
-			return nil, region, a.problem(err)
-		}
-		published = []ledger.Policy{*one}
 	}
 	for i := range published {
 		if published[i].Revision == 0 {

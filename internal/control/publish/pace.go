@@ -11,8 +11,8 @@ const (
 	// shareMin and shareMax bound the pause after a part, as multiples of the time of its writing.
 	shareMin = 0.5
 	shareMax = 4
-	// shareDecay is the pause after an answer in time, as a multiple of the last one. So pauses
-	// become longer if more than a quarter of the answers are late.
+	// shareDecay is by how much the share is multiplied after an answer in time. A late answer
+	// doubles the share, so the share grows if more than a quarter of the answers are late.
 	shareDecay = 0.8
 	// pauseMax bounds the pause after a part, because the next page must be written before it is
 	// old.

@@ -53,7 +53,8 @@ func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	}
 }
 
-// The type four is four regions, 200 ms from each other and back, with equal shares.
+// The type four has four regions with equal shares. A message from one of them to another and the
+// answer take 200 ms.
 type four struct {
 	limit  counter.Limit
 	key    []byte
@@ -72,7 +73,8 @@ func clockStore(t *testing.T) *memstore.Store {
 	return store
 }
 
-// The method start starts a region, whose agent hears its proxies until ctx is done.
+// The method start starts the agent and the store of region i. They receive each other's messages
+// until ctx is done.
 func (w *four) start(ctx context.Context, t *testing.T, i int) (end func()) {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{1, 1, 1, 1}, Self: uint8(i)}

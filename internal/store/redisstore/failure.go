@@ -214,7 +214,7 @@ func addRemedy(err error) error {
 	switch {
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%w (check username and password)", err)
-	case redis.IsPermissionError(err), strings.HasPrefix(errorReplyIn(err.Error()), "NOPERM "):
+	case lacksRights(err):
 		return fmt.Errorf("%w (the ACL user needs more rights, see the documentation for the least)", err)
 	case redis.IsReadOnlyError(err):
 		return fmt.Errorf("%w (the address is a replica's: give the primary's)", err)
@@ -222,6 +222,11 @@ func addRemedy(err error) error {
 		return fmt.Errorf("%w (its memory is full, so it makes no new counters: raise maxmemory)", err)
 	}
 	return err
+}
+
+// lacksRights reports whether an ACL denied the command, or a command of the script.
+func lacksRights(err error) bool {
+	return redis.IsPermissionError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "NOPERM ")
 }
 
 // isOutOfMemory reports whether the server did not execute a call because its memory is full and

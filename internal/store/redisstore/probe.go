@@ -88,7 +88,7 @@ func (n *node) probe() {
 var trialLimit, _ = counter.NewLimit(counter.FixedWindow, 1, counter.Second, 0)
 
 // The method try runs the script as the trial of a half-open breaker. The trial deletes a counter
-// that does not exist, which a server rejects if it rejects charges, and which changes nothing.
+// that does not exist, so it changes nothing. A server that rejects charges rejects the trial too.
 // Without try, the breaker of a node without requests would stay half open, and on_error would
 // decide all but one request of the next burst.
 func (n *node) try() {
@@ -131,11 +131,6 @@ func (n *node) finishTrial(epoch uint64, err error) {
 	default:
 		n.breaker.release()
 	}
-}
-
-// lacksRights reports whether an ACL denied the command, or a command of the script.
-func lacksRights(err error) bool {
-	return redis.IsPermissionError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "NOPERM ")
 }
 
 // The method warm opens one connection per lane, or verifies that they are alive. The method takes

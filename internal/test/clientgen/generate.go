@@ -96,7 +96,7 @@ func (g *generator) component(name string, partial bool) error {
 		return fmt.Errorf("the component %s is no object", name)
 	}
 	partial = partial && strings.HasPrefix(name, "Patch")
-	about := "is a part of a body or an answer."
+	about := "is an object in requests or responses."
 	if partial {
 		about = "is the body of a change. A field that is nil stays as it is."
 	}

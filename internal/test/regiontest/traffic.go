@@ -37,13 +37,14 @@ type Traffic struct {
 
 const stay = 5 * counter.Second
 
-// Source returns the next request: its time since the scene began, its region and its cost.
+// Source returns the next request. The results are the time since the first instant of the traffic,
+// the number of the region in which the request arrives, and the cost.
 type Source func() (counter.Micros, int, int64)
 
 // Rand returns the random numbers of the traffic with a seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
-// Start returns the requests under a limit in a number of regions.
+// Start returns a source of requests. The limit determines their rate, together with tr.Demand.
 func (tr Traffic) Start(limit counter.Limit, regions int, rng *rand.Rand) Source {
 	most := max(1, tr.Most)
 	rate := tr.Demand * float64(limit.Count()) / float64(limit.Window()) * 2 / float64(1+most)
