@@ -229,6 +229,10 @@ func lacksRights(err error) bool {
 	return redis.IsPermissionError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "NOPERM ")
 }
 
+// lacksCommand reports whether the server has no such command, for example because the server's
+// configuration renames the command.
+func lacksCommand(err error) bool { return strings.HasPrefix(err.Error(), "ERR unknown command") }
+
 // isOutOfMemory reports whether the server did not execute a call because its memory is full and
 // the call has a new counter. The server answers calls whose counters all exist. So an OOM error
 // does not concern the whole server.

@@ -54,7 +54,8 @@ type node struct {
 	lateness    lateness
 	wanted      atomic.Int64 // when a server last redirected to this one, by the same clock
 	// failedKey is a key of the latest batch that failed as a whole; nil if none has failed.
-	failedKey atomic.Pointer[string]
+	failedKey  atomic.Pointer[string]
+	setsSingly atomic.Bool // whether the server has denied MSET
 }
 
 // newNode returns a node that can be used at once; it connects in the background.
