@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/penstock/penstock/internal/test/racescale"
 )
 
 // builtVariable names an environment variable: a folder that already has the programs, as make
@@ -47,6 +49,15 @@ func runIn(m *testing.M) int {
 	built = dir
 	defer stopSharedEnvoys()
 	return m.Run()
+}
+
+// examOr returns the first value in make exam, and the other one in make test, which covers the
+// same code in fewer steps or combinations.
+func examOr[T any](inExam, otherwise T) T {
+	if os.Getenv(racescale.ExamVariable) != "" {
+		return inExam
+	}
+	return otherwise
 }
 
 // missingPrograms names the programs that the tests start and this machine lacks. make setup

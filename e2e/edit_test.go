@@ -78,7 +78,7 @@ func (f *trio) follow(before string) (version string) {
 // The pace does not overload the machine, but newly granted units are still used up within a few
 // milliseconds.
 func (f *trio) startLoad(done <-chan struct{}) *sync.WaitGroup {
-	const connections, pace = 3, 10 * time.Millisecond
+	const connections, pace = 3, 25 * time.Millisecond
 	group := new(sync.WaitGroup)
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * connections}}
 	for _, node := range f.nodes {
@@ -152,12 +152,13 @@ func wrongEdits(good string) []struct{ text, wants string } {
 	}
 }
 
-// TestEditsUnderLoadAreExact edits the policy of three Caddys a hundred times under continuous
+// TestEditsUnderLoadAreExact edits the policy of three Caddys many times under continuous
 // load. The limits are raised and lowered many times. The admitted requests equal the highest value
 // of each limit.
 func TestEditsUnderLoadAreExact(t *testing.T) {
 	t.Parallel()
-	const edits, experience = 100, 45
+	const experience = 45
+	edits := examOr(100, 64)
 	e := &revision{count: 100, burst: 50, shuffled: seed.Random(t)}
 	text := e.text()
 	f := startTrio(t, text)

@@ -28,7 +28,7 @@ func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	folder := t.TempDir()
 	write = func(version int) {
 		t.Helper()
-		settings := fmt.Sprintf(`{"@type": type.googleapis.com/google.protobuf.StringValue, value: "cluster: bridge-0\non_error: deny\ndeadline: %dms\n"}`,
+		settings := fmt.Sprintf(`{"@type": type.googleapis.com/google.protobuf.StringValue, value: "cluster: watched\non_error: deny\ndeadline: %dms\n"}`,
 			5000+version)
 		config := strings.NewReplacer("SETTINGS", settings, "WASM_FILE", wasm(t)).Replace(wasmConfig)
 		text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig,
@@ -42,7 +42,7 @@ func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 		}
 	}
 	write(0)
-	return &site{filter: strings.ReplaceAll(watchedFilter, "FOLDER", folder)}, write
+	return &site{filter: strings.ReplaceAll(watchedFilter, "FOLDER", folder), cluster: strings.ReplaceAll(bridgeCluster, "NAME", "watched")}, write
 }
 
 // The method updates returns the number of times that Envoy has loaded a new configuration of the
@@ -57,7 +57,7 @@ func (e *envoy) updates() int {
 func TestEnvoyKeepsThePolicyAcrossUpdates(t *testing.T) {
 	t.Parallel()
 	s, write := newWatchedSite(t)
-	e := startEnvoy(t, wasm(t), nil, s)
+	e := useEnvoy(t, nil, s)
 	s.startBridge(t, strings.Replace(onError("deny"), "100/31d", "10000000/31d", 1))
 	s.awaitDecided(t)
 	missing := e.counter("penstock.no_policy")
@@ -89,8 +89,8 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	const updates, limit = 10, 10_000_000
 	redis := redistest.Start(t)
 	s, write := newWatchedSite(t)
-	e := startEnvoy(t, wasm(t), nil, s)
-	policy := strings.NewReplacer("LEASE", "auto", "20000", strconv.Itoa(limit), "per: [], ", "").Replace(hotPolicy)
+	e := startEnvoy(t, wasm(t), nil, s) // not a shared one, in which another test may have left units
+	policy := strings.NewReplacer("LEASE", "auto", "6000", strconv.Itoa(limit), "per: [], ", "").Replace(hotPolicy)
 	s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
 	looks := 0
 	remaining := func() int {

@@ -20,7 +20,7 @@ func TestLeasesAcrossFronts(t *testing.T) {
 	t.Parallel()
 	const asked = 4_000
 	redis := redistest.Start(t)
-	policy := strings.NewReplacer("LEASE", "auto", "20000", "10000").Replace(hotPolicy)
+	policy := strings.NewReplacer("LEASE", "auto", "6000", "10000").Replace(hotPolicy)
 	sites := []*site{{set: "on_error: deny\ndeadline: 10s"}, {set: "on_error: deny\ndeadline: 10s"}}
 	var addresses []string
 	var caddies []*process
@@ -111,7 +111,7 @@ func TestBridgeKilledWithUnitsOut(t *testing.T) {
 	redis := redistest.Start(t)
 	one := &site{set: "on_error: deny\ndeadline: 2s"}
 	useEnvoy(t, nil, one)
-	b := one.startBridge(t, strings.NewReplacer("LEASE", "auto", "20000", "6000").Replace(hotPolicy), "--redis", redis.URL(), "--redis-timeout", "5s")
+	b := one.startBridge(t, strings.Replace(hotPolicy, "LEASE", "auto", 1), "--redis", redis.URL(), "--redis-timeout", "5s")
 	var got tally
 	stop := make(chan struct{})
 	load := startLoadOn(one.address, 8, &got, func() bool {

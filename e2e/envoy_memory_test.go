@@ -18,7 +18,7 @@ import (
 
 // unknownClientsDefault is the number of clients that TestEnvoyMemoryIsFlat invents; "make
 // envoy-memory" uses a million.
-const unknownClientsDefault = 40_000
+const unknownClientsDefault = 15_000
 
 const unknownClientsPolicy = `name: shop
 trusted_hops: 1
@@ -66,8 +66,9 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 	e.awaitPolicyLoad(t, func() { b.run(t) })
 	s.awaitDecided(t)
-	// First the test sends enough requests to fill all bounded caches.
-	const warm = 60_000
+	// First the test sends enough requests to fill all bounded caches, of at most 4096 clients, in
+	// both workers.
+	const warm = 12_000
 	s.visit(t, 0, warm)
 	before, bridgeBefore := e.residentKB(), b.residentKB()
 	s.visit(t, warm, warm+unknownClients)

@@ -244,16 +244,18 @@ const (
 	// requests a second: more tokens than two processors can verify, but far fewer than they can
 	// deny
 	garbagePace = 3_000
+	// requests a second to try a kind of token: more than may be verified for one address
+	kindPace = 600
 )
 
 // The method flood sends requests over many connections and from several addresses, each with a
 // different token. Three other clients send requests meanwhile: one with a known token, one with a
 // new token each time, and one without a token.
-func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
+func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
 	t.Helper()
 	a.part++
 	f := &floodResult{front: a.name, name: name, attackers: attackers, lasting: lasting, statuses: map[int]int{},
-		requests: int(garbagePace * lasting / time.Second), verified: -a.tokens(t, "invalid"), unchecked: -a.tokens(t, "unchecked")}
+		requests: int(time.Duration(pace) * lasting / time.Second), verified: -a.tokens(t, "invalid"), unchecked: -a.tokens(t, "unchecked")}
 	var clients sync.WaitGroup
 	done := make(chan struct{})
 	fresh, known := a.goodTokens(t, int(lasting/freshEvery)+1), a.keys[0].token(t, "ann")
@@ -265,7 +267,7 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers int, lasting 
 		f.anonymous = a.visits(t, a.newAddress(4), 20*time.Millisecond, done, func() string { return "" })
 	})
 	start := time.Now()
-	a.attack(t, f, token)
+	a.attack(t, f, pace, token)
 	f.took = time.Since(start)
 	close(done)
 	clients.Wait()
@@ -283,8 +285,8 @@ func (a *attackedFront) newAddress(client int) string {
 }
 
 // The method attack sends the requests of a flood at a steady pace.
-func (a *attackedFront) attack(t *testing.T, f *floodResult, token func(*mathrand.ChaCha8) string) {
-	const every = garbageConnections * time.Second / garbagePace
+func (a *attackedFront) attack(t *testing.T, f *floodResult, pace int, token func(*mathrand.ChaCha8) string) {
+	every := garbageConnections * time.Second / time.Duration(pace)
 	var left atomic.Int64
 	left.Store(int64(f.requests))
 	var group sync.WaitGroup
@@ -379,26 +381,27 @@ func (f *floodResult) check(t *testing.T) {
 func TestGarbageTokens(t *testing.T) {
 	t.Parallel()
 	keys := []*signer{newP384(t, "ec"), newRSA4096(t, "rsa")}
+	lasting := examOr(time.Second, time.Second/2)
 	for _, start := range []func(*testing.T, []*signer) *attackedFront{attackedFilter, attackedCaddy, attackedService} {
 		a := start(t, keys)
-		none := a.flood(t, "no tokens", 1, time.Second, func(*mathrand.ChaCha8) string { return "" })
+		none := a.flood(t, "no tokens", 1, garbagePace, lasting, func(*mathrand.ChaCha8) string { return "" })
 		none.check(t)
 		for i := range forgeries[:a.kinds] {
-			a.flood(t, forgeries[i].name, 1, time.Second/2, forgeries[i].token).check(t)
+			a.flood(t, forgeries[i].name, 1, examOr(garbagePace, kindPace), time.Second/2, forgeries[i].token).check(t)
 		}
-		one := a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)
+		one := a.flood(t, "ES384 from one address", 1, garbagePace, lasting, forgeries[0].token)
 		one.check(t)
 		if one.unchecked < one.requests/2 {
 			t.Errorf("%s: %d of %d tokens were verified for one address", a.name, one.verified, one.requests)
 		}
 		if !waitedAlike(t, none, one) {
 			// Other work on the machine may have slowed one flood and not the other.
-			again := a.flood(t, "no tokens", 1, time.Second, func(*mathrand.ChaCha8) string { return "" })
-			if !waitedAlike(t, again, a.flood(t, "ES384 from one address", 1, time.Second, forgeries[0].token)) {
+			again := a.flood(t, "no tokens", 1, garbagePace, lasting, func(*mathrand.ChaCha8) string { return "" })
+			if !waitedAlike(t, again, a.flood(t, "ES384 from one address", 1, garbagePace, lasting, forgeries[0].token)) {
 				t.Errorf("%s: clients with valid tokens wait longer beside garbage tokens", a.name)
 			}
 		}
-		a.flood(t, "ES384 from a hundred addresses", 100, time.Second, forgeries[0].token).check(t)
+		a.flood(t, "ES384 from a hundred addresses", 100, garbagePace, lasting, forgeries[0].token).check(t)
 		a.floodSigned(t)
 	}
 }
@@ -417,7 +420,7 @@ func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 // name, or by address if a token could not be verified in time.
 func (a *attackedFront) floodSigned(t *testing.T) {
 	t.Helper()
-	const lasting = time.Second / 2
+	const lasting = time.Second / 4
 	mine := make([]string, 2*garbagePace*lasting/time.Second)
 	for i := range mine {
 		token := jwt.NewWithClaims(a.keys[0].method, jwt.MapClaims{"sub": "mallory", "jti": i, "exp": time.Now().Add(time.Hour).Unix()})
@@ -428,7 +431,7 @@ func (a *attackedFront) floodSigned(t *testing.T) {
 		}
 	}
 	var at atomic.Int64
-	f := a.flood(t, "ES384 signed for one client", 1, lasting, func(*mathrand.ChaCha8) string { return mine[at.Add(1)-1] })
+	f := a.flood(t, "ES384 signed for one client", 1, garbagePace, lasting, func(*mathrand.ChaCha8) string { return mine[at.Add(1)-1] })
 	if got := f.statuses[200]; got > garbageLimit && got <= 2*garbageLimit {
 		f.statuses[200], f.statuses[429] = garbageLimit, f.statuses[429]+got-garbageLimit
 	}

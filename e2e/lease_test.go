@@ -19,10 +19,10 @@ import (
 )
 
 // hotPolicy has one limit that all clients share.
-const hotPolicy = "name: shop\non_error: deny\nlease: LEASE\nrules: [{name: all, per: [], limit: 20000/31d fixed_window}]\n"
+const hotPolicy = "name: shop\non_error: deny\nlease: LEASE\nrules: [{name: all, per: [], limit: 6000/31d fixed_window}]\n"
 
 const (
-	hotLimit       = 20_000
+	hotLimit       = 6_000
 	hotConnections = 32
 )
 
@@ -105,7 +105,7 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 		two, _ := startHot(t, redis, hotPolicy, lease)
 		var got tally
 		before, start := redis.Calls("evalsha"), time.Now()
-		groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, times(9_000)), startLoad(two, hotConnections, &got, times(9_000))}
+		groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, times(2_700)), startLoad(two, hotConnections, &got, times(2_700))}
 		for _, group := range groups {
 			group.Wait()
 		}
@@ -140,7 +140,7 @@ func TestLeasesFarOverTheLimit(t *testing.T) {
 			two, _ := startHot(t, redis, policy, "auto")
 			var got tally
 			before, start := redis.Calls("evalsha"), time.Now()
-			groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, times(10_000)), startLoad(two, hotConnections, &got, times(10_000))}
+			groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, times(4_000)), startLoad(two, hotConnections, &got, times(4_000))}
 			for _, group := range groups {
 				group.Wait()
 			}
@@ -174,7 +174,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 			}
 		}},
 		{name: "policy edited", end: func(p *process, file *policyFile) {
-			file.edit(strings.Replace(strings.Replace(hotPolicy, "LEASE", "off", 1), "20000", "19999", 1))
+			file.edit(strings.Replace(strings.Replace(hotPolicy, "LEASE", "off", 1), "6000", "5999", 1))
 			eventually.Until(p.t, patience, "the edit is in force", func() bool { return strings.Contains(p.log.String(), "is in force") })
 			file.edit(strings.Replace(hotPolicy, "LEASE", "auto", 1))
 		}},
@@ -228,7 +228,7 @@ func untilClosed(done <-chan struct{}) func() bool {
 // unused, and the limit is enforced. This also applies to a token bucket, which is then not leased.
 func TestLeasedCostsAreRefunded(t *testing.T) {
 	t.Parallel()
-	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 5000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"
+	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 2000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +242,7 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 			// Refunds take effect once the store answers, so each round charges less than half of
 			// the limit.
 			for round := range 4 {
-				more := times(2_000)
+				more := times(800)
 				var group sync.WaitGroup
 				for range hotConnections {
 					group.Go(func() {
@@ -253,7 +253,7 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 				}
 				group.Wait()
 				eventually.Until(t, patience, "all is settled", func() bool {
-					return p.figure(`penstock_settlements_total{result="settled"}`) >= float64(2_000*(round+1))
+					return p.figure(`penstock_settlements_total{result="settled"}`) >= float64(800*(round+1))
 				})
 			}
 			p.awaitReturned()
@@ -261,8 +261,8 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 				t.Errorf("%d refused and %d broken of requests that cost nothing", nothing.refused.Load(), nothing.broken.Load())
 			}
 			var got tally
-			if admitted := useUpLimit(t, &got, p); admitted > 5_000 || algorithm != "token_bucket" && admitted != 5_000 {
-				t.Errorf("%d admitted, want %d", admitted, 5_000)
+			if admitted := useUpLimit(t, &got, p); admitted > 2_000 || algorithm != "token_bucket" && admitted != 2_000 {
+				t.Errorf("%d admitted, want %d", admitted, 2_000)
 			}
 			t.Logf("%d calls, %v from hand", redis.Calls("evalsha"), p.figure("penstock_leased_decisions_total"))
 		})

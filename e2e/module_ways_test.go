@@ -121,9 +121,9 @@ func TestModuleMemoryIsFlat(t *testing.T) {
 	}
 	file := newRenamedFile(t, filepath.Join(folder, "policy.yaml"))
 	file.edit(unknownClientsPolicy)
-	s := &site{direct: true, filter: moduleFilter("policy: " + file.path + "\nmemory_limit: 256MiB\nstore: {type: memory, counters_max: 50000}\n")}
+	s := &site{direct: true, filter: moduleFilter("policy: " + file.path + "\nmemory_limit: 256MiB\nstore: {type: memory, counters_max: 15000}\n")}
 	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
-	const warm = 60_000
+	const warm = 20_000 // more than the counters
 	s.visit(t, 0, warm)
 	before := e.residentKB()
 	s.visit(t, warm, warm+clients)

@@ -15,7 +15,7 @@ const (
 	limit       = 1_000
 	nodes       = 3
 	connections = 32
-	requests    = 5_000 // to each node
+	requests    = 2_000 // to each node
 )
 
 const redisCaddyfile = `{
@@ -91,7 +91,7 @@ func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process))
 
 // steadyPause is the pause of a client before each request, once the required number was sent. The
 // load continues, but leaves the processors to the other parts of the test.
-const steadyPause = 10 * time.Millisecond
+const steadyPause = 40 * time.Millisecond
 
 // atLeastUntil returns a function that reports true for the first n calls, and after that until
 // done is closed. Each call after the first n sleeps for steadyPause.
