@@ -52,7 +52,7 @@ func TestNoDenialIsCached(t *testing.T) {
 	t.Parallel()
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
 	filtered := new(site)
-	startEnvoy(t, wasm(t), page, filtered)
+	useEnvoy(t, page, filtered)
 	filtered.startBridge(t, cachedPolicy)
 	_, modules := startModule(t, module(t), page, cachedPolicy)
 	for name, address := range map[string]string{"Caddy": startCaddy(t, cachedCaddyfile).address, "filter": filtered.address,

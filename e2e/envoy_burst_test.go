@@ -137,7 +137,7 @@ func TestEnvoyBursts(t *testing.T) {
 	const limit = 5
 	up, redis := new(served), redistest.Start(t)
 	s, plain := new(site), &site{filter: noFilter}
-	e := startEnvoy(t, wasm(t), up, s, plain)
+	e := useEnvoy(t, up, s, plain)
 	b := s.startBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"header:X-Client\"], unverified: true, limit: %d/31d}]\n", limit), "--redis", redis.URL())
 	s.awaitDecided(t)
 	var later []time.Duration // the difference of the medians for each size

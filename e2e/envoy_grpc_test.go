@@ -38,7 +38,7 @@ const builtInFilter = `{name: envoy.filters.http.ratelimit, typed_config: {
 func TestEnvoyOverGRPC(t *testing.T) {
 	t.Parallel()
 	discovered, builtIn := &site{filter: discoveredFilter, set: "poll: 60m"}, &site{filter: builtInFilter}
-	startEnvoy(t, wasm(t), nil, discovered, builtIn)
+	startEnvoy(t, wasm(t), nil, discovered, builtIn) // the cluster of a discovered filter must be static
 	t.Run("filter by ECDS", discovered.followsDiscovery)
 	t.Run("built-in filter", builtIn.limitsByDescriptors)
 }

@@ -29,13 +29,67 @@ type sharedEnvoy struct {
 	users  int    // the number of tests that have used it
 }
 
-// The unused shared Envoys. More than idleEnvoysMax of them would only occupy memory.
-var (
-	idleEnvoys   []*sharedEnvoy
-	idleEnvoysMu sync.Mutex
-)
+// If there are sharedEnvoysMax shared Envoys, a test waits for an unused one. A test that uses one
+// already does not wait, so that tests with several Envoys do not wait for each other.
+const sharedEnvoysMax = 3
 
-const idleEnvoysMax = 4
+// envoyPool holds the shared Envoys of this run.
+type envoyPool struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	idle    []*sharedEnvoy
+	running int
+	users   map[string]int // the number of Envoys that a test uses, by the name of the test
+}
+
+var sharedEnvoys = newEnvoyPool()
+
+func newEnvoyPool() *envoyPool {
+	p := &envoyPool{users: map[string]int{}}
+	p.changed = sync.NewCond(&p.mu)
+	return p
+}
+
+// The method take returns an unused Envoy, or nil if the test must start one.
+func (p *envoyPool) take(t testing.TB) *sharedEnvoy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.idle) == 0 && p.running >= sharedEnvoysMax && !p.serves(t.Name()) {
+		p.changed.Wait()
+	}
+	p.users[t.Name()]++
+	last := len(p.idle) - 1
+	if last < 0 {
+		p.running++
+		return nil
+	}
+	e := p.idle[last]
+	p.idle = p.idle[:last]
+	return e
+}
+
+// The method serves reports whether a test, or one that it is a part of, uses an Envoy.
+func (p *envoyPool) serves(name string) bool {
+	for user, n := range p.users {
+		if n > 0 && (name == user || strings.HasPrefix(name, user+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// putBack ends the use of an Envoy by a test. The Envoy is nil if its process has ended.
+func (p *envoyPool) putBack(t testing.TB, e *sharedEnvoy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users[t.Name()]--
+	if e == nil {
+		p.running--
+	} else {
+		p.idle = append(p.idle, e)
+	}
+	p.changed.Broadcast()
+}
 
 // dynamicEnvoy is the configuration of a shared Envoy.
 const dynamicEnvoy = `node: {id: test, cluster: test}
@@ -52,14 +106,11 @@ static_resources:
 
 // useEnvoy does what startEnvoy does, but the process may have been used by other tests before, and
 // has the filter that users load. No other test uses it until this one ends. Its address and names
-// are new, and the method counter counts from 0. A test that stops the process, reads its log or
-// measures its memory uses startEnvoy.
+// are new, and the method counter counts from 0. A test that stops the process or measures its
+// memory uses startEnvoy, and so does one whose sites do not have the filter.
 func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
-	shared := idleEnvoy()
-	if shared == nil {
-		shared = newSharedEnvoy(t)
-	}
+	shared := takeEnvoy(t)
 	shared.users++
 	// The server belongs to the test, because its methods fail the test.
 	e := &envoy{admin: shared.admin, server: &server{t: t, command: shared.server.command, log: shared.server.log, done: shared.server.done}}
@@ -89,17 +140,18 @@ func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
 	return e
 }
 
-// idleEnvoy takes an unused Envoy, or returns nil if there is none.
-func idleEnvoy() *sharedEnvoy {
-	idleEnvoysMu.Lock()
-	defer idleEnvoysMu.Unlock()
-	last := len(idleEnvoys) - 1
-	if last < 0 {
-		return nil
+// takeEnvoy returns an unused Envoy, or a new one.
+func takeEnvoy(t testing.TB) (shared *sharedEnvoy) {
+	t.Helper()
+	if shared = sharedEnvoys.take(t); shared != nil {
+		return shared
 	}
-	e := idleEnvoys[last]
-	idleEnvoys = idleEnvoys[:last]
-	return e
+	defer func() {
+		if shared == nil { // it does not start, and the test ends
+			sharedEnvoys.putBack(t, nil)
+		}
+	}()
+	return newSharedEnvoy(t)
 }
 
 // newSharedEnvoy starts an Envoy that has compiled the filter and has no site yet.
@@ -120,6 +172,7 @@ func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 		}
 	}
 	command := envoyCommand(t, filepath.Join(folder, "envoy.yaml"), "--drain-time-s", "1", "--drain-strategy", "immediate")
+	command.Env = append(os.Environ(), modulePath(t)) // sites may also have the native module
 	e.server = &server{t: t, command: command, log: new(eventually.Journal), done: make(chan struct{})}
 	command.Stdout, command.Stderr = e.log, e.log
 	if err := command.Start(); err != nil {
@@ -135,18 +188,14 @@ func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 // release removes the sites of a test that has ended. A failed test may leave the process in any
 // state, so the process ends with it.
 func (shared *sharedEnvoy) release(t testing.TB, e *envoy) {
+	var unused *sharedEnvoy
+	defer func() { sharedEnvoys.putBack(t, unused) }() // also if update fails the test
 	if t.Failed() {
 		shared.stop()
 		return
 	}
 	e.update(shared, "listeners.yaml", "listener_manager.lds.", "", nil)
-	idleEnvoysMu.Lock()
-	defer idleEnvoysMu.Unlock()
-	if len(idleEnvoys) >= idleEnvoysMax {
-		shared.stop()
-		return
-	}
-	idleEnvoys = append(idleEnvoys, shared)
+	unused = shared
 }
 
 // The method stop ends the process.
@@ -162,7 +211,7 @@ func (shared *sharedEnvoy) stop() {
 
 // stopSharedEnvoys ends all shared Envoys. No test may run.
 func stopSharedEnvoys() {
-	for e := idleEnvoy(); e != nil; e = idleEnvoy() {
+	for _, e := range sharedEnvoys.idle {
 		e.stop()
 	}
 }

@@ -26,7 +26,7 @@ func TestThousandsInOneTurn(t *testing.T) {
 		"- {name: never, match: {path: /never}, action: block}\n- {name: one, match: {path: /one}, per: [], limit: 1/31d fixed_window}\n" +
 		"- {name: all, match: {path: /}, limit: 100000/31d}\n"
 	s := &site{set: "on_error: deny\ndeadline: 10s", direct: true}
-	startEnvoy(t, wasm(t), nil, s)
+	useEnvoy(t, nil, s)
 	s.startBridge(t, policy)
 	s.awaitDecided(t)
 	if a := s.get(t, "/one"); a.status != http.StatusOK {

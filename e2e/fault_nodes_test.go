@@ -235,7 +235,7 @@ func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number 
 	for range faults * groupNodes {
 		sites = append(sites, &site{set: "poll: 200ms\n" + set})
 	}
-	startEnvoy(t, wasm(t), nil, sites...)
+	useEnvoy(t, nil, sites...)
 	return func(f *nodeGroup, number int, policy string) {
 		var running []*bridge
 		for i, flags := range f.flags {

@@ -65,10 +65,9 @@ func startStory(t *testing.T, redis *redistest.Server) *story {
 func (s *story) startEnvoy() {
 	t := s.t
 	t.Helper()
-	library := module(t)
 	filter := &site{set: relaxedDeadline}
 	native := &site{filter: moduleFilter("directory: {}\n" + strings.Replace(storyPolicy, "directory: true\n", "", 1) + inRedis(s.redis))}
-	startEnvoyIn(t, []string{"ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(library)}, wasm(t), nil, filter, native)
+	useEnvoy(t, nil, filter, native)
 	admin, token := freeport.Address(t), filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(operatorsToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
