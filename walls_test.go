@@ -124,7 +124,7 @@ var imports = map[string][]string{
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/feed", "internal/policyfile",
 		"internal/store", "internal/store/leasestore", "internal/store/redisstore", "internal/store/regionstore",
 	},
-	"internal/usage":         {"core/slim"},
+	"internal/usage":         {"core/slim", "internal/sources"},
 	"internal/usage/inflate": {},
 	"internal/enforce/topk":  {},
 	"internal/envoy/wire":    {"core", "core/compact", "core/counter", "core/policy", "core/slim"},

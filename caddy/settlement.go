@@ -182,6 +182,7 @@ func (s *settlement) newTap(header http.Header) *usage.Tap {
 		return nil
 	}
 	tap := usage.New(paths, header.Get("Content-Type"), header.Get("Content-Encoding"), inflate.Bodies{})
+	tap.CountFor(s.Source())
 	if !tap.Readable() {
 		s.unread = tap.Unread()
 		return nil

@@ -73,6 +73,7 @@ type Settlement struct {
 	charges []settledCharge
 	text    []byte // the keys of charges
 	shown   int32  // the charge that X-RateLimit-Cost shows; -1 if there is none
+	source  uint32
 	paths   []string
 	names   []string
 	checks  []counter.Check
@@ -103,7 +104,7 @@ type settledCharge struct {
 
 func (s *Settlement) reset() {
 	s.rules, s.charges, s.text, s.checks = s.rules[:0], s.charges[:0], s.text[:0], s.checks[:0]
-	s.shown = -1
+	s.shown, s.source = -1, 0
 }
 
 // Settlement fills in s for a request that was admitted, and reports whether anything needs to be
@@ -111,6 +112,7 @@ func (s *Settlement) reset() {
 // Degrade there is never anything to settle, because nothing is known about the charges.
 func (p *Plan) Settlement(s *Settlement) bool {
 	s.reset()
+	s.source = p.Source()
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.after.settles && !u.excused && mayHaveCharged(p.outcomes[i].Outcome) {
 			p.keepCharges(s, u, p.outcomes[i].Index)
@@ -121,9 +123,10 @@ func (p *Plan) Settlement(s *Settlement) bool {
 
 // Expect fills in which parts of the response the settlement will need if the request is admitted,
 // and reports whether it will need any. Expect is meant for fronts that need to know this before
-// Decide. Until Settlement fills in the rest, only Paths, Headers and Awaits may be called.
+// Decide. Until Settlement fills in the rest, only Source, Paths, Headers and Awaits may be called.
 func (p *Plan) Expect(s *Settlement) bool {
 	s.reset()
+	s.source = p.Source()
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.after.settles && u.checks[0] < u.checks[1] {
 			s.rules = append(s.rules, settlingRule{after: &u.rule.after})
@@ -196,6 +199,10 @@ type Answer interface {
 // field might have been in trailers that were not read. If the status is 0, the mark means that the
 // client did not wait for the response.
 const UnreadMark = ">"
+
+// Source returns the number of the client's address, as in [counter.Check]. It is 0 for a
+// settlement that was read from the compact form.
+func (s *Settlement) Source() uint32 { return s.source }
 
 // Paths returns the paths in the body that the settlement needs; if there are none, the body need
 // not be read. The result is valid until the settlement is filled in again.

@@ -100,6 +100,9 @@ func TestSettlement(t *testing.T) {
 		if due := plan.Settlement(&s); due != (c.what != "nothing to settle") {
 			t.Errorf("%s: due %v", c.what, due)
 		}
+		if s.Source() == 0 || s.Source() != plan.Source() {
+			t.Errorf("%s: source %d, want %d", c.what, s.Source(), plan.Source())
+		}
 		plan.Reset() // the settlement owns its memory
 		plan.Add(rs, get("203.0.113.77", "/somewhere/else"))
 		_, unreadable := store.settle(t, &s, c.answer)

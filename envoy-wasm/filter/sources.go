@@ -13,6 +13,9 @@ const (
 	// sourceMax is the maximum number of requests of one source in the queues. Further requests are
 	// denied with 503.
 	sourceMax = waitingMax / 2
+	// sourceBytesMax is the maximum number of bytes of headers that waiting requests of one source
+	// hold.
+	sourceBytesMax = heldBytesMax / 2
 )
 
 // The type sources holds the origins of the requests in the queues of one worker.
@@ -29,10 +32,26 @@ type sources struct {
 type sourceState struct {
 	turn   int64 // the turn of its last request
 	queued int
+	held   int // bytes of headers
 }
 
 // indexOf returns the index of a source: see core.Plan.Source.
 func (l *sources) indexOf(source uint32) uint16 { return uint16(source * l.key >> (32 - sourcesBits)) }
+
+// sourceFull reports whether the source of the request has its part of the queues.
+func (s *Stream) sourceFull() bool {
+	from := &s.f.calls.sources.each[s.source]
+	return from.queued >= sourceMax || from.held+s.asking.attrs.Bytes > sourceBytesMax
+}
+
+// holdForSource sets the number of bytes that the request holds among those of its source.
+//
+//go:noinline
+func (s *Stream) holdForSource(bytes int) {
+	a := s.asking
+	s.f.calls.sources.each[s.source].held += bytes - a.sourced
+	a.sourced = bytes
+}
 
 // addToCount adds to the number of requests in the queues.
 //

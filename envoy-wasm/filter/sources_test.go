@@ -5,6 +5,7 @@ package filter
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/internal/envoy/wire"
@@ -131,6 +132,50 @@ func TestAFloodLeavesHalfOfTheQueues(t *testing.T) {
 			if n := f.calls.sources.each[i].queued; n != 0 {
 				t.Fatalf("%d of source %d are counted as waiting", n, i)
 			}
+		}
+	}
+}
+
+// TestAFloodLeavesHalfOfTheBytes: the headers of requests of one address take at most half of the
+// bytes that a worker keeps for waiting requests. Requests of another address find room.
+func TestAFloodLeavesHalfOfTheBytes(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, policyByHeaders(t, "X-Id"))
+	large, n := strings.Repeat("a", 60<<10), uint32(heldBytesMax/(60<<10)+100)
+	request := func(address string, id uint32) *Stream {
+		e.properties["source.address"] = address + ":4711"
+		s := f.NewStream(id)
+		s.RequestHeaders(get("/api/x", "x-id", address+" "+strconv.Itoa(int(id)), "x-unread", large))
+		e.now += burstSpan / burstMin // so that no request waits for the end of a turn
+		return s
+	}
+	var flood []*Stream
+	for id := range n {
+		flood = append(flood, request("192.0.2.1", id))
+	}
+	if f.calls.held > heldBytesMax/2 || e.counts[CounterFull] == 0 {
+		t.Errorf("%d bytes are held for one address, and %d requests are denied", f.calls.held, e.counts[CounterFull])
+	}
+	before := e.counts[CounterFull]
+	for id := range uint32(100) {
+		request("192.0.2.2", n+id)
+	}
+	if denied := e.counts[CounterFull] - before; denied != 0 {
+		t.Errorf("%d of 100 requests of another address are denied", denied)
+	}
+	for _, s := range flood {
+		s.Done()
+	}
+	request("192.0.2.1", 2*n)
+	for f.Flush(); len(e.calls) > 0; f.endTurns() {
+		e.countAsked(f, "")
+	}
+	if len(e.resumed) != 101 || f.calls.held != 0 {
+		t.Errorf("%d were let through, want 101; %d bytes are held", len(e.resumed), f.calls.held)
+	}
+	for i := range f.calls.sources.each {
+		if held := f.calls.sources.each[i].held; held != 0 {
+			t.Fatalf("%d bytes of source %d are counted", held, i)
 		}
 	}
 }

@@ -72,6 +72,8 @@ type askingData struct {
 	dated  bool // whether a record of the directory is unknown or old
 	held   int  // bytes that the request holds while it waits
 
+	sourced int // the bytes of held that are counted for the request's source
+
 	patience counter.Micros // timeout of its own call in a throttle queue
 
 	narrow int  // the check that would deny first: see core.Plan.Narrowest
@@ -142,12 +144,13 @@ func (s *Stream) proceed(from *gate) Action {
 		return action
 	}
 	if from == nil {
+		s.holdForSource(0) // the source may change with the policy
 		s.source = f.calls.sources.indexOf(a.plan.Source())
 	}
 	switch {
 	case f.calls.failures >= failuresMax:
 		return s.decideUnasked(CounterOpen)
-	case from == nil && (f.queuesFull(a) || f.calls.sources.each[s.source].queued >= sourceMax):
+	case from == nil && (f.queuesFull(a) || s.sourceFull()):
 		return s.decideUnasked(CounterFull)
 	case from != nil && !a.dated && s.isRemembered():
 		return s.denyRemembered(f.elapsedTime())
@@ -155,6 +158,7 @@ func (s *Stream) proceed(from *gate) Action {
 		return s.decideUnasked(f.calls.reasonLate())
 	}
 	f.calls.keepBytes(a) // this comes before the request is enqueued, which may decide it
+	s.holdForSource(a.held)
 	waits, full := f.enqueue(s, from)
 	switch {
 	case waits:
@@ -206,6 +210,7 @@ func (s *Stream) dropAsking() {
 	if a := s.asking; a != nil {
 		s.f.calls.held -= a.held
 		a.held = 0
+		s.holdForSource(0)
 		s.asking = nil
 		a.cancelWants()
 	}

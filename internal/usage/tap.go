@@ -95,6 +95,11 @@ func (t *Tap) encoded(content string, inflater Inflater) {
 	}
 }
 
+// CountFor bounds what the taps of one source, such as a client's address, keep together. The
+// argument is the Source of counter.Check; 0 if it is unknown. CountFor must be called before the
+// first chunk is written.
+func (t *Tap) CountFor(source uint32) { t.share.countFor(source) }
+
 // Withheld reports whether the response lacks a part of the body because of the client's request: a
 // HEAD, range or conditional request, or an upgrade to another protocol. A number in that part
 // cannot be read. head is also set for the response that opens a tunnel.

@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/penstock/penstock/internal/sources"
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
@@ -240,6 +241,40 @@ func TestWhatIsBeyondABoundIsUnread(t *testing.T) {
 		_, _ = tap.Write([]byte(c.body))
 		if got, _ := tap.JSON(tokens); got != c.want || tap.Unread() != c.unread {
 			t.Errorf("%s: %q, unread %v, want %q, %v", name, got, tap.Unread(), c.want, c.unread)
+		}
+	}
+}
+
+// TestOneSourceLeavesRoomForCompressedBodies: a client that reads many long compressed responses
+// only halfway does not make the long responses of other clients unread.
+func TestOneSourceLeavesRoomForCompressedBodies(t *testing.T) {
+	var taps []*Tap
+	unread := func(source uint32) bool {
+		tap := New([]string{tokens}, stream, "gzip", inflate.Bodies{})
+		tap.CountFor(source)
+		_, _ = tap.Write(make([]byte, keptBytesMax))
+		taps = append(taps, tap)
+		return tap.Unread()
+	}
+	own := 0
+	for range 2 * allBytesMax / keptBytesMax {
+		if unread(1) {
+			own++
+		}
+	}
+	other := uint32(3)
+	for sources.Number(other)%sourceCounts == sources.Number(1)%sourceCounts {
+		other += 2
+	}
+	if own == 0 || unread(other) {
+		t.Errorf("%d bodies of one client are unread, and that of another one beside them: %v", own, unread(other))
+	}
+	for _, tap := range taps {
+		tap.Close()
+	}
+	for i := range bytesOfSource {
+		if left := bytesOfSource[i].Load(); left != 0 {
+			t.Fatalf("%d bytes of a source are still counted after the end of the taps", left)
 		}
 	}
 }

@@ -52,6 +52,7 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	d.awaits = bodied && !hasHeader(b.Headers, "content-length") && d.Awaits(d)
 	if paths := d.Paths(); bodied && len(paths) > 0 {
 		tap := usage.New(paths, firstValue(b.Headers, "content-type"), firstValue(b.Headers, "content-encoding"), b.Inflater)
+		tap.CountFor(d.Source())
 		if d.unread = tap.Unread(); tap.Readable() {
 			d.tap = tap
 		}
