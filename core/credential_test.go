@@ -108,6 +108,17 @@ func TestLinesOfCookiesAreOne(t *testing.T) {
 	}
 }
 
+// TestALongLineHidesNoToken: of lines that are too long to be joined, a token in the first one is
+// not absent, because some servers read the first line only.
+func TestALongLineHidesNoToken(t *testing.T) {
+	for _, length := range []int{100, identify.CredentialBytesMax, policy.CarrierBytesMax, 2 * policy.CarrierBytesMax} {
+		field := policy.JoinLines("Authorization", []string{"Bearer k-1", "Basic " + strings.Repeat("a", length)})
+		if token, state := identify.Bearer(field); token != "" || state != policy.CredentialMalformed {
+			t.Errorf("with a line of %d bytes: %.20q, %s", length, token, state)
+		}
+	}
+}
+
 // FuzzQueryValue: whenever net/url finds exactly one value, the same value is found.
 func FuzzQueryValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {

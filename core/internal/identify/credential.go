@@ -82,8 +82,12 @@ func presenceOf(text string) policy.CredentialState {
 // differ in which of them they use. A field could be several fields if a bearer field follows
 // another scheme and a comma, or if the token contains a space, a comma or a control character. The
 // token is also malformed if the field does not begin with a scheme, or if anything but spaces
-// separates scheme and token.
+// separates scheme and token. So is one in a field that may lack its first lines because all of
+// them together are too long: see [policy.JoinLines].
 func Bearer(field string) (token string, state policy.CredentialState) {
+	if len(field) > policy.CarrierBytesMax {
+		return "", policy.CredentialMalformed
+	}
 	field = trimSpace(field)
 	if field == "" {
 		return "", policy.CredentialAbsent
