@@ -70,9 +70,7 @@ func TestErrorsCarryTheFields(t *testing.T) {
 		penstock 100/30d
 		error /teapot 418
 		reverse_proxy /down 127.0.0.1:1
-		file_server {
-			root /nonexistent
-		}
+		error /missing 404
 	}`)
 	for path, status := range map[string]string{"/missing": "404", "/down": "502", "/teapot": "418"} {
 		r := s.get(path)
@@ -189,7 +187,7 @@ func TestSeveralHandlersChargeOnce(t *testing.T) {
 			respond "{err.status_code}"
 		}
 		respond /twice "ok"
-		error 404
+		error /missing 404
 	}`)
 	seen := s.counts()
 	r := s.get("/twice")
