@@ -42,7 +42,7 @@ var filterWithout = []struct{ name, why string }{
 }
 
 func TestFilterStaysSmall(t *testing.T) {
-	small, named := buildFilter(t, "-s -w"), buildFilter(t, "")
+	small, named := shippedFilter(t), buildFilter(t, "")
 	functions := functionSizes(t, named)
 	if len(functions) < 1000 {
 		t.Fatalf("only %d functions have names: this test reads the module wrongly", len(functions))
@@ -82,6 +82,17 @@ func TestFilterDependsOnLittle(t *testing.T) {
 		}
 	}
 }
+
+// shippedFilter returns the filter as `make bin/penstock.wasm` builds it. It is linked once.
+func shippedFilter(t *testing.T) []byte {
+	t.Helper()
+	if shipped == nil {
+		shipped = buildFilter(t, "-s -w")
+	}
+	return shipped
+}
+
+var shipped []byte
 
 // buildFilter returns the filter as `make bin/penstock.wasm` builds it, except for the flags of the
 // linker and further flags.

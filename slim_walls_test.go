@@ -63,7 +63,7 @@ const lowPriceMax = 8
 // compiles core again, so except in make exam only the functions are measured that are closest to
 // saving nothing.
 func TestSlimIsWorthItsPrice(t *testing.T) {
-	ours := len(buildFilter(t, "-s -w"))
+	ours := len(shippedFilter(t))
 	functions := slimFunctions(t)
 	for _, name := range slices.Sorted(maps.Keys(slimLibrary)) {
 		f, ok := functions[name]
@@ -160,7 +160,7 @@ func testIncomparableIsWorthItsPrice(t *testing.T) {
 	if bytes.Equal(comparable, source) {
 		t.Fatal("slim.Incomparable is declared differently")
 	}
-	comparePrice(t, string(source), len(buildFilter(t, "-s -w")), file, comparable)
+	comparePrice(t, string(source), len(shippedFilter(t)), file, comparable)
 }
 
 // withLibrary returns the source of the function's file with the library's body.

@@ -24,7 +24,7 @@ import (
 
 // TestAdapter tests the behavior that depends on the adapter, in the shipped .wasm.
 func TestAdapter(t *testing.T) {
-	shipped := compileFilter(t)
+	shipped := shippedFilter(t)
 	for name, test := range map[string]func(*testing.T, *filterRig){
 		"a request and its response":  aRequestAndItsResponse,
 		"a refusal":                   aDenial,

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,31 +21,39 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
+// The function shippedFilter returns the filter as it is shipped. The tests share it, since loading
+// it compiles it.
+func shippedFilter(t testing.TB) proxytest.WasmVMContext {
+	t.Helper()
+	vm, err := shippedOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+var shippedOnce = sync.OnceValues(func() (proxytest.WasmVMContext, error) { return compileFilter() })
+
 // The function compileFilter compiles the filter as it is shipped, with further flags for go build,
 // and loads it.
-func compileFilter(t testing.TB, flags ...string) proxytest.WasmVMContext {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "penstock.wasm")
+func compileFilter(flags ...string) (proxytest.WasmVMContext, error) {
+	dir, err := os.MkdirTemp("", "penstock")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "penstock.wasm")
 	args := []string{"build", "-tags", "penstock_filter", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file}
 	command := exec.Command("go", append(append(args, flags...), ".")...)
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("building the filter: %v\n%s", err, out)
+		return nil, fmt.Errorf("building the filter: %w\n%s", err, out)
 	}
 	wasm, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	vm, err := proxytest.NewWasmVMContext(wasm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := vm.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return vm
+	return proxytest.NewWasmVMContext(wasm)
 }
 
 // wasmFront is the filter in an emulator. Each story has a bridge in this process.
@@ -68,7 +78,7 @@ func newWasmFront(t testing.TB) *wasmFront {
 		_ = kept.Close()
 		_ = local.Close()
 	})
-	return &wasmFront{vm: compileFilter(t), store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
+	return &wasmFront{vm: shippedFilter(t), store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 

@@ -15,7 +15,15 @@ import (
 // previous one. The VM keeps running: the next configuration starts.
 func TestAPanicAtTheStart(t *testing.T) {
 	log.SetOutput(io.Discard)
-	vm := compileFilter(t, "-tags", "penstock_filter,provoke")
+	vm, err := compileFilter("-tags", "penstock_filter,provoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := vm.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	for _, start := range []struct {
 		configuration string
 		want          types.OnPluginStartStatus
