@@ -4,6 +4,7 @@ package penstock_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -69,4 +70,36 @@ func stories(t *testing.T) map[string]bool {
 		t.Fatalf("only %d stories found in e2e", len(parallel))
 	}
 	return parallel
+}
+
+// TestMakefileRunsExams tests that unit-rest runs each test that race skips, in each package that
+// has it.
+func TestMakefileRunsExams(t *testing.T) {
+	differs, exams := strings.Join(variable(t, "DIFFERS"), "|"), variable(t, "EXAMS")
+	out, err := exec.Command("grep", "-rE", "--include=*_test.go", `^func (`+strings.Join(exams, "|")+`)\(`, ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string][]string{}
+	for _, found := range regexp.MustCompile(`(?m)^(.+)/[^/]+:func (\w+)`).FindAllStringSubmatch(string(out), -1) {
+		folders[found[1]] = append(folders[found[1]], found[2])
+	}
+	known := map[string]bool{}
+	for folder, names := range folders {
+		out, err := exec.Command("go", "run", "./internal/test/differs", differs, folder).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		differing := strings.Split(strings.TrimSpace(string(out)), "|")
+		for _, name := range names {
+			if known[name] = true; !slices.Contains(differing, name) {
+				t.Errorf("race skips %s of %s, and unit-rest does not run it", name, folder)
+			}
+		}
+	}
+	for _, name := range exams {
+		if !known[name] {
+			t.Errorf("EXAMS names %s, which no package has", name)
+		}
+	}
 }
